@@ -1,0 +1,159 @@
+# Basalt: make | run | stop | wipe | test | soak | bench | fuzz | lint | cov |
+# install DESTDIR=.  Everything built lands under $(O).
+#
+#   make O=build/asan SAN=address,undefined unit
+#   make O=build/tsan SAN=thread unit
+
+O ?= build
+SAN ?=
+V ?= 0
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2);)
+
+CC ?= gcc
+PROTOC_C ?= protoc-c
+
+ROOMS := base proto lsom rdt cmmds dom iscsi iser node
+PKGS := libuv liburing libprotobuf-c libcrypto jansson libsystemd \
+	libmicrohttpd libisal inih libibverbs librdmacm
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+
+CFLAGS ?= -O2 -g
+CPPFLAGS += -D_GNU_SOURCE -I. -I$(O)/gen $(PKG_CFLAGS)
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-Wpointer-arith -Wno-unused-parameter -Wno-missing-field-initializers \
+	$(if $(WERROR),-Werror)
+BASE_CFLAGS := -std=gnu11 -fno-omit-frame-pointer -pthread $(WARN)
+SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=undefined)
+LIBS := $(PKG_LIBS) -lrocksdb -lraft -lpthread -lm
+
+# ---- what is there ----
+
+PROTOS := $(wildcard proto/*.proto)
+PROTO_C := $(PROTOS:%.proto=$(O)/gen/%.pb-c.c)
+PROTO_H := $(PROTO_C:.c=.h)
+
+room_src = $(filter-out node/main.c,$(wildcard $(1)/*.c))
+room_obj = $(patsubst %.c,$(O)/%.o,$(call room_src,$(1)))
+room_lib = $(O)/lib/$(1).a
+
+CLI_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard node/cli/*.c))
+TESTLIB_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/lib/*.c))
+UNIT_SRC := $(wildcard tests/unit/*.c)
+UNIT_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(UNIT_SRC))
+TOOL_SRC := $(wildcard tests/tools/*.c)
+TOOL_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TOOL_SRC))
+
+PROGRAMS := $(if $(wildcard node/main.c),$(O)/basaltd) \
+	$(if $(CLI_OBJS),$(O)/basalt)
+
+.PHONY: all run stop wipe test soak bench fuzz lint format cov install \
+	unit unit-bins tools clean deps
+.SECONDARY:
+all: $(PROGRAMS)
+
+# ---- rules ----
+
+$(O)/gen/%.pb-c.c $(O)/gen/%.pb-c.h: %.proto
+	$(call say,PROTO,$<)
+	@mkdir -p $(O)/gen
+	$(Q)$(PROTOC_C) --c_out=$(O)/gen $<
+
+$(O)/gen/%.o: $(O)/gen/%.c
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(SAN_FLAGS) -c -o $@ $<
+
+$(O)/%.o: %.c | $(PROTO_H)
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -MMD -MP $(BASE_CFLAGS) $(CFLAGS) $(SAN_FLAGS) \
+		-c -o $@ $<
+
+define room_rule
+$(call room_lib,$(1)): $(call room_obj,$(1)) $(if $(filter proto,$(1)),$(PROTO_C:.c=.o))
+	$$(call say,AR,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)rm -f $$@ && ar rcs $$@ $$(filter %.o,$$^)
+endef
+$(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
+
+$(O)/lib/test.a: $(TESTLIB_OBJS)
+	@mkdir -p $(@D)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+# Which rooms a unit test of a room stands on.  iscsi's use a fake dom.
+need_base := base
+need_lsom := lsom base
+need_rdt := rdt proto base
+need_cmmds := cmmds rdt proto base
+need_dom := dom lsom cmmds rdt proto base
+need_iscsi := iscsi base
+need_iser := iser iscsi base
+need_node := node iser iscsi dom lsom cmmds rdt proto base
+room_of = $(firstword $(subst _, ,$(notdir $(1))))
+libs_of = $(foreach r,$(need_$(call room_of,$(1))),$(call room_lib,$(r)))
+
+link = $(CC) $(CFLAGS) -pthread $(SAN_FLAGS) -o $@ $(filter %.o,$^) \
+	-Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+
+$(O)/basaltd: $(O)/node/main.o $(foreach r,$(need_node),$(call room_lib,$(r)))
+	$(call say,LD,$@)
+	$(Q)$(link)
+
+$(O)/basalt: $(CLI_OBJS) $(call room_lib,proto) $(call room_lib,base)
+	$(call say,LD,$@)
+	$(Q)$(link)
+
+define unit_rule
+$(O)/tests/unit/$(1): $(O)/tests/unit/$(1).o $(call libs_of,$(1)) $(O)/lib/test.a
+	$$(call say,LD,$$@)
+	$$(Q)$$(link) -lcmocka
+endef
+$(foreach t,$(notdir $(UNIT_SRC:.c=)),$(eval $(call unit_rule,$(t))))
+
+# Tools of the tests: a tool links the room its name begins with, or libiscsi.
+define tool_rule
+$(O)/tests/tools/$(1): $(O)/tests/tools/$(1).o $(if $(call libs_of,$(1)),$(call libs_of,$(1)) $(O)/lib/test.a)
+	$$(call say,LD,$$@)
+	$$(Q)$$(link) $(if $(call libs_of,$(1)),,-liscsi)
+endef
+$(foreach t,$(notdir $(TOOL_SRC:.c=)),$(eval $(call tool_rule,$(t))))
+
+unit-bins: $(UNIT_BINS)
+tools: $(TOOL_BINS)
+unit: unit-bins
+	$(Q)O=$(O) tests/run unit
+
+# ---- what people call ----
+
+deps:
+	$(Q)deploy/deps build run
+
+run:
+	$(Q)deploy/deps build run
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)deploy/run start
+
+stop:
+	$(Q)deploy/run stop
+
+wipe:
+	$(Q)deploy/run wipe
+
+test:
+	$(Q)deploy/deps build run test
+	$(Q)tests/run
+
+soak:
+	$(Q)deploy/deps build run test
+	$(Q)tests/run soak
+
+lint:
+	$(Q)deploy/deps build lint
+	$(Q)tests/lint
+
+clean:
+	rm -rf $(O)
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,15 @@
+/* crc: CRC32C (Castagnoli) through ISA-L; "123456789" gives 0xe3069283. */
+#ifndef BASALT_BASE_CRC_H
+#define BASALT_BASE_CRC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* crc32c(ab) = crc32c_more(crc32c(a), b). */
+uint32_t crc32c(const void *buf, size_t len);
+uint32_t crc32c_more(uint32_t crc, const void *buf, size_t len);
+
+/* The CRC32C of 4096 zero bytes. */
+#define CRC32C_ZERO_PAGE 0x98f94189u
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * log: lines for people.  One line an event, written where it is handled, with
+ * the object, the peer and the reason.  Per-I/O events are counters (stats.h).
+ *
+ * A .c file names its room before including this header:
+ *	#define LOG_ROOM LOG_LSOM
+ */
+#ifndef BASALT_BASE_LOG_H
+#define BASALT_BASE_LOG_H
+
+#include <stdbool.h>
+
+enum log_level { LOG_ERROR_L, LOG_WARN_L, LOG_INFO_L, LOG_DEBUG_L };
+
+#define LOG_ROOM_MAP(X)                                                       \
+	X(LOG_BASE, "base")                                                   \
+	X(LOG_LSOM, "lsom")                                                   \
+	X(LOG_RDT, "rdt")                                                     \
+	X(LOG_CMMDS, "cmmds")                                                 \
+	X(LOG_DOM, "dom")                                                     \
+	X(LOG_ISCSI, "iscsi")                                                 \
+	X(LOG_ISER, "iser")                                                   \
+	X(LOG_NODE, "node")
+
+enum log_room {
+#define X(id, name) id,
+	LOG_ROOM_MAP(X)
+#undef X
+	LOG_ROOMS
+};
+
+/* Lines go to standard error until a file is set; thread safe. */
+void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+bool log_enabled(enum log_room room, enum log_level level);
+
+/* Returns 0, or -EINVAL for an unknown room or level.  @room "all" is all. */
+int log_level_set(const char *room, const char *level);
+const char *log_level_get(enum log_room room);
+const char *log_room_name(enum log_room room);
+
+#define LOG_AT(level, ...)                                                    \
+	do {                                                                  \
+		if (log_enabled(LOG_ROOM, (level)))                           \
+			log_write(LOG_ROOM, (level), __VA_ARGS__);            \
+	} while (0)
+
+#define log_error(...) LOG_AT(LOG_ERROR_L, __VA_ARGS__)
+#define log_warn(...) LOG_AT(LOG_WARN_L, __VA_ARGS__)
+#define log_info(...) LOG_AT(LOG_INFO_L, __VA_ARGS__)
+#define log_debug(...) LOG_AT(LOG_DEBUG_L, __VA_ARGS__)
+
+/*
+ * For events a peer can repeat at will: true at most once a second for each
+ * @limit, which counts what was swallowed in between.
+ */
+struct log_limit {
+	unsigned long long next_ns;
+	unsigned swallowed;
+};
+bool log_allowed(struct log_limit *limit, unsigned long long now_ns);
+
+#endif

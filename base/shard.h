@@ -1,0 +1,52 @@
+/*
+ * shard: the daemon's env.  One thread, one libuv loop, one io_uring.
+ *
+ * Shard 0 runs on the thread that calls shards_run(); others have their own.
+ * Rooms see only the env; what needs the loop itself (sockets of the TCP
+ * datamover, the admin socket) asks for it here.
+ */
+#ifndef BASALT_BASE_SHARD_H
+#define BASALT_BASE_SHARD_H
+
+#include "base/env.h"
+#include "base/page.h"
+
+#include <uv.h>
+
+struct shards;
+
+struct shards_config {
+	unsigned count; /* 0: one up to 2 CPUs, else half the CPUs */
+	struct arena *arena;
+};
+
+int shards_open(const struct shards_config *config, struct shards **out);
+
+/* Run shard 0 here until shards_stop(); the others run in their threads. */
+void shards_run(struct shards *shards);
+
+/* From shard 0's thread: every loop ends once its handles are closed. */
+void shards_stop(struct shards *shards);
+void shards_close(struct shards *shards);
+
+unsigned shards_count(const struct shards *shards);
+struct env *shard_env(struct shards *shards, unsigned index);
+
+/* The libuv loop under @env, which must be a shard's. */
+uv_loop_t *shard_loop(struct env *env);
+
+/*
+ * A recorder of what really reaches the disk (tests: the power-cut replay): if
+ * the environment variable BASALT_IO_RECORD names a file, every write, flush,
+ * discard and their completions are logged there, and so is what rooms note
+ * with shard_record_note().
+ */
+void shard_record_note(struct env *env, const char *kind, const void *data,
+		       size_t len);
+
+/*
+ * For tests in one thread: open one shard, run its loop until @done is set.
+ */
+void shard_run_until(struct env *env, const bool *done);
+
+#endif

@@ -1,0 +1,317 @@
+/*
+ * dom: the distributed object manager.
+ *
+ * Lives here: a client where a session lives, an owner per object, a component
+ *             manager where a disk is; the tree of an object, range locks,
+ *             takeover, reservations; and CLOM (clom.h), which turns a policy
+ *             into a blueprint.
+ * Called by:  iscsi, on the loop of the object's shard; node, to create and
+ *             delete.
+ * May touch:  lsom below it and the directory; peers through rdt, once there
+ *             are any.  reference: replication.md is its law.
+ *
+ * An object is an array of bytes, addressed in multiples of 512.  The owner
+ * orders all commands, merges what is smaller than 4 KiB, decides compares and
+ * reservations, and answers a write only once it is durable on every ACTIVE
+ * component the directory lists.
+ *
+ * Calls return 0 and call back once, later, on the loop; or -errno and never.
+ */
+#ifndef BASALT_DOM_DOM_H
+#define BASALT_DOM_DOM_H
+
+#include "base/env.h"
+#include "base/sgl.h"
+#include "base/uuid.h"
+
+struct dom;
+struct dom_object;
+struct cmmds;
+struct lsom;
+struct lsom_disk;
+
+#define DOM_SECTOR 512u
+#define DOM_IO_MAX (16u << 20)	   /* bytes of one command */
+#define DOM_ATOMIC_MAX (1u << 20)  /* DOM_ATOMIC and compare-and-write */
+#define DOM_OPS_MAX 1024u	   /* admitted per object */
+
+struct dom_config {
+	struct env *env;
+	struct cmmds *cmmds;
+	struct lsom *lsom;
+	struct uuid node;
+	/* Tests switch a rule of replication.md off by its number; else 0. */
+	uint64_t rules_off;
+};
+
+int dom_open(const struct dom_config *config, struct dom **out);
+
+/* Objects must be closed; owners are released, @cb when all is quiet. */
+void dom_close(struct dom *dom, void (*cb)(void *arg), void *arg);
+
+/* Disks of this node come and go; closing waits for dom's handles. */
+void dom_disk_add(struct dom *dom, struct lsom_disk *disk);
+void dom_disk_remove(struct dom *dom, struct lsom_disk *disk,
+		     void (*cb)(void *arg), void *arg);
+
+/* ---- the client ---- */
+
+/*
+ * Find the object and its owner.  0; -ENOENT; -ENXIO (no complete copy can be
+ * reached: a later try may succeed).  @object: a handle of its own per open.
+ */
+struct dom_object_open {
+	void *data;
+	struct dom_object *object; /* out */
+	/* private */
+	struct dom *dom;
+	struct uuid oid;
+	void (*cb)(struct dom_object_open *req, int status);
+	TAILQ_ENTRY(dom_object_open) link;
+	struct env_task task;
+};
+typedef void (*dom_object_open_cb)(struct dom_object_open *req, int status);
+int dom_object_open(struct dom *dom, struct dom_object_open *req,
+		    const struct uuid *oid, dom_object_open_cb cb);
+
+/* No request may be in flight. */
+void dom_object_close(struct dom_object *object);
+
+const struct uuid *dom_object_id(const struct dom_object *object);
+uint64_t dom_object_size(const struct dom_object *object); /* bytes */
+/* Bytes between stripe edges that one atomic command should not cross. */
+uint32_t dom_object_stripe_bytes(const struct dom_object *object);
+/* 0..255: how much the way down asks us to slow down (window, not failure). */
+unsigned dom_object_congestion(const struct dom_object *object);
+/* Space under the object's components: bytes used by it, and free for it. */
+void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
+		      uint64_t *free_bytes);
+
+/* What a handle's holder is told; never inside a call of the holder's own. */
+enum dom_event {
+	DOM_RESIZED,
+	DOM_DELETED,
+	DOM_RESERVATION,  /* see dom_reservation(); @nexus: who caused it */
+	DOM_CONGESTION,
+	DOM_LOW_SPACE,	  /* the soft threshold was crossed */
+};
+struct dom_watch {
+	void *data;
+	void (*cb)(struct dom_watch *watch, enum dom_event event);
+	/* private */
+	TAILQ_ENTRY(dom_watch) link;
+};
+void dom_object_watch(struct dom_object *object, struct dom_watch *watch);
+void dom_object_unwatch(struct dom_object *object, struct dom_watch *watch);
+
+/*
+ * Who asks: one I_T nexus.  The owner checks reservations by it on every
+ * command.  @generation is given by dom_nexus_open() and dies with it, so that
+ * a late command of an older login never executes (R32).
+ */
+struct dom_nexus {
+	char initiator_port[256]; /* "iqn...,i,0x<12 hex>", lower case */
+	uint16_t target_port;	  /* relative target port identifier */
+	uint64_t generation;
+};
+
+/* Fail what this nexus has queued; @cb when nothing of it can execute. */
+void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus);
+void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
+		     void (*cb)(void *arg), void *arg);
+
+/*
+ * One request; embed it.  @nexus NULL: internal, no reservation applies.
+ *
+ * Status of every command below: 0; -EPERM (reservation conflict); -EINVAL
+ * (alignment, length); -ERANGE (beyond the end); -ENOSPC; -EBADMSG (no good
+ * copy; @bad_offset); -EIO / -ENODEV; -ENXIO (unavailable, try later);
+ * -ETIMEDOUT (past @deadline_ns; a write may be there or not); -ECANCELED;
+ * -ENOENT (deleted); -EROFS (write protected); -ESHUTDOWN.  -EBUSY at once.
+ */
+struct dom_io {
+	void *data;
+	struct dom_nexus *nexus;
+	uint64_t deadline_ns; /* of env_now(); 0: 25 s from now */
+	/* out */
+	struct sgl *sgl;      /* a read's data: the caller puts it */
+	uint64_t bad_offset;  /* of the object, with -EBADMSG */
+	uint64_t miscompare;  /* first differing byte, with -EILSEQ */
+	uint64_t mapped_len;  /* dom_map() */
+	bool mapped;
+	/* private */
+	struct dom_object *object;
+	void (*cb)(struct dom_io *io, int status);
+	TAILQ_ENTRY(dom_io) link;
+	struct env_task task;
+	void *impl[40];
+};
+typedef void (*dom_io_cb)(struct dom_io *io, int status);
+
+#define DOM_ATOMIC 1u /* all or nothing over crashes and to readers */
+
+/* @offset and @len: multiples of 512.  @io->sgl is congruent with @offset. */
+int dom_read(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	     uint64_t len, dom_io_cb cb);
+
+/*
+ * @sgl is shared, its first byte congruent with @offset or not (then the owner
+ * merges, and counts the copy).  Durable once @cb has status 0.
+ */
+int dom_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	      struct sgl *sgl, unsigned flags, dom_io_cb cb);
+
+/* Blocks read as zeros afterwards; edges below 4 KiB are written as zeros. */
+int dom_unmap(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	      uint64_t len, dom_io_cb cb);
+
+/*
+ * COMPARE AND WRITE: if the object's bytes equal @compare, write @sgl (of the
+ * same length, at most DOM_ATOMIC_MAX); else -EILSEQ and @io->miscompare.
+ * Atomic against every other command on the object, from any node.
+ */
+int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
+			  uint64_t offset, struct sgl *compare, struct sgl *sgl,
+			  dom_io_cb cb);
+
+/* ORWRITE: bytes |= @sgl, atomically. */
+int dom_or_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
+		 struct sgl *sgl, dom_io_cb cb);
+
+/*
+ * Is the byte at @offset mapped?  @io->mapped and @io->mapped_len: from @offset
+ * on that many bytes are alike (at most @len; maybe less than could be).
+ */
+int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	    uint64_t len, dom_io_cb cb);
+
+/*
+ * Try to stop a request.  One that is queued ends with -ECANCELED; one that is
+ * executing finishes.  Either way @io's callback runs, once.
+ */
+void dom_cancel(struct dom_io *io);
+
+/* ---- reservations (SPC-4 5.13, 6.15, 6.16; SPC-2), decided at the owner ---- */
+
+#define DOM_REGISTRATIONS_MAX 256u
+
+struct dom_registration {
+	char initiator_port[256];
+	uint16_t target_port;
+	uint64_t key;
+	bool all_target_ports;
+};
+
+struct dom_reservation {
+	uint32_t generation; /* PRGENERATION */
+	unsigned registrations_count;
+	struct dom_registration *registrations;
+	bool held;
+	unsigned holder; /* index; for all-registrants types: any */
+	uint8_t type;	 /* 1, 3, 5, 6, 7, 8 */
+	bool aptpl;
+	char spc2_holder[256]; /* "" none */
+	uint16_t spc2_target_port;
+};
+
+/* The state as last heard from the owner; good until the loop goes on. */
+const struct dom_reservation *dom_reservation(struct dom_object *object);
+
+/*
+ * PERSISTENT RESERVE OUT, RESERVE, RELEASE; @action as in SPC-4 table 6.16.
+ * Status besides those of dom_io: -EPERM: RESERVATION CONFLICT; -EINVAL: a field
+ * of the parameter list is wrong (@io->bad_offset: which byte of it); -ENOMEM:
+ * no room for registrations (5/55/04).  Durable once @cb has status 0.
+ */
+enum dom_pr_action {
+	DOM_PR_REGISTER,
+	DOM_PR_RESERVE,
+	DOM_PR_RELEASE,
+	DOM_PR_CLEAR,
+	DOM_PR_PREEMPT,
+	DOM_PR_PREEMPT_AND_ABORT,
+	DOM_PR_REGISTER_AND_IGNORE,
+	DOM_PR_REGISTER_AND_MOVE,
+	DOM_SPC2_RESERVE = 16,
+	DOM_SPC2_RELEASE,
+	DOM_SPC2_RESET, /* LUN reset, nexus loss: drop the SPC-2 reservation */
+};
+
+struct dom_pr {
+	enum dom_pr_action action;
+	uint8_t type;
+	uint64_t key, service_action_key;
+	bool aptpl, all_target_ports, spec_i_pt, unregister;
+	/* SPEC_I_PT, REGISTER AND MOVE: initiator ports; borrowed until @cb */
+	const char *const *initiator_ports;
+	unsigned initiator_ports_count;
+	uint16_t move_target_port;
+};
+int dom_reserve(struct dom_object *object, struct dom_io *io,
+		const struct dom_pr *pr, dom_io_cb cb);
+
+/* May @nexus run a command that needs @access now?  For those without data. */
+enum dom_access { DOM_ACCESS_NONE, DOM_ACCESS_READ, DOM_ACCESS_WRITE };
+bool dom_access_allowed(struct dom_object *object,
+			const struct dom_nexus *nexus, enum dom_access access);
+
+/*
+ * What became of @nexus in the last change: unit attentions that iscsi owes it
+ * (bits), cleared by the call: 2A/03 preempted, 2A/04 released, 2A/05
+ * registrations preempted.
+ */
+#define DOM_UA_RESERVATION_PREEMPTED 1u
+#define DOM_UA_RESERVATION_RELEASED 2u
+#define DOM_UA_REGISTRATION_PREEMPTED 4u
+unsigned dom_nexus_attention(struct dom_object *object,
+			     const struct dom_nexus *nexus);
+
+/* ---- administration, called by node ---- */
+
+/*
+ * Place a new object and make it: @cb with 0 when its entry is in the directory
+ * and its components exist durably.  @policy is the name of an entry; "" is one
+ * copy.  @commit (may be NULL) adds what shall be created in the same command
+ * (the vdisk, its target).  -ENOSPC / -ENXIO with @why: what is missing, e.g.
+ * "failures to tolerate 1 needs 3 fault domains, 1 found".
+ */
+struct cmmds_command;
+struct dom_create {
+	void *data;
+	struct uuid oid; /* in: zero = draw one; out */
+	uint64_t size_bytes;
+	const char *policy;
+	const char *who;
+	void (*commit)(struct dom_create *req, struct cmmds_command *cmd);
+	/* out */
+	char why[256];
+	/* private */
+	struct dom *dom;
+	void (*cb)(struct dom_create *req, int status);
+	void *impl[8];
+};
+typedef void (*dom_create_cb)(struct dom_create *req, int status);
+int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb);
+
+/* Grow or shrink; data beyond a smaller size is gone. */
+struct dom_resize {
+	void *data;
+	struct uuid oid;
+	uint64_t size_bytes;
+	void (*commit)(struct dom_resize *req, struct cmmds_command *cmd);
+	/* out */
+	char why[256];
+	/* private */
+	struct dom *dom;
+	void (*cb)(struct dom_resize *req, int status);
+	void *impl[8];
+};
+typedef void (*dom_resize_cb)(struct dom_resize *req, int status);
+int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
+
+/*
+ * Deleting is a change of the directory that node proposes (ObjectCommand
+ * DELETE); dom hears of it, deletes the components and then the entry.
+ */
+
+#endif

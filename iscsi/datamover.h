@@ -1,0 +1,165 @@
+/*
+ * datamover: the seam between an iSCSI session and what carries its PDUs
+ * (RFC 5047; RFC 7145 section 3).  TCP (datamover_tcp.c) and iSER (iser/) are
+ * two implementations; a third needs no change above this line.
+ *
+ * The session is a state machine on its shard's loop.  It calls dm_ops down;
+ * the datamover calls dm_up up; never one inside the other's call.
+ *
+ *	down			TCP			iSER
+ *	send_control		PDU into sendmsg	SEND (with invalidate)
+ *	put_data		Data-In PDUs		RDMA WRITE
+ *	get_data		R2T, then Data-Out	RDMA READ
+ *	notice_keys		digests, lengths	RDSLs, depth
+ *	enable			digests from here on	receives posted first
+ *	task_done		forget R2Ts		forget STags
+ *	terminate		close			disconnect
+ *
+ * Payload never leaves its sgl: TCP receives straight into the pages that the
+ * session named in dm_up.land() or get_data, sends straight out of them.
+ */
+#ifndef BASALT_ISCSI_DATAMOVER_H
+#define BASALT_ISCSI_DATAMOVER_H
+
+#include "base/env.h"
+#include "base/sgl.h"
+
+#include <sys/socket.h>
+
+#define ISCSI_BHS_LEN 48u
+
+struct dm_conn;	   /* the datamover's connection; it embeds this */
+struct iscsi_conn; /* the session's */
+
+/* A control-type PDU that came in.  All borrowed for the call. */
+struct dm_pdu {
+	const uint8_t *bhs; /* ISCSI_BHS_LEN bytes */
+	const uint8_t *ahs;
+	unsigned ahs_len;
+	/*
+	 * Data of a SCSI Command (immediate) or unsolicited Data-Out: an sgl;
+	 * where dm_up.land() gave one, these bytes lie in it already.
+	 */
+	struct sgl *sgl;
+	/* Data of every other PDU: flat. */
+	const uint8_t *data;
+	uint32_t data_len; /* without padding */
+	bool data_digest_bad;
+};
+
+/* A control PDU to send: embed it, keep it until @cb. */
+struct dm_send {
+	uint8_t bhs[ISCSI_BHS_LEN]; /* lengths are filled in below */
+	const void *data;	    /* flat; or */
+	struct sgl *sgl;	    /* shared */
+	uint32_t data_len;
+	uint32_t invalidate_itt; /* iSER: task whose STag may be invalidated */
+	void (*cb)(struct dm_send *send, int status); /* gone to the wire */
+	/* private */
+	TAILQ_ENTRY(dm_send) link;
+	void *impl[8];
+};
+
+/*
+ * Payload of one task, either way.  @task_offset is the position in the task's
+ * buffer of byte @sgl_offset of @sgl, @len bytes.
+ */
+struct dm_data {
+	uint32_t itt;
+	uint64_t lun; /* as in the BHS */
+	struct sgl *sgl;
+	size_t sgl_offset, len;
+	uint32_t task_offset;
+	/*
+	 * put_data: the SCSI Response that follows.  TCP may collapse it into
+	 * the last Data-In if it has no sense data; iSER chains it behind the
+	 * RDMA WRITE.  Its StatSN was assigned by the session.  Its own cb runs
+	 * as well.  NULL: none yet.
+	 */
+	struct dm_send *response;
+	void (*cb)(struct dm_data *data, int status);
+	/* private */
+	struct dm_conn *conn;
+	TAILQ_ENTRY(dm_data) link;
+	void *impl[16];
+};
+
+/* What was negotiated, for the datamover's own use. */
+struct dm_keys {
+	bool header_digest, data_digest;
+	uint32_t max_send_data_len; /* peer's MaxRecvDataSegmentLength */
+	uint32_t max_recv_data_len; /* ours */
+	uint32_t max_burst, first_burst;
+	uint16_t max_outstanding_r2t;
+	bool initial_r2t, immediate_data;
+	uint32_t window; /* commands the session may have outstanding */
+};
+
+struct dm_ops {
+	const char *name; /* "tcp", "iser" */
+	bool rdma;
+	void (*send_control)(struct dm_conn *conn, struct dm_send *send);
+	void (*put_data)(struct dm_conn *conn, struct dm_data *data);
+	void (*get_data)(struct dm_conn *conn, struct dm_data *data);
+	/*
+	 * Resources for full feature phase, before the final login response:
+	 * 0 or -ENOMEM (then login fails with 0302).
+	 */
+	int (*notice_keys)(struct dm_conn *conn, const struct dm_keys *keys);
+	/* Send the final login response and enter full feature phase. */
+	void (*enable)(struct dm_conn *conn, struct dm_send *response);
+	/*
+	 * Forget the task: no get_data or put_data of it is left, or those that
+	 * are end with -ECANCELED; later Data-Out for it is discarded.
+	 */
+	void (*task_done)(struct dm_conn *conn, uint32_t itt);
+	/*
+	 * Close.  Every dm_send and dm_data in flight gets its callback, then
+	 * dm_up.closed() runs, last.
+	 */
+	void (*terminate)(struct dm_conn *conn);
+	/* Stop taking commands from the peer for a while (back-pressure). */
+	void (*pause)(struct dm_conn *conn, bool paused);
+	/* After login: continue on another shard's loop; may be NULL. */
+	void (*move)(struct dm_conn *conn, struct env *to);
+};
+
+struct dm_up {
+	/*
+	 * The header of a SCSI Command or an unsolicited Data-Out is in and
+	 * @data_len bytes of data follow: where shall they land?  Returns the
+	 * sgl and sets *@sgl_offset (the datamover shares it until the PDU is
+	 * complete), or NULL: drop them (the PDU is still delivered, sgl NULL).
+	 * iSER does not ask: its data came with the header.
+	 */
+	struct sgl *(*land)(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+			    size_t *sgl_offset);
+	/* A control PDU is complete. */
+	void (*control)(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+	/*
+	 * The peer is gone or broke the framing (@status): the session ends its
+	 * tasks and calls terminate().  At most once.
+	 */
+	void (*lost)(struct iscsi_conn *conn, int status, const char *why);
+	/* After terminate(): nothing refers to the connection any more. */
+	void (*closed)(struct iscsi_conn *conn);
+};
+
+struct dm_conn {
+	const struct dm_ops *ops;
+	const struct dm_up *up;
+	struct iscsi_conn *owner; /* the session's side */
+	struct env *env;
+	struct sockaddr_storage local, peer;
+};
+
+/*
+ * A datamover's listener calls this for each new connection; the session's side
+ * takes it (returns its end) or refuses (NULL: close at once, say nothing).
+ */
+struct iscsi;
+struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *conn,
+				     unsigned portal);
+extern const struct dm_up iscsi_dm_up;
+
+#endif

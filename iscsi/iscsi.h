@@ -1,0 +1,117 @@
+/*
+ * iscsi: SCSI logical units and iSCSI sessions (RFC 7143), and the datamover
+ * interface with its TCP side.
+ *
+ * Lives here: sessions, logins, targets with their access lists, logical units
+ *             and the SCSI command set.
+ * Called by:  node, which pushes targets and LUNs from the directory; datamovers.
+ * May touch:  dom.h below it: objects.  Nothing of the directory.
+ */
+#ifndef BASALT_ISCSI_ISCSI_H
+#define BASALT_ISCSI_ISCSI_H
+
+#include "base/env.h"
+#include "base/uuid.h"
+
+#include <sys/socket.h>
+
+struct iscsi;
+struct dom;
+
+#define ISCSI_NAME_MAX 223u
+#define ISCSI_SECRET_MIN 12u
+#define ISCSI_SECRET_MAX 255u
+#define ISCSI_LUN_MAX 16383u
+
+struct iscsi_config {
+	struct env *env;
+	struct dom *dom;
+	/* limits; 0: the default in brackets */
+	unsigned sessions_max;	    /* [1024] */
+	unsigned connections_max;   /* [2048], half-open logins included */
+	unsigned logins_per_source; /* [32] half-open, per peer address */
+	unsigned login_ms;	    /* [15000] from accept to full feature */
+	unsigned pdu_ms;	    /* [10000] for the rest of a PDU */
+	unsigned ping_ms;	    /* [30000] idle before NOP-In */
+	unsigned window;	    /* [128] commands per session */
+	uint32_t max_recv_data;	    /* [262144] MaxRecvDataSegmentLength */
+	uint32_t max_burst;	    /* [1048576] */
+	uint32_t first_burst;	    /* [262144] */
+};
+
+int iscsi_open(const struct iscsi_config *config, struct iscsi **out);
+
+/*
+ * Stop: no new logins, ask initiators to log out (Async event 1), finish what
+ * is in flight for at most @drain_ms, close everything; then @cb.
+ */
+void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
+		 void *arg);
+
+/*
+ * Listen with TCP.  @portal is its number (relative target port identifier,
+ * from 1, the same at each start).  0, -EADDRINUSE, -EADDRNOTAVAIL, ...
+ */
+int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
+			const struct sockaddr *address, uint16_t tpgt);
+
+/* ---- pushed by node, from the directory ---- */
+
+struct iscsi_target_conf {
+	const char *iqn;
+	const char *alias;
+	const char *const *allow; /* initiator names; "any" */
+	unsigned allow_count;
+	/* "" : none.  Secrets are copied, and wiped when they go. */
+	const char *chap_user;
+	const uint8_t *chap_secret;
+	unsigned chap_secret_len;
+	const char *mutual_user;
+	const uint8_t *mutual_secret;
+	unsigned mutual_secret_len;
+};
+
+/* Add or replace by iqn.  Sessions whom the change shuts out are dropped. */
+int iscsi_target_set(struct iscsi *iscsi, const struct iscsi_target_conf *conf);
+
+/* Its sessions are dropped. */
+void iscsi_target_unset(struct iscsi *iscsi, const char *iqn);
+
+struct iscsi_lun_conf {
+	const char *iqn;
+	unsigned lun;
+	struct uuid object;
+	const char *name;      /* of the virtual disk, for logs and VPD 80 */
+	uint32_t block_bytes;  /* 512 or 4096 */
+	bool read_only;
+};
+
+/* Sessions see 3F/0E.  The object is opened in the background. */
+int iscsi_lun_set(struct iscsi *iscsi, const struct iscsi_lun_conf *conf);
+void iscsi_lun_unset(struct iscsi *iscsi, const char *iqn, unsigned lun);
+
+/* ---- asked by node ---- */
+
+struct iscsi_session_info {
+	uint64_t id;
+	const char *initiator, *alias, *target, *transport;
+	char peer[64], local[64];
+	char isid[16]; /* 12 hex */
+	uint16_t tsih;
+	bool discovery;
+	uint64_t commands, read_bytes, written_bytes;
+	uint64_t since_ns; /* env_now() at login */
+	unsigned in_flight;
+};
+void iscsi_session_each(struct iscsi *iscsi,
+			void (*cb)(const struct iscsi_session_info *info,
+				   void *arg),
+			void *arg);
+
+/* 0 or -ENOENT. */
+int iscsi_session_drop(struct iscsi *iscsi, uint64_t id);
+
+/* Sessions that have @object as a LUN. */
+unsigned iscsi_object_sessions(struct iscsi *iscsi, const struct uuid *object);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * scsi: commands to logical units, between the session (task.c) and the
+ * command set (scsi_*.c).  Private to the room.
+ *
+ * A command's life:
+ *	scsi_cmd_begin()	the CDB is in: checks; says how much data the
+ *				command moves which way and how it must lie
+ *	(the session gets the data)
+ *	scsi_cmd_execute()	-> cmd->done(cmd) later, once; status, sense and
+ *				data_in are set
+ *	scsi_cmd_end()		lets go of data and references
+ * scsi_cmd_abort() may come between execute and done.
+ */
+#ifndef BASALT_ISCSI_SCSI_H
+#define BASALT_ISCSI_SCSI_H
+
+#include "base/env.h"
+#include "base/sgl.h"
+#include "dom/dom.h"
+#include "iscsi/iscsi.h"
+
+#define SCSI_CDB_MAX 260u
+#define SCSI_SENSE_MAX 96u /* iSER initiators take 128 bytes of response data */
+
+enum scsi_status {
+	SCSI_GOOD = 0x00,
+	SCSI_CHECK_CONDITION = 0x02,
+	SCSI_CONDITION_MET = 0x04,
+	SCSI_BUSY = 0x08,
+	SCSI_RESERVATION_CONFLICT = 0x18,
+	SCSI_TASK_SET_FULL = 0x28,
+	SCSI_ACA_ACTIVE = 0x30,
+	SCSI_TASK_ABORTED = 0x40,
+};
+
+enum scsi_dir { SCSI_DIR_NONE, SCSI_DIR_OUT, SCSI_DIR_IN };
+enum scsi_attr { SCSI_UNTAGGED, SCSI_SIMPLE, SCSI_ORDERED, SCSI_HEAD, SCSI_ACA };
+
+/* All the logical units of one target: lun.c. */
+struct scsi_target;
+struct scsi_lun;
+
+/* One I_T nexus as the units know it; the session embeds it. */
+struct scsi_nexus {
+	struct dom_nexus dom; /* names; @generation is per unit, see lun.c */
+	char target_port_name[ISCSI_NAME_MAX + 16]; /* "iqn...,t,0x0001" */
+	uint16_t tpgt;
+	struct scsi_target *target;
+	/* private: pending unit attentions per unit, prevent, ... */
+	TAILQ_HEAD(, scsi_it_lun) luns;
+	TAILQ_ENTRY(scsi_nexus) link;
+};
+
+struct scsi_cmd {
+	/* in, set by the session before begin */
+	struct scsi_nexus *nexus;
+	uint64_t lun_field; /* the 8 bytes of the BHS, as a big endian number */
+	uint8_t cdb[SCSI_CDB_MAX];
+	unsigned cdb_len; /* 16, or the extended length */
+	enum scsi_attr attr;
+	uint32_t edtl;	  /* Expected Data Transfer Length */
+	enum scsi_dir expect; /* what the R and W bits say */
+	uint64_t deadline_ns;
+	void (*done)(struct scsi_cmd *cmd);
+
+	/* set by begin */
+	enum scsi_dir dir;
+	uint64_t transfer_len;	 /* what the CDB asks to move (SPDTL) */
+	uint32_t page_offset;	 /* where byte 0 of data-out should lie: mod 4096 */
+
+	/* in, set by the session before execute: min(edtl, transfer_len) bytes */
+	struct sgl *data_out;
+
+	/* out */
+	enum scsi_status status;
+	uint8_t sense[SCSI_SENSE_MAX];
+	unsigned sense_len;
+	struct sgl *data_in; /* the command's until scsi_cmd_end() */
+	uint64_t data_in_len; /* to send: at most its length, and edtl */
+
+	/* private to scsi_*.c */
+	struct scsi_lun *lun;
+	struct dom_io io;
+	TAILQ_ENTRY(scsi_cmd) link;
+	bool executing, aborted;
+	void *impl[16];
+};
+
+/*
+ * Check and parse.  Returns true if the command goes on to execute; false if
+ * it is answered already: status and sense are set, no data moves (the session
+ * still swallows what the initiator sends).  scsi_cmd_end() follows either way.
+ */
+bool scsi_cmd_begin(struct scsi_cmd *cmd);
+void scsi_cmd_execute(struct scsi_cmd *cmd);
+
+/* It will not be answered: done() still runs when nothing can execute. */
+void scsi_cmd_abort(struct scsi_cmd *cmd);
+void scsi_cmd_end(struct scsi_cmd *cmd);
+
+/* ---- units and nexuses, called by the session and by iscsi.h's calls ---- */
+
+int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
+		     struct scsi_target **out);
+void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
+		       void *arg);
+
+/* Relative target ports, for REPORT TARGET PORT GROUPS and VPD pages. */
+void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
+		       const uint16_t *tpgt, unsigned count);
+int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf);
+void scsi_lun_unset(struct scsi_target *target, unsigned lun);
+/* The object of LUN number @lun (as in a BHS), or false. */
+bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
+		     struct uuid *object);
+
+/* Login: a power-on unit attention on each unit.  @reinstated: 29/07. */
+void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,
+		     bool reinstated);
+/* All its commands are done; SPC-2 reservations go; then @cb. */
+void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
+		      void *arg);
+
+/*
+ * Task management (SAM-5 7).  Aborts what the function covers on the units, of
+ * all nexuses where it says so; sets unit attentions; @cb when none of the
+ * affected commands can change the medium any more, with an iSCSI response code
+ * (RFC 7143 11.6.1).  ABORT TASK is the session's: it calls scsi_cmd_abort().
+ */
+enum scsi_tmf {
+	SCSI_ABORT_TASK = 1,
+	SCSI_ABORT_TASK_SET,
+	SCSI_CLEAR_ACA,
+	SCSI_CLEAR_TASK_SET,
+	SCSI_LUN_RESET,
+	SCSI_TARGET_WARM_RESET,
+	SCSI_TARGET_COLD_RESET,
+	SCSI_IT_NEXUS_RESET = 11,
+};
+struct scsi_tmf_req {
+	void *data;
+	enum scsi_tmf function;
+	uint64_t lun_field;
+	struct scsi_nexus *nexus;
+	void (*cb)(struct scsi_tmf_req *req, unsigned response);
+	/* private */
+	unsigned waiting;
+	struct env_task task;
+	void *impl[8];
+};
+void scsi_tmf(struct scsi_tmf_req *req);
+
+/* A command of another nexus was aborted: tell its session (TAS, or silence). */
+/* (scsi.c calls cmd->done with status TASK ABORTED when TAS is set.) */
+
+#endif

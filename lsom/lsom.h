@@ -1,0 +1,392 @@
+/*
+ * lsom: the log-structured object manager, components on this node's disks.
+ *
+ * Lives here: the log, its index (RocksDB through kv.h), cleaning, recovery.
+ * Called by:  dom's component manager, on the loop of its shard; node opens and
+ *             closes disks.
+ * May touch:  its own devices and index, through env.h.  Never the network;
+ *             placement, epochs and replica choices arrive as arguments.
+ *
+ * A component is the part of an object that lies on one disk: an array of 4 KiB
+ * blocks, each with a version (member_csn, lsn) and a CRC32C of its plaintext.
+ * lsom keeps the durable record of the fence (promised oepoch, member_csn,
+ * state) for dom and never checks it: dom compares, in the same turn, before it
+ * calls (replication.md, FENCE).
+ *
+ * Everything here returns 0 and calls back once, later, on the loop; or returns
+ * -errno and never calls back.  A callback may free or reuse its request.
+ */
+#ifndef BASALT_LSOM_LSOM_H
+#define BASALT_LSOM_LSOM_H
+
+#include "base/env.h"
+#include "base/sgl.h"
+#include "base/uuid.h"
+
+#define LSOM_BLOCK 4096u
+#define LSOM_WRITE_MAX (1u << 20)	/* bytes of one record */
+#define LSOM_WINDOW 1024u		/* undecided lsns of a group */
+#define LSOM_PARTICIPANTS_MAX 24u
+
+struct lsom;
+struct lsom_disk;
+struct lsom_comp;
+
+/* lsn = (oepoch:24, seq:40), compared as one integer (g0). */
+#define LSN_SEQ_BITS 40
+#define LSN(oepoch, seq) ((uint64_t)(oepoch) << LSN_SEQ_BITS | (seq))
+#define LSN_OEPOCH(lsn) ((uint32_t)((lsn) >> LSN_SEQ_BITS))
+
+/*
+ * What of a group is decided (g2.2): every lsn <= stable_lsn, and stable_lsn +
+ * 1 + i where bit i is set.  Travels with every message of the owner.
+ */
+struct lsom_decided {
+	uint64_t stable_lsn;
+	uint64_t g_all;	     /* every ACTIVE leaf has recorded this much */
+	uint64_t hole_floor; /* {HOLE, lsn} entries up to here may go */
+	uint8_t committed[LSOM_WINDOW / 8];
+};
+
+/* ---- the store of one shard ---- */
+
+struct lsom_config {
+	struct env *env;
+	size_t page_cache_bytes;  /* index pages in memory; 0: 64 MiB */
+	unsigned reserve_percent; /* of a disk, for cleaning; 0: 20, least 15 */
+};
+
+int lsom_open(const struct lsom_config *config, struct lsom **out);
+
+/* Every disk must be closed. */
+void lsom_close(struct lsom *lsom);
+
+/* ---- disks ---- */
+
+enum lsom_disk_state {
+	LSOM_DISK_OPENING,
+	LSOM_DISK_ONLINE,
+	LSOM_DISK_FULL,	  /* serves; guest writes get -ENOSPC */
+	LSOM_DISK_FAILED, /* fail-stop: every request gets -ENODEV */
+};
+
+struct lsom_disk_info {
+	struct uuid disk, cluster;
+	enum lsom_disk_state state;
+	char path[256];
+	char failure[160]; /* why, when FAILED */
+	struct env_dev_info dev;
+	uint64_t raw_bytes;	 /* of the device */
+	uint64_t usable_bytes;	 /* for components: raw less the reserve */
+	uint64_t used_bytes;	 /* live blocks */
+	uint64_t segments, segments_free;
+	uint32_t segment_bytes;
+	unsigned components;
+	uint8_t congestion[4];	 /* 0..255; LSOM_CONGESTION_* */
+	uint64_t recovery_ns;	 /* what the last open took */
+	uint64_t generation;	 /* of the log */
+};
+
+enum { LSOM_CONGESTION_SPACE, LSOM_CONGESTION_LOG, LSOM_CONGESTION_INDEX,
+       LSOM_CONGESTION_MEMORY };
+
+/* What a path holds; for `disk add` (blocking: call it from env_work()). */
+struct lsom_probe {
+	bool ours;		/* a superblock of Basalt */
+	struct uuid disk, cluster;
+	uint32_t version;
+	char found[128];	/* what else is there: "ext4", "GPT", "mounted" */
+};
+int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out);
+
+/*
+ * Write superblocks on @path, which env_dev_open() can open; a file has its
+ * final size already.  Whether it may be erased was asked before.  Blocking.
+ * @progress (may be NULL) runs on the calling thread.
+ * Returns 0, -EINVAL (too small: under 64 MiB), -EBUSY, -EIO.
+ */
+struct lsom_format {
+	const char *path;
+	struct uuid disk, cluster;
+	uint32_t segment_bytes; /* 0: size / 1024 clamped to 4..256 MiB */
+	void (*progress)(struct lsom_format *format, unsigned percent);
+	void *data;
+};
+int lsom_disk_format(struct env *env, struct lsom_format *format);
+
+/*
+ * Open a disk and recover it.  0; -ENOENT; -EMEDIUMTYPE (another version, or a
+ * feature we do not know; @why names both); -EUCLEAN (superblock or index
+ * damaged; @why names the repair command); -ESTALE (another cluster's disk or
+ * another disk's index); -EIO; -EBUSY.
+ */
+struct lsom_disk_open {
+	void *data;
+	const char *path, *index_path;
+	struct uuid disk;	/* zero: whatever is there */
+	struct uuid cluster;
+	bool rebuild;		/* throw the index away, make it from the log */
+	/* out */
+	struct lsom_disk *opened;
+	char why[256];
+	/* private */
+	struct lsom *lsom;
+	struct env_work work;
+	void *impl;
+	void (*cb)(struct lsom_disk_open *req, int status);
+};
+typedef void (*lsom_disk_open_cb)(struct lsom_disk_open *req, int status);
+int lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
+		   lsom_disk_open_cb cb);
+
+/*
+ * Finish what is in flight, checkpoint, close.  New requests get -ESHUTDOWN;
+ * component handles must be put before @cb can come.
+ */
+struct lsom_disk_close {
+	void *data;
+	/* private */
+	struct lsom_disk *disk;
+	struct env_work work;
+	void (*cb)(struct lsom_disk_close *req, int status);
+};
+typedef void (*lsom_disk_close_cb)(struct lsom_disk_close *req, int status);
+int lsom_disk_close(struct lsom_disk *disk, struct lsom_disk_close *req,
+		    lsom_disk_close_cb cb);
+
+void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out);
+
+/* @cb runs whenever the state or a congestion value changed. */
+struct lsom_disk_watch {
+	void (*cb)(struct lsom_disk_watch *watch, struct lsom_disk *disk);
+	TAILQ_ENTRY(lsom_disk_watch) link;
+};
+void lsom_disk_watch(struct lsom_disk *disk, struct lsom_disk_watch *watch);
+void lsom_disk_unwatch(struct lsom_disk *disk, struct lsom_disk_watch *watch);
+
+/* ---- components ---- */
+
+enum lsom_leaf_state { /* as in the directory; what the component was told */
+	LSOM_ACTIVE = 1,
+	LSOM_SYNC,
+	LSOM_STALE,
+};
+
+/* The durable record of a component (g0). */
+struct lsom_comp_meta {
+	struct uuid cid, oid;
+	uint64_t cinc;
+	uint64_t size_bytes;	  /* multiple of LSOM_BLOCK */
+	uint64_t promised_oepoch;
+	uint64_t member_csn, csn_seen;
+	enum lsom_leaf_state state_seen;
+	uint64_t stable_lsn;	  /* s_recorded */
+	uint64_t g_all;
+	uint64_t max_lsn;	  /* largest ever written here */
+	uint64_t max_committed;
+	bool damaged;		  /* media damage in mid-log: some blocks lost */
+};
+
+/* Open handle of @cid, or NULL.  Put it when done. */
+struct lsom_comp *lsom_comp_get(struct lsom_disk *disk, const struct uuid *cid);
+void lsom_comp_put(struct lsom_comp *comp);
+struct lsom_disk *lsom_comp_disk(struct lsom_comp *comp);
+const struct lsom_comp_meta *lsom_comp_meta(const struct lsom_comp *comp);
+
+/* Visit all components of a disk; @cb may not create or delete. */
+void lsom_comp_each(struct lsom_disk *disk,
+		    void (*cb)(struct lsom_comp *comp, void *arg), void *arg);
+
+/*
+ * A metadata record: durable when @cb has status 0.
+ *
+ * CREATE: @meta names cid, oid, cinc, size and the first fence; repeating it
+ *   with the same cid and cinc is 0 again, with another cinc -EEXIST.
+ * DELETE: blocks are dead; handles stay valid and answer -ENOENT.
+ * SEAL, CONFIG, ATTACH: store the fields of @meta that belong to it
+ *   (promised_oepoch, member_csn, csn_seen, state_seen, stable_lsn, g_all);
+ *   ATTACH also discards every undecided version first (g6.2).
+ * RESIZE: a larger size_bytes, or a smaller one (blocks beyond become holes).
+ */
+enum lsom_meta_op { LSOM_CREATE, LSOM_DELETE, LSOM_SEAL, LSOM_CONFIG,
+		    LSOM_ATTACH, LSOM_RESIZE };
+
+struct lsom_meta {
+	void *data;
+	enum lsom_meta_op op;
+	struct lsom_comp_meta meta;
+	/* private */
+	struct lsom_disk *disk;
+	struct lsom_comp *comp;
+	void (*cb)(struct lsom_meta *req, int status);
+	TAILQ_ENTRY(lsom_meta) link;
+	void *impl[8];
+};
+typedef void (*lsom_meta_cb)(struct lsom_meta *req, int status);
+int lsom_comp_create(struct lsom_disk *disk, struct lsom_meta *req,
+		     lsom_meta_cb cb);
+int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+		     lsom_meta_cb cb); /* every op but CREATE */
+
+/*
+ * Space credits (g2.0): a PREP that holds credit for its blocks cannot fail for
+ * space.  Taking is bookkeeping, in memory; credits end with a restart.
+ * Returns 0 or -ENOSPC.
+ */
+int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
+void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks);
+
+enum lsom_write_kind {
+	LSOM_PREP,   /* undecided until committed or lsn <= stable_lsn */
+	LSOM_RPREP,  /* takeover's copy: applied by version compare, undecided */
+	LSOM_RCOPY,  /* resync: applied by version compare, committed (g6.4) */
+	LSOM_REPAIR, /* same lsn, replaces an equal version whose CRC is bad */
+};
+
+#define LSOM_W_HOLE 1u	 /* an UNMAP: no data, sgl NULL */
+#define LSOM_W_ATOMIC 2u /* decided with the other groups it lists (g3) */
+
+/*
+ * One range of one component.  @offset and @len are multiples of LSOM_BLOCK,
+ * @len 1 block .. LSOM_WRITE_MAX (a HOLE: any length).  @sgl is shared and
+ * holds @len bytes from page offset 0 on; @crcs (one CRC32C a block, borrowed
+ * until @cb) are what is stored: a block that does not match is refused.
+ *
+ * Status: 0 durable.  -EBADMSG (a CRC does not match), -ESTALE (a PREP with lsn
+ * <= the stable_lsn known, or in the abort set), -ENOSPC, -EIO/-ENODEV (the
+ * disk has failed), -ENOENT (deleted), -ESHUTDOWN.  A PREP held already is
+ * answered from durable state (R26).  -EBUSY at once: queue full.
+ */
+struct lsom_write {
+	void *data;
+	enum lsom_write_kind kind;
+	unsigned flags;
+	uint64_t offset, len;
+	struct sgl *sgl;
+	const uint32_t *crcs;
+	uint64_t lsn, member_csn;
+	uint64_t credits; /* blocks of credit it brings */
+	const struct lsom_decided *decided; /* borrowed for the call; or NULL */
+	/* the components that take part, for takeover; borrowed for the call */
+	const struct uuid *participants;
+	unsigned participants_count;
+	/* private */
+	struct lsom_comp *comp;
+	void (*cb)(struct lsom_write *req, int status);
+	TAILQ_ENTRY(lsom_write) link;
+	void *impl[16];
+};
+typedef void (*lsom_write_cb)(struct lsom_write *req, int status);
+int lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+	       lsom_write_cb cb);
+
+/*
+ * COMMIT or ABORT one lsn, durable when @cb has status 0.  Repeating is 0.  An
+ * ABORT of an unknown lsn goes into the abort set until stable_lsn passes it;
+ * COMMIT of an lsn that is aborted, and the reverse, are -EINVAL.
+ */
+struct lsom_decide {
+	void *data;
+	bool commit;
+	uint64_t lsn;
+	/* private */
+	struct lsom_comp *comp;
+	void (*cb)(struct lsom_decide *req, int status);
+	TAILQ_ENTRY(lsom_decide) link;
+	void *impl[8];
+};
+typedef void (*lsom_decide_cb)(struct lsom_decide *req, int status);
+int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		lsom_decide_cb cb);
+
+/*
+ * Tell the component what is decided: in memory at once, durable with the next
+ * record or checkpoint.  Undecided versions it covers become the committed ones.
+ */
+void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
+
+/*
+ * Read committed data.  @offset and @len are multiples of LSOM_BLOCK, @len at
+ * most LSOM_WRITE_MAX.  @decided is borrowed for the call and applied first.
+ * On status 0 the caller owns @sgl (pages of @class, zero pages for holes);
+ * @crcs, if not NULL, gets one CRC32C a block.  Every block was checked.
+ *
+ * Status: -EBADMSG: @bad_offset is the first block that does not match; others
+ * may be good.  -EIO (the device failed the read), -ENODEV, -ENOENT,
+ * -ESHUTDOWN; -EBUSY at once: queue full or no pages.
+ */
+struct lsom_read {
+	void *data;
+	uint64_t offset, len;
+	enum page_class class;
+	const struct lsom_decided *decided;
+	uint32_t *crcs;
+	/* out */
+	struct sgl *sgl;
+	uint64_t bad_offset;
+	/* private */
+	struct lsom_comp *comp;
+	void (*cb)(struct lsom_read *req, int status);
+	TAILQ_ENTRY(lsom_read) link;
+	unsigned parts_left;
+	int status;
+	void *impl[16];
+};
+typedef void (*lsom_read_cb)(struct lsom_read *req, int status);
+int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb);
+
+/*
+ * Versions of blocks in [@offset, @offset + @len) whose committed lsn is above
+ * @since, in order, up to @items_max; undecided ones are not shown.  Serves
+ * GET LBA STATUS (@since 0: all that is mapped), resync and the tests.
+ * @next is where to go on; @next == @offset + @len at the end.
+ */
+struct lsom_version {
+	uint64_t offset;
+	uint64_t member_csn, lsn;
+	uint32_t crc;
+	bool hole; /* unmapped, and the entry is still needed */
+};
+
+struct lsom_scan {
+	void *data;
+	uint64_t offset, len, since;
+	struct lsom_version *items;
+	unsigned items_max;
+	/* out */
+	unsigned items_count;
+	uint64_t next;
+	/* private */
+	struct lsom_comp *comp;
+	void (*cb)(struct lsom_scan *req, int status);
+	TAILQ_ENTRY(lsom_scan) link;
+	void *impl[8];
+};
+typedef void (*lsom_scan_cb)(struct lsom_scan *req, int status);
+int lsom_scan(struct lsom_comp *comp, struct lsom_scan *req, lsom_scan_cb cb);
+
+/* Undecided versions, for SEAL's reply; visited in lsn order. */
+struct lsom_undecided {
+	uint64_t lsn, member_csn, offset, len;
+	unsigned flags;
+	const uint32_t *crcs; /* NULL for a hole */
+	const struct uuid *participants;
+	unsigned participants_count;
+};
+void lsom_undecided_each(struct lsom_comp *comp,
+			 void (*cb)(const struct lsom_undecided *u, void *arg),
+			 void *arg);
+
+/* Make the index durable now and let the log go (tests, clean shutdown). */
+struct lsom_checkpoint {
+	void *data;
+	/* private */
+	struct lsom_disk *disk;
+	void (*cb)(struct lsom_checkpoint *req, int status);
+	TAILQ_ENTRY(lsom_checkpoint) link;
+};
+typedef void (*lsom_checkpoint_cb)(struct lsom_checkpoint *req, int status);
+int lsom_checkpoint(struct lsom_disk *disk, struct lsom_checkpoint *req,
+		    lsom_checkpoint_cb cb);
+
+#endif

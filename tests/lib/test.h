@@ -1,0 +1,56 @@
+/*
+ * test: cmocka with two macros over it.  A unit test is a file of TEST()s,
+ * linked with test_main.c; each prints a line of TAP.
+ */
+#ifndef BASALT_TESTS_TEST_H
+#define BASALT_TESTS_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct env;
+struct arena;
+
+void test_add(const char *name, void (*fn)(void **state));
+
+#define TEST(group, name)                                                     \
+	static void test_##group##_##name(void **state);                      \
+	__attribute__((constructor)) static void add_##group##_##name(void)   \
+	{                                                                     \
+		test_add(#group "." #name, test_##group##_##name);            \
+	}                                                                     \
+	static void test_##group##_##name(void **state)
+
+#define CHECK(cond) assert_true(cond)
+#define CHECK_EQ(a, b)                                                        \
+	do {                                                                  \
+		long long check_a = (long long)(a);                           \
+		long long check_b = (long long)(b);                           \
+		if (check_a != check_b) {                                     \
+			print_error("%s:%d: %s is %lld, %s is %lld\n",        \
+				    __FILE__, __LINE__, #a, check_a, #b,      \
+				    check_b);                                 \
+			fail();                                               \
+		}                                                             \
+	} while (0)
+#define CHECK_STR(a, b) assert_string_equal((a), (b))
+
+/* A real shard (libuv, io_uring) and its arena, for a test of one thread. */
+struct test_shard {
+	struct arena *arena;
+	struct shards *shards;
+	struct env *env;
+};
+void test_shard_open(struct test_shard *ts);
+void test_shard_close(struct test_shard *ts);
+/* Run its loop until *@done, for at most 60 s (then the test fails). */
+void test_run(struct test_shard *ts, const bool *done);
+
+/* A fresh directory under build/tmp, removed at exit; malloc()ed. */
+char *test_dir(void);
+
+#endif
