@@ -59,7 +59,8 @@ size_t arena_region(const struct arena *arena, void **base);
 size_t arena_used(const struct arena *arena, enum page_class class);
 size_t arena_pages(const struct arena *arena);
 
-/* True if the arena's memory could be locked (RLIMIT_MEMLOCK). */
+/* Try to lock it (RLIMIT_MEMLOCK is often 8 MiB); false: used unlocked. */
+bool arena_lock(struct arena *arena);
 bool arena_locked(const struct arena *arena);
 
 /* One cache a shard; only its thread may use it. */
@@ -105,5 +106,6 @@ void page_wait_stop(struct page_cache *cache, struct page_waiter *waiter);
 
 /* Run waiters that may go on now; the shard calls it once a turn. */
 void page_cache_turn(struct page_cache *cache);
+bool page_cache_waiting(const struct page_cache *cache);
 
 #endif

@@ -1,0 +1,30 @@
+/* err: the names and texts of status codes. */
+#include "base/err.h"
+
+const char *err_name(int status)
+{
+	switch (-status) {
+	case 0:
+		return "OK";
+#define X(code, text)                                                         \
+	case code:                                                            \
+		return #code;
+		ERR_MAP(X)
+#undef X
+	}
+	return "EUNKNOWN";
+}
+
+const char *err_text(int status)
+{
+	switch (-status) {
+	case 0:
+		return "done";
+#define X(code, text)                                                         \
+	case code:                                                            \
+		return text;
+		ERR_MAP(X)
+#undef X
+	}
+	return "unknown error";
+}

@@ -1,0 +1,87 @@
+/* kv: a batch of changes, as every backend reads it. */
+#include "base/kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void kv_batch_init(struct kv_batch *batch)
+{
+	memset(batch, 0, sizeof(*batch));
+}
+
+void kv_batch_clear(struct kv_batch *batch)
+{
+	batch->changes_count = 0;
+	batch->bytes_count = 0;
+}
+
+void kv_batch_fini(struct kv_batch *batch)
+{
+	free(batch->changes);
+	free(batch->bytes);
+	memset(batch, 0, sizeof(*batch));
+}
+
+/* Memory for bookkeeping of this size not being there is not survivable. */
+static void *grow(void *old, size_t *room, size_t need, size_t item)
+{
+	void *p;
+
+	if (need <= *room)
+		return old;
+	while (*room < need)
+		*room = *room > 0 ? *room * 2 : 64;
+	p = realloc(old, *room * item);
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+static size_t batch_bytes(struct kv_batch *batch, struct kv_slice s)
+{
+	size_t at = batch->bytes_count;
+
+	batch->bytes = grow(batch->bytes, &batch->bytes_room, at + s.len + 1, 1);
+	if (s.len > 0)
+		memcpy(batch->bytes + at, s.data, s.len);
+	batch->bytes_count = at + s.len;
+	return at;
+}
+
+static void batch_add(struct kv_batch *batch, enum kv_change_type type,
+		      struct kv_slice key, struct kv_slice value)
+{
+	struct kv_change *change;
+
+	batch->changes = grow(batch->changes, &batch->changes_room,
+			      batch->changes_count + 1, sizeof(*change));
+	change = &batch->changes[batch->changes_count++];
+	change->type = type;
+	change->key_len = (uint32_t)key.len;
+	change->value_len = (uint32_t)value.len;
+	change->key_at = batch_bytes(batch, key);
+	change->value_at = batch_bytes(batch, value);
+}
+
+void kv_batch_put(struct kv_batch *batch, struct kv_slice key,
+		  struct kv_slice value)
+{
+	batch_add(batch, KV_PUT, key, value);
+}
+
+void kv_batch_delete(struct kv_batch *batch, struct kv_slice key)
+{
+	batch_add(batch, KV_DELETE, key, kv_slice(NULL, 0));
+}
+
+void kv_batch_merge(struct kv_batch *batch, struct kv_slice key,
+		    struct kv_slice operand)
+{
+	batch_add(batch, KV_MERGE, key, operand);
+}
+
+void kv_batch_delete_range(struct kv_batch *batch, struct kv_slice from,
+			   struct kv_slice to)
+{
+	batch_add(batch, KV_DELETE_RANGE, from, to);
+}

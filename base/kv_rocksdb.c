@@ -1,0 +1,280 @@
+/*
+ * kv_rocksdb: the ordered store on RocksDB's C interface.
+ *
+ * One column family, always: rocksdb_flush() of 7.8 flushes only the default
+ * one, atomic flush or not, so state spread over several could come back from
+ * a crash as no prefix of what was written.
+ */
+#define LOG_ROOM LOG_BASE
+#include "base/kv.h"
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <rocksdb/c.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rocks {
+	struct kv kv;
+	rocksdb_t *db;
+	rocksdb_options_t *options;
+	rocksdb_block_based_table_options_t *table;
+	rocksdb_cache_t *cache;
+	rocksdb_writeoptions_t *write;
+	rocksdb_readoptions_t *read;
+	rocksdb_flushoptions_t *flush;
+	char *path;
+};
+
+/* Log what RocksDB says, and make it a status. */
+static int rocks_status(const char *path, const char *doing, char *err)
+{
+	int status = -EIO;
+
+	if (err == NULL)
+		return 0;
+	if (strstr(err, "Corruption") != NULL)
+		status = -EUCLEAN;
+	else if (strstr(err, "does not exist") != NULL)
+		status = -ENOENT;
+	else if (strstr(err, "lock") != NULL)
+		status = -EBUSY;
+	if (status != -ENOENT)
+		log_error("store %s: %s: %s", path, doing, err);
+	rocksdb_free(err);
+	return status;
+}
+
+static void rocks_close(struct kv *kv)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+
+	if (r->db != NULL)
+		rocksdb_close(r->db);
+	rocksdb_flushoptions_destroy(r->flush);
+	rocksdb_readoptions_destroy(r->read);
+	rocksdb_writeoptions_destroy(r->write);
+	rocksdb_options_destroy(r->options);
+	rocksdb_block_based_options_destroy(r->table);
+	rocksdb_cache_destroy(r->cache);
+	free(r->path);
+	free(r);
+}
+
+static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
+		     size_t *out_len)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+	char *err = NULL, *value;
+	size_t len;
+
+	value = rocksdb_get(r->db, r->read, key.data, key.len, &len, &err);
+	if (err != NULL)
+		return rocks_status(r->path, "get", err);
+	if (value == NULL)
+		return -ENOENT;
+	*out = value; /* RocksDB allocates with malloc() */
+	*out_len = len;
+	return 0;
+}
+
+static int rocks_apply(struct kv *kv, struct kv_batch *batch)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+	rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
+	char *err = NULL;
+
+	for (size_t i = 0; i < batch->changes_count; i++) {
+		const struct kv_change *c = &batch->changes[i];
+		const char *key = (char *)batch->bytes + c->key_at;
+		const char *value = (char *)batch->bytes + c->value_at;
+
+		switch (c->type) {
+		case KV_PUT:
+			rocksdb_writebatch_put(wb, key, c->key_len, value,
+					       c->value_len);
+			break;
+		case KV_DELETE:
+			rocksdb_writebatch_delete(wb, key, c->key_len);
+			break;
+		case KV_MERGE:
+			rocksdb_writebatch_merge(wb, key, c->key_len, value,
+						 c->value_len);
+			break;
+		case KV_DELETE_RANGE:
+			rocksdb_writebatch_delete_range(wb, key, c->key_len,
+							value, c->value_len);
+			break;
+		}
+	}
+	rocksdb_write(r->db, r->write, wb, &err);
+	rocksdb_writebatch_destroy(wb);
+	return rocks_status(r->path, "write", err);
+}
+
+static int rocks_flush(struct kv *kv)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+	char *err = NULL;
+
+	rocksdb_flush(r->db, r->flush, &err);
+	return rocks_status(r->path, "flush", err);
+}
+
+static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
+		      bool (*cb)(void *arg, struct kv_slice key,
+				 struct kv_slice value),
+		      void *arg)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
+	rocksdb_iterator_t *it;
+	char *err = NULL;
+	bool more = true;
+
+	rocksdb_readoptions_set_fill_cache(read, 0);
+	rocksdb_readoptions_set_verify_checksums(read, 1);
+	if (to.data != NULL)
+		rocksdb_readoptions_set_iterate_upper_bound(read, to.data,
+							    to.len);
+	it = rocksdb_create_iterator(r->db, read);
+	rocksdb_iter_seek(it, from.data, from.len);
+	while (more && rocksdb_iter_valid(it)) {
+		struct kv_slice key, value;
+
+		key.data = rocksdb_iter_key(it, &key.len);
+		value.data = rocksdb_iter_value(it, &value.len);
+		more = cb(arg, key, value);
+		rocksdb_iter_next(it);
+	}
+	rocksdb_iter_get_error(it, &err);
+	rocksdb_iter_destroy(it);
+	rocksdb_readoptions_destroy(read);
+	return rocks_status(r->path, "scan", err);
+}
+
+static const struct kv_ops rocks_ops = {
+	.close = rocks_close,
+	.get = rocks_get,
+	.apply = rocks_apply,
+	.flush = rocks_flush,
+	.scan = rocks_scan,
+};
+
+/* ---- the merge operator ---- */
+
+static char *fold(kv_merge_fn merge, struct kv_slice key, struct kv_slice old,
+		  const char *const *operands, const size_t *lens, int count,
+		  unsigned char *success, size_t *out_len)
+{
+	struct kv_slice *list = calloc((size_t)count + 1, sizeof(*list));
+	char *out = NULL;
+
+	if (list != NULL) {
+		for (int i = 0; i < count; i++)
+			list[i] = kv_slice(operands[i], lens[i]);
+		out = merge(key, old, list, (size_t)count, out_len);
+		free(list);
+	}
+	*success = out != NULL;
+	return out;
+}
+
+static char *merge_full(void *state, const char *key, size_t key_len,
+			const char *old, size_t old_len,
+			const char *const *operands, const size_t *lens,
+			int count, unsigned char *success, size_t *out_len)
+{
+	return fold((kv_merge_fn)state, kv_slice(key, key_len),
+		    kv_slice(old, old_len), operands, lens, count, success,
+		    out_len);
+}
+
+/* No folding without the base: operands stay a list until they meet it. */
+static char *merge_partial(void *state, const char *key, size_t key_len,
+			   const char *const *operands, const size_t *lens,
+			   int count, unsigned char *success, size_t *out_len)
+{
+	*success = 0;
+	*out_len = 0;
+	return NULL;
+}
+
+static void merge_free(void *state, const char *value, size_t len)
+{
+	free((void *)value);
+}
+
+static void merge_destroy(void *state)
+{
+}
+
+static const char *merge_name(void *state)
+{
+	return "basalt.v1";
+}
+
+/* ---- opening ---- */
+
+int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
+{
+	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
+	struct rocks *r = calloc(1, sizeof(*r));
+	char *err = NULL;
+
+	if (r == NULL)
+		return -ENOMEM;
+	r->kv.ops = &rocks_ops;
+	r->path = strdup(config->path);
+	r->options = rocksdb_options_create();
+	r->table = rocksdb_block_based_options_create();
+	r->cache = rocksdb_cache_create_lru(memory / 2);
+	r->write = rocksdb_writeoptions_create();
+	r->read = rocksdb_readoptions_create();
+	r->flush = rocksdb_flushoptions_create();
+
+	rocksdb_options_set_create_if_missing(r->options, config->create);
+	rocksdb_options_set_paranoid_checks(r->options, 1);
+	rocksdb_options_set_compression(r->options, rocksdb_lz4_compression);
+	rocksdb_options_set_write_buffer_size(r->options, memory / 4);
+	rocksdb_options_set_max_write_buffer_number(r->options, 2);
+	rocksdb_options_set_db_write_buffer_size(r->options, memory / 2);
+	rocksdb_options_set_max_background_jobs(r->options, 2);
+	rocksdb_options_set_max_open_files(r->options, 256);
+	rocksdb_options_set_keep_log_file_num(r->options, 3);
+	rocksdb_options_set_max_log_file_size(r->options, 4u << 20);
+	rocksdb_options_set_max_manifest_file_size(r->options, 16u << 20);
+	rocksdb_options_set_max_total_wal_size(r->options, memory);
+	rocksdb_options_set_stats_dump_period_sec(r->options, 0);
+	rocksdb_block_based_options_set_block_cache(r->table, r->cache);
+	rocksdb_block_based_options_set_cache_index_and_filter_blocks(r->table,
+								      1);
+	rocksdb_block_based_options_set_filter_policy(
+		r->table, rocksdb_filterpolicy_create_bloom_full(10));
+	rocksdb_options_set_block_based_table_factory(r->options, r->table);
+	if (config->merge != NULL)
+		rocksdb_options_set_merge_operator(
+			r->options,
+			rocksdb_mergeoperator_create(
+				(void *)config->merge, merge_destroy,
+				merge_full, merge_partial, merge_free,
+				merge_name));
+	if (config->log)
+		rocksdb_writeoptions_set_sync(r->write, 1);
+	else
+		rocksdb_writeoptions_disable_WAL(r->write, 1);
+	rocksdb_flushoptions_set_wait(r->flush, 1);
+	rocksdb_readoptions_set_verify_checksums(r->read, 1);
+
+	r->db = rocksdb_open(r->options, config->path, &err);
+	if (err != NULL) {
+		int rv = rocks_status(config->path, "open", err);
+
+		rocks_close(&r->kv);
+		return rv;
+	}
+	*out = &r->kv;
+	return 0;
+}

@@ -1,0 +1,102 @@
+/* log: one line an event, to standard error. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const level_names[] = { "error", "warn", "info", "debug" };
+
+static const char *const room_names[LOG_ROOMS] = {
+#define X(id, name) [id] = name,
+	LOG_ROOM_MAP(X)
+#undef X
+};
+
+static atomic_int levels[LOG_ROOMS] = {
+#define X(id, name) [id] = LOG_INFO_L,
+	LOG_ROOM_MAP(X)
+#undef X
+};
+
+bool log_enabled(enum log_room room, enum log_level level)
+{
+	return (int)level <=
+	       atomic_load_explicit(&levels[room], memory_order_relaxed);
+}
+
+void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
+{
+	char line[1024];
+	struct timespec ts;
+	struct tm tm;
+	va_list ap;
+	size_t n;
+	int rv;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	gmtime_r(&ts.tv_sec, &tm);
+	n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
+	rv = snprintf(line + n, sizeof(line) - n, ".%03ldZ %-5s %s: ",
+		      ts.tv_nsec / 1000000, level_names[level],
+		      room_names[room]);
+	n += (size_t)rv;
+	va_start(ap, fmt);
+	rv = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
+	va_end(ap);
+	if (rv > 0)
+		n += (size_t)rv;
+	if (n > sizeof(line) - 2) /* cut */
+		n = sizeof(line) - 2;
+	for (size_t i = 0; i < n; i++) /* names from the wire stay one line */
+		if ((unsigned char)line[i] < ' ')
+			line[i] = '?';
+	line[n++] = '\n';
+	/* One write, so that lines of several threads do not mix. */
+	if (write(STDERR_FILENO, line, n) < 0)
+		return; /* nowhere left to say it */
+}
+
+int log_level_set(const char *room, const char *level)
+{
+	bool found = false;
+	int l;
+
+	for (l = LOG_ERROR_L; l <= LOG_DEBUG_L; l++)
+		if (strcmp(level, level_names[l]) == 0)
+			break;
+	if (l > LOG_DEBUG_L)
+		return -EINVAL;
+	for (int r = 0; r < LOG_ROOMS; r++)
+		if (strcmp(room, "all") == 0 ||
+		    strcmp(room, room_names[r]) == 0) {
+			atomic_store(&levels[r], l);
+			found = true;
+		}
+	return found ? 0 : -EINVAL;
+}
+
+const char *log_level_get(enum log_room room)
+{
+	return level_names[atomic_load(&levels[room])];
+}
+
+const char *log_room_name(enum log_room room)
+{
+	return room_names[room];
+}
+
+bool log_allowed(struct log_limit *limit, unsigned long long now_ns)
+{
+	if (now_ns < limit->next_ns) {
+		limit->swallowed++;
+		return false;
+	}
+	limit->next_ns = now_ns + 1000000000ull;
+	limit->swallowed = 0;
+	return true;
+}

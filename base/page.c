@@ -1,0 +1,330 @@
+/*
+ * page: the arena, its classes, and a cache of free pages per shard.
+ *
+ * Two books are kept apart.  Which class may have how many pages is counted in
+ * the arena, atomically, per allocation of any size.  Where free pages lie is
+ * the caches' business: each holds a list, refilled from and drained to the
+ * arena's list under a mutex, REFILL pages at a time.
+ */
+#include "base/page.h"
+
+#include "base/util.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define REFILL 64u
+#define ALIGN_BYTES (2u << 20)
+
+struct arena {
+	uint8_t *base;
+	size_t bytes, count;
+	bool locked;
+	struct page *pages; /* one per page of memory, in order */
+	size_t floor[PAGE_CLASSES];
+
+	atomic_size_t used[PAGE_CLASSES];
+
+	pthread_mutex_t lock;
+	struct page *free; /* under lock */
+	size_t untouched;  /* pages[untouched..] were never given out */
+};
+
+TAILQ_HEAD(waiters, page_waiter);
+
+struct page_cache {
+	struct arena *arena;
+	struct page *free;
+	size_t free_count;
+	bool freed; /* since the last turn: waiters may go on */
+	struct waiters waiters;
+};
+
+static uint8_t zero_bytes[PAGE_BYTES] __attribute__((aligned(PAGE_BYTES)));
+static struct page zero = { .data = zero_bytes, .refs = 1, .fixed = true };
+
+struct page *page_zero(void)
+{
+	return &zero;
+}
+
+int arena_open(const struct arena_config *config, struct arena **out)
+{
+	static const unsigned usual[PAGE_CLASSES] = { 10, 20, 10, 20 };
+	size_t bytes = ROUND_UP(config->bytes, (size_t)ALIGN_BYTES);
+	const unsigned *percent = config->floor_percent;
+	bool all_zero = true;
+	struct arena *arena;
+	unsigned sum = 0;
+	uint8_t *map;
+
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		all_zero = all_zero && percent[c] == 0;
+	if (all_zero)
+		percent = usual;
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		sum += percent[c];
+	if (bytes == 0 || sum > 100)
+		return -EINVAL;
+
+	arena = calloc(1, sizeof(*arena));
+	if (arena == NULL)
+		return -ENOMEM;
+	map = mmap(NULL, bytes + ALIGN_BYTES, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (map == MAP_FAILED)
+		goto err_arena;
+	/* Cut to a 2 MiB boundary, so that huge pages can back all of it. */
+	arena->base = (uint8_t *)ROUND_UP((uintptr_t)map, ALIGN_BYTES);
+	if (arena->base > map)
+		munmap(map, (size_t)(arena->base - map));
+	if (arena->base + bytes < map + bytes + ALIGN_BYTES)
+		munmap(arena->base + bytes,
+		       (size_t)(map + ALIGN_BYTES - arena->base));
+	madvise(arena->base, bytes, MADV_HUGEPAGE);
+	madvise(arena->base, bytes, MADV_DONTFORK);
+	arena->bytes = bytes;
+	arena->count = bytes / PAGE_BYTES;
+	arena->pages = mmap(NULL, arena->count * sizeof(*arena->pages),
+			    PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (arena->pages == MAP_FAILED)
+		goto err_map;
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		arena->floor[c] = arena->count * percent[c] / 100;
+	pthread_mutex_init(&arena->lock, NULL);
+	*out = arena;
+	return 0;
+
+err_map:
+	munmap(arena->base, bytes);
+err_arena:
+	free(arena);
+	return -ENOMEM;
+}
+
+void arena_close(struct arena *arena)
+{
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		assert(atomic_load(&arena->used[c]) == 0);
+	munmap(arena->pages, arena->count * sizeof(*arena->pages));
+	munmap(arena->base, arena->bytes);
+	pthread_mutex_destroy(&arena->lock);
+	free(arena);
+}
+
+size_t arena_region(const struct arena *arena, void **base)
+{
+	*base = arena->base;
+	return arena->bytes;
+}
+
+size_t arena_used(const struct arena *arena, enum page_class class)
+{
+	return atomic_load_explicit(&arena->used[class], memory_order_relaxed);
+}
+
+size_t arena_pages(const struct arena *arena)
+{
+	return arena->count;
+}
+
+bool arena_lock(struct arena *arena)
+{
+	arena->locked = mlock2(arena->base, arena->bytes, MLOCK_ONFAULT) == 0;
+	return arena->locked;
+}
+
+bool arena_locked(const struct arena *arena)
+{
+	return arena->locked;
+}
+
+int page_cache_open(struct arena *arena, struct page_cache **out)
+{
+	struct page_cache *cache = calloc(1, sizeof(*cache));
+
+	if (cache == NULL)
+		return -ENOMEM;
+	cache->arena = arena;
+	TAILQ_INIT(&cache->waiters);
+	*out = cache;
+	return 0;
+}
+
+static void cache_drain(struct page_cache *cache, size_t keep)
+{
+	struct arena *arena = cache->arena;
+
+	pthread_mutex_lock(&arena->lock);
+	while (cache->free_count > keep) {
+		struct page *page = cache->free;
+
+		cache->free = page->next;
+		cache->free_count--;
+		page->next = arena->free;
+		arena->free = page;
+	}
+	pthread_mutex_unlock(&arena->lock);
+}
+
+void page_cache_close(struct page_cache *cache)
+{
+	assert(TAILQ_EMPTY(&cache->waiters));
+	cache_drain(cache, 0);
+	free(cache);
+}
+
+/* There are @n free pages somewhere: the books say so.  True once here. */
+static bool cache_fill(struct page_cache *cache, size_t n)
+{
+	struct arena *arena = cache->arena;
+	size_t want = n + REFILL;
+
+	pthread_mutex_lock(&arena->lock);
+	while (cache->free_count < want) {
+		struct page *page = arena->free;
+
+		if (page != NULL) {
+			arena->free = page->next;
+		} else if (arena->untouched < arena->count) {
+			page = &arena->pages[arena->untouched];
+			page->data =
+				arena->base + arena->untouched * PAGE_BYTES;
+			arena->untouched++;
+		} else {
+			break;
+		}
+		page->next = cache->free;
+		cache->free = page;
+		cache->free_count++;
+	}
+	pthread_mutex_unlock(&arena->lock);
+	return cache->free_count >= n;
+}
+
+/*
+ * May @class have @n more?  Below its floor always; above it only what no other
+ * class's floor still needs.  The counts are read one by one, so two shards may
+ * both be refused where one would fit, never both admitted past the arena: each
+ * adds its own first.
+ */
+static bool class_admit(struct arena *arena, enum page_class class, size_t n)
+{
+	size_t mine = atomic_fetch_add(&arena->used[class], n) + n;
+	size_t needed = 0;
+
+	if (mine <= arena->floor[class])
+		return true;
+	for (int c = 0; c < PAGE_CLASSES; c++) {
+		size_t used = c == (int)class ? mine :
+						atomic_load(&arena->used[c]);
+
+		needed += MAX(used, arena->floor[c]);
+	}
+	if (needed <= arena->count)
+		return true;
+	atomic_fetch_sub(&arena->used[class], n);
+	return false;
+}
+
+int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
+		struct page **out)
+{
+	struct arena *arena = cache->arena;
+
+	if (n > arena->count / 2 && n > arena->floor[class])
+		return -EINVAL;
+	if (!class_admit(arena, class, n))
+		return -EBUSY;
+	if (cache->free_count < n && !cache_fill(cache, n)) {
+		/* Free pages lie in the caches of other shards. */
+		atomic_fetch_sub(&arena->used[class], n);
+		return -EBUSY;
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct page *page = cache->free;
+
+		cache->free = page->next;
+		page->class = (uint8_t)class;
+		atomic_store_explicit(&page->refs, 1, memory_order_relaxed);
+		out[i] = page;
+	}
+	cache->free_count -= n;
+	return 0;
+}
+
+void page_put(struct page_cache *cache, struct page *page)
+{
+	unsigned before =
+		atomic_fetch_sub_explicit(&page->refs, 1, memory_order_acq_rel);
+
+	assert(before > 0);
+	if (before > 1)
+		return;
+	assert(!page->fixed);
+	atomic_fetch_sub(&cache->arena->used[page->class], 1);
+	page->next = cache->free;
+	cache->free = page;
+	cache->free_count++;
+	cache->freed = true;
+	if (cache->free_count > 16 * REFILL)
+		cache_drain(cache, 8 * REFILL);
+}
+
+void page_wait(struct page_cache *cache, enum page_class class, size_t n,
+	       struct page_waiter *waiter)
+{
+	assert(!waiter->queued);
+	waiter->class = class;
+	waiter->n = n;
+	waiter->queued = true;
+	TAILQ_INSERT_TAIL(&cache->waiters, waiter, link);
+}
+
+void page_wait_stop(struct page_cache *cache, struct page_waiter *waiter)
+{
+	if (!waiter->queued)
+		return;
+	TAILQ_REMOVE(&cache->waiters, waiter, link);
+	waiter->queued = false;
+}
+
+static bool class_has(const struct arena *arena, const struct page_waiter *w)
+{
+	size_t needed = 0;
+
+	for (int c = 0; c < PAGE_CLASSES; c++) {
+		size_t used = atomic_load(&arena->used[c]) +
+			      (c == (int)w->class ? w->n : 0);
+
+		if (c == (int)w->class && used <= arena->floor[c])
+			return true;
+		needed += MAX(used, arena->floor[c]);
+	}
+	return needed <= arena->count;
+}
+
+bool page_cache_waiting(const struct page_cache *cache)
+{
+	return !TAILQ_EMPTY(&cache->waiters);
+}
+
+void page_cache_turn(struct page_cache *cache)
+{
+	struct page_waiter *waiter;
+	unsigned budget = 64;
+
+	while ((waiter = TAILQ_FIRST(&cache->waiters)) != NULL && budget-- > 0) {
+		if (!class_has(cache->arena, waiter))
+			break;
+		TAILQ_REMOVE(&cache->waiters, waiter, link);
+		waiter->queued = false;
+		waiter->cb(waiter);
+	}
+	cache->freed = false;
+}
