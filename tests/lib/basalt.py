@@ -1,0 +1,299 @@
+"""What the scripts under tests/ share: a TAP printer and a cluster of one node.
+
+A Node lives in a fresh directory under build/tmp, listens on free ports of
+127.0.0.1 and is ended with the script that made it, however that one ends.
+"""
+import atexit
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+O = os.path.join(TOP, os.environ.get("O") or "build")
+BASALTD = os.environ.get("BASALTD") or os.path.join(O, "basaltd")
+BASALT = os.path.join(O, "basalt")
+TOOLS = os.path.join(O, "tests", "tools")
+SOAK = bool(os.environ.get("BASALT_SOAK"))
+IQN = "iqn.2026-11.internal.basalt"
+MIB = 1 << 20
+
+
+# ---- results ----
+
+class Tap:
+    """Prints one TAP line a result; finish() prints the plan."""
+
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def ok(self, name, skip=None):
+        self.count += 1
+        print("ok %d - %s%s" % (self.count, name,
+                                " # SKIP " + skip if skip else ""), flush=True)
+
+    def not_ok(self, name, *why):
+        self.count += 1
+        self.failed += 1
+        for part in why:
+            self.note(part)
+        print("not ok %d - %s" % (self.count, name), flush=True)
+
+    def check(self, good, name, *why):
+        if good:
+            self.ok(name)
+        else:
+            self.not_ok(name, *why)
+        return bool(good)
+
+    def note(self, text):
+        for line in str(text).rstrip().split("\n"):
+            print("# " + line, flush=True)
+
+    def finish(self):
+        print("1..%d" % self.count, flush=True)
+        sys.exit(1 if self.failed else 0)
+
+
+class Failure(Exception):
+    """A step that everything after it needs went wrong."""
+
+
+def main(run):
+    """Run a script's body: a Failure, or any other error, is one result."""
+    def ended(sig, frame):
+        sys.exit(128 + sig)
+    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGINT, ended)
+    signal.signal(signal.SIGHUP, ended)
+    tap = Tap()
+    try:
+        run(tap)
+    except Failure as e:
+        tap.not_ok("set-up: " + str(e).split("\n")[0], e)
+    except Exception:
+        import traceback
+        tap.not_ok("the script itself", traceback.format_exc())
+    tap.finish()
+
+
+# ---- processes and ports ----
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent():
+    _libc.prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG
+
+
+_running = []
+
+
+def _end_running():
+    for p in reversed(_running):
+        if p.poll() is None:
+            p.kill()
+            p.wait()
+
+
+atexit.register(_end_running)
+
+
+def popen(argv, **kw):
+    """A process that never outlives this script."""
+    kw.setdefault("stdin", subprocess.DEVNULL)
+    p = subprocess.Popen(argv, preexec_fn=_die_with_parent, **kw)
+    _running.append(p)
+    return p
+
+
+def run(argv, limit=60, **kw):
+    """(status, output): status None if it had to be killed after @limit s."""
+    kw.setdefault("stderr", subprocess.STDOUT)
+    if "input" not in kw:
+        kw["stdin"] = subprocess.DEVNULL
+    try:
+        p = subprocess.run(argv, stdout=subprocess.PIPE, timeout=limit,
+                           text=True, errors="replace", **kw)
+        return p.returncode, p.stdout
+    except subprocess.TimeoutExpired as e:
+        out = e.stdout or b""
+        return None, out if isinstance(out, str) else out.decode(errors="replace")
+
+
+def free_ports(count):
+    """Ports nobody listens on.  Held all at once, so they differ."""
+    held = []
+    for _ in range(count):
+        s = socket.socket()
+        s.bind(("127.0.0.1", 0))
+        held.append(s)
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def connects(port):
+    with socket.socket() as s:
+        s.settimeout(1)
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(what, limit, test):
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        got = test()
+        if got:
+            return got
+        time.sleep(0.05)
+    raise Failure("%s did not come within %d s" % (what, limit))
+
+
+def scratch(prefix):
+    """A fresh directory under build/tmp, gone with the script."""
+    base = os.path.join(TOP, "build", "tmp")
+    os.makedirs(base, exist_ok=True)
+    path = tempfile.mkdtemp(prefix=prefix + "-", dir=base)
+    if not os.environ.get("BASALT_KEEP"):
+        atexit.register(shutil.rmtree, path, True)
+    return path
+
+
+def tool(name):
+    path = os.path.join(TOOLS, name)
+    if not os.path.exists(path):
+        raise Failure("%s is not built: make tools" % path)
+    return path
+
+
+# ---- a cluster of one node ----
+
+class Node:
+    def __init__(self, name="n", portals=2, env=None, arena=None):
+        for path in (BASALTD, BASALT):
+            if not os.path.exists(path):
+                raise Failure("%s is not built: make" % path)
+        self.dir = scratch(name)
+        self.sock = os.path.join(self.dir, "run", "basalt.sock")
+        if len(self.sock) > 100:        # sockaddr_un has 108 bytes
+            short = tempfile.mkdtemp(prefix="basalt-")
+            atexit.register(shutil.rmtree, short, True)
+            self.sock = os.path.join(short, "basalt.sock")
+        ports = free_ports(portals + 1)
+        self.rdt, self.ports = ports[0], ports[1:]
+        self.conf = os.path.join(self.dir, "basalt.conf")
+        self.log = os.path.join(self.dir, "basaltd.log")
+        self.env = dict(os.environ, **(env or {}))
+        self.proc = None
+        os.makedirs(os.path.dirname(self.sock), exist_ok=True)
+        with open(self.conf, "w") as f:
+            f.write("[node]\nname = %s\ndata_dir = %s\nrun_dir = %s\n"
+                    "log_level = info\n"
+                    "[network]\naddress = 127.0.0.1\nrdt_port = %d\n"
+                    "portals = %s\n" %
+                    (name, os.path.join(self.dir, "data"),
+                     os.path.dirname(self.sock), self.rdt,
+                     ", ".join("127.0.0.1:%d" % p for p in self.ports)))
+            if arena:
+                f.write("[memory]\narena = %s\n" % arena)
+        os.makedirs(os.path.join(self.dir, "data"), exist_ok=True)
+
+    # -- the daemon --
+
+    def start(self, limit=30):
+        with open(self.log, "a") as log:
+            self.proc = popen([BASALTD, "--config", self.conf], stdout=log,
+                              stderr=log, env=self.env)
+        self.wait_ready(limit)
+
+    def wait_ready(self, limit=30):
+        """The admin service answers.  Disks may still be recovering."""
+        def ready():
+            if self.proc.poll() is not None:
+                raise Failure("basaltd ended with status %s\n%s" %
+                              (self.proc.returncode, self.log_tail()))
+            return os.path.exists(self.sock) and \
+                self.cli("cluster", "status", check=False)[0] in (0, 1)
+        wait_for("basaltd's admin socket", limit, ready)
+
+    def wait_portals(self, limit=30):
+        wait_for("the portals", limit,
+                 lambda: all(connects(p) for p in self.ports))
+
+    def kill(self):
+        """kill -9."""
+        self.proc.kill()
+        self.proc.wait()
+
+    def stop(self, limit=30):
+        """SIGTERM; returns its exit status, None if it had to be killed."""
+        self.proc.terminate()
+        try:
+            return self.proc.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+
+    def alive(self):
+        return self.proc is not None and self.proc.poll() is None
+
+    def log_tail(self, lines=30):
+        try:
+            with open(self.log, errors="replace") as f:
+                return "".join(f.readlines()[-lines:])
+        except OSError:
+            return ""
+
+    def cpu_seconds(self):
+        """What the daemon used, all threads."""
+        with open("/proc/%d/stat" % self.proc.pid) as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    # -- the command line --
+
+    def cli(self, *args, check=True, limit=60, **kw):
+        argv = [BASALT] + list(args) + ["--socket", self.sock]
+        status, out = run(argv, limit, **kw)
+        if check and status != 0:
+            raise Failure("basalt %s: status %s\n%s\n%s" %
+                          (" ".join(args), status, out, self.log_tail()))
+        return status, out
+
+    def json(self, *args, **kw):
+        out = self.cli(*args, "--json", **kw)[1]
+        try:
+            return json.loads(out)
+        except ValueError:
+            raise Failure("basalt %s --json: not JSON: %s" %
+                          (" ".join(args), out[:400]))
+
+    # -- what most tests start from --
+
+    def up(self, disk_mib=1024, disks=1):
+        self.start()
+        self.cli("cluster", "init", "--name", "test")
+        for i in range(disks):
+            self.cli("disk", "add", os.path.join(self.dir, "disk%d.img" % i),
+                     "--size", "%dM" % disk_mib, limit=180)
+        self.wait_portals()
+
+    def vdisk(self, name, mib, block=512, allow="any", *extra):
+        self.cli("vdisk", "create", name, "--size", "%dM" % mib,
+                 "--block-size", str(block), "--export", "--allow", allow,
+                 *extra)
+        wait_for("the target of %s" % name, 20,
+                 lambda: run(["iscsi-inq", self.url(name)], 10)[0] == 0)
+
+    def url(self, target, lun=0, portal=0, user=None, secret=None):
+        who = "%s%%%s@" % (user, secret) if user else ""
+        iqn = target if target.startswith("iqn.") else IQN + ":" + target
+        return "iscsi://%s127.0.0.1:%d/%s/%d" % (who, self.ports[portal], iqn,
+                                                 lun)
