@@ -9,7 +9,16 @@
  *	scsi_cmd_execute()	-> cmd->done(cmd) later, once; status, sense and
  *				data_in are set
  *	scsi_cmd_end()		lets go of data and references
- * scsi_cmd_abort() may come between execute and done.
+ *
+ * After a begin that returned true, done() runs exactly once if the command
+ * was executed, aborted (scsi_cmd_abort(), also before execute) or hit by a
+ * task management function of any nexus.  So done() may come while the session
+ * still collects data: then execute must not follow.  If cmd->aborted is set in
+ * done(), no SCSI Response goes out.  A command that is given up before execute
+ * may also simply be ended with scsi_cmd_end(); then done() never runs.
+ *
+ * Residuals: transfer_len (final in done(), or after a begin that returned
+ * false) against edtl.  data_in_len is what to send.
  */
 #ifndef BASALT_ISCSI_SCSI_H
 #define BASALT_ISCSI_SCSI_H
@@ -46,8 +55,9 @@ struct scsi_nexus {
 	char target_port_name[ISCSI_NAME_MAX + 16]; /* "iqn...,t,0x0001" */
 	uint16_t tpgt;
 	struct scsi_target *target;
-	/* private: pending unit attentions per unit, prevent, ... */
-	TAILQ_HEAD(, scsi_it_lun) luns;
+	/* private: pending unit attentions per unit */
+	struct scsi_it_lun **units; /* by LUN number */
+	unsigned units_count;
 	TAILQ_ENTRY(scsi_nexus) link;
 };
 
@@ -77,13 +87,25 @@ struct scsi_cmd {
 	unsigned sense_len;
 	struct sgl *data_in; /* the command's until scsi_cmd_end() */
 	uint64_t data_in_len; /* to send: at most its length, and edtl */
+	bool aborted;	      /* not to be answered */
 
-	/* private to scsi_*.c */
-	struct scsi_lun *lun;
+	/* private to scsi_*.c and lun.c */
+	struct scsi_target *target;
+	struct scsi_lun *lun; /* NULL: no such unit */
+	struct scsi_it_lun *it;
+	const struct scsi_op *op;
 	struct dom_io io;
-	TAILQ_ENTRY(scsi_cmd) link;
-	bool executing, aborted;
-	void *impl[16];
+	struct env_task task;
+	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */
+	uint64_t seq;		    /* order of arrival at the target */
+	uint8_t state;
+	bool killed, by_other, in_execute, io_active;
+	uint64_t lba, blocks; /* of the CDB */
+	uint64_t offset, left; /* what a command in several steps is at */
+	unsigned step;
+	struct sgl *part; /* a step's own list */
+	struct page *page;
+	void *memory; /* parsed parameter data; freed at the end */
 };
 
 /*
@@ -117,9 +139,15 @@ bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
 /* Login: a power-on unit attention on each unit.  @reinstated: 29/07. */
 void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,
 		     bool reinstated);
-/* All its commands are done; SPC-2 reservations go; then @cb. */
+/*
+ * All its commands are ended; SPC-2 reservations go; then @cb, later.  The
+ * caller's struct may be freed at once: nothing refers to it after the call.
+ */
 void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
 		      void *arg);
+
+/* Congestion of a unit's object, 0..255: the session narrows its window. */
+unsigned scsi_lun_congestion(struct scsi_target *target, uint64_t lun_field);
 
 /*
  * Task management (SAM-5 7).  Aborts what the function covers on the units, of
@@ -144,13 +172,19 @@ struct scsi_tmf_req {
 	struct scsi_nexus *nexus;
 	void (*cb)(struct scsi_tmf_req *req, unsigned response);
 	/* private */
-	unsigned waiting;
+	struct scsi_target *target;
+	uint64_t seq; /* commands that arrived before it are concerned */
+	unsigned response;
+	unsigned waiting; /* reservation resets under way */
+	bool linked;
+	TAILQ_ENTRY(scsi_tmf_req) link;
 	struct env_task task;
-	void *impl[8];
 };
 void scsi_tmf(struct scsi_tmf_req *req);
 
-/* A command of another nexus was aborted: tell its session (TAS, or silence). */
-/* (scsi.c calls cmd->done with status TASK ABORTED when TAS is set.) */
+/*
+ * A command aborted for another nexus: its done() runs with status TASK ABORTED
+ * and aborted false if the unit's TAS bit is set, else with aborted true.
+ */
 
 #endif
