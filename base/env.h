@@ -37,13 +37,13 @@ struct env_task {
 	bool queued;
 };
 
+/* Zeroed but for @cb before its first start. */
 struct env_timer {
 	void (*cb)(struct env_timer *timer);
 	/* private */
 	uint64_t due_ns;
 	uint64_t order; /* ties fire in the order they were started */
-	TAILQ_ENTRY(env_timer) link;
-	bool active;
+	size_t at;	/* place in the heap (timer_heap.h), from 1; 0: stopped */
 };
 
 /*
@@ -173,6 +173,11 @@ static inline void env_defer(struct env *env, struct env_task *task)
 static inline void env_post(struct env *to, struct env_task *task)
 {
 	to->ops->post(to, task);
+}
+
+static inline bool env_timer_active(const struct env_timer *timer)
+{
+	return timer->at != 0;
 }
 
 /* Starting an active timer moves it. */

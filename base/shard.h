@@ -36,6 +36,12 @@ struct env *shard_env(struct shards *shards, unsigned index);
 uv_loop_t *shard_loop(struct env *env);
 
 /*
+ * First line of every libuv callback outside base: the loop may have slept, so
+ * env_now() is refreshed.
+ */
+void shard_wake(struct env *env);
+
+/*
  * A recorder of what really reaches the disk (tests: the power-cut replay): if
  * the environment variable BASALT_IO_RECORD names a file, every write, flush,
  * discard and their completions are logged there, and so is what rooms note

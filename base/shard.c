@@ -1,0 +1,465 @@
+/*
+ * shard: the loop.  A turn runs deferred tasks, expired timers and completions
+ * of the ring for a few rounds, submits what came of it in one system call, and
+ * only then lets libuv sleep.
+ */
+#define LOG_ROOM LOG_BASE
+#include "base/shard_int.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROUNDS 4u
+
+struct shards {
+	unsigned count;
+	struct shard *shard[64];
+};
+
+/* ---- the clock, chance, tasks and timers ---- */
+
+static uint64_t op_rand(struct env *env)
+{
+	struct shard *s = shard_of(env);
+	uint64_t a = s->rng[0], b = s->rng[1];
+
+	/* xoroshiro128+: jitter and hashes, never secrets */
+	s->rng[0] = (a << 24 | a >> 40) ^ a ^ b ^ (a ^ b) << 16;
+	b ^= a;
+	s->rng[1] = b << 37 | b >> 27;
+	return a + s->rng[1];
+}
+
+static void op_secure_random(struct env *env, void *buf, size_t len)
+{
+	uint8_t *at = buf;
+
+	while (len > 0) {
+		ssize_t n = getrandom(at, MIN(len, 256u), 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			abort(); /* no secrets without randomness */
+		at += n;
+		len -= (size_t)n;
+	}
+}
+
+static uint64_t op_wall_ns(struct env *env)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * SEC + (uint64_t)ts.tv_nsec;
+}
+
+static void op_defer(struct env *env, struct env_task *task)
+{
+	struct shard *s = shard_of(env);
+
+	if (task->queued)
+		return;
+	task->queued = true;
+	STAILQ_INSERT_TAIL(&s->tasks, task, link);
+	if (!s->turning)
+		shard__keep_awake(s);
+}
+
+static void op_post(struct env *to, struct env_task *task)
+{
+	struct shard *s = shard_of(to);
+
+	pthread_mutex_lock(&s->inbox_lock);
+	STAILQ_INSERT_TAIL(&s->posted, task, link);
+	pthread_mutex_unlock(&s->inbox_lock);
+	uv_async_send(&s->async);
+}
+
+static void op_timer_start(struct env *env, struct env_timer *timer,
+			   uint64_t delay_ns)
+{
+	struct shard *s = shard_of(env);
+
+	timer_heap_start(&s->timers, timer, env->now_ns + delay_ns);
+	if (!s->turning)
+		shard__keep_awake(s); /* the turn arms the loop's timer */
+}
+
+static void op_timer_stop(struct env *env, struct env_timer *timer)
+{
+	timer_heap_stop(&shard_of(env)->timers, timer);
+}
+
+static int op_kv_open(struct env *env, const struct kv_config *config,
+		      struct kv **out)
+{
+	return kv_rocksdb_open(config, out);
+}
+
+static const struct env_ops shard_ops = {
+	.rand = op_rand,
+	.secure_random = op_secure_random,
+	.wall_ns = op_wall_ns,
+	.defer = op_defer,
+	.post = op_post,
+	.timer_start = op_timer_start,
+	.timer_stop = op_timer_stop,
+	.lane_open = shard__lane_open,
+	.lane_close = shard__lane_close,
+	.work = shard__work,
+	.dev_open = shard__dev_open,
+	.dev_close = shard__dev_close,
+	.dev_readv = shard__dev_readv,
+	.dev_writev = shard__dev_writev,
+	.dev_flush = shard__dev_flush,
+	.dev_discard = shard__dev_discard,
+	.kv_open = op_kv_open,
+};
+
+/* ---- a turn ---- */
+
+void shard_wake(struct env *env)
+{
+	env->now_ns = uv_hrtime();
+}
+
+static unsigned run_tasks(struct shard *s)
+{
+	struct env_task_list list = STAILQ_HEAD_INITIALIZER(list);
+	struct env_task *task;
+	unsigned n = 0;
+
+	/* Tasks that tasks defer wait for the next round. */
+	STAILQ_CONCAT(&list, &s->tasks);
+	while ((task = STAILQ_FIRST(&list)) != NULL) {
+		STAILQ_REMOVE_HEAD(&list, link);
+		task->queued = false;
+		task->cb(task);
+		n++;
+	}
+	return n;
+}
+
+static unsigned run_inbox(struct shard *s)
+{
+	struct env_task_list posted = STAILQ_HEAD_INITIALIZER(posted);
+	struct env_work_list done = STAILQ_HEAD_INITIALIZER(done);
+	struct env_task *task;
+	struct env_work *work;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&s->inbox_lock);
+	STAILQ_CONCAT(&posted, &s->posted);
+	STAILQ_CONCAT(&done, &s->done);
+	pthread_mutex_unlock(&s->inbox_lock);
+	while ((task = STAILQ_FIRST(&posted)) != NULL) {
+		STAILQ_REMOVE_HEAD(&posted, link);
+		task->cb(task);
+		n++;
+	}
+	while ((work = STAILQ_FIRST(&done)) != NULL) {
+		STAILQ_REMOVE_HEAD(&done, link);
+		work->done(work);
+		n++;
+	}
+	return n;
+}
+
+static unsigned run_timers(struct shard *s)
+{
+	struct env_timer *timer;
+	unsigned n = 0;
+
+	while ((timer = timer_heap_first(&s->timers)) != NULL &&
+	       timer->due_ns <= s->env.now_ns && n < 64) {
+		timer_heap_stop(&s->timers, timer);
+		timer->cb(timer);
+		n++;
+	}
+	return n;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	/* It only ends the sleep; the turn runs what is due. */
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+}
+
+void shard__keep_awake(struct shard *s)
+{
+	if (!s->idle_on && !s->closing) {
+		s->idle_on = true;
+		uv_idle_start(&s->idle, on_idle);
+	}
+}
+
+static void shard_turn(struct shard *s)
+{
+	struct env_timer *next;
+	unsigned done = 0;
+	bool more;
+
+	if (s->turning)
+		return;
+	s->turning = true;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		shard_wake(&s->env);
+		done = run_inbox(s) + run_tasks(s) + run_timers(s) +
+		       shard__uring_reap(s);
+		page_cache_turn(s->env.pages);
+		shard__uring_submit(s);
+		if (done == 0)
+			break;
+	}
+	s->turning = false;
+	next = timer_heap_first(&s->timers);
+	more = done > 0 || !STAILQ_EMPTY(&s->tasks);
+	if (s->closing)
+		return;
+	if (more) {
+		shard__keep_awake(s);
+	} else if (s->idle_on) {
+		s->idle_on = false;
+		uv_idle_stop(&s->idle);
+	}
+	if (next == NULL) {
+		uv_timer_stop(&s->timer);
+	} else {
+		uint64_t wait = next->due_ns > s->env.now_ns ?
+					next->due_ns - s->env.now_ns :
+					0;
+
+		/* libuv counts from its own cached time, in ms. */
+		uv_update_time(&s->loop);
+		uv_timer_start(&s->timer, on_timer, DIV_UP(wait, MSEC), 0);
+	}
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+	shard_turn(prepare->data);
+}
+
+static void on_check(uv_check_t *check)
+{
+	shard_turn(check->data);
+}
+
+static void close_handles(struct shard *s)
+{
+	if (s->closing)
+		return;
+	s->closing = true;
+	uv_close((uv_handle_t *)&s->prepare, NULL);
+	uv_close((uv_handle_t *)&s->check, NULL);
+	uv_close((uv_handle_t *)&s->idle, NULL);
+	uv_close((uv_handle_t *)&s->timer, NULL);
+	uv_close((uv_handle_t *)&s->async, NULL);
+	uv_close((uv_handle_t *)&s->uring.wake_poll, NULL);
+}
+
+static void on_async(uv_async_t *async)
+{
+	struct shard *s = async->data;
+	bool stop;
+
+	pthread_mutex_lock(&s->inbox_lock);
+	stop = s->stop;
+	pthread_mutex_unlock(&s->inbox_lock);
+	if (stop) {
+		shard_turn(s);
+		close_handles(s);
+	}
+}
+
+/* ---- opening and closing ---- */
+
+static int shard_init(struct shard *s)
+{
+	int rv;
+
+	op_secure_random(NULL, s->rng, sizeof(s->rng));
+	pthread_mutex_init(&s->inbox_lock, NULL);
+	STAILQ_INIT(&s->tasks);
+	STAILQ_INIT(&s->posted);
+	STAILQ_INIT(&s->done);
+	rv = uv_loop_init(&s->loop);
+	if (rv < 0)
+		return rv;
+	uv_prepare_init(&s->loop, &s->prepare);
+	uv_check_init(&s->loop, &s->check);
+	uv_idle_init(&s->loop, &s->idle);
+	uv_timer_init(&s->loop, &s->timer);
+	s->prepare.data = s->check.data = s->async.data = s;
+	rv = uv_async_init(&s->loop, &s->async, on_async);
+	if (rv < 0)
+		return rv;
+	rv = shard__uring_open(s);
+	if (rv < 0)
+		return rv;
+	uv_prepare_start(&s->prepare, on_prepare);
+	uv_check_start(&s->check, on_check);
+	/* Only the async handle keeps a loop alive. */
+	uv_unref((uv_handle_t *)&s->prepare);
+	uv_unref((uv_handle_t *)&s->check);
+	uv_unref((uv_handle_t *)&s->timer);
+	uv_unref((uv_handle_t *)&s->uring.wake_poll);
+	shard_wake(&s->env);
+	return 0;
+}
+
+static void shard_fini(struct shard *s)
+{
+	int rv;
+
+	close_handles(s);
+	while (uv_run(&s->loop, UV_RUN_NOWAIT) != 0)
+		;
+	rv = uv_loop_close(&s->loop);
+	assert(rv == 0); /* a handle was left open */
+	shard__uring_close(s);
+	timer_heap_fini(&s->timers);
+	page_cache_close(s->env.pages);
+	pthread_mutex_destroy(&s->inbox_lock);
+	free(s);
+}
+
+struct starting {
+	struct shard *shard;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool ready;
+	int status;
+};
+
+static void *shard_thread(void *arg)
+{
+	struct starting *st = arg;
+	struct shard *s = st->shard;
+	int rv = shard_init(s); /* here: the ring has a single issuer */
+
+	pthread_mutex_lock(&st->lock);
+	st->status = rv;
+	st->ready = true;
+	pthread_cond_signal(&st->cond);
+	pthread_mutex_unlock(&st->lock);
+	if (rv == 0)
+		uv_run(&s->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+static int shard_start(struct shard *s)
+{
+	struct starting st = { .shard = s };
+	int rv;
+
+	pthread_mutex_init(&st.lock, NULL);
+	pthread_cond_init(&st.cond, NULL);
+	rv = -pthread_create(&s->thread, NULL, shard_thread, &st);
+	if (rv == 0) {
+		pthread_mutex_lock(&st.lock);
+		while (!st.ready)
+			pthread_cond_wait(&st.cond, &st.lock);
+		pthread_mutex_unlock(&st.lock);
+		rv = st.status;
+	}
+	pthread_mutex_destroy(&st.lock);
+	pthread_cond_destroy(&st.cond);
+	return rv;
+}
+
+int shards_open(const struct shards_config *config, struct shards **out)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned count = config->count;
+	struct shards *all;
+	int rv = 0;
+
+	if (count == 0)
+		count = cpus <= 2 ? 1 : (unsigned)cpus / 2;
+	count = MIN(count, (unsigned)ARRAY_LEN(all->shard));
+	all = calloc(1, sizeof(*all));
+	if (all == NULL)
+		return -ENOMEM;
+	for (unsigned i = 0; i < count && rv == 0; i++) {
+		struct shard *s = calloc(1, sizeof(*s));
+
+		if (s == NULL)
+			return -ENOMEM;
+		s->all = all;
+		s->env = (struct env){ .ops = &shard_ops,
+				       .shard = i,
+				       .shards_count = count };
+		rv = page_cache_open(config->arena, &s->env.pages);
+		if (rv < 0)
+			return rv;
+		all->shard[all->count++] = s;
+		rv = i == 0 ? shard_init(s) : shard_start(s);
+	}
+	if (rv < 0) {
+		log_error("cannot start shard %u: %s", all->count - 1,
+			  strerror(-rv));
+		return rv; /* the process does not go on without its loops */
+	}
+	*out = all;
+	return 0;
+}
+
+void shards_run(struct shards *shards)
+{
+	uv_run(&shards->shard[0]->loop, UV_RUN_DEFAULT);
+}
+
+void shards_stop(struct shards *shards)
+{
+	for (unsigned i = 0; i < shards->count; i++) {
+		struct shard *s = shards->shard[i];
+
+		pthread_mutex_lock(&s->inbox_lock);
+		s->stop = true;
+		pthread_mutex_unlock(&s->inbox_lock);
+		uv_async_send(&s->async);
+	}
+}
+
+void shards_close(struct shards *shards)
+{
+	for (unsigned i = 1; i < shards->count; i++)
+		pthread_join(shards->shard[i]->thread, NULL);
+	for (unsigned i = 0; i < shards->count; i++)
+		shard_fini(shards->shard[i]);
+	free(shards);
+}
+
+unsigned shards_count(const struct shards *shards)
+{
+	return shards->count;
+}
+
+struct env *shard_env(struct shards *shards, unsigned index)
+{
+	assert(index < shards->count);
+	return &shards->shard[index]->env;
+}
+
+uv_loop_t *shard_loop(struct env *env)
+{
+	assert(env->ops == &shard_ops);
+	return &shard_of(env)->loop;
+}
+
+void shard_run_until(struct env *env, const bool *done)
+{
+	while (!*done)
+		uv_run(&shard_of(env)->loop, UV_RUN_ONCE);
+}

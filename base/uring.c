@@ -1,0 +1,426 @@
+/*
+ * uring: block I/O of a shard through its io_uring.
+ *
+ * Appends are WRITEV with RWF_DSYNC, per request; requests of a turn go to the
+ * kernel in one call.  Short transfers, EINTR and EAGAIN are carried on here,
+ * so that rooms see all or an error.
+ */
+#define LOG_ROOM LOG_BASE
+#include "base/log.h"
+#include "base/shard_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define SQ_ENTRIES 256u
+#define CQ_ENTRIES 4096u
+
+enum { OP_READ, OP_WRITE, OP_FLUSH, OP_DISCARD };
+
+struct env_dev {
+	struct shard *shard;
+	int fd;
+	uint32_t number; /* in the record */
+	unsigned in_flight;
+	bool direct;
+};
+
+/* A discard has no ring operation before Linux 6.12: an ioctl on a thread. */
+struct discard {
+	struct env_work work;
+	struct env_io *io;
+	int result;
+};
+
+/* ---- submitting ---- */
+
+static void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
+{
+	struct env_dev *dev = io->dev;
+	const struct iovec *iov = io->iov;
+	unsigned n = io->iov_count;
+	uint64_t skip = io->done;
+
+	if (io->op == OP_FLUSH) {
+		io_uring_prep_fsync(sqe, dev->fd, IORING_FSYNC_DATASYNC);
+		io_uring_sqe_set_data(sqe, io);
+		return;
+	}
+	while (skip > 0 && skip >= iov->iov_len) {
+		skip -= iov->iov_len;
+		iov++;
+		n--;
+	}
+	if (skip > 0) { /* in the middle of one: that alone, then the rest */
+		io->part.iov_base = (char *)iov->iov_base + skip;
+		io->part.iov_len = iov->iov_len - skip;
+		iov = &io->part;
+		n = 1;
+	}
+	n = MIN(n, (unsigned)IOV_MAX);
+	if (io->op == OP_READ)
+		io_uring_prep_readv(sqe, dev->fd, iov, n, io->offset + io->done);
+	else
+		io_uring_prep_writev2(sqe, dev->fd, iov, n,
+				      io->offset + io->done,
+				      io->flags & ENV_DURABLE ? RWF_DSYNC : 0);
+	io_uring_sqe_set_data(sqe, io);
+}
+
+static void io_submit(struct env_io *io)
+{
+	struct shard *s = io->dev->shard;
+	struct uring *u = &s->uring;
+	struct io_uring_sqe *sqe = NULL;
+
+	if (u->in_flight < CQ_ENTRIES && TAILQ_EMPTY(&u->waiting))
+		sqe = io_uring_get_sqe(&u->ring);
+	if (sqe == NULL) {
+		TAILQ_INSERT_TAIL(&u->waiting, io, link);
+		return;
+	}
+	io_prepare(io, sqe);
+	u->in_flight++;
+	u->prepared++;
+	if (!s->turning)
+		shard__keep_awake(s); /* the turn that submits it must come */
+}
+
+static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
+		     const struct iovec *iov, unsigned n, uint64_t offset,
+		     unsigned flags)
+{
+	assert(n <= ENV_IOV_MAX);
+	io->dev = dev;
+	io->iov = iov;
+	io->iov_count = n;
+	io->op = op;
+	io->offset = offset;
+	io->flags = flags;
+	io->done = 0;
+	io->len = 0;
+	for (unsigned i = 0; i < n; i++)
+		io->len += iov[i].iov_len;
+	dev->in_flight++;
+	if (shard__recording() && op != OP_READ)
+		io->impl[0] = (void *)(uintptr_t)shard__record(
+			op == OP_WRITE ? RECORD_WRITE : RECORD_FLUSH,
+			dev->number, 0, offset, flags, iov, n);
+	io_submit(io);
+}
+
+void shard__dev_readv(struct env_dev *dev, struct env_io *io,
+		      const struct iovec *iov, unsigned n, uint64_t offset)
+{
+	io_start(dev, io, OP_READ, iov, n, offset, 0);
+}
+
+void shard__dev_writev(struct env_dev *dev, struct env_io *io,
+		       const struct iovec *iov, unsigned n, uint64_t offset,
+		       unsigned flags)
+{
+	io_start(dev, io, OP_WRITE, iov, n, offset, flags);
+}
+
+void shard__dev_flush(struct env_dev *dev, struct env_io *io)
+{
+	io_start(dev, io, OP_FLUSH, NULL, 0, 0, 0);
+}
+
+static void discard_work(struct env_work *work)
+{
+	struct discard *d = container_of(work, struct discard, work);
+	uint64_t range[2] = { d->io->offset, d->io->len };
+
+	d->result = ioctl(d->io->dev->fd, BLKDISCARD, range) < 0 ? -errno : 0;
+}
+
+static void discard_done(struct env_work *work)
+{
+	struct discard *d = container_of(work, struct discard, work);
+	struct env_io *io = d->io;
+	int64_t res = d->result < 0 ? d->result : (int64_t)io->len;
+
+	free(d);
+	assert(io->dev->in_flight > 0);
+	io->dev->in_flight--;
+	io->cb(io, res);
+}
+
+void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
+			uint64_t len)
+{
+	struct discard *d = calloc(1, sizeof(*d));
+
+	if (d == NULL)
+		abort(); /* as with every bookkeeping allocation of this size */
+	io->dev = dev;
+	io->offset = offset;
+	io->len = len;
+	d->io = io;
+	d->work.work = discard_work;
+	d->work.done = discard_done;
+	dev->in_flight++;
+	if (shard__recording()) {
+		struct iovec iov = { &len, sizeof(len) };
+
+		shard__record(RECORD_DISCARD, dev->number, 0, offset, 0, &iov,
+			      1);
+	}
+	shard__work(&dev->shard->env, NULL, &d->work);
+}
+
+void shard__uring_submit(struct shard *s)
+{
+	struct uring *u = &s->uring;
+	struct env_io *io;
+	int rv;
+
+	for (;;) {
+		while ((io = TAILQ_FIRST(&u->waiting)) != NULL &&
+		       u->in_flight < CQ_ENTRIES) {
+			struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+
+			if (sqe == NULL)
+				break;
+			TAILQ_REMOVE(&u->waiting, io, link);
+			io_prepare(io, sqe);
+			u->in_flight++;
+			u->prepared++;
+		}
+		if (u->prepared == 0)
+			return;
+		rv = io_uring_submit(&u->ring);
+		if (rv == -EINTR)
+			continue;
+		if (rv == -EAGAIN || rv == -EBUSY)
+			return; /* the kernel is short: next turn, after reaping */
+		assert(rv >= 0);
+		u->prepared -= MIN((unsigned)rv, u->prepared);
+		if (u->prepared > 0)
+			return;
+	}
+}
+
+/* ---- completing ---- */
+
+static void io_complete(struct env_io *io, int32_t res)
+{
+	struct env_dev *dev = io->dev;
+	int64_t result = res;
+
+	if (res == -EINTR || res == -EAGAIN) {
+		io_submit(io);
+		return;
+	}
+	if (res >= 0 && io->op != OP_FLUSH) {
+		io->done += (uint32_t)res;
+		if (io->done < io->len && res > 0) {
+			io_submit(io);
+			return;
+		}
+		/* Nothing moved: the end of a device that shrank. */
+		result = io->done < io->len ? -EIO : (int64_t)io->len;
+	}
+	if (shard__recording() && io->op != OP_READ)
+		shard__record(RECORD_DONE, dev->number,
+			      (uint64_t)(uintptr_t)io->impl[0],
+			      (uint64_t)result, 0, NULL, 0);
+	assert(dev->in_flight > 0);
+	dev->in_flight--;
+	io->cb(io, result);
+}
+
+unsigned shard__uring_reap(struct shard *s)
+{
+	struct uring *u = &s->uring;
+	struct io_uring_cqe *cqe;
+	unsigned n = 0;
+
+	while (n < 512 && io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+		struct env_io *io = io_uring_cqe_get_data(cqe);
+		int32_t res = cqe->res;
+
+		io_uring_cqe_seen(&u->ring, cqe);
+		assert(u->in_flight > 0);
+		u->in_flight--;
+		io_complete(io, res);
+		n++;
+	}
+	return n;
+}
+
+static void on_wake(uv_poll_t *poll, int status, int events)
+{
+	struct shard *s = poll->data;
+	uint64_t count;
+
+	/* It only ended the sleep; the turn reaps. */
+	while (read(s->uring.wake_fd, &count, sizeof(count)) > 0)
+		;
+}
+
+int shard__uring_open(struct shard *s)
+{
+	struct uring *u = &s->uring;
+	struct io_uring_params p = { .flags = IORING_SETUP_CQSIZE |
+					      IORING_SETUP_COOP_TASKRUN |
+					      IORING_SETUP_SINGLE_ISSUER,
+				     .cq_entries = CQ_ENTRIES };
+	int rv;
+
+	TAILQ_INIT(&u->waiting);
+	rv = io_uring_queue_init_params(SQ_ENTRIES, &u->ring, &p);
+	if (rv == -EINVAL) { /* a kernel older than 6.0 */
+		p = (struct io_uring_params){ .flags = IORING_SETUP_CQSIZE,
+					      .cq_entries = CQ_ENTRIES };
+		rv = io_uring_queue_init_params(SQ_ENTRIES, &u->ring, &p);
+	}
+	if (rv < 0) {
+		log_error("io_uring cannot be set up: %s (see "
+			  "/proc/sys/kernel/io_uring_disabled)",
+			  strerror(-rv));
+		return rv;
+	}
+	u->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (u->wake_fd < 0)
+		return -errno;
+	rv = io_uring_register_eventfd(&u->ring, u->wake_fd);
+	if (rv < 0)
+		return rv;
+	rv = uv_poll_init(&s->loop, &u->wake_poll, u->wake_fd);
+	if (rv < 0)
+		return rv;
+	u->wake_poll.data = s;
+	return uv_poll_start(&u->wake_poll, UV_READABLE, on_wake);
+}
+
+void shard__uring_close(struct shard *s)
+{
+	assert(s->uring.in_flight == 0);
+	assert(TAILQ_EMPTY(&s->uring.waiting));
+	io_uring_queue_exit(&s->uring.ring);
+	close(s->uring.wake_fd);
+}
+
+/* ---- devices ---- */
+
+static void sys_text(dev_t dev, const char *what, char *out, size_t len)
+{
+	char path[128];
+	FILE *f;
+
+	out[0] = '\0';
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%s", major(dev),
+		 minor(dev), what);
+	f = fopen(path, "re");
+	if (f == NULL)
+		return;
+	if (fgets(out, (int)len, f) == NULL)
+		out[0] = '\0';
+	fclose(f);
+	for (size_t n = strlen(out); n > 0 && out[n - 1] <= ' '; n--)
+		out[n - 1] = '\0';
+}
+
+static int dev_describe(int fd, struct env_dev_info *info)
+{
+	struct stat st;
+	char max[32];
+	int block;
+
+	memset(info, 0, sizeof(*info));
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	info->logical_block = 512;
+	if (S_ISREG(st.st_mode)) {
+		info->bytes = (uint64_t)st.st_size;
+		return 0;
+	}
+	if (!S_ISBLK(st.st_mode))
+		return -EINVAL;
+	info->block_device = true;
+	if (ioctl(fd, BLKGETSIZE64, &info->bytes) < 0 ||
+	    ioctl(fd, BLKSSZGET, &block) < 0)
+		return -errno;
+	info->logical_block = (uint32_t)block;
+	sys_text(st.st_rdev, "device/serial", info->serial,
+		 sizeof(info->serial));
+	if (info->serial[0] == '\0')
+		sys_text(st.st_rdev, "serial", info->serial,
+			 sizeof(info->serial));
+	sys_text(st.st_rdev, "device/model", info->model, sizeof(info->model));
+	sys_text(st.st_rdev, "queue/discard_max_bytes", max, sizeof(max));
+	info->can_discard = strtoull(max, NULL, 10) > 0;
+	return info->logical_block > 4096 ? -EINVAL : 0;
+}
+
+int shard__dev_open(struct env *env, const char *path, unsigned flags,
+		    struct env_dev **out, struct env_dev_info *info)
+{
+	static atomic_uint next_number = 1;
+	int mode = flags & ENV_DEV_RDONLY ? O_RDONLY : O_RDWR;
+	struct env_dev *dev;
+	struct stat st;
+	int rv;
+
+	if (stat(path, &st) < 0)
+		return -errno;
+	if (S_ISBLK(st.st_mode) && flags & ENV_DEV_EXCLUSIVE)
+		mode |= O_EXCL; /* a mount or a holder: EBUSY */
+	dev = calloc(1, sizeof(*dev));
+	if (dev == NULL)
+		return -ENOMEM;
+	dev->shard = shard_of(env);
+	dev->fd = open(path, mode | O_DIRECT | O_CLOEXEC);
+	if (dev->fd < 0) {
+		rv = -errno;
+		if (rv == -EINVAL)
+			log_error("%s: its file system has no O_DIRECT; use "
+				  "another one, or a block device",
+				  path);
+		goto err_free;
+	}
+	if (flags & ENV_DEV_EXCLUSIVE &&
+	    flock(dev->fd, LOCK_EX | LOCK_NB) < 0) {
+		rv = errno == EWOULDBLOCK ? -EBUSY : -errno;
+		goto err_close;
+	}
+	rv = dev_describe(dev->fd, info);
+	if (rv < 0)
+		goto err_close;
+	dev->number = atomic_fetch_add(&next_number, 1);
+	if (shard__recording()) {
+		struct iovec iov = { (void *)path, strlen(path) };
+
+		shard__record(RECORD_OPEN, dev->number, 0, info->bytes, flags,
+			      &iov, 1);
+	}
+	*out = dev;
+	return 0;
+
+err_close:
+	close(dev->fd);
+err_free:
+	free(dev);
+	return rv;
+}
+
+void shard__dev_close(struct env_dev *dev)
+{
+	assert(dev->in_flight == 0);
+	close(dev->fd);
+	free(dev);
+}

@@ -1,0 +1,83 @@
+/* A real shard for unit tests, and a directory that goes when the test does. */
+#include "base/page.h"
+#include "base/shard.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void test_shard_open(struct test_shard *ts)
+{
+	struct arena_config config = { .bytes = 256u << 20 };
+
+	CHECK_EQ(arena_open(&config, &ts->arena), 0);
+	CHECK_EQ(shards_open(&(struct shards_config){ .count = 1,
+						      .arena = ts->arena },
+			     &ts->shards),
+		 0);
+	ts->env = shard_env(ts->shards, 0);
+}
+
+void test_shard_close(struct test_shard *ts)
+{
+	shards_stop(ts->shards);
+	shards_run(ts->shards);
+	shards_close(ts->shards);
+	arena_close(ts->arena);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+}
+
+void test_run(struct test_shard *ts, const bool *done)
+{
+	uv_loop_t *loop = shard_loop(ts->env);
+	uint64_t end = uv_hrtime() + 60 * SEC;
+	uv_timer_t tick;
+
+	uv_timer_init(loop, &tick);
+	uv_timer_start(&tick, on_tick, 100, 100);
+	while (!*done && uv_hrtime() < end)
+		uv_run(loop, UV_RUN_ONCE);
+	uv_close((uv_handle_t *)&tick, NULL);
+	uv_run(loop, UV_RUN_NOWAIT);
+	CHECK(*done);
+}
+
+static char *dirs[64];
+static unsigned dirs_count;
+
+static void dirs_remove(void)
+{
+	char cmd[600];
+
+	while (dirs_count > 0) {
+		snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dirs[--dirs_count]);
+		if (system(cmd) != 0)
+			fprintf(stderr, "cannot remove %s\n",
+				dirs[dirs_count]);
+		free(dirs[dirs_count]);
+	}
+}
+
+char *test_dir(void)
+{
+	const char *base = getenv("TEST_TMP");
+	char path[512];
+
+	if (base == NULL) {
+		if (system("mkdir -p build/tmp") != 0)
+			fail();
+		base = "build/tmp";
+	}
+	snprintf(path, sizeof(path), "%s/unit.XXXXXX", base);
+	assert_non_null(mkdtemp(path));
+	assert_true(dirs_count < 64);
+	if (dirs_count == 0)
+		atexit(dirs_remove);
+	dirs[dirs_count] = strdup(path);
+	return strdup(dirs[dirs_count++]);
+}

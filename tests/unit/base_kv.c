@@ -1,0 +1,95 @@
+/* The ordered store on RocksDB. */
+#include "base/kv.h"
+#include "base/uuid.h"
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Append operands to the value. */
+static void *append(struct kv_slice key, struct kv_slice old,
+		    const struct kv_slice *operands, size_t count, size_t *len)
+{
+	size_t n = old.len;
+	char *out;
+
+	for (size_t i = 0; i < count; i++)
+		n += operands[i].len;
+	out = malloc(n + 1);
+	if (old.len > 0)
+		memcpy(out, old.data, old.len);
+	n = old.len;
+	for (size_t i = 0; i < count; i++) {
+		memcpy(out + n, operands[i].data, operands[i].len);
+		n += operands[i].len;
+	}
+	*len = n;
+	return out;
+}
+
+static struct kv_slice str(const char *s)
+{
+	return kv_slice(s, strlen(s));
+}
+
+static bool concat(void *arg, struct kv_slice key, struct kv_slice value)
+{
+	strncat(arg, key.data, key.len);
+	strcat(arg, "=");
+	strncat(arg, value.data, value.len);
+	strcat(arg, ";");
+	return true;
+}
+
+TEST(kv, batch_merge_scan_reopen)
+{
+	char *dir = test_dir(), path[600], all[200] = "";
+	struct kv_config config = { .path = path, .merge = append };
+	struct kv_batch batch;
+	struct kv *kv;
+
+	snprintf(path, sizeof(path), "%s/db", dir);
+	free(dir);
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), -ENOENT);
+	config.create = true;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	kv_batch_init(&batch);
+	kv_batch_put(&batch, str("a"), str("1"));
+	kv_batch_put(&batch, str("b"), str("2"));
+	kv_batch_merge(&batch, str("b"), str("3"));
+	kv_batch_merge(&batch, str("c"), str("4"));
+	kv_batch_put(&batch, str("d"), str("5"));
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	kv_batch_clear(&batch);
+	kv_batch_delete(&batch, str("a"));
+	kv_batch_delete_range(&batch, str("d"), str("e"));
+	kv_batch_merge(&batch, str("b"), str("!"));
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	kv_batch_fini(&batch);
+	CHECK_EQ(kv_flush(kv), 0);
+	kv_close(kv);
+
+	config.create = false;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	CHECK_EQ(kv_scan(kv, str(""), kv_slice(NULL, 0), concat, all), 0);
+	CHECK_STR(all, "b=23!;c=4;");
+	all[0] = '\0';
+	CHECK_EQ(kv_scan(kv, str("c"), str("d"), concat, all), 0);
+	CHECK_STR(all, "c=4;");
+	kv_close(kv);
+}
+
+TEST(uuid, text)
+{
+	char text[UUID_TEXT_LEN];
+	struct uuid id;
+
+	CHECK_EQ(uuid_parse("01234567-89ab-cdef-0123-456789abcdef", &id), 0);
+	uuid_format(&id, text);
+	CHECK_STR(text, "01234567-89ab-cdef-0123-456789abcdef");
+	CHECK_EQ(uuid_parse("01234567-89ab-cdef-0123-456789abcdeg", &id),
+		 -EINVAL);
+	CHECK_EQ(uuid_parse("0123456789abcdef0123456789abcdef", &id), -EINVAL);
+}

@@ -1,0 +1,140 @@
+/* Pages, their classes, and scatter-gather lists against a flat array. */
+#include "base/crc.h"
+#include "base/sgl.h"
+#include "base/util.h"
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fixture {
+	struct arena *arena;
+	struct page_cache *cache;
+};
+
+static struct fixture open_fixture(size_t bytes)
+{
+	struct fixture f;
+
+	CHECK_EQ(arena_open(&(struct arena_config){ .bytes = bytes }, &f.arena),
+		 0);
+	CHECK_EQ(page_cache_open(f.arena, &f.cache), 0);
+	return f;
+}
+
+static void close_fixture(struct fixture *f)
+{
+	page_cache_close(f->cache);
+	arena_close(f->arena); /* asserts that every page came home */
+}
+
+/* Slices, joins, iovecs and CRCs of a list equal those of the flat bytes. */
+TEST(sgl, like_flat_bytes)
+{
+	struct fixture f = open_fixture(16 << 20);
+	enum { LEN = 50000 };
+	static uint8_t flat[LEN], back[LEN];
+
+	srand(1);
+	for (int i = 0; i < LEN; i++)
+		flat[i] = (uint8_t)rand();
+	for (int round = 0; round < 500; round++) {
+		size_t len = 1 + (size_t)rand() % LEN;
+		size_t first = (size_t)rand() % PAGE_BYTES;
+		size_t off = (size_t)rand() % len;
+		size_t part = (size_t)rand() % (len - off + 1);
+		struct sgl *sgl, *slice, *rest, *joined;
+		struct iovec iov[64];
+		size_t covered, at = 0;
+		unsigned n;
+
+		CHECK_EQ(sgl_new(f.cache, PAGE_FRONT, len, first, &sgl), 0);
+		CHECK_EQ(sgl->len_bytes, len);
+		CHECK_EQ(sgl->pieces[0].offset, first);
+		sgl_write(sgl, 0, flat, len);
+		CHECK_EQ(sgl_crc(sgl, off, part), crc32c(flat + off, part));
+		slice = sgl_slice(sgl, off, part);
+		CHECK_EQ(slice->len_bytes, part);
+		sgl_read(slice, 0, back, part);
+		CHECK_EQ(memcmp(back, flat + off, part), 0);
+		rest = sgl_slice(sgl, 0, off);
+		joined = sgl_join(f.cache,
+				  (struct sgl *[]){ rest, slice }, 2);
+		CHECK_EQ(joined->len_bytes, off + part);
+		n = sgl_iov(joined, 0, off + part, iov, ARRAY_LEN(iov),
+			    &covered);
+		CHECK_EQ(covered, off + part);
+		for (unsigned i = 0; i < n; i++) {
+			CHECK_EQ(memcmp(iov[i].iov_base, flat + at,
+					iov[i].iov_len),
+				 0);
+			at += iov[i].iov_len;
+		}
+		CHECK_EQ(at, off + part);
+		sgl_put(joined);
+		sgl_put(rest);
+		sgl_put(slice);
+		sgl_put(sgl);
+	}
+	close_fixture(&f);
+}
+
+TEST(sgl, compare_and_zero)
+{
+	struct fixture f = open_fixture(16 << 20);
+	struct sgl *a, *b, *z = sgl_repeat(f.cache, page_zero(), 20000, 77);
+
+	CHECK_EQ(sgl_new(f.cache, PAGE_FRONT, 20000, 0, &a), 0);
+	CHECK_EQ(sgl_new(f.cache, PAGE_FRONT, 20000, 513, &b), 0);
+	for (unsigned i = 0; i < a->pieces_count; i++)
+		memset(a->pieces[i].page->data, 0, PAGE_BYTES);
+	for (unsigned i = 0; i < b->pieces_count; i++)
+		memset(b->pieces[i].page->data, 0, PAGE_BYTES);
+	CHECK_EQ(sgl_compare(a, b), -1);
+	CHECK_EQ(sgl_compare(a, z), -1);
+	CHECK(sgl_is_zero(z) && sgl_is_zero(b));
+	sgl_write(b, 9999, "x", 1);
+	CHECK_EQ(sgl_compare(a, b), 9999);
+	CHECK(!sgl_is_zero(b));
+	CHECK_EQ(crc32c(page_zero()->data, 4096), CRC32C_ZERO_PAGE);
+	sgl_put(a);
+	sgl_put(b);
+	sgl_put(z);
+	close_fixture(&f);
+}
+
+static unsigned woken;
+
+static void on_pages(struct page_waiter *waiter)
+{
+	woken++;
+}
+
+/* The front end cannot eat the log's floor, and hears when it may go on. */
+TEST(page, floors_hold)
+{
+	struct fixture f = open_fixture(4 << 20); /* 1024 pages */
+	struct page_waiter waiter = { .cb = on_pages };
+	struct sgl *front[64], *log;
+	unsigned n = 0;
+
+	while (n < 64 && sgl_new(f.cache, PAGE_FRONT, 16 * PAGE_BYTES, 0,
+				 &front[n]) == 0)
+		n++;
+	/* 100 - 10 - 20 - 10 percent of 1024 pages, 16 at a time */
+	CHECK_EQ(n, 38);
+	CHECK_EQ(sgl_new(f.cache, PAGE_LOG, 100 * PAGE_BYTES, 0, &log), 0);
+	CHECK_EQ(sgl_new(f.cache, PAGE_FRONT, 900 * PAGE_BYTES, 0, &front[n]),
+		 -EINVAL);
+	page_wait(f.cache, PAGE_FRONT, 16, &waiter);
+	page_cache_turn(f.cache);
+	CHECK_EQ(woken, 0);
+	sgl_put(front[--n]);
+	page_cache_turn(f.cache);
+	CHECK_EQ(woken, 1);
+	while (n > 0)
+		sgl_put(front[--n]);
+	sgl_put(log);
+	close_fixture(&f);
+}

@@ -1,0 +1,223 @@
+/* The shard: tasks, timers, lanes and the ring, on a real file. */
+#include "base/page.h"
+#include "base/sgl.h"
+#include "base/shard.h"
+#include "base/util.h"
+#include "tests/lib/test.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool done;
+static int order[8], order_count;
+
+struct numbered {
+	struct env_task task;
+	struct env_timer timer;
+	int number;
+};
+
+static void on_task(struct env_task *task)
+{
+	order[order_count++] = container_of(task, struct numbered, task)->number;
+	done = order_count == 3;
+}
+
+static void on_timer(struct env_timer *timer)
+{
+	order[order_count++] =
+		container_of(timer, struct numbered, timer)->number;
+	done = order_count == 3;
+}
+
+/* Deferred tasks run later and in order. */
+TEST(shard, defer_in_order)
+{
+	struct numbered n[3] = { { .number = 1 }, { .number = 2 }, { .number = 3 } };
+	struct test_shard ts;
+
+	test_shard_open(&ts);
+	order_count = 0;
+	done = false;
+	for (int i = 0; i < 3; i++) {
+		n[i].task.cb = on_task;
+		env_defer(ts.env, &n[i].task);
+		env_defer(ts.env, &n[i].task); /* once all the same */
+	}
+	CHECK_EQ(order_count, 0);
+	test_run(&ts, &done);
+	CHECK_EQ(order[0], 1);
+	CHECK_EQ(order[2], 3);
+	test_shard_close(&ts);
+}
+
+/* Timers fire by due time; a stopped one does not; a moved one moves. */
+TEST(shard, timers)
+{
+	struct numbered n[4] = { { .number = 1 }, { .number = 2 }, { .number = 3 },
+				 { .number = 4 } };
+	struct test_shard ts;
+
+	test_shard_open(&ts);
+	order_count = 0;
+	done = false;
+	for (int i = 0; i < 4; i++)
+		n[i].timer.cb = on_timer;
+	env_timer_start(ts.env, &n[0].timer, 20 * MSEC);
+	env_timer_start(ts.env, &n[1].timer, 5 * MSEC);
+	env_timer_start(ts.env, &n[2].timer, 1 * MSEC);
+	env_timer_start(ts.env, &n[3].timer, 2 * MSEC);
+	env_timer_start(ts.env, &n[2].timer, 10 * MSEC);
+	env_timer_stop(ts.env, &n[3].timer);
+	test_run(&ts, &done);
+	CHECK_EQ(order[0], 2);
+	CHECK_EQ(order[1], 3);
+	CHECK_EQ(order[2], 1);
+	test_shard_close(&ts);
+}
+
+struct counted {
+	struct env_work work;
+	int ran;
+};
+static int works;
+
+static void work_fn(struct env_work *work)
+{
+	struct counted *c = container_of(work, struct counted, work);
+
+	c->ran = ++works; /* one lane: no race */
+}
+
+static void work_done(struct env_work *work)
+{
+	struct counted *c = container_of(work, struct counted, work);
+
+	done = c->ran == 100;
+}
+
+TEST(shard, lane_keeps_order)
+{
+	static struct counted c[100];
+	struct env_lane *lane;
+	struct test_shard ts;
+
+	test_shard_open(&ts);
+	done = false;
+	works = 0;
+	CHECK_EQ(env_lane_open(ts.env, "test", &lane), 0);
+	for (int i = 0; i < 100; i++) {
+		c[i].work.work = work_fn;
+		c[i].work.done = work_done;
+		env_work(ts.env, lane, &c[i].work);
+	}
+	test_run(&ts, &done);
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(c[i].ran, i + 1);
+	env_lane_close(ts.env, lane);
+	test_shard_close(&ts);
+}
+
+static int64_t result;
+
+static void on_io(struct env_io *io, int64_t res)
+{
+	result = res;
+	done = true;
+}
+
+/* What is written is read back; beyond the end is an error, not a short read. */
+TEST(shard, device_write_read)
+{
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct sgl *out, *in;
+	struct iovec iov[64];
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct env_io io = { .cb = on_io };
+	unsigned n;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	CHECK_EQ(ftruncate(fd, 1 << 20), 0);
+	close(fd);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, ENV_DEV_EXCLUSIVE, &dev, &info), 0);
+	CHECK_EQ(info.bytes, 1 << 20);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 16 * 4096, 0, &out), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 16 * 4096, 0, &in), 0);
+	for (unsigned i = 0; i < 16; i++)
+		memset(out->pieces[i].page->data, 'a' + (int)i, 4096);
+	n = sgl_iov(out, 0, out->len_bytes, iov, ARRAY_LEN(iov), NULL);
+	done = false;
+	env_dev_writev(ts.env, dev, &io, iov, n, 8192, ENV_DURABLE);
+	CHECK(!done);
+	test_run(&ts, &done);
+	CHECK_EQ(result, 16 * 4096);
+	n = sgl_iov(in, 0, in->len_bytes, iov, ARRAY_LEN(iov), NULL);
+	done = false;
+	env_dev_readv(ts.env, dev, &io, iov, n, 8192);
+	test_run(&ts, &done);
+	CHECK_EQ(result, 16 * 4096);
+	CHECK_EQ(sgl_compare(in, out), -1);
+	done = false;
+	env_dev_readv(ts.env, dev, &io, iov, n, (1 << 20) - 4096);
+	test_run(&ts, &done);
+	CHECK_EQ(result, -EIO);
+	done = false;
+	env_dev_flush(ts.env, dev, &io);
+	test_run(&ts, &done);
+	CHECK_EQ(result, 0);
+	sgl_put(in);
+	sgl_put(out);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
+/* More requests than the ring has places, all at once: each completes. */
+static int left;
+
+static void on_many(struct env_io *io, int64_t res)
+{
+	CHECK_EQ(res, 4096);
+	done = --left == 0;
+}
+
+TEST(shard, more_than_the_ring)
+{
+	enum { N = 6000 };
+	static struct env_io io[N];
+	static struct iovec iov[N];
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct sgl *in;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	CHECK_EQ(ftruncate(fd, 1 << 20), 0);
+	close(fd);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	left = N;
+	done = false;
+	for (int i = 0; i < N; i++) {
+		io[i].cb = on_many;
+		sgl_iov(in, 0, 4096, &iov[i], 1, NULL);
+		env_dev_readv(ts.env, dev, &io[i], &iov[i], 1,
+			      (uint64_t)(i % 256) * 4096);
+	}
+	test_run(&ts, &done);
+	sgl_put(in);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
