@@ -33,8 +33,8 @@
 #define MAGIC 0x5946525654534c42ull /* "BLSTVRFY" */
 #define DEPTH_MAX 128u
 #define IO_MAX (1u << 20)
-#define COMMAND_S 40	 /* the longest a command may take */
-#define RECONNECT_S 60	 /* the longest the target may be away */
+#define COMMAND_S 40 /* the longest a command may take */
+#define RECONNECT_S 60 /* the longest the target may be away */
 #define BAD_MAX 20
 
 /* What a block holds: a generation per sector, 0 = zeros. */
@@ -42,7 +42,7 @@ struct block {
 	uint32_t gen[SECTORS];
 	uint32_t pending_gen;
 	uint8_t pending_mask; /* sectors of the unanswered write; 0: none */
-	uint8_t busy;	      /* a command is in flight, or will be again */
+	uint8_t busy; /* a command is in flight, or will be again */
 };
 
 enum op_kind { OP_WRITE, OP_UNMAP, OP_READ };
@@ -75,7 +75,7 @@ static struct {
 	unsigned ops_count;
 	uint64_t random;
 	uint32_t generation;
-	bool lost;     /* the connection */
+	bool lost; /* the connection */
 	bool stopping; /* standard input has ended */
 	bool verifying;
 	uint64_t acked, acked_since, retries, resolved_new, resolved_old;
@@ -187,8 +187,8 @@ static void vector_print(char *out, size_t len, const uint32_t *gen)
 	size_t at = 0;
 
 	for (unsigned i = 0; i < SECTORS && at < len; i++)
-		at += (size_t)snprintf(out + at, len - at, "%s%u",
-				       i ? "," : "", gen[i]);
+		at += (size_t)snprintf(out + at, len - at, "%s%u", i ? "," : "",
+				       gen[i]);
 }
 
 /*
@@ -207,8 +207,8 @@ static void block_check(uint64_t index, const uint8_t *buf, uint8_t mask,
 		uint64_t offset = index * BLOCK + i * SECTOR;
 		int64_t gen;
 
-		fresh[i] = b->pending_mask & 1u << i ? b->pending_gen :
-						       b->gen[i];
+		fresh[i] =
+			b->pending_mask & 1u << i ? b->pending_gen : b->gen[i];
 		got[i] = b->gen[i];
 		if (!(mask & 1u << i))
 			continue;
@@ -247,8 +247,8 @@ static void block_check(uint64_t index, const uint8_t *buf, uint8_t mask,
 static void op_send(struct op *op);
 
 /* Visit the blocks of @op with the sectors it covers. */
-static void op_blocks(struct op *op, void (*fn)(struct op *op, uint64_t index,
-						uint8_t mask))
+static void op_blocks(struct op *op,
+		      void (*fn)(struct op *op, uint64_t index, uint8_t mask))
 {
 	uint64_t at = op->offset, end = op->offset + op->len;
 
@@ -364,9 +364,11 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 		return;
 	}
 	give_up("%s of %u bytes at %llu: status %#x, sense %x/%04x",
-		op->kind == OP_READ ? "read" :
-		op->kind == OP_UNMAP ? "unmap" : "write", op->len,
-		(unsigned long long)op->offset, status, sense.key, sense.ascq);
+		op->kind == OP_READ    ? "read"
+		: op->kind == OP_UNMAP ? "unmap"
+				       : "write",
+		op->len, (unsigned long long)op->offset, status, sense.key,
+		sense.ascq);
 }
 
 static void op_send(struct op *op)
@@ -379,9 +381,9 @@ static void op_send(struct op *op)
 	op->iov = (struct scsi_iovec){ op->buf, op->len };
 	switch (op->kind) {
 	case OP_WRITE:
-		task = iscsi_write16_task(v.iscsi, v.lun, lba, op->buf,
-					  op->len, (int)v.lba_bytes, 0, 0, 0,
-					  0, 0, op_done, op);
+		task = iscsi_write16_task(v.iscsi, v.lun, lba, op->buf, op->len,
+					  (int)v.lba_bytes, 0, 0, 0, 0, 0,
+					  op_done, op);
 		break;
 	case OP_READ:
 		task = iscsi_read16_iov_task(v.iscsi, v.lun, lba, op->len,
@@ -389,8 +391,8 @@ static void op_send(struct op *op)
 					     op_done, op, &op->iov, 1);
 		break;
 	case OP_UNMAP:
-		task = iscsi_unmap_task(v.iscsi, v.lun, 0, 0, &list, 1,
-					op_done, op);
+		task = iscsi_unmap_task(v.iscsi, v.lun, 0, 0, &list, 1, op_done,
+					op);
 		break;
 	}
 	if (task == NULL) {
@@ -433,7 +435,8 @@ static uint32_t pick_len(void)
 	uint64_t r = random_next(&v.random);
 
 	if (dice < 20) /* less than a block, where the unit allows it */
-		return (uint32_t)(v.lba_bytes * (1 + r % (BLOCK / v.lba_bytes)));
+		return (uint32_t)(v.lba_bytes *
+				  (1 + r % (BLOCK / v.lba_bytes)));
 	if (dice < 70)
 		return BLOCK;
 	if (dice < 93)
@@ -515,8 +518,8 @@ static void reconnect(void)
 	char why[256] = "";
 
 	for (;;) {
-		v.iscsi = initiator_login(v.initiator, v.url, COMMAND_S,
-					  &v.lun, why, sizeof(why));
+		v.iscsi = initiator_login(v.initiator, v.url, COMMAND_S, &v.lun,
+					  why, sizeof(why));
 		if (v.iscsi != NULL)
 			break;
 		if (now_ns() > until)
@@ -595,8 +598,8 @@ static void load(void)
 
 	while (!v.stopping && v.bad == 0) {
 		/* Overlaps make op_start() refuse, so tries are bounded. */
-		for (unsigned i = 0; i < v.depth * 2 && !v.lost &&
-				     v.ops_count < v.depth; i++)
+		for (unsigned i = 0;
+		     i < v.depth * 2 && !v.lost && v.ops_count < v.depth; i++)
 			load_one();
 		if (!v.lost)
 			turn(100);
@@ -625,8 +628,7 @@ static void setup(void)
 	if (task == NULL || task->status != SCSI_STATUS_GOOD)
 		give_up("READ CAPACITY(16): %s", iscsi_get_error(v.iscsi));
 	rc = scsi_datain_unmarshall(task);
-	if (rc == NULL || rc->block_length < SECTOR ||
-	    rc->block_length > BLOCK)
+	if (rc == NULL || rc->block_length < SECTOR || rc->block_length > BLOCK)
 		give_up("READ CAPACITY(16): no sensible answer");
 	v.lba_bytes = rc->block_length;
 	bytes = (rc->returned_lba + 1) * v.lba_bytes;
