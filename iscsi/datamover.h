@@ -4,7 +4,9 @@
  * two implementations; a third needs no change above this line.
  *
  * The session is a state machine on its shard's loop.  It calls dm_ops down;
- * the datamover calls dm_up up; never one inside the other's call.
+ * the datamover calls dm_up up.  A call down never calls up before it returns;
+ * a call up may call down, terminate() included, and the datamover looks at its
+ * state again when it comes back.
  *
  *	down			TCP			iSER
  *	send_control		PDU into sendmsg	SEND (with invalidate)
@@ -71,6 +73,11 @@ struct dm_data {
 	size_t sgl_offset, len;
 	uint32_t task_offset;
 	/*
+	 * The first DataSN (put_data) or the R2TSN (get_data): both count from
+	 * 0 over a command.  iSER does not use it.
+	 */
+	uint32_t sn;
+	/*
 	 * put_data: the SCSI Response that follows.  TCP may collapse it into
 	 * the last Data-In if it has no sense data; iSER chains it behind the
 	 * RDMA WRITE.  Its StatSN was assigned by the session.  Its own cb runs
@@ -103,14 +110,16 @@ struct dm_ops {
 	void (*get_data)(struct dm_conn *conn, struct dm_data *data);
 	/*
 	 * Resources for full feature phase, before the final login response:
-	 * 0 or -ENOMEM (then login fails with 0302).
+	 * 0 or -ENOMEM (then login fails with 0302).  Once more, and then
+	 * always 0, if the initiator declares another max_send_data_len later.
 	 */
 	int (*notice_keys)(struct dm_conn *conn, const struct dm_keys *keys);
 	/* Send the final login response and enter full feature phase. */
 	void (*enable)(struct dm_conn *conn, struct dm_send *response);
 	/*
-	 * Forget the task: no get_data or put_data of it is left, or those that
-	 * are end with -ECANCELED; later Data-Out for it is discarded.
+	 * Forget the task: its get_data that are left end with -ECANCELED;
+	 * later Data-Out for it is discarded.  A put_data runs to its end: it
+	 * carries a response, and a task with one queued is past aborting.
 	 */
 	void (*task_done)(struct dm_conn *conn, uint32_t itt);
 	/*
@@ -134,7 +143,16 @@ struct dm_up {
 	 */
 	struct sgl *(*land)(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 			    size_t *sgl_offset);
-	/* A control PDU is complete. */
+	/*
+	 * The header at @bhs is about to leave: fill in ExpCmdSN and MaxCmdSN
+	 * (bytes 28-35), as late as the datamover can.  In an R2T also the
+	 * StatSN.  Changes nothing.
+	 */
+	void (*stamp)(struct iscsi_conn *conn, uint8_t *bhs);
+	/*
+	 * A control PDU is complete.  With data_digest_bad it may be a
+	 * solicited Data-Out too: the session rejects it and hangs up.
+	 */
 	void (*control)(struct iscsi_conn *conn, const struct dm_pdu *pdu);
 	/*
 	 * The peer is gone or broke the framing (@status): the session ends its
@@ -156,6 +174,7 @@ struct dm_conn {
 /*
  * A datamover's listener calls this for each new connection; the session's side
  * takes it (returns its end) or refuses (NULL: close at once, say nothing).
+ * @portal must be known: iscsi_portal_listen() or iscsi_portal_declare().
  */
 struct iscsi;
 struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *conn,

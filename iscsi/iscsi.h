@@ -55,6 +55,17 @@ void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
 int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
 			const struct sockaddr *address, uint16_t tpgt);
 
+/*
+ * A portal that another datamover (iSER) listens on: discovery names it, and
+ * iscsi_conn_accept() takes its connections.  0, -EEXIST, -ENOMEM.
+ */
+int iscsi_portal_declare(struct iscsi *iscsi, unsigned portal,
+			 const struct sockaddr *address, uint16_t tpgt);
+
+/* Its address with the port it really has (asked for 0).  0 or -ENOENT. */
+int iscsi_portal_address(struct iscsi *iscsi, unsigned portal,
+			 struct sockaddr_storage *out);
+
 /* ---- pushed by node, from the directory ---- */
 
 struct iscsi_target_conf {

@@ -1,0 +1,516 @@
+/*
+ * conn: one connection: accepted, logged in, and in the end closed.
+ *
+ * The happy path: iscsi_conn_accept() admits it within the limits, Login PDUs
+ * go through login.c, the final one makes a session (session.c), which takes
+ * what comes from then on.  A connection ends in iscsi__conn_end(), whatever the
+ * reason: its session ends with it, the datamover closes, and the memory goes
+ * when neither the datamover nor task management refers to it any more.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "iscsi/iscsi_int.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+
+/* ---- replies ---- */
+
+/*
+ * A PDU of our own with a copy of @len bytes of @data; NULL if memory is out,
+ * and then the connection has ended.
+ */
+struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
+			       uint32_t itt, const void *data, size_t len)
+{
+	struct reply *reply = calloc(1, sizeof(*reply) + len);
+
+	if (reply == NULL) {
+		iscsi__conn_end(conn, "no memory for an answer");
+		return NULL;
+	}
+	reply->conn = conn;
+	reply->send.bhs[0] = opcode;
+	reply->send.bhs[1] = ISCSI_FINAL;
+	put_be32(reply->send.bhs + 16, itt);
+	if (len > 0) {
+		if (data != NULL)
+			memcpy(reply->data, data, len);
+		reply->send.data = reply->data;
+		reply->send.data_len = (uint32_t)len;
+	}
+	reply->send.invalidate_itt = ISCSI_NO_TAG;
+	TAILQ_INSERT_TAIL(&conn->replies, reply, link);
+	conn->replies_count++;
+	return reply;
+}
+
+static void conn_maybe_free(struct iscsi_conn *conn);
+
+void iscsi__reply_free(struct reply *reply)
+{
+	struct iscsi_conn *conn = reply->conn;
+
+	TAILQ_REMOVE(&conn->replies, reply, link);
+	assert(conn->replies_count > 0);
+	conn->replies_count--;
+	conn->echo_bytes -= reply->echo_bytes;
+	if (reply->immediate)
+		conn->immediates--;
+	if (reply->counted) {
+		assert(conn->session->in_flight > 0);
+		conn->session->in_flight--;
+	}
+	free(reply);
+	conn_maybe_free(conn);
+}
+
+static void on_reply_sent(struct dm_send *send, int status)
+{
+	struct reply *reply = container_of(send, struct reply, send);
+	struct iscsi_conn *conn = reply->conn;
+	bool last = reply->last;
+
+	if (last && iscsi__conn_up(conn)) {
+		conn->state = CONN_CLOSING;
+		iscsi__conn_end(conn, NULL);
+	}
+	iscsi__reply_free(reply); /* may free the connection */
+}
+
+/* Queue it; from here on its place in the StatSN order is fixed. */
+void iscsi__reply_send(struct reply *reply)
+{
+	struct iscsi_conn *conn = reply->conn;
+
+	assert(!reply->sending);
+	if (!iscsi__conn_up(conn)) {
+		iscsi__reply_free(reply);
+		return;
+	}
+	reply->sending = true;
+	reply->send.cb = on_reply_sent;
+	put_be32(reply->send.bhs + 24, conn->statsn);
+	if (!reply->no_statsn)
+		conn->statsn++;
+	if (reply->last)
+		conn->state = CONN_CLOSING; /* nothing more is taken */
+	conn->dm->ops->send_control(conn->dm, &reply->send);
+}
+
+/* Reject the PDU whose header is at @bhs (11.17). */
+void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
+		   enum iscsi_reject reason)
+{
+	struct reply *reply;
+
+	if (!iscsi__conn_up(conn))
+		return;
+	if (++conn->rejects > ISCSI_REJECTS_MAX) {
+		iscsi__conn_end(conn, "too many bad PDUs");
+		return;
+	}
+	reply = iscsi__reply_new(conn, ISCSI_OP_REJECT, ISCSI_NO_TAG, bhs,
+				 ISCSI_BHS_LEN);
+	if (reply == NULL)
+		return;
+	reply->send.bhs[2] = (uint8_t)reason;
+	reply->last = reason == REJECT_DATA_DIGEST;
+	iscsi__reply_send(reply);
+}
+
+/* ---- the end ---- */
+
+void iscsi__conn_name(const struct iscsi_conn *conn, char *buf, size_t room)
+{
+	const struct iscsi_session *s = conn->session;
+	char peer[INET6_ADDRSTRLEN + 16] = "?";
+
+	if (conn->dm != NULL)
+		iscsi__portal_text(NULL, &conn->dm->peer, peer, sizeof(peer));
+	snprintf(buf, room, "%s (%s)",
+		 s != NULL	     ? s->initiator :
+		 conn->login != NULL ? conn->login->initiator :
+				       "",
+		 peer);
+}
+
+static void conn_maybe_free(struct iscsi_conn *conn)
+{
+	struct iscsi *iscsi = conn->iscsi;
+
+	if (conn->dm != NULL || conn->replies_count > 0)
+		return;
+	if (conn->session != NULL) {
+		conn->session->conn = NULL;
+		iscsi__session_kick(conn->session);
+	}
+	TAILQ_REMOVE(&iscsi->conns, conn, link);
+	iscsi->conns_count--;
+	free(conn);
+	iscsi__maybe_closed(iscsi);
+}
+
+/* Close the transport; tasks and the session are the caller's matter. */
+void iscsi__conn_terminate(struct iscsi_conn *conn)
+{
+	struct reply *reply, *next;
+
+	if (!iscsi__conn_up(conn))
+		return;
+	conn->state = CONN_TERMINATED;
+	env_timer_stop(conn->iscsi->env, &conn->timer);
+	iscsi__login_free(conn->login);
+	conn->login = NULL;
+	iscsi__text_reset(&conn->text);
+	sgl_put(conn->landing_held);
+	conn->landing_held = NULL;
+	if (conn->landing != NULL)
+		iscsi__task_landed(conn->landing);
+	/* A logout that waits for its tasks has nobody to tell. */
+	for (reply = TAILQ_FIRST(&conn->replies); reply != NULL; reply = next) {
+		next = TAILQ_NEXT(reply, link);
+		if (!reply->sending && !reply->tmf_pending)
+			iscsi__reply_free(reply);
+	}
+	conn->dm->ops->terminate(conn->dm);
+}
+
+/* End it, and its session with it.  @why NULL: as agreed with the peer. */
+void iscsi__conn_end(struct iscsi_conn *conn, const char *why)
+{
+	char name[ISCSI_NAME_MAX + 80];
+
+	if (!iscsi__conn_up(conn))
+		return;
+	if (why != NULL) {
+		counter_add(&iscsi__conns_lost, 1);
+		if (log_allowed(&conn->iscsi->limit,
+				env_now(conn->iscsi->env))) {
+			iscsi__conn_name(conn, name, sizeof(name));
+			log_info("%s: connection closed: %s", name, why);
+		}
+	}
+	if (conn->session != NULL)
+		iscsi__session_end(conn->session, why);
+	else
+		iscsi__conn_terminate(conn);
+}
+
+/* ---- login ---- */
+
+static void login_answer(struct iscsi_conn *conn,
+			 const struct login_answer *a, uint16_t tsih,
+			 bool enable)
+{
+	struct login *l = conn->login;
+	struct reply *reply;
+
+	reply = iscsi__reply_new(conn, ISCSI_OP_LOGIN_RSP, l->itt, l->answer,
+				 a->text_len);
+	if (reply == NULL)
+		return;
+	reply->send.bhs[1] = a->flags;
+	memcpy(reply->send.bhs + 8, l->isid, 6);
+	put_be16(reply->send.bhs + 14, tsih);
+	reply->send.bhs[36] = a->status_class;
+	reply->send.bhs[37] = a->status_detail;
+	if (a->status_class != 0) {
+		counter_add(&iscsi__logins_failed, 1);
+		reply->last = true;
+		if (log_allowed(&conn->iscsi->limit,
+				env_now(conn->iscsi->env))) {
+			char name[ISCSI_NAME_MAX + 80];
+
+			iscsi__conn_name(conn, name, sizeof(name));
+			log_info("%s: login to %s refused: %02x%02x", name,
+				 l->target_name[0] ? l->target_name :
+						     "(nothing)",
+				 a->status_class, a->status_detail);
+		}
+	}
+	if (!enable) {
+		iscsi__reply_send(reply);
+		return;
+	}
+	reply->sending = true;
+	reply->send.cb = on_reply_sent;
+	put_be32(reply->send.bhs + 24, conn->statsn++);
+	conn->dm->ops->enable(conn->dm, &reply->send);
+}
+
+static void login_refuse(struct iscsi_conn *conn, unsigned status)
+{
+	struct login_answer a = {
+		.status_class = (uint8_t)(status >> 8),
+		.status_detail = (uint8_t)status,
+	};
+
+	login_answer(conn, &a, conn->login->tsih, false);
+}
+
+static bool same_nexus(const struct iscsi_conn *a, const struct iscsi_conn *b)
+{
+	const struct login *x = a->login, *y = b->login;
+
+	return x != NULL && y != NULL && !x->discovery && !y->discovery &&
+	       a->portal->tpgt == b->portal->tpgt &&
+	       memcmp(x->isid, y->isid, 6) == 0 &&
+	       strcmp(x->initiator, y->initiator) == 0 &&
+	       strcmp(x->target_name, y->target_name) == 0;
+}
+
+static bool another_waits(struct iscsi_conn *conn)
+{
+	struct iscsi_conn *other;
+
+	TAILQ_FOREACH(other, &conn->iscsi->conns, link)
+		if (other != conn && other->state == CONN_WAIT &&
+		    same_nexus(conn, other))
+			return true;
+	return false;
+}
+
+/* Into full feature phase: the older session, if there was one, is gone. */
+static void login_complete(struct iscsi_conn *conn)
+{
+	struct login *l = conn->login;
+	struct login_answer a = { .flags = l->final_flags,
+				  .final = true,
+				  .text_len = l->final_len };
+	struct dm_keys keys;
+	uint16_t tsih;
+	int rv;
+
+	rv = iscsi__session_open(conn, l->tsih);
+	if (rv < 0) {
+		login_refuse(conn, rv == -ENOENT ? 0x0203 : 0x0302);
+		return;
+	}
+	iscsi__dm_keys(conn, &conn->session->keys, &keys);
+	if (conn->dm->ops->notice_keys(conn->dm, &keys) < 0) {
+		struct iscsi_session *s = conn->session;
+
+		login_refuse(conn, 0x0302);
+		log_warn("%s: no resources for a session", s->initiator);
+		return;
+	}
+	tsih = conn->session->tsih;
+	conn->state = CONN_FULL;
+	login_answer(conn, &a, tsih, true);
+	if (!iscsi__conn_up(conn))
+		return;
+	iscsi__login_free(l);
+	conn->login = NULL;
+	counter_add(&iscsi__logins, 1);
+	conn->heard_ns = env_now(conn->iscsi->env);
+	env_timer_start(conn->iscsi->env, &conn->timer,
+			conn->iscsi->config.ping_ms * MSEC);
+}
+
+/*
+ * The peer has proved who it is and asks for full feature phase: now, and not
+ * before, an older session of the same nexus may be thrown out (6.3.5).
+ */
+static void login_final(struct iscsi_conn *conn)
+{
+	struct login *l = conn->login;
+	struct iscsi_session *old = NULL;
+
+	if (!l->discovery)
+		old = iscsi__session_find(conn->iscsi, conn);
+	if (l->tsih != 0 && (old == NULL || old->tsih != l->tsih)) {
+		login_refuse(conn, 0x020a);
+		return;
+	}
+	if (l->tsih != 0 && old->cid != l->cid) {
+		login_refuse(conn, 0x0206); /* MaxConnections is 1 */
+		return;
+	}
+	if (old == NULL && !another_waits(conn)) {
+		if (conn->iscsi->sessions_count >=
+		    conn->iscsi->config.sessions_max)
+			login_refuse(conn, 0x0302);
+		else
+			login_complete(conn);
+		return;
+	}
+	if (another_waits(conn)) { /* one at a time: come again */
+		login_refuse(conn, 0x0302);
+		return;
+	}
+	conn->state = CONN_WAIT;
+	conn->reinstates = true;
+	iscsi__session_end(old, "session reinstatement");
+}
+
+/* A session is gone: whoever waited for that goes on. */
+void iscsi__conn_go_on(struct iscsi *iscsi)
+{
+	struct iscsi_conn *conn;
+
+again:
+	TAILQ_FOREACH(conn, &iscsi->conns, link) {
+		if (conn->state != CONN_WAIT ||
+		    iscsi__session_find(iscsi, conn) != NULL)
+			continue;
+		conn->state = CONN_LOGIN;
+		if (iscsi->closing)
+			login_refuse(conn, 0x0301);
+		else
+			login_complete(conn);
+		goto again;
+	}
+}
+
+static void login_pdu(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct login_answer a;
+
+	if (pdu->bhs[0] != (ISCSI_IMMEDIATE | ISCSI_OP_LOGIN)) {
+		if (conn->login->begun)
+			login_refuse(conn, 0x020b);
+		else
+			iscsi__conn_end(conn, "no login came first");
+		return;
+	}
+	iscsi__login_request(conn->login, pdu->bhs, pdu->data, pdu->data_len,
+			     &a);
+	if (a.status_class == 0 && a.final)
+		login_final(conn);
+	else
+		login_answer(conn, &a, conn->login->tsih, false);
+}
+
+/* ---- calls from the datamover ---- */
+
+static void on_timer(struct env_timer *timer)
+{
+	struct iscsi_conn *conn =
+		container_of(timer, struct iscsi_conn, timer);
+
+	if (conn->state == CONN_FULL)
+		iscsi__session_idle(conn);
+	else
+		iscsi__conn_end(conn, "the login takes too long");
+}
+
+static bool same_source(const struct sockaddr_storage *a,
+			const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET6)
+		return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+			      &((const struct sockaddr_in6 *)b)->sin6_addr,
+			      16) == 0;
+	return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
+
+struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
+				     unsigned portal)
+{
+	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+	struct iscsi_conn *conn, *other;
+	unsigned half_open = 0;
+
+	if (p == NULL || iscsi->closing)
+		return NULL;
+	TAILQ_FOREACH(other, &iscsi->conns, link)
+		if (other->login != NULL && other->dm != NULL &&
+		    same_source(&other->dm->peer, &dm->peer))
+			half_open++;
+	if (iscsi->conns_count >= iscsi->config.connections_max ||
+	    half_open >= iscsi->config.logins_per_source) {
+		counter_add(&iscsi__conns_refused, 1);
+		if (log_allowed(&iscsi->limit, env_now(iscsi->env)))
+			log_warn("portal %u: a connection refused: %u open, "
+				 "%u logins from its address",
+				 portal, iscsi->conns_count, half_open);
+		return NULL;
+	}
+	conn = calloc(1, sizeof(*conn));
+	if (conn == NULL)
+		return NULL;
+	conn->login = iscsi__login_new(iscsi, p, dm->ops->rdma);
+	if (conn->login == NULL) {
+		free(conn);
+		return NULL;
+	}
+	conn->iscsi = iscsi;
+	conn->dm = dm;
+	conn->portal = p;
+	conn->statsn = 1;
+	conn->timer.cb = on_timer;
+	TAILQ_INIT(&conn->replies);
+	TAILQ_INSERT_TAIL(&iscsi->conns, conn, link);
+	iscsi->conns_count++;
+	/* From accept to full feature phase; progress does not restart it. */
+	env_timer_start(iscsi->env, &conn->timer,
+			iscsi->config.login_ms * MSEC);
+	return conn;
+}
+
+static struct sgl *up_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+			   size_t *sgl_offset)
+{
+	if (conn->state != CONN_FULL)
+		return NULL;
+	return iscsi__session_land(conn, pdu, sgl_offset);
+}
+
+static void up_stamp(struct iscsi_conn *conn, uint8_t *bhs)
+{
+	struct iscsi_session *s = conn->session;
+	uint32_t exp = conn->login != NULL ? conn->login->cmdsn : 0, max = exp;
+
+	if (s != NULL) {
+		iscsi__session_max_cmdsn(s);
+		exp = s->exp_cmdsn;
+		max = s->max_cmdsn;
+	}
+	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_R2T && get_be32(bhs + 24) == 0)
+		put_be32(bhs + 24, conn->statsn);
+	put_be32(bhs + 28, exp);
+	put_be32(bhs + 32, max);
+}
+
+static void up_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	conn->heard_ns = env_now(conn->iscsi->env);
+	conn->ping_out = false; /* whatever it says, it is there */
+	switch (conn->state) {
+	case CONN_LOGIN:
+		login_pdu(conn, pdu);
+		break;
+	case CONN_WAIT:
+		iscsi__conn_end(conn, "a PDU before the login's answer");
+		break;
+	case CONN_FULL:
+		iscsi__session_control(conn, pdu);
+		break;
+	case CONN_CLOSING:
+	case CONN_TERMINATED:
+		break;
+	}
+}
+
+static void up_lost(struct iscsi_conn *conn, int status, const char *why)
+{
+	iscsi__conn_end(conn, why);
+}
+
+static void up_closed(struct iscsi_conn *conn)
+{
+	conn->dm = NULL;
+	conn_maybe_free(conn);
+}
+
+const struct dm_up iscsi_dm_up = {
+	.land = up_land,
+	.stamp = up_stamp,
+	.control = up_control,
+	.lost = up_lost,
+	.closed = up_closed,
+};

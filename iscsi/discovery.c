@@ -1,0 +1,289 @@
+/*
+ * discovery: Text Requests (RFC 7143 11.10, 6.4; appendix C): SendTargets, and
+ * the few keys that may change in full feature phase.
+ *
+ * One exchange at a time on a connection.  A text in parts is collected, an
+ * answer longer than the initiator takes in one PDU is handed out in parts
+ * behind a Target Transfer Tag.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "iscsi/iscsi_int.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+
+#define ANSWER_MAX (256u << 10)
+
+void iscsi__text_reset(struct text_exchange *text)
+{
+	free(text->in);
+	free(text->out);
+	*text = (struct text_exchange){ .open = false };
+}
+
+static bool is_any(const struct sockaddr_storage *a)
+{
+	if (a->ss_family == AF_INET6)
+		return IN6_IS_ADDR_UNSPECIFIED(
+			&((const struct sockaddr_in6 *)a)->sin6_addr);
+	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == INADDR_ANY;
+}
+
+/*
+ * "address:port,tpgt" of @portal, or "address:port" of @local alone.  Where a
+ * portal listens on every address, the one that @local was reached by.
+ */
+void iscsi__portal_text(const struct iscsi_portal *portal,
+			const struct sockaddr_storage *local, char *buf,
+			size_t room)
+{
+	const struct sockaddr_storage *own = portal ? &portal->address : local;
+	const struct sockaddr_storage *a = own;
+	char host[INET6_ADDRSTRLEN] = "", tpgt[8] = "";
+
+	if (is_any(a) && local->ss_family == a->ss_family)
+		a = local;
+	if (portal != NULL)
+		snprintf(tpgt, sizeof(tpgt), ",%u", portal->tpgt);
+	if (a->ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr,
+			  host, sizeof(host));
+		snprintf(buf, room, "[%s]:%u%s", host,
+			 ntohs(((const struct sockaddr_in6 *)own)->sin6_port),
+			 tpgt);
+		return;
+	}
+	inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, host,
+		  sizeof(host));
+	snprintf(buf, room, "%s:%u%s", host,
+		 ntohs(((const struct sockaddr_in *)own)->sin_port), tpgt);
+}
+
+static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
+		       struct text_out *out)
+{
+	const struct iscsi_portal *p;
+	char text[INET6_ADDRSTRLEN + 32];
+
+	iscsi__text_put(out, "TargetName", "%s", t->iqn);
+	TAILQ_FOREACH(p, &conn->iscsi->portals, link) {
+		/* One that listens everywhere has no address in another family. */
+		if (is_any(&p->address) &&
+		    p->address.ss_family != conn->dm->local.ss_family)
+			continue;
+		iscsi__portal_text(p, &conn->dm->local, text, sizeof(text));
+		iscsi__text_put(out, "TargetAddress", "%s", text);
+	}
+}
+
+/* Only what the initiator may log in to is named. */
+static void send_targets(struct iscsi_conn *conn, const char *value,
+			 struct text_out *out)
+{
+	struct iscsi_session *s = conn->session;
+	char name[ISCSI_NAME_MAX + 1];
+	struct iscsi_target *t;
+
+	if (!s->discovery && (*value == '\0' || strcmp(value, "All") == 0)) {
+		put_target(conn, s->target, out);
+		return;
+	}
+	if (strcmp(value, "All") == 0) {
+		TAILQ_FOREACH(t, &conn->iscsi->targets, link)
+			if (iscsi__target_admits(t, s->initiator))
+				put_target(conn, t, out);
+		return;
+	}
+	if (iscsi__name_parse(value, name) < 0) {
+		iscsi__text_put(out, "SendTargets", "Reject");
+		return;
+	}
+	t = iscsi__target_find(conn->iscsi, name);
+	if (t != NULL && iscsi__target_admits(t, s->initiator) &&
+	    (s->discovery || t == s->target))
+		put_target(conn, t, out);
+}
+
+static void new_length(struct iscsi_conn *conn, const char *value,
+		       struct text_out *out)
+{
+	struct iscsi_session *s = conn->session;
+	struct dm_keys keys;
+	uint64_t v;
+
+	if (conn->dm->ops->rdma ||
+	    iscsi__text_number(value, 512, 16777215, &v) < 0) {
+		iscsi__text_put(out, "MaxRecvDataSegmentLength", "Reject");
+		return;
+	}
+	s->keys.max_send_data = (uint32_t)v;
+	iscsi__dm_keys(conn, &s->keys, &keys);
+	(void)conn->dm->ops->notice_keys(conn->dm, &keys);
+}
+
+/* Known, but settled at login. */
+static bool login_key(const char *key)
+{
+	static const char *const known[] = {
+		"HeaderDigest", "DataDigest", "MaxConnections", "InitialR2T",
+		"ImmediateData", "MaxBurstLength", "FirstBurstLength",
+		"DefaultTime2Wait", "DefaultTime2Retain", "MaxOutstandingR2T",
+		"DataPDUInOrder", "DataSequenceInOrder", "ErrorRecoveryLevel",
+		"SessionType", "InitiatorName", "TargetName", "AuthMethod",
+		"TaskReporting", "iSCSIProtocolLevel", "IFMarker", "OFMarker",
+		"IFMarkInt", "OFMarkInt", "RDMAExtensions",
+		"TargetRecvDataSegmentLength",
+		"InitiatorRecvDataSegmentLength", "TargetAlias",
+		"TargetAddress", "TargetPortalGroupTag",
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(known); i++)
+		if (strcmp(known[i], key) == 0)
+			return true;
+	return false;
+}
+
+/* Returns 0, or -EINVAL: the text is malformed. */
+static int answer(struct iscsi_conn *conn, struct text_out *out)
+{
+	struct text_exchange *x = &conn->text;
+	char *at = x->in, *key, *value;
+	size_t len = x->in_len;
+	bool asked = false;
+	int rv;
+
+	while ((rv = iscsi__text_next(&at, &len, &key, &value)) > 0) {
+		if (strcmp(key, "SendTargets") == 0) {
+			if (asked)
+				return -EINVAL;
+			asked = true;
+			send_targets(conn, value, out);
+		} else if (strcmp(key, "MaxRecvDataSegmentLength") == 0) {
+			new_length(conn, value, out);
+		} else if (strcmp(key, "InitiatorAlias") == 0) {
+			snprintf(conn->session->alias,
+				 sizeof(conn->session->alias), "%s", value);
+		} else {
+			iscsi__text_put(out, key, "%s",
+					login_key(key) ? "Reject" :
+							 "NotUnderstood");
+		}
+	}
+	return rv;
+}
+
+/* The next part of the answer; the last one closes the exchange. */
+static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct iscsi_session *s = conn->session;
+	struct text_exchange *x = &conn->text;
+	size_t left = x->out_len - x->out_at;
+	size_t n = MIN(left, (size_t)s->keys.max_send_data);
+	struct reply *reply;
+
+	reply = iscsi__reply_new(conn, ISCSI_OP_TEXT_RSP, x->itt,
+				 x->out + x->out_at, n);
+	if (reply == NULL)
+		return;
+	reply->immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
+	conn->immediates += reply->immediate;
+	reply->counted = true;
+	s->in_flight++;
+	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
+	x->out_at += n;
+	if (n < left) {
+		reply->send.bhs[1] = 0;
+		/* C: a pair is cut in two. */
+		if (x->out[x->out_at - 1] != '\0')
+			reply->send.bhs[1] = ISCSI_CONTINUE;
+		put_be32(reply->send.bhs + 20, x->ttt);
+	} else {
+		put_be32(reply->send.bhs + 20, ISCSI_NO_TAG);
+		iscsi__text_reset(x);
+	}
+	iscsi__reply_send(reply);
+}
+
+/* Ask for the rest of a text in parts. */
+static void send_empty(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct reply *reply = iscsi__reply_new(conn, ISCSI_OP_TEXT_RSP,
+					       conn->text.itt, NULL, 0);
+
+	if (reply == NULL)
+		return;
+	reply->send.bhs[1] = 0;
+	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
+	put_be32(reply->send.bhs + 20, conn->text.ttt);
+	iscsi__reply_send(reply);
+}
+
+static int collect(struct text_exchange *x, const struct dm_pdu *pdu)
+{
+	char *in;
+
+	if (x->in_len + pdu->data_len > ISCSI_TEXT_MAX)
+		return -EMSGSIZE;
+	in = realloc(x->in, x->in_len + pdu->data_len + 1);
+	if (in == NULL)
+		return -ENOMEM;
+	if (pdu->data_len > 0)
+		memcpy(in + x->in_len, pdu->data, pdu->data_len);
+	x->in = in;
+	x->in_len += pdu->data_len;
+	in[x->in_len] = '\0';
+	return 0;
+}
+
+void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct text_exchange *x = &conn->text;
+	uint32_t itt = get_be32(pdu->bhs + 16), ttt = get_be32(pdu->bhs + 20);
+	struct text_out out;
+
+	if (itt == ISCSI_NO_TAG) {
+		iscsi__reject(conn, pdu->bhs, REJECT_INVALID_FIELD);
+		return;
+	}
+	if (ttt == ISCSI_NO_TAG)
+		iscsi__text_reset(x); /* a new one takes the old one's place */
+	else if (!x->open || ttt != x->ttt || itt != x->itt) {
+		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		return;
+	}
+	if (!x->open) {
+		x->open = true;
+		x->itt = itt;
+		if (++conn->iscsi->ttt_last == ISCSI_NO_TAG)
+			conn->iscsi->ttt_last = 1;
+		x->ttt = conn->iscsi->ttt_last;
+	}
+	if (x->out != NULL) {
+		send_part(conn, pdu);
+		return;
+	}
+	if (collect(x, pdu) < 0 || ((pdu->bhs[1] & ISCSI_FINAL) &&
+				    (pdu->bhs[1] & ISCSI_CONTINUE))) {
+		iscsi__text_reset(x);
+		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		return;
+	}
+	if (pdu->bhs[1] & ISCSI_CONTINUE) {
+		send_empty(conn, pdu);
+		return;
+	}
+	x->out = malloc(ANSWER_MAX);
+	if (x->out == NULL) {
+		iscsi__conn_end(conn, "no memory for an answer");
+		return;
+	}
+	iscsi__text_out_init(&out, x->out, ANSWER_MAX);
+	if (answer(conn, &out) < 0 || out.full) {
+		iscsi__text_reset(x);
+		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		return;
+	}
+	x->out_len = out.len;
+	send_part(conn, pdu);
+}

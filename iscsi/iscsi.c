@@ -1,0 +1,323 @@
+/*
+ * iscsi: the room's face: opening, draining and closing, portals, and what node
+ * asks about sessions.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "iscsi/iscsi_int.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+
+struct counter iscsi__logins = {
+	.name = "basalt_iscsi_logins_total",
+	.help = "logins that reached full feature phase",
+};
+struct counter iscsi__logins_failed = {
+	.name = "basalt_iscsi_logins_failed_total",
+	.help = "logins that were refused",
+};
+struct counter iscsi__commands = {
+	.name = "basalt_iscsi_commands_total",
+	.help = "SCSI commands taken",
+};
+struct counter iscsi__conns_refused = {
+	.name = "basalt_iscsi_connections_refused_total",
+	.help = "connections beyond a limit, closed at once",
+};
+struct counter iscsi__conns_lost = {
+	.name = "basalt_iscsi_connections_lost_total",
+	.help = "connections that ended other than by logout",
+};
+struct counter iscsi__ignored = {
+	.name = "basalt_iscsi_pdus_ignored_total",
+	.help = "PDUs outside of the command window, or after a logout",
+};
+struct counter iscsi__discarded = {
+	.name = "basalt_iscsi_data_discarded_total",
+	.help = "Data-Out PDUs that belong to no task",
+};
+
+static void defaults(struct iscsi_config *c)
+{
+	struct {
+		unsigned *field, value;
+	} const d[] = {
+		{ &c->sessions_max, 1024 },   { &c->connections_max, 2048 },
+		{ &c->logins_per_source, 32 }, { &c->login_ms, 15000 },
+		{ &c->pdu_ms, 10000 },	       { &c->ping_ms, 30000 },
+		{ &c->window, 128 },	       { &c->max_recv_data, 262144 },
+		{ &c->max_burst, 1048576 },    { &c->first_burst, 262144 },
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(d); i++)
+		if (*d[i].field == 0)
+			*d[i].field = d[i].value;
+}
+
+static bool lengths_ok(const struct iscsi_config *c)
+{
+	return c->max_recv_data >= 512 && c->max_recv_data <= 16777215 &&
+	       c->max_burst >= 512 && c->max_burst <= 16777215 &&
+	       c->first_burst >= 512 && c->first_burst <= c->max_burst &&
+	       c->window <= 4096;
+}
+
+static void on_drained(struct env_timer *timer);
+static void on_closed(struct env_task *task);
+
+int iscsi_open(const struct iscsi_config *config, struct iscsi **out)
+{
+	struct iscsi *iscsi = calloc(1, sizeof(*iscsi));
+
+	if (iscsi == NULL)
+		return -ENOMEM;
+	iscsi->env = config->env;
+	iscsi->dom = config->dom;
+	iscsi->config = *config;
+	defaults(&iscsi->config);
+	if (!lengths_ok(&iscsi->config)) {
+		free(iscsi);
+		return -EINVAL;
+	}
+	TAILQ_INIT(&iscsi->targets);
+	TAILQ_INIT(&iscsi->portals);
+	TAILQ_INIT(&iscsi->conns);
+	TAILQ_INIT(&iscsi->sessions);
+	iscsi->tsih_last = (uint16_t)env_rand(config->env);
+	iscsi->drain.cb = on_drained;
+	iscsi->close_task.cb = on_closed;
+	counter_register(&iscsi__logins);
+	counter_register(&iscsi__logins_failed);
+	counter_register(&iscsi__commands);
+	counter_register(&iscsi__conns_refused);
+	counter_register(&iscsi__conns_lost);
+	counter_register(&iscsi__ignored);
+	counter_register(&iscsi__discarded);
+	*out = iscsi;
+	return 0;
+}
+
+/* ---- closing ---- */
+
+static void on_closed(struct env_task *task)
+{
+	struct iscsi *iscsi = container_of(task, struct iscsi, close_task);
+	void (*cb)(void *arg) = iscsi->close_cb;
+	void *arg = iscsi->close_arg;
+	struct iscsi_portal *p;
+
+	env_timer_stop(iscsi->env, &iscsi->drain);
+	while ((p = TAILQ_FIRST(&iscsi->portals)) != NULL) {
+		TAILQ_REMOVE(&iscsi->portals, p, link);
+		free(p);
+	}
+	free(iscsi);
+	cb(arg);
+}
+
+/* Something went: was it the last that closing waits for? */
+void iscsi__maybe_closed(struct iscsi *iscsi)
+{
+	if (!iscsi->closing || iscsi->conns_count > 0 ||
+	    iscsi->sessions_count > 0 || iscsi->listeners_count > 0)
+		return;
+	if (!TAILQ_EMPTY(&iscsi->targets)) {
+		iscsi__targets_close(iscsi);
+		return; /* the last one to close comes back here */
+	}
+	if (iscsi->targets_closing == 0)
+		env_defer(iscsi->env, &iscsi->close_task);
+}
+
+/* The time to log out is over. */
+static void on_drained(struct env_timer *timer)
+{
+	struct iscsi *iscsi = container_of(timer, struct iscsi, drain);
+	struct iscsi_session *s, *next_s;
+	struct iscsi_conn *c, *next_c;
+
+	for (s = TAILQ_FIRST(&iscsi->sessions); s != NULL; s = next_s) {
+		next_s = TAILQ_NEXT(s, link);
+		iscsi__session_end(s, "shutting down");
+	}
+	for (c = TAILQ_FIRST(&iscsi->conns); c != NULL; c = next_c) {
+		next_c = TAILQ_NEXT(c, link);
+		iscsi__conn_end(c, "shutting down");
+	}
+	iscsi__maybe_closed(iscsi);
+}
+
+static void on_unlistened(void *arg)
+{
+	struct iscsi *iscsi = arg;
+
+	iscsi->listeners_count--;
+	iscsi__maybe_closed(iscsi);
+}
+
+void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
+		 void *arg)
+{
+	struct iscsi_session *s, *next;
+	struct iscsi_portal *p;
+
+	assert(!iscsi->closing);
+	iscsi->closing = true;
+	iscsi->close_cb = cb;
+	iscsi->close_arg = arg;
+	TAILQ_FOREACH(p, &iscsi->portals, link)
+		if (p->listener != NULL) {
+			dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
+			p->listener = NULL;
+		}
+	for (s = TAILQ_FIRST(&iscsi->sessions); s != NULL; s = next) {
+		next = TAILQ_NEXT(s, link);
+		if (s->discovery)
+			iscsi__session_end(s, "shutting down");
+		else
+			iscsi__ask_logout(s, DIV_UP(drain_ms, 1000u));
+	}
+	env_timer_start(iscsi->env, &iscsi->drain, drain_ms * MSEC);
+	iscsi__maybe_closed(iscsi);
+}
+
+/* ---- portals ---- */
+
+struct iscsi_portal *iscsi__portal_find(struct iscsi *iscsi, unsigned number)
+{
+	struct iscsi_portal *p;
+
+	TAILQ_FOREACH(p, &iscsi->portals, link)
+		if (p->number == number)
+			return p;
+	return NULL;
+}
+
+static int portal_new(struct iscsi *iscsi, unsigned number,
+		      const struct sockaddr *address, uint16_t tpgt,
+		      struct iscsi_portal **out)
+{
+	struct iscsi_portal *p;
+
+	if (iscsi->closing)
+		return -ESHUTDOWN;
+	if (number == 0 || number > UINT16_MAX ||
+	    (address->sa_family != AF_INET && address->sa_family != AF_INET6))
+		return -EINVAL;
+	if (iscsi__portal_find(iscsi, number) != NULL)
+		return -EEXIST;
+	p = calloc(1, sizeof(*p));
+	if (p == NULL)
+		return -ENOMEM;
+	p->iscsi = iscsi;
+	p->number = number;
+	p->tpgt = tpgt;
+	memcpy(&p->address, address,
+	       address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+						sizeof(struct sockaddr_in));
+	*out = p;
+	return 0;
+}
+
+static void portal_add(struct iscsi *iscsi, struct iscsi_portal *p)
+{
+	TAILQ_INSERT_TAIL(&iscsi->portals, p, link);
+	iscsi__targets_ports(iscsi);
+}
+
+int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
+			const struct sockaddr *address, uint16_t tpgt)
+{
+	struct iscsi_portal *p;
+	int rv = portal_new(iscsi, portal, address, tpgt, &p);
+
+	if (rv < 0)
+		return rv;
+	rv = dm_tcp_listen(iscsi, iscsi->env, address, portal,
+			   iscsi->config.pdu_ms, &p->address, &p->listener);
+	if (rv < 0) {
+		free(p);
+		return rv;
+	}
+	iscsi->listeners_count++;
+	portal_add(iscsi, p);
+	return 0;
+}
+
+int iscsi_portal_declare(struct iscsi *iscsi, unsigned portal,
+			 const struct sockaddr *address, uint16_t tpgt)
+{
+	struct iscsi_portal *p;
+	int rv = portal_new(iscsi, portal, address, tpgt, &p);
+
+	if (rv < 0)
+		return rv;
+	portal_add(iscsi, p);
+	return 0;
+}
+
+int iscsi_portal_address(struct iscsi *iscsi, unsigned portal,
+			 struct sockaddr_storage *out)
+{
+	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+
+	if (p == NULL)
+		return -ENOENT;
+	*out = p->address;
+	return 0;
+}
+
+/* ---- sessions, as node sees them ---- */
+
+static void session_info(const struct iscsi_session *s,
+			 struct iscsi_session_info *info)
+{
+	const uint8_t *i = s->isid;
+
+	*info = (struct iscsi_session_info){
+		.id = s->id,
+		.initiator = s->initiator,
+		.alias = s->alias,
+		.target = s->target != NULL ? s->target->iqn : "",
+		.transport = s->transport,
+		.tsih = s->tsih,
+		.discovery = s->discovery,
+		.commands = s->commands,
+		.read_bytes = s->read_bytes,
+		.written_bytes = s->written_bytes,
+		.since_ns = s->since_ns,
+		.in_flight = s->in_flight,
+	};
+	iscsi__portal_text(NULL, &s->peer, info->peer, sizeof(info->peer));
+	iscsi__portal_text(NULL, &s->local, info->local, sizeof(info->local));
+	snprintf(info->isid, sizeof(info->isid), "%02x%02x%02x%02x%02x%02x",
+		 i[0], i[1], i[2], i[3], i[4], i[5]);
+}
+
+void iscsi_session_each(struct iscsi *iscsi,
+			void (*cb)(const struct iscsi_session_info *info,
+				   void *arg),
+			void *arg)
+{
+	struct iscsi_session_info info;
+	struct iscsi_session *s;
+
+	TAILQ_FOREACH(s, &iscsi->sessions, link) {
+		if (s->ending)
+			continue;
+		session_info(s, &info);
+		cb(&info, arg);
+	}
+}
+
+int iscsi_session_drop(struct iscsi *iscsi, uint64_t id)
+{
+	struct iscsi_session *s;
+
+	TAILQ_FOREACH(s, &iscsi->sessions, link)
+		if (s->id == id && !s->ending) {
+			iscsi__session_end(s, "dropped by the administrator");
+			return 0;
+		}
+	return -ENOENT;
+}

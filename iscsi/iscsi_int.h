@@ -1,0 +1,519 @@
+/*
+ * iscsi_int: what the files of the session half share.
+ *
+ *	iscsi.c		the room's face: open, drain, portals, session list
+ *	target.c	targets, who may log in, their units
+ *	pdu.c text.c	formats; chap.c, login.c: negotiation, without I/O
+ *	conn.c		a connection: acceptance, login, replies, its end
+ *	session.c	a session: numbering, dispatch, NOP, logout, its end
+ *	task.c		a SCSI command's life; tmf.c: task management
+ *	discovery.c	Text requests
+ *	datamover_tcp.c	the TCP side of datamover.h
+ */
+#ifndef BASALT_ISCSI_ISCSI_INT_H
+#define BASALT_ISCSI_ISCSI_INT_H
+
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/util.h"
+#include "iscsi/datamover.h"
+#include "iscsi/iscsi.h"
+#include "iscsi/scsi.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- pdu.c ---- */
+
+enum {
+	ISCSI_OP_NOP_OUT = 0x00,
+	ISCSI_OP_COMMAND = 0x01,
+	ISCSI_OP_TMF = 0x02,
+	ISCSI_OP_LOGIN = 0x03,
+	ISCSI_OP_TEXT = 0x04,
+	ISCSI_OP_DATA_OUT = 0x05,
+	ISCSI_OP_LOGOUT = 0x06,
+	ISCSI_OP_SNACK = 0x10,
+	ISCSI_OP_NOP_IN = 0x20,
+	ISCSI_OP_RESPONSE = 0x21,
+	ISCSI_OP_TMF_RSP = 0x22,
+	ISCSI_OP_LOGIN_RSP = 0x23,
+	ISCSI_OP_TEXT_RSP = 0x24,
+	ISCSI_OP_DATA_IN = 0x25,
+	ISCSI_OP_LOGOUT_RSP = 0x26,
+	ISCSI_OP_R2T = 0x31,
+	ISCSI_OP_ASYNC = 0x32,
+	ISCSI_OP_REJECT = 0x3f,
+};
+#define ISCSI_OP_MASK 0x3fu
+#define ISCSI_IMMEDIATE 0x40u
+#define ISCSI_FINAL 0x80u
+#define ISCSI_CONTINUE 0x40u
+#define ISCSI_NO_TAG 0xffffffffu
+#define ISCSI_RESIDUAL_O 0x04u
+#define ISCSI_RESIDUAL_U 0x02u
+#define ISCSI_LOGIN_DATA_MAX 8192u
+#define ISCSI_AHS_MAX 1020u
+#define ISCSI_KEY_MAX 63
+#define ISCSI_TEXT_MAX 65536u
+#define ISCSI_PORT 3260
+
+enum iscsi_reject {
+	REJECT_DATA_DIGEST = 0x02,
+	REJECT_SNACK = 0x03,
+	REJECT_PROTOCOL = 0x04,
+	REJECT_NOT_SUPPORTED = 0x05,
+	REJECT_TOO_MANY_IMMEDIATE = 0x06,
+	REJECT_TASK_IN_PROGRESS = 0x07,
+	REJECT_INVALID_FIELD = 0x09,
+	REJECT_LONG_OPERATION = 0x0a,
+	REJECT_WAIT_LOGOUT = 0x0c,
+};
+
+/* Serial numbers (RFC 1982): never compare them raw. */
+static inline bool sn_lt(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
+
+static inline bool sn_le(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) <= 0;
+}
+
+const char *iscsi__opcode_name(uint8_t opcode);
+int iscsi__ahs_parse(const uint8_t *ahs, unsigned len, uint8_t *cdb,
+		     unsigned *cdb_len, bool *bidi);
+uint8_t iscsi__residual(enum scsi_dir expect, uint32_t edtl, enum scsi_dir dir,
+			uint64_t wanted, uint64_t moved, uint32_t *count);
+int iscsi__cmdsn_place(uint32_t cmdsn, uint32_t exp, uint32_t max);
+
+/* ---- text.c ---- */
+
+struct text_out {
+	char *buf;
+	size_t room, len;
+	bool full; /* something did not fit */
+};
+
+int iscsi__text_next(char **at, size_t *len, char **key, char **value);
+void iscsi__text_out_init(struct text_out *out, char *buf, size_t room);
+void iscsi__text_put(struct text_out *out, const char *key, const char *fmt,
+		     ...) __attribute__((format(printf, 3, 4)));
+void iscsi__text_put_hex(struct text_out *out, const char *key,
+			 const uint8_t *bytes, size_t n);
+int iscsi__text_number(const char *text, uint64_t min, uint64_t max,
+		       uint64_t *out);
+int iscsi__text_bool(const char *text, bool *out);
+int iscsi__text_binary(const char *text, uint8_t *out, size_t room,
+		       size_t *len);
+int iscsi__text_list(const char *list, const char *const *ours, unsigned count);
+int iscsi__name_parse(const char *name, char out[ISCSI_NAME_MAX + 1]);
+
+/* ---- chap.c ---- */
+
+#define CHAP_CHALLENGE_MAX 1024u
+#define CHAP_RESPONSE_MAX 64u
+
+enum chap_state { CHAP_NONE, CHAP_EXPECTED, CHAP_CHALLENGED, CHAP_DONE };
+
+struct chap {
+	enum chap_state state;
+	unsigned alg;
+	uint8_t id;
+	uint8_t challenge[32];
+	size_t challenge_len;
+	uint8_t peer_challenge[CHAP_CHALLENGE_MAX];
+	size_t peer_challenge_len;
+};
+
+/* Values of one request, NULL where the key is absent. */
+struct chap_keys {
+	const char *a, *i, *c, *n, *r;
+};
+
+struct chap_secret {
+	char user[ISCSI_NAME_MAX + 1]; /* "" none */
+	uint8_t secret[ISCSI_SECRET_MAX];
+	unsigned secret_len;
+};
+
+unsigned iscsi__chap_len(unsigned alg);
+int iscsi__chap_choose(const char *list);
+int iscsi__chap_response(unsigned alg, uint8_t id, const uint8_t *secret,
+			 size_t secret_len, const uint8_t *challenge,
+			 size_t challenge_len, uint8_t *out);
+int iscsi__chap_step(struct chap *chap, const struct chap_keys *keys,
+		     const struct chap_secret *in,
+		     const struct chap_secret *mutual, struct env *env,
+		     struct text_out *out);
+
+/* ---- target.c ---- */
+
+#define ISCSI_ALLOW_MAX 1024u
+
+struct iscsi_session;
+
+struct iscsi_target {
+	struct iscsi *iscsi;
+	char iqn[ISCSI_NAME_MAX + 1];
+	char alias[256];
+	char **allow; /* lower case; "any" */
+	unsigned allow_count;
+	struct chap_secret chap, mutual;
+	struct scsi_target *scsi;
+	unsigned sessions_count; /* that hold it, ending ones included */
+	bool removed;		 /* unlinked: goes with its last session */
+	TAILQ_ENTRY(iscsi_target) link;
+};
+
+struct iscsi_target *iscsi__target_find(struct iscsi *iscsi, const char *iqn);
+bool iscsi__target_admits(const struct iscsi_target *target,
+			  const char *initiator);
+void iscsi__target_put(struct iscsi_target *target);
+void iscsi__target_reset(struct iscsi_target *target,
+			 const struct iscsi_session *last);
+void iscsi__targets_ports(struct iscsi *iscsi);
+void iscsi__targets_close(struct iscsi *iscsi);
+
+/* ---- login.c ---- */
+
+struct login_keys {
+	bool header_digest, data_digest;
+	uint32_t max_send_data; /* the initiator's MaxRecvDataSegmentLength */
+	uint32_t max_recv_data;
+	uint32_t max_burst, first_burst;
+	uint32_t max_outstanding_r2t;
+	uint32_t time2wait, time2retain;
+	bool initial_r2t, immediate_data;
+	unsigned protocol_level;
+};
+
+struct login {
+	struct iscsi *iscsi;
+	struct iscsi_portal *portal;
+	bool rdma;
+	/* of the first request, the same in all others */
+	bool begun;
+	uint8_t isid[6];
+	uint16_t tsih, cid;
+	uint32_t itt, cmdsn;
+	unsigned stage, pdus;
+	/* declared */
+	bool discovery;
+	char initiator[ISCSI_NAME_MAX + 1];
+	char alias[256];
+	char target_name[ISCSI_NAME_MAX + 1];
+	bool auth_needed, auth_done;
+	struct chap chap;
+	uint64_t seen; /* keys that came, by their place in the table */
+	struct login_keys keys;
+	bool declared, tpgt_sent;
+	/* text in parts (C bit) */
+	char *text;
+	size_t text_len;
+	/* the final answer, which may have to wait */
+	size_t final_len;
+	uint8_t final_flags;
+	char answer[ISCSI_LOGIN_DATA_MAX];
+};
+
+struct login_answer {
+	uint8_t status_class, status_detail;
+	uint8_t flags; /* byte 1 of the response */
+	bool final;    /* full feature phase follows */
+	size_t text_len;
+};
+
+struct login *iscsi__login_new(struct iscsi *iscsi,
+			       struct iscsi_portal *portal, bool rdma);
+void iscsi__login_free(struct login *login);
+void iscsi__login_request(struct login *login, const uint8_t *bhs,
+			  const uint8_t *data, uint32_t len,
+			  struct login_answer *out);
+
+/* ---- session.c ---- */
+
+#define ISCSI_TASK_BUCKETS 64u
+#define ISCSI_IMMEDIATE_MAX 16u
+#define ISCSI_REJECTS_MAX 16u
+#define ISCSI_HELD_MAX 16u
+#define ISCSI_HELD_BYTES_MAX (1u << 20)
+#define ISCSI_ECHO_BYTES_MAX (1u << 20)
+#define ISCSI_DATA_SECONDS 60u
+/* Payload a session may hold; one command more than this always goes. */
+#define ISCSI_SESSION_BYTES_MAX (32u << 20)
+
+struct iscsi_session;
+struct task;
+
+enum conn_state {
+	CONN_LOGIN,	/* security and operational negotiation */
+	CONN_WAIT,	/* logged in; an older session is still ending */
+	CONN_FULL,	/* full feature phase */
+	CONN_CLOSING,	/* what is queued leaves, nothing more is taken */
+	CONN_TERMINATED /* dm_up.closed() is to come */
+};
+
+/* A PDU of our own: answers to NOP, TMF, Text, Logout, Login; Reject, Async. */
+struct reply {
+	struct dm_send send;
+	struct iscsi_conn *conn;
+	bool immediate; /* answers an immediate request: those are limited */
+	bool counted;	/* in session->in_flight */
+	bool last;	/* the connection closes behind it */
+	bool no_statsn; /* does not consume a StatSN */
+	bool sending;
+	uint32_t echo_bytes;
+	/* task management */
+	bool tmf_pending; /* waits for tasks to be gone */
+	bool tmf_busy;	  /* the command set has it */
+	bool tmf_cold;	  /* then all sessions of the target go */
+	struct scsi_tmf_req tmf;
+	TAILQ_ENTRY(reply) link;
+	uint8_t data[];
+};
+
+/* A PDU that came before its CmdSN's turn. */
+struct held {
+	uint32_t cmdsn;
+	uint8_t bhs[ISCSI_BHS_LEN];
+	unsigned ahs_len;
+	uint32_t data_len;
+	struct sgl *sgl; /* immediate data; NULL: dropped, or flat */
+	TAILQ_ENTRY(held) link;
+	uint8_t bytes[]; /* AHS, then flat data */
+};
+
+/* One text exchange at a time. */
+struct text_exchange {
+	bool open;
+	uint32_t itt, ttt;
+	char *in, *out;
+	size_t in_len, out_len, out_at;
+};
+
+struct iscsi_conn {
+	struct iscsi *iscsi;
+	struct dm_conn *dm;
+	struct iscsi_portal *portal;
+	enum conn_state state;
+	struct login *login;	       /* until full feature phase */
+	struct iscsi_session *session; /* then */
+	bool reinstates;	       /* an older session had to go first */
+	struct env_timer timer; /* login; then pings */
+	uint64_t heard_ns;
+	bool ping_out;
+	uint32_t statsn;
+	unsigned rejects;
+	struct task *landing;	 /* its immediate data is coming in */
+	struct sgl *landing_held; /* or that of a command to be held */
+	TAILQ_HEAD(, reply) replies;
+	unsigned replies_count, immediates;
+	uint32_t echo_bytes;
+	struct text_exchange text;
+	TAILQ_ENTRY(iscsi_conn) link;
+};
+
+struct iscsi_session {
+	struct iscsi *iscsi;
+	struct iscsi_conn *conn; /* NULL once it is gone */
+	struct iscsi_target *target;
+	uint64_t id;
+	bool discovery, ending, nexus_closing;
+	char initiator[ISCSI_NAME_MAX + 1];
+	char alias[256];
+	uint8_t isid[6];
+	uint16_t tsih, cid, tpgt;
+	struct login_keys keys;
+	struct scsi_nexus nexus;
+	struct sockaddr_storage local, peer;
+	const char *transport;
+
+	uint32_t exp_cmdsn, max_cmdsn;
+	unsigned in_flight; /* commands that were not answered yet */
+	TAILQ_HEAD(, held) held;
+	unsigned held_count;
+	size_t held_bytes;
+	uint64_t held_since_ns;
+	struct reply *logout; /* waits for the tasks */
+
+	TAILQ_HEAD(task_list, task) buckets[ISCSI_TASK_BUCKETS];
+	struct task_list tasks; /* all, by age */
+	struct task_list parked; /* wait for memory or room, by age */
+	unsigned tasks_count, aborted_count, responding_count;
+	size_t payload_bytes;
+	struct page_waiter pages;
+	uint64_t pressed_until_ns; /* memory was short: keep the window small */
+	uint64_t last_lun;	   /* whose congestion counts */
+	struct env_timer data_timer;
+	bool data_timer_on;
+	struct env_task turn; /* deferred: parked tasks, the end */
+
+	uint64_t commands, read_bytes, written_bytes, since_ns;
+	TAILQ_ENTRY(iscsi_session) link;
+};
+
+/* conn.c */
+static inline bool iscsi__conn_up(const struct iscsi_conn *conn)
+{
+	return conn != NULL && conn->state != CONN_TERMINATED;
+}
+void iscsi__conn_end(struct iscsi_conn *conn, const char *why);
+void iscsi__conn_terminate(struct iscsi_conn *conn);
+void iscsi__conn_go_on(struct iscsi *iscsi);
+void iscsi__conn_name(const struct iscsi_conn *conn, char *buf, size_t room);
+struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
+			       uint32_t itt, const void *data, size_t len);
+void iscsi__reply_send(struct reply *reply);
+void iscsi__reply_free(struct reply *reply);
+void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
+		   enum iscsi_reject reason);
+
+/* session.c */
+struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,
+					  const struct iscsi_conn *conn);
+int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih);
+void iscsi__session_end(struct iscsi_session *session, const char *why);
+void iscsi__session_kick(struct iscsi_session *session);
+void iscsi__session_data_timer(struct iscsi_session *session);
+void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+struct sgl *iscsi__session_land(struct iscsi_conn *conn,
+				const struct dm_pdu *pdu, size_t *sgl_offset);
+void iscsi__session_max_cmdsn(struct iscsi_session *session);
+void iscsi__session_skip(struct iscsi_session *session, uint32_t cmdsn);
+void iscsi__session_idle(struct iscsi_conn *conn);
+void iscsi__ask_logout(struct iscsi_session *session, unsigned seconds);
+void iscsi__dm_keys(const struct iscsi_conn *conn,
+		    const struct login_keys *keys, struct dm_keys *out);
+
+/* ---- discovery.c ---- */
+
+void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+void iscsi__text_reset(struct text_exchange *text);
+void iscsi__portal_text(const struct iscsi_portal *portal,
+			const struct sockaddr_storage *local, char *buf,
+			size_t room);
+
+/* ---- task.c ---- */
+
+enum task_state {
+	TASK_DATA,	/* unsolicited data is coming */
+	TASK_PARKED,	/* waits for memory before its R2T, or for room */
+	TASK_R2T,	/* solicited data is coming */
+	TASK_EXECUTE,	/* with the command set */
+	TASK_RESPOND,	/* its answer is queued */
+};
+
+#define TASK_R2T_MAX 4u
+
+struct task {
+	struct iscsi_session *session;
+	struct scsi_cmd cmd;
+	enum task_state state;
+	uint32_t itt;
+	uint64_t lun_wire;
+	uint32_t cmdsn;
+	bool immediate;
+	bool live;     /* the command set has it: done() is to come */
+	bool final;    /* no more unsolicited data */
+	bool aborted;  /* no answer will be sent */
+	bool counted;  /* in session->in_flight */
+	bool parked;   /* in session->parked */
+	bool landing;  /* its immediate data is coming in */
+	bool hashed;   /* found by its ITT */
+	uint32_t write_len; /* of data-out that is wanted */
+	uint32_t unsolicited, datasn; /* how much came; the next DataSN */
+	uint32_t asked; /* up to where data was asked for, or came */
+	uint32_t r2tsn;
+	unsigned r2ts;	     /* in flight */
+	struct task_r2t {
+		struct dm_data data;
+		struct task *task;
+		bool used;
+	} r2t[TASK_R2T_MAX];
+	struct sgl *buf; /* where data-out lands: at least write_len bytes */
+	struct dm_data put;
+	struct dm_send response;
+	bool put_out, response_out; /* the datamover has them */
+	size_t payload;		    /* charged to session->payload_bytes */
+	uint64_t since_ns;	    /* for the data timer */
+	uint8_t sense[2 + SCSI_SENSE_MAX];
+	TAILQ_ENTRY(task) bucket, link, parked_link;
+};
+
+struct task *iscsi__task_find(struct iscsi_session *session, uint32_t itt);
+struct task *iscsi__task_new(struct iscsi_session *session,
+			     const struct dm_pdu *pdu, bool quiet);
+void iscsi__task_start(struct task *task, const struct dm_pdu *pdu);
+void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+struct sgl *iscsi__task_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+			     size_t *sgl_offset);
+void iscsi__task_landed(struct task *task);
+void iscsi__task_abort(struct task *task);
+void iscsi__tasks_unpark(struct iscsi_session *session);
+bool iscsi__task_waits(const struct task *task);
+
+/* ---- tmf.c ---- */
+
+void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+void iscsi__tmf_check(struct iscsi_session *session);
+
+/* ---- iscsi.c ---- */
+
+struct iscsi_portal {
+	struct iscsi *iscsi;
+	unsigned number;
+	uint16_t tpgt;
+	struct sockaddr_storage address;
+	struct dm_tcp_listener *listener; /* NULL: another datamover's */
+	TAILQ_ENTRY(iscsi_portal) link;
+};
+
+struct iscsi {
+	struct env *env;
+	struct dom *dom;
+	struct iscsi_config config;
+	TAILQ_HEAD(, iscsi_target) targets;
+	TAILQ_HEAD(, iscsi_portal) portals;
+	TAILQ_HEAD(, iscsi_conn) conns;
+	TAILQ_HEAD(, iscsi_session) sessions;
+	unsigned conns_count, sessions_count, listeners_count;
+	unsigned targets_closing;
+	uint16_t tsih_last;
+	uint64_t session_id_last;
+	uint32_t ttt_last;
+	struct log_limit limit;
+	/* closing */
+	bool closing, ended;
+	struct env_timer drain;
+	struct env_task close_task;
+	void (*close_cb)(void *arg);
+	void *close_arg;
+};
+
+struct iscsi_portal *iscsi__portal_find(struct iscsi *iscsi, unsigned number);
+void iscsi__maybe_closed(struct iscsi *iscsi);
+
+extern struct counter iscsi__logins, iscsi__logins_failed, iscsi__commands,
+	iscsi__conns_refused, iscsi__conns_lost, iscsi__ignored,
+	iscsi__discarded;
+
+/* ---- datamover_tcp.c ---- */
+
+struct dm_tcp_listener;
+
+/*
+ * Listen on @address; *@bound gets the address with the port that it has.
+ * Connections go to iscsi_conn_accept() with @portal.
+ */
+int dm_tcp_listen(struct iscsi *iscsi, struct env *env,
+		  const struct sockaddr *address, unsigned portal,
+		  unsigned pdu_ms, struct sockaddr_storage *bound,
+		  struct dm_tcp_listener **out);
+void dm_tcp_unlisten(struct dm_tcp_listener *listener,
+		     void (*cb)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,683 @@
+/*
+ * session: full feature phase (RFC 7143 section 4.2): numbering, what each PDU
+ * does, and how a session begins and ends.
+ *
+ * A PDU with a CmdSN is executed when its turn comes: outside of the window it
+ * is ignored, before its turn it is held.  The window is the back-pressure: it
+ * shrinks while memory is short or the objects below are congested.
+ *
+ * A session ends with its connection.  Its tasks are aborted, and only when
+ * none of them touches storage any more is the nexus closed and the memory
+ * freed; a login that reinstates it waits for that.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "iscsi/iscsi_int.h"
+
+#include <stdio.h>
+
+/* ---- begin ---- */
+
+static bool session_matches(const struct iscsi_session *s,
+			    const struct login *l, uint16_t tpgt)
+{
+	return !s->discovery && s->tpgt == tpgt &&
+	       memcmp(s->isid, l->isid, 6) == 0 &&
+	       strcmp(s->initiator, l->initiator) == 0 &&
+	       strcmp(s->target->iqn, l->target_name) == 0;
+}
+
+/* The session that the login on @conn would reinstate, ending or not. */
+struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,
+					  const struct iscsi_conn *conn)
+{
+	struct iscsi_session *s;
+
+	TAILQ_FOREACH(s, &iscsi->sessions, link)
+		if (session_matches(s, conn->login, conn->portal->tpgt))
+			return s;
+	return NULL;
+}
+
+static uint16_t tsih_new(struct iscsi *iscsi)
+{
+	struct iscsi_session *s;
+
+	/* Counting up keeps an old one from coming back soon. */
+	do {
+		if (++iscsi->tsih_last == 0)
+			iscsi->tsih_last = 1;
+		TAILQ_FOREACH(s, &iscsi->sessions, link)
+			if (s->tsih == iscsi->tsih_last)
+				break;
+	} while (s != NULL);
+	return iscsi->tsih_last;
+}
+
+static void nexus_names(struct iscsi_session *s, unsigned portal)
+{
+	struct scsi_nexus *n = &s->nexus;
+	const uint8_t *i = s->isid;
+
+	snprintf(n->dom.initiator_port, sizeof(n->dom.initiator_port),
+		 "%s,i,0x%02x%02x%02x%02x%02x%02x", s->initiator, i[0], i[1],
+		 i[2], i[3], i[4], i[5]);
+	snprintf(n->target_port_name, sizeof(n->target_port_name),
+		 "%s,t,0x%04x", s->target->iqn, s->tpgt);
+	n->dom.target_port = (uint16_t)portal;
+	n->tpgt = s->tpgt;
+	n->target = s->target->scsi;
+}
+
+static void on_turn(struct env_task *task);
+static void on_data_timer(struct env_timer *timer);
+static void on_pages(struct page_waiter *waiter);
+
+/*
+ * A session for the login on @conn; @tsih: 0, or the one to go on with.
+ * Returns 0, -ENOMEM, -ENOENT (the target went meanwhile).
+ */
+int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
+{
+	struct iscsi *iscsi = conn->iscsi;
+	struct login *l = conn->login;
+	struct iscsi_target *target = NULL;
+	struct iscsi_session *s;
+
+	if (!l->discovery) {
+		target = iscsi__target_find(iscsi, l->target_name);
+		if (target == NULL)
+			return -ENOENT;
+	}
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return -ENOMEM;
+	s->iscsi = iscsi;
+	s->conn = conn;
+	s->target = target;
+	s->id = ++iscsi->session_id_last;
+	s->discovery = l->discovery;
+	memcpy(s->initiator, l->initiator, sizeof(s->initiator));
+	memcpy(s->alias, l->alias, sizeof(s->alias));
+	memcpy(s->isid, l->isid, sizeof(s->isid));
+	s->tsih = tsih != 0 ? tsih : tsih_new(iscsi);
+	s->cid = l->cid;
+	s->tpgt = conn->portal->tpgt;
+	s->keys = l->keys;
+	s->local = conn->dm->local;
+	s->peer = conn->dm->peer;
+	s->transport = conn->dm->ops->name;
+	s->exp_cmdsn = l->cmdsn;
+	s->max_cmdsn = s->exp_cmdsn - 1;
+	s->since_ns = env_now(iscsi->env);
+	TAILQ_INIT(&s->held);
+	TAILQ_INIT(&s->tasks);
+	TAILQ_INIT(&s->parked);
+	for (unsigned i = 0; i < ISCSI_TASK_BUCKETS; i++)
+		TAILQ_INIT(&s->buckets[i]);
+	s->turn.cb = on_turn;
+	s->data_timer.cb = on_data_timer;
+	s->pages.cb = on_pages;
+	TAILQ_INSERT_TAIL(&iscsi->sessions, s, link);
+	iscsi->sessions_count++;
+	conn->session = s;
+	if (target != NULL) {
+		target->sessions_count++;
+		nexus_names(s, conn->portal->number);
+		scsi_nexus_open(target->scsi, &s->nexus, conn->reinstates);
+		log_info("session %llu: %s logged in to %s over %s",
+			 (unsigned long long)s->id, s->initiator, target->iqn,
+			 s->transport);
+	}
+	return 0;
+}
+
+void iscsi__dm_keys(const struct iscsi_conn *conn,
+		    const struct login_keys *keys, struct dm_keys *out)
+{
+	*out = (struct dm_keys){
+		.header_digest = keys->header_digest,
+		.data_digest = keys->data_digest,
+		.max_send_data_len = keys->max_send_data,
+		.max_recv_data_len = keys->max_recv_data,
+		.max_burst = keys->max_burst,
+		.first_burst = keys->first_burst,
+		.max_outstanding_r2t = (uint16_t)keys->max_outstanding_r2t,
+		.initial_r2t = keys->initial_r2t,
+		.immediate_data = keys->immediate_data,
+		.window = conn->iscsi->config.window,
+	};
+}
+
+/* ---- end ---- */
+
+static void session_free(struct iscsi_session *s)
+{
+	struct iscsi *iscsi = s->iscsi;
+
+	/* A task that was queued last turn still finds the session. */
+	assert(s->tasks_count == 0 && s->conn == NULL);
+	TAILQ_REMOVE(&iscsi->sessions, s, link);
+	iscsi->sessions_count--;
+	if (s->target != NULL) {
+		s->target->sessions_count--;
+		iscsi__target_put(s->target);
+	}
+	free(s);
+	iscsi__conn_go_on(iscsi);
+	iscsi__maybe_closed(iscsi);
+}
+
+static void on_free(struct env_task *task)
+{
+	session_free(container_of(task, struct iscsi_session, turn));
+}
+
+static void on_nexus_closed(void *arg)
+{
+	struct iscsi_session *s = arg;
+
+	/* Once more around, as the deferred task may be queued. */
+	s->turn.cb = on_free;
+	env_defer(s->iscsi->env, &s->turn);
+}
+
+static void held_free(struct iscsi_session *s, struct held *held)
+{
+	TAILQ_REMOVE(&s->held, held, link);
+	s->held_count--;
+	s->held_bytes -= held->data_len;
+	sgl_put(held->sgl);
+	free(held);
+}
+
+/* Abort what runs, close the connection; the rest follows by itself. */
+void iscsi__session_end(struct iscsi_session *s, const char *why)
+{
+	struct task *task, *next;
+
+	if (s->ending)
+		return;
+	s->ending = true;
+	if (!s->discovery)
+		log_info("session %llu: %s ended: %s",
+			 (unsigned long long)s->id, s->initiator,
+			 why != NULL ? why : "logout");
+	while (!TAILQ_EMPTY(&s->held))
+		held_free(s, TAILQ_FIRST(&s->held));
+	env_timer_stop(s->iscsi->env, &s->data_timer);
+	page_wait_stop(s->iscsi->env->pages, &s->pages);
+	for (task = TAILQ_FIRST(&s->tasks); task != NULL; task = next) {
+		next = TAILQ_NEXT(task, link);
+		iscsi__task_abort(task);
+	}
+	if (s->conn != NULL)
+		iscsi__conn_terminate(s->conn);
+	iscsi__session_kick(s);
+}
+
+void iscsi__session_kick(struct iscsi_session *s)
+{
+	if (!s->nexus_closing)
+		env_defer(s->iscsi->env, &s->turn);
+}
+
+static void logout_maybe(struct iscsi_session *s)
+{
+	struct reply *logout = s->logout;
+
+	if (logout == NULL || s->tasks_count > 0)
+		return;
+	s->logout = NULL;
+	iscsi__reply_send(logout);
+}
+
+static void on_turn(struct env_task *task)
+{
+	struct iscsi_session *s =
+		container_of(task, struct iscsi_session, turn);
+
+	if (s->nexus_closing)
+		return;
+	if (!s->ending) {
+		iscsi__tasks_unpark(s);
+		iscsi__tmf_check(s);
+		if (!s->ending)
+			logout_maybe(s);
+		return;
+	}
+	iscsi__tmf_check(s);
+	if (s->tasks_count > 0 || s->conn != NULL)
+		return;
+	s->nexus_closing = true;
+	if (s->discovery)
+		on_nexus_closed(s);
+	else
+		scsi_nexus_close(&s->nexus, on_nexus_closed, s);
+}
+
+static void on_pages(struct page_waiter *waiter)
+{
+	iscsi__session_kick(container_of(waiter, struct iscsi_session, pages));
+}
+
+/* ---- timers ---- */
+
+/* Data-Out and missing CmdSNs are waited for, but not for ever. */
+static void on_data_timer(struct env_timer *timer)
+{
+	struct iscsi_session *s =
+		container_of(timer, struct iscsi_session, data_timer);
+	uint64_t now = env_now(s->iscsi->env), oldest = UINT64_MAX;
+	struct task *task;
+
+	s->data_timer_on = false;
+	if (s->ending)
+		return;
+	TAILQ_FOREACH(task, &s->tasks, link)
+		if (iscsi__task_waits(task))
+			oldest = MIN(oldest, task->since_ns);
+	if (!TAILQ_EMPTY(&s->held))
+		oldest = MIN(oldest, s->held_since_ns);
+	if (oldest == UINT64_MAX)
+		return;
+	if (now - oldest >= ISCSI_DATA_SECONDS * SEC) {
+		iscsi__conn_end(s->conn, "data of a command never came");
+		return;
+	}
+	s->data_timer_on = true;
+	env_timer_start(s->iscsi->env, &s->data_timer,
+			oldest + ISCSI_DATA_SECONDS * SEC - now);
+}
+
+void iscsi__session_data_timer(struct iscsi_session *s)
+{
+	if (s->data_timer_on || s->ending)
+		return;
+	s->data_timer_on = true;
+	env_timer_start(s->iscsi->env, &s->data_timer,
+			ISCSI_DATA_SECONDS * SEC);
+}
+
+/* Nothing was heard for a while: ask (11.19), and hang up without an answer. */
+void iscsi__session_idle(struct iscsi_conn *conn)
+{
+	struct iscsi *iscsi = conn->iscsi;
+	uint64_t idle = env_now(iscsi->env) - conn->heard_ns;
+	uint64_t ping_ns = iscsi->config.ping_ms * MSEC;
+	struct reply *ping;
+
+	if (idle + MSEC >= ping_ns) {
+		if (conn->session->discovery || conn->ping_out) {
+			iscsi__conn_end(conn, conn->ping_out ?
+						      "no answer to a ping" :
+						      "idle discovery");
+			return;
+		}
+		ping = iscsi__reply_new(conn, ISCSI_OP_NOP_IN, ISCSI_NO_TAG,
+					NULL, 0);
+		if (ping == NULL)
+			return;
+		if (++iscsi->ttt_last == ISCSI_NO_TAG)
+			iscsi->ttt_last = 1;
+		put_be32(ping->send.bhs + 20, iscsi->ttt_last);
+		ping->no_statsn = true;
+		conn->ping_out = true;
+		iscsi__reply_send(ping);
+		idle = 0;
+	}
+	env_timer_start(iscsi->env, &conn->timer, ping_ns - idle);
+}
+
+/* Async event 1: log out within @seconds, please (11.9). */
+void iscsi__ask_logout(struct iscsi_session *s, unsigned seconds)
+{
+	struct reply *reply;
+
+	if (s->ending || s->conn == NULL || s->conn->state != CONN_FULL)
+		return;
+	reply = iscsi__reply_new(s->conn, ISCSI_OP_ASYNC, ISCSI_NO_TAG, NULL,
+				 0);
+	if (reply == NULL)
+		return;
+	reply->send.bhs[36] = 1;
+	put_be16(reply->send.bhs + 42, (uint16_t)MIN(seconds, 65535u));
+	iscsi__reply_send(reply);
+}
+
+/* ---- the window ---- */
+
+/*
+ * Grant commands up to the window, less what is being worked on and less
+ * answers that the initiator does not fetch.  Never takes a grant back.
+ */
+void iscsi__session_max_cmdsn(struct iscsi_session *s)
+{
+	const struct iscsi_config *config = &s->iscsi->config;
+	unsigned window = config->window, out = s->in_flight;
+	unsigned unread = MAX(config->window, 128u);
+	unsigned load = 0;
+	uint32_t max;
+
+	if (!s->discovery)
+		load = scsi_lun_congestion(s->target->scsi, s->last_lun);
+	if (env_now(s->iscsi->env) < s->pressed_until_ns)
+		load = MAX(load, 224u);
+	window -= window * load / 256;
+	window = MAX(window, 1u);
+	if (s->responding_count > unread)
+		out += s->responding_count - unread;
+	max = s->exp_cmdsn + (window > out ? window - out : 0) - 1;
+	if (sn_lt(s->max_cmdsn, max))
+		s->max_cmdsn = max;
+}
+
+/* ---- what a PDU does ---- */
+
+static void nop_out(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+		    bool immediate)
+{
+	uint32_t len = MIN(pdu->data_len, conn->session->keys.max_send_data);
+	uint32_t itt = get_be32(pdu->bhs + 16);
+	struct reply *reply;
+
+	if (itt == ISCSI_NO_TAG)
+		return; /* an answer to our ping: it was noted */
+	/* An echo is kept until it is sent: not without bound. */
+	if (conn->echo_bytes + len > ISCSI_ECHO_BYTES_MAX)
+		len = 0;
+	reply = iscsi__reply_new(conn, ISCSI_OP_NOP_IN, itt, pdu->data, len);
+	if (reply == NULL)
+		return;
+	reply->echo_bytes = len;
+	conn->echo_bytes += len;
+	reply->immediate = immediate;
+	conn->immediates += immediate;
+	reply->counted = true;
+	conn->session->in_flight++;
+	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
+	put_be32(reply->send.bhs + 20, ISCSI_NO_TAG);
+	iscsi__reply_send(reply);
+}
+
+/* Logout (11.14): tasks are finished first, then the answer goes. */
+static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct iscsi_session *s = conn->session;
+	unsigned reason = pdu->bhs[1] & 0x7f, response = 0;
+	struct reply *reply;
+
+	if (s->logout != NULL)
+		return;
+	if (reason == 1 && get_be16(pdu->bhs + 20) != s->cid)
+		response = 1;
+	else if (reason > 1)
+		response = reason == 2 ? 2 : 3;
+	reply = iscsi__reply_new(conn, ISCSI_OP_LOGOUT_RSP,
+				 get_be32(pdu->bhs + 16), NULL, 0);
+	if (reply == NULL)
+		return;
+	reply->send.bhs[2] = (uint8_t)response;
+	put_be16(reply->send.bhs + 40, (uint16_t)s->keys.time2wait);
+	if (response != 0) {
+		iscsi__reply_send(reply);
+		return;
+	}
+	reply->last = true;
+	s->logout = reply;
+	iscsi__session_kick(s);
+}
+
+static void command(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct task *task = conn->landing;
+
+	conn->landing = NULL;
+	if (task == NULL)
+		task = iscsi__task_new(conn->session, pdu, false);
+	if (task != NULL)
+		iscsi__task_start(task, pdu);
+}
+
+/* A PDU whose turn has come. */
+static void deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	bool immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
+	uint8_t opcode = pdu->bhs[0] & ISCSI_OP_MASK;
+
+	if (immediate && conn->immediates >= ISCSI_IMMEDIATE_MAX &&
+	    !(opcode == ISCSI_OP_NOP_OUT &&
+	      get_be32(pdu->bhs + 16) == ISCSI_NO_TAG) &&
+	    opcode != ISCSI_OP_LOGOUT) {
+		iscsi__reject(conn, pdu->bhs, REJECT_TOO_MANY_IMMEDIATE);
+		return;
+	}
+	if (conn->session->discovery &&
+	    (opcode == ISCSI_OP_COMMAND || opcode == ISCSI_OP_TMF)) {
+		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		return;
+	}
+	switch (opcode) {
+	case ISCSI_OP_NOP_OUT:
+		nop_out(conn, pdu, immediate);
+		break;
+	case ISCSI_OP_COMMAND:
+		command(conn, pdu);
+		break;
+	case ISCSI_OP_TMF:
+		iscsi__tmf_request(conn, pdu);
+		break;
+	case ISCSI_OP_TEXT:
+		iscsi__text_request(conn, pdu);
+		break;
+	case ISCSI_OP_LOGOUT:
+		logout(conn, pdu);
+		break;
+	}
+}
+
+/* ---- numbering ---- */
+
+/* It came before its turn: keep a copy, within bounds. */
+static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+		 uint32_t cmdsn)
+{
+	struct iscsi_session *s = conn->session;
+	size_t flat = pdu->data != NULL ? pdu->data_len : 0;
+	struct held *held;
+
+	TAILQ_FOREACH(held, &s->held, link)
+		if (held->cmdsn == cmdsn)
+			return; /* a duplicate */
+	if (s->held_count >= ISCSI_HELD_MAX ||
+	    s->held_bytes + pdu->data_len > ISCSI_HELD_BYTES_MAX) {
+		iscsi__conn_end(conn, "too many commands ahead of a gap");
+		return;
+	}
+	held = malloc(sizeof(*held) + pdu->ahs_len + flat);
+	if (held == NULL) {
+		iscsi__conn_end(conn, "no memory for a command");
+		return;
+	}
+	held->cmdsn = cmdsn;
+	memcpy(held->bhs, pdu->bhs, ISCSI_BHS_LEN);
+	held->ahs_len = pdu->ahs_len;
+	held->data_len = pdu->data_len;
+	held->sgl = pdu->sgl != NULL ? sgl_get(pdu->sgl) : NULL;
+	memcpy(held->bytes, pdu->ahs, pdu->ahs_len);
+	if (flat > 0)
+		memcpy(held->bytes + pdu->ahs_len, pdu->data, flat);
+	if (TAILQ_EMPTY(&s->held))
+		s->held_since_ns = env_now(s->iscsi->env);
+	TAILQ_INSERT_TAIL(&s->held, held, link);
+	s->held_count++;
+	s->held_bytes += held->data_len;
+	iscsi__session_data_timer(s);
+}
+
+/* Those that were held and are next now. */
+static void deliver_held(struct iscsi_conn *conn)
+{
+	struct iscsi_session *s = conn->session;
+	struct held *held;
+
+again:
+	if (s->ending || s->logout != NULL || conn->state != CONN_FULL)
+		return;
+	TAILQ_FOREACH(held, &s->held, link)
+		if (held->cmdsn == s->exp_cmdsn) {
+			struct dm_pdu pdu = {
+				.bhs = held->bhs,
+				.ahs = held->bytes,
+				.ahs_len = held->ahs_len,
+				.sgl = held->sgl,
+				.data = held->bytes + held->ahs_len,
+				.data_len = held->data_len,
+			};
+
+			/* Off the list first: the session may end over it. */
+			TAILQ_REMOVE(&s->held, held, link);
+			s->held_count--;
+			s->held_bytes -= held->data_len;
+			s->exp_cmdsn++;
+			deliver(conn, &pdu);
+			sgl_put(held->sgl);
+			free(held);
+			goto again;
+		}
+}
+
+static bool numbered(const uint8_t *bhs)
+{
+	switch (bhs[0] & ISCSI_OP_MASK) {
+	case ISCSI_OP_NOP_OUT:
+		return get_be32(bhs + 16) != ISCSI_NO_TAG;
+	case ISCSI_OP_COMMAND:
+	case ISCSI_OP_TMF:
+	case ISCSI_OP_TEXT:
+	case ISCSI_OP_LOGOUT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/*
+ * A TMF says that this number will not come (or its command was dropped):
+ * count it as received, so that later ones are not held up.
+ */
+void iscsi__session_skip(struct iscsi_session *s, uint32_t cmdsn)
+{
+	struct held *held;
+
+	TAILQ_FOREACH(held, &s->held, link)
+		if (held->cmdsn == cmdsn) {
+			/* It is here already: turn it into nothing. */
+			held->bhs[0] = ISCSI_OP_NOP_OUT;
+			put_be32(held->bhs + 16, ISCSI_NO_TAG);
+			return;
+		}
+	if (cmdsn == s->exp_cmdsn)
+		s->exp_cmdsn++;
+}
+
+/* Where shall the data of a SCSI Command or of unsolicited Data-Out go? */
+struct sgl *iscsi__session_land(struct iscsi_conn *conn,
+				const struct dm_pdu *pdu, size_t *sgl_offset)
+{
+	struct iscsi_session *s = conn->session;
+	int place = 0;
+
+	if (s->discovery || s->logout != NULL)
+		return NULL;
+	if ((pdu->bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_DATA_OUT)
+		return iscsi__task_land(conn, pdu, sgl_offset);
+	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE))
+		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
+					   s->exp_cmdsn, s->max_cmdsn);
+	else if (conn->immediates >= ISCSI_IMMEDIATE_MAX)
+		return NULL;
+	*sgl_offset = 0;
+	if (place < 0)
+		return NULL;
+	if (place > 0) {
+		sgl_put(conn->landing_held);
+		conn->landing_held = NULL;
+		if (sgl_new(s->iscsi->env->pages, PAGE_FRONT, pdu->data_len, 0,
+			    &conn->landing_held) < 0)
+			return NULL;
+		return conn->landing_held;
+	}
+	assert(conn->landing == NULL);
+	conn->landing = iscsi__task_new(s, pdu, true);
+	if (conn->landing == NULL)
+		return NULL;
+	conn->landing->landing = true;
+	return conn->landing->buf;
+}
+
+/* ---- dispatch ---- */
+
+static void unnumbered(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	uint8_t opcode = pdu->bhs[0] & ISCSI_OP_MASK;
+
+	switch (opcode) {
+	case ISCSI_OP_NOP_OUT: /* without a tag: no answer is wanted */
+		break;
+	case ISCSI_OP_DATA_OUT:
+		if (conn->session->discovery)
+			iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		else
+			iscsi__task_data_out(conn, pdu);
+		break;
+	case ISCSI_OP_SNACK:
+		iscsi__reject(conn, pdu->bhs, REJECT_SNACK);
+		break;
+	case ISCSI_OP_LOGIN:
+		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		break;
+	default:
+		iscsi__reject(conn, pdu->bhs,
+			      opcode >= ISCSI_OP_NOP_IN ? REJECT_PROTOCOL :
+							  REJECT_NOT_SUPPORTED);
+		break;
+	}
+}
+
+void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct iscsi_session *s = conn->session;
+	int place = 0;
+
+	if (pdu->data_digest_bad) {
+		/* Error recovery level 0: say it and hang up (7.8). */
+		iscsi__reject(conn, pdu->bhs, REJECT_DATA_DIGEST);
+		return;
+	}
+	if (!numbered(pdu->bhs)) {
+		unnumbered(conn, pdu);
+		return;
+	}
+	if (s->logout != NULL) { /* it said goodbye: nothing new */
+		counter_add(&iscsi__ignored, 1);
+		return;
+	}
+	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE)) {
+		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
+					   s->exp_cmdsn, s->max_cmdsn);
+		if (place < 0) {
+			counter_add(&iscsi__ignored, 1);
+			return;
+		}
+		if (place > 0) {
+			hold(conn, pdu, get_be32(pdu->bhs + 24));
+			sgl_put(conn->landing_held);
+			conn->landing_held = NULL;
+			return;
+		}
+		s->exp_cmdsn++;
+	}
+	deliver(conn, pdu);
+	if (!TAILQ_EMPTY(&s->held))
+		deliver_held(conn);
+}

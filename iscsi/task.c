@@ -1,0 +1,757 @@
+/*
+ * task: a SCSI command's life in its session (RFC 7143 4.2.5, 11.3, 11.4, 11.7).
+ *
+ * The happy path of a write: the header comes in and the command set checks the
+ * CDB; memory for all of its data is taken; immediate and unsolicited data land
+ * in it, R2Ts ask for the rest; with the last byte the command executes, and
+ * its answer leaves.  A read executes at once and its data leaves out of the
+ * pages that the object layer filled.
+ *
+ * Memory is reserved before anything is asked for.  What finds none waits, in
+ * order of arrival; a command whose data is on its way already cannot wait, and
+ * is answered TASK SET FULL after swallowing it.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "iscsi/iscsi_int.h"
+
+static void task_go_on(struct task *task);
+static void task_respond(struct task *task);
+
+struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
+{
+	struct task *task;
+
+	TAILQ_FOREACH(task, &s->buckets[itt % ISCSI_TASK_BUCKETS], bucket)
+		if (task->itt == itt)
+			return task;
+	return NULL;
+}
+
+/* It waits for the initiator's data. */
+bool iscsi__task_waits(const struct task *task)
+{
+	return task->state == TASK_DATA || task->state == TASK_R2T;
+}
+
+/* ---- the end ---- */
+
+static void unhash(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	if (!task->hashed)
+		return;
+	task->hashed = false;
+	TAILQ_REMOVE(&s->buckets[task->itt % ISCSI_TASK_BUCKETS], task, bucket);
+}
+
+static void unpark(struct task *task)
+{
+	if (!task->parked)
+		return;
+	task->parked = false;
+	TAILQ_REMOVE(&task->session->parked, task, parked_link);
+}
+
+static void uncount(struct task *task)
+{
+	struct iscsi_conn *conn = task->session->conn;
+
+	if (!task->counted)
+		return;
+	task->counted = false;
+	assert(task->session->in_flight > 0);
+	task->session->in_flight--;
+	if (task->immediate && conn != NULL)
+		conn->immediates--;
+}
+
+/* Nobody refers to it any more: the datamover, the command set, the parser. */
+static void task_maybe_free(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	if (task->live || task->landing || task->r2ts > 0 || task->put_out ||
+	    task->response_out)
+		return;
+	if (!task->aborted && task->state != TASK_RESPOND)
+		return;
+	unpark(task);
+	unhash(task);
+	uncount(task);
+	TAILQ_REMOVE(&s->tasks, task, link);
+	s->tasks_count--;
+	if (task->aborted)
+		s->aborted_count--;
+	else
+		s->responding_count--;
+	s->payload_bytes -= task->payload;
+	sgl_put(task->cmd.data_out);
+	task->cmd.data_out = NULL;
+	scsi_cmd_end(&task->cmd);
+	sgl_put(task->buf);
+	free(task);
+	if (s->ending || s->logout != NULL || s->aborted_count == 0 ||
+	    !TAILQ_EMPTY(&s->parked))
+		iscsi__session_kick(s);
+}
+
+/* It will not be answered. */
+void iscsi__task_abort(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	if (task->aborted || task->state == TASK_RESPOND)
+		return;
+	task->aborted = true;
+	s->aborted_count++;
+	unhash(task);
+	unpark(task);
+	uncount(task);
+	if (iscsi__conn_up(s->conn))
+		s->conn->dm->ops->task_done(s->conn->dm, task->itt);
+	if (task->live)
+		scsi_cmd_abort(&task->cmd);
+	task_maybe_free(task);
+}
+
+/* The PDU that brings its data will not be completed, or is. */
+void iscsi__task_landed(struct task *task)
+{
+	struct iscsi_conn *conn = task->session->conn;
+
+	if (conn != NULL && conn->landing == task)
+		conn->landing = NULL;
+	task->landing = false;
+	task_maybe_free(task);
+}
+
+/* ---- the answer ---- */
+
+static void on_put(struct dm_data *put, int status)
+{
+	struct task *task = container_of(put, struct task, put);
+
+	task->put_out = false;
+	if (status == 0)
+		task->session->read_bytes += put->len;
+	task_maybe_free(task);
+}
+
+static void on_response(struct dm_send *send, int status)
+{
+	struct task *task = container_of(send, struct task, response);
+
+	task->response_out = false;
+	task_maybe_free(task);
+}
+
+static void response_bhs(struct task *task, uint64_t moved)
+{
+	const struct scsi_cmd *cmd = &task->cmd;
+	struct dm_send *rsp = &task->response;
+	uint32_t count;
+
+	memset(rsp, 0, sizeof(*rsp));
+	rsp->bhs[0] = ISCSI_OP_RESPONSE;
+	rsp->bhs[1] = ISCSI_FINAL |
+		      iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
+				      cmd->transfer_len, moved, &count);
+	rsp->bhs[3] = (uint8_t)cmd->status;
+	put_be32(rsp->bhs + 16, task->itt);
+	put_be32(rsp->bhs + 36, task->r2tsn);
+	put_be32(rsp->bhs + 44, count);
+	rsp->invalidate_itt = task->itt;
+	rsp->cb = on_response;
+	if (cmd->sense_len > 0) {
+		put_be16(task->sense, (uint16_t)cmd->sense_len);
+		memcpy(task->sense + 2, cmd->sense, cmd->sense_len);
+		rsp->data = task->sense;
+		rsp->data_len = cmd->sense_len + 2;
+	}
+}
+
+static void task_respond(struct task *task)
+{
+	struct scsi_cmd *cmd = &task->cmd;
+	struct iscsi_session *s = task->session;
+	struct iscsi_conn *conn = s->conn;
+	uint64_t moved = 0;
+	bool data;
+
+	assert(!task->aborted && !task->live);
+	if (!iscsi__conn_up(conn)) {
+		iscsi__task_abort(task);
+		return;
+	}
+	data = cmd->data_in_len > 0 && cmd->expect == SCSI_DIR_IN;
+	if (data)
+		moved = MIN(cmd->data_in_len, cmd->edtl);
+	else if (cmd->dir == SCSI_DIR_OUT)
+		moved = MIN(cmd->transfer_len, cmd->edtl);
+	unpark(task);
+	unhash(task); /* the tag is the initiator's again */
+	uncount(task);
+	task->state = TASK_RESPOND;
+	s->responding_count++;
+	conn->dm->ops->task_done(conn->dm, task->itt);
+	response_bhs(task, moved);
+	put_be32(task->response.bhs + 24, conn->statsn++);
+	task->response_out = true;
+	if (!data) {
+		conn->dm->ops->send_control(conn->dm, &task->response);
+		return;
+	}
+	task->put_out = true;
+	task->put = (struct dm_data){
+		.itt = task->itt,
+		.lun = task->lun_wire,
+		.sgl = cmd->data_in,
+		.len = moved,
+		.response = &task->response,
+		.cb = on_put,
+	};
+	conn->dm->ops->put_data(conn->dm, &task->put);
+}
+
+/* The command set is done with it. */
+static void on_done(struct scsi_cmd *cmd)
+{
+	struct task *task = container_of(cmd, struct task, cmd);
+
+	task->live = false;
+	if (!task->aborted && cmd->aborted) {
+		/* Task management of this nexus or another's, without TAS. */
+		iscsi__task_abort(task);
+		return;
+	}
+	if (task->aborted) {
+		task_maybe_free(task);
+		return;
+	}
+	/* Aborted with TAS while its data comes in: that is swallowed first. */
+	if (task->landing || !task->final) {
+		task->state = TASK_DATA;
+		return;
+	}
+	task_respond(task);
+}
+
+/* ---- beginning ---- */
+
+static void answer_sense(struct task *task, unsigned key, unsigned asc,
+			 unsigned ascq)
+{
+	struct scsi_cmd *cmd = &task->cmd;
+
+	cmd->status = SCSI_CHECK_CONDITION;
+	memset(cmd->sense, 0, 18);
+	cmd->sense[0] = 0x70;
+	cmd->sense[2] = (uint8_t)key;
+	cmd->sense[7] = 10;
+	cmd->sense[12] = (uint8_t)asc;
+	cmd->sense[13] = (uint8_t)ascq;
+	cmd->sense_len = 18;
+	cmd->transfer_len = 0;
+}
+
+/* Answer @status instead of executing; the command set lets go of it. */
+static void give_up(struct task *task, enum scsi_status status)
+{
+	if (task->live) {
+		/* Aborted by another nexus: that answer is on its way. */
+		if (task->cmd.killed)
+			return;
+		scsi_cmd_end(&task->cmd);
+		task->live = false;
+	}
+	task->cmd.status = status;
+	task->cmd.sense_len = 0;
+	task->cmd.transfer_len = 0;
+	task->write_len = 0;
+}
+
+/*
+ * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.
+ */
+static int take_memory(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+	size_t len = task->write_len;
+	int rv;
+
+	if (task->buf != NULL || len == 0)
+		return 0;
+	/* More than the CDB moves may come; it has to land somewhere. */
+	if (task->cmd.edtl > len)
+		len = MAX(len, MIN(task->cmd.edtl, s->keys.first_burst));
+	if (s->payload_bytes > 0 &&
+	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
+		return -EBUSY;
+	rv = sgl_new(s->iscsi->env->pages, PAGE_FRONT, len,
+		     task->cmd.page_offset % PAGE_BYTES, &task->buf);
+	if (rv == -EBUSY || rv == -ENOMEM) {
+		s->pressed_until_ns = env_now(s->iscsi->env) + SEC;
+		return -EBUSY;
+	}
+	if (rv == 0) {
+		task->payload = len;
+		s->payload_bytes += len;
+	}
+	return rv;
+}
+
+/*
+ * What the header says against what was negotiated (11.3, 13.10-13.14).
+ * Returns NULL or what is wrong: then the connection goes.
+ */
+static const char *check_lengths(const struct iscsi_session *s,
+				 const struct dm_pdu *pdu)
+{
+	uint32_t edtl = get_be32(pdu->bhs + 20);
+	bool write = pdu->bhs[1] & 0x20, final = pdu->bhs[1] & ISCSI_FINAL;
+
+	if (pdu->data_len > 0) {
+		if (!write)
+			return "data with a command that writes nothing";
+		if (!s->keys.immediate_data)
+			return "immediate data was not agreed upon";
+		if (pdu->data_len > edtl)
+			return "more data than the command announces";
+		if (pdu->data_len > s->keys.first_burst)
+			return "immediate data beyond FirstBurstLength";
+	}
+	if (write && !final && s->keys.initial_r2t)
+		return "unsolicited data was not agreed upon";
+	return NULL;
+}
+
+/* The CDB and all that stands beside it; 0, or -EPROTO: Reject 09. */
+static int fill_command(struct task *task, const struct dm_pdu *pdu, bool *bidi)
+{
+	const uint8_t *bhs = pdu->bhs;
+	struct scsi_cmd *cmd = &task->cmd;
+	bool read = bhs[1] & 0x40, write = bhs[1] & 0x20;
+
+	cmd->nexus = &task->session->nexus;
+	cmd->lun_field = get_be64(bhs + 8);
+	memcpy(cmd->cdb, bhs + 32, 16);
+	cmd->cdb_len = 16;
+	cmd->attr = MIN(bhs[1] & 7u, (unsigned)SCSI_ACA);
+	cmd->edtl = get_be32(bhs + 20);
+	cmd->expect = write ? SCSI_DIR_OUT : read ? SCSI_DIR_IN : SCSI_DIR_NONE;
+	cmd->done = on_done;
+	*bidi = read && write;
+	task->lun_wire = cmd->lun_field;
+	task->itt = get_be32(bhs + 16);
+	task->cmdsn = get_be32(bhs + 24);
+	task->immediate = bhs[0] & ISCSI_IMMEDIATE;
+	task->final = !write || bhs[1] & ISCSI_FINAL;
+	return iscsi__ahs_parse(pdu->ahs, pdu->ahs_len, cmd->cdb, &cmd->cdb_len,
+				&(bool){ false });
+}
+
+static void link_task(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	TAILQ_INSERT_TAIL(&s->buckets[task->itt % ISCSI_TASK_BUCKETS], task,
+			  bucket);
+	task->hashed = true;
+	TAILQ_INSERT_TAIL(&s->tasks, task, link);
+	s->tasks_count++;
+	task->counted = true;
+	s->in_flight++;
+	if (task->immediate)
+		s->conn->immediates++;
+	s->commands++;
+	s->last_lun = task->lun_wire;
+	counter_add(&iscsi__commands, 1);
+}
+
+/* Hand it to the command set, and take memory if data is to come. */
+static void begin(struct task *task, uint32_t immediate_len, bool bidi)
+{
+	struct scsi_cmd *cmd = &task->cmd;
+	bool coming = immediate_len > 0 || !task->final;
+	int rv;
+
+	task->state = TASK_DATA;
+	task->live = scsi_cmd_begin(cmd);
+	if (bidi) {
+		/* Obsolete since SPC-5: said in sense, not by hanging up. */
+		give_up(task, SCSI_CHECK_CONDITION);
+		answer_sense(task, 5, 0x20, 0);
+	}
+	if (!task->live || cmd->dir != SCSI_DIR_OUT)
+		return;
+	if (cmd->expect == SCSI_DIR_OUT)
+		task->write_len = (uint32_t)MIN(cmd->edtl, cmd->transfer_len);
+	/* iSER brings immediate data in pages of its own: those are used. */
+	if (task->session->conn->dm->ops->rdma &&
+	    immediate_len == task->write_len)
+		return;
+	rv = take_memory(task);
+	if (rv == -EBUSY && coming) {
+		give_up(task, SCSI_TASK_SET_FULL);
+	} else if (rv < 0 && rv != -EBUSY) {
+		give_up(task, SCSI_CHECK_CONDITION);
+		answer_sense(task, 0x0b, 0x55, 0x03);
+	}
+}
+
+/*
+ * A task for the SCSI Command @pdu, whose data may still be coming: it lands in
+ * task->buf if it is wanted.  NULL: the PDU was rejected, or ended the
+ * connection; with @quiet that is left to the next call, when the PDU is whole.
+ */
+struct task *iscsi__task_new(struct iscsi_session *s, const struct dm_pdu *pdu,
+			     bool quiet)
+{
+	struct iscsi_conn *conn = s->conn;
+	uint32_t itt = get_be32(pdu->bhs + 16);
+	const char *wrong = check_lengths(s, pdu);
+	struct task *task;
+	bool bidi;
+
+	if (wrong != NULL) {
+		iscsi__conn_end(conn, wrong);
+		return NULL;
+	}
+	if (itt == ISCSI_NO_TAG || iscsi__task_find(s, itt) != NULL) {
+		if (!quiet)
+			iscsi__reject(conn, pdu->bhs,
+				      itt == ISCSI_NO_TAG ?
+					      REJECT_INVALID_FIELD :
+					      REJECT_TASK_IN_PROGRESS);
+		return NULL;
+	}
+	task = calloc(1, sizeof(*task));
+	if (task == NULL) {
+		iscsi__conn_end(conn, "no memory for a command");
+		return NULL;
+	}
+	task->session = s;
+	if (fill_command(task, pdu, &bidi) < 0) {
+		free(task);
+		if (!quiet)
+			iscsi__reject(conn, pdu->bhs, REJECT_INVALID_FIELD);
+		return NULL;
+	}
+	link_task(task);
+	task->since_ns = env_now(s->iscsi->env);
+	begin(task, pdu->data_len, bidi);
+	return task;
+}
+
+/* ---- data ---- */
+
+/* Bytes from @from that did not land in place (held back, or from iSER). */
+static void copy_in(struct task *task, struct sgl *from, uint32_t at)
+{
+	size_t len = MIN(from->len_bytes, task->buf->len_bytes - at);
+
+	for (unsigned i = 0; i < from->pieces_count && len > 0; i++) {
+		const struct sgl_piece *p = &from->pieces[i];
+		size_t n = MIN(p->len, len);
+
+		sgl_write(task->buf, at, p->page->data + p->offset, n);
+		at += (uint32_t)n;
+		len -= n;
+	}
+}
+
+/* Unsolicited bytes @at .. @at + len are here. */
+static void take_data(struct task *task, const struct dm_pdu *pdu, uint32_t at)
+{
+	task->unsolicited += pdu->data_len;
+	if (!task->live || task->write_len == 0 || pdu->data_len == 0)
+		return;
+	if (pdu->sgl == NULL) {
+		/* Nowhere to put it, and it will not come again. */
+		give_up(task, SCSI_TASK_SET_FULL);
+		return;
+	}
+	if (task->buf == NULL && at == 0 &&
+	    pdu->sgl->len_bytes == task->write_len)
+		task->buf = sgl_get(pdu->sgl);
+	else if (task->buf != NULL && task->buf != pdu->sgl &&
+		 at < task->buf->len_bytes)
+		copy_in(task, pdu->sgl, at);
+	else if (task->buf == NULL)
+		give_up(task, SCSI_TASK_SET_FULL);
+}
+
+/* The SCSI Command PDU of a new task is complete. */
+void iscsi__task_start(struct task *task, const struct dm_pdu *pdu)
+{
+	task->landing = false;
+	if (task->aborted) {
+		task_maybe_free(task);
+		return;
+	}
+	take_data(task, pdu, 0);
+	task_go_on(task);
+}
+
+/* The burst is over; is it all that had to come (4.2.5.2)? */
+static bool burst_short(const struct task *task)
+{
+	return task->unsolicited <
+	       MIN(task->session->keys.first_burst, task->cmd.edtl);
+}
+
+static const char *check_data_out(const struct iscsi_session *s,
+				  const struct task *task,
+				  const struct dm_pdu *pdu)
+{
+	uint32_t offset = get_be32(pdu->bhs + 40);
+
+	if (task->final)
+		return "Data-Out without being asked";
+	if (get_be32(pdu->bhs + 36) != task->datasn)
+		return "Data-Out out of sequence";
+	if (offset != task->unsolicited)
+		return "Data-Out at the wrong offset";
+	if (pdu->data_len > task->cmd.edtl - task->unsolicited)
+		return "more data than the command announced";
+	if (pdu->data_len > s->keys.first_burst - task->unsolicited)
+		return "unsolicited data beyond FirstBurstLength";
+	return NULL;
+}
+
+/* Where unsolicited Data-Out goes; NULL: it is dropped. */
+struct sgl *iscsi__task_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+			     size_t *sgl_offset)
+{
+	struct iscsi_session *s = conn->session;
+	struct task *task = iscsi__task_find(s, get_be32(pdu->bhs + 16));
+	const char *wrong;
+
+	if (task == NULL)
+		return NULL;
+	wrong = check_data_out(s, task, pdu);
+	if (wrong != NULL) {
+		iscsi__conn_end(conn, wrong);
+		return NULL;
+	}
+	if (!task->live || task->buf == NULL)
+		return NULL;
+	assert(task->unsolicited + pdu->data_len <= task->buf->len_bytes);
+	*sgl_offset = task->unsolicited;
+	return task->buf;
+}
+
+/* An unsolicited Data-Out PDU is complete (11.7). */
+void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct iscsi_session *s = conn->session;
+	struct task *task = iscsi__task_find(s, get_be32(pdu->bhs + 16));
+	const char *wrong;
+
+	if (task == NULL) { /* aborted, or answered before its data came */
+		counter_add(&iscsi__discarded, 1);
+		return;
+	}
+	wrong = check_data_out(s, task, pdu);
+	if (wrong != NULL) {
+		iscsi__conn_end(conn, wrong);
+		return;
+	}
+	task->datasn++;
+	task->since_ns = env_now(s->iscsi->env);
+	take_data(task, pdu, task->unsolicited);
+	if (pdu->bhs[1] & ISCSI_FINAL) {
+		task->final = true;
+		if (burst_short(task) && task->live) {
+			give_up(task, SCSI_CHECK_CONDITION);
+			answer_sense(task, 0x0b, 0x0c, 0x0d);
+		}
+	}
+	task_go_on(task);
+}
+
+/* ---- asking for the rest, and going on ---- */
+
+static void on_r2t(struct dm_data *data, int status)
+{
+	struct task_r2t *r2t = container_of(data, struct task_r2t, data);
+	struct task *task = r2t->task;
+
+	r2t->used = false;
+	task->r2ts--;
+	if (status < 0 || task->aborted || task->state == TASK_RESPOND) {
+		/* Without an answer only when the connection goes. */
+		task_maybe_free(task);
+		return;
+	}
+	task->since_ns = env_now(task->session->iscsi->env);
+	task_go_on(task);
+}
+
+/* As many R2Ts as may be outstanding, one burst each. */
+static void ask(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+	struct iscsi_conn *conn = s->conn;
+	unsigned max = MIN(s->keys.max_outstanding_r2t, TASK_R2T_MAX);
+
+	task->state = TASK_R2T;
+	iscsi__session_data_timer(s);
+	for (unsigned i = 0; i < max && task->asked < task->write_len; i++) {
+		struct task_r2t *r2t = &task->r2t[i];
+
+		if (r2t->used)
+			continue;
+		r2t->used = true;
+		r2t->task = task;
+		r2t->data = (struct dm_data){
+			.itt = task->itt,
+			.lun = task->lun_wire,
+			.sgl = task->buf,
+			.sgl_offset = task->asked,
+			.task_offset = task->asked,
+			.len = MIN(s->keys.max_burst,
+				   task->write_len - task->asked),
+			.sn = task->r2tsn++,
+			.cb = on_r2t,
+		};
+		task->asked += (uint32_t)r2t->data.len;
+		task->r2ts++;
+		conn->dm->ops->get_data(conn->dm, &r2t->data);
+	}
+}
+
+static void park(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	task->state = TASK_PARKED;
+	if (!task->parked) {
+		task->parked = true;
+		TAILQ_INSERT_TAIL(&s->parked, task, parked_link);
+	}
+	/* Room within the session's share comes with the end of a task. */
+	if (!s->pages.queued)
+		iscsi__session_kick(s);
+}
+
+/* A read's data will be held until the initiator has fetched it. */
+static bool take_room(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+	size_t len = (size_t)MIN(task->cmd.edtl, task->cmd.transfer_len);
+
+	if (task->cmd.dir != SCSI_DIR_IN || task->payload > 0)
+		return true;
+	if (s->payload_bytes > 0 &&
+	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
+		return false;
+	task->payload = len;
+	s->payload_bytes += len;
+	return true;
+}
+
+static void execute(struct task *task)
+{
+	struct scsi_cmd *cmd = &task->cmd;
+
+	task->state = TASK_EXECUTE;
+	if (task->buf != NULL && task->buf->len_bytes == task->write_len) {
+		cmd->data_out = sgl_get(task->buf);
+	} else if (task->buf != NULL && task->write_len > 0) {
+		cmd->data_out = sgl_slice(task->buf, 0, task->write_len);
+		if (cmd->data_out == NULL) {
+			give_up(task, SCSI_BUSY);
+			task_respond(task);
+			return;
+		}
+	}
+	task->session->written_bytes += task->write_len;
+	scsi_cmd_execute(cmd);
+}
+
+/*
+ * Do what comes next: wait for data, take memory, ask for data, execute, answer.
+ * Returns false if it was parked.
+ */
+static bool step(struct task *task)
+{
+	struct scsi_cmd *cmd = &task->cmd;
+	int rv;
+
+	if (!task->live) {
+		task_respond(task);
+		return true;
+	}
+	if (cmd->killed)
+		return true; /* on_done() is on its way */
+	if (cmd->dir != SCSI_DIR_OUT || task->write_len == 0) {
+		if (!take_room(task))
+			return false;
+		execute(task);
+		return true;
+	}
+	if (task->buf == NULL) {
+		rv = take_memory(task);
+		if (rv == -EBUSY)
+			return false;
+		if (rv < 0) {
+			give_up(task, SCSI_CHECK_CONDITION);
+			answer_sense(task, 0x0b, 0x55, 0x03);
+			task_respond(task);
+			return true;
+		}
+	}
+	task->asked = MAX(task->asked, MIN(task->unsolicited, task->write_len));
+	if (task->asked == task->write_len && task->r2ts == 0)
+		execute(task);
+	else
+		ask(task);
+	return true;
+}
+
+static void task_go_on(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	if (task->aborted || task->landing || task->state == TASK_EXECUTE ||
+	    task->state == TASK_RESPOND)
+		return;
+	if (!task->final) {
+		task->state = TASK_DATA;
+		iscsi__session_data_timer(s);
+		return;
+	}
+	if (task->parked)
+		return; /* its turn comes in iscsi__tasks_unpark() */
+	if (!step(task))
+		park(task);
+}
+
+/* Those that wait for memory or room, oldest first. */
+void iscsi__tasks_unpark(struct iscsi_session *s)
+{
+	struct page_cache *pages = s->iscsi->env->pages;
+	struct task *task;
+
+	while ((task = TAILQ_FIRST(&s->parked)) != NULL) {
+		size_t len = task->write_len;
+
+		if (!iscsi__conn_up(s->conn) || s->pages.queued)
+			return;
+		if (!step(task)) {
+			/* Another task's end brings room; memory is waited for. */
+			if (len > 0 &&
+			    (s->payload_bytes == 0 ||
+			     s->payload_bytes + len <= ISCSI_SESSION_BYTES_MAX))
+				page_wait(pages, PAGE_FRONT,
+					  DIV_UP(len, PAGE_BYTES) + 1,
+					  &s->pages);
+			return;
+		}
+		/* Not by name: it may have gone. */
+		if (TAILQ_FIRST(&s->parked) == task)
+			unpark(task);
+	}
+}
