@@ -132,6 +132,15 @@ struct env_ops {
 	void (*dev_discard)(struct env_dev *dev, struct env_io *io,
 			    uint64_t offset, uint64_t len);
 
+	/*
+	 * Blocking: whole transfers from env_work() (formatting, recovery).
+	 * 0 or -errno.  The memory is aligned to 4096, as are the others.
+	 */
+	int (*dev_read_now)(struct env_dev *dev, void *buf, size_t len,
+			    uint64_t offset);
+	int (*dev_write_now)(struct env_dev *dev, const void *buf, size_t len,
+			     uint64_t offset, unsigned flags);
+
 	/* Blocking: an ordered key-value store; see kv.h. */
 	int (*kv_open)(struct env *env, const struct kv_config *config,
 		       struct kv **out);
@@ -246,6 +255,19 @@ static inline void env_dev_discard(struct env *env, struct env_dev *dev,
 				   uint64_t len)
 {
 	env->ops->dev_discard(dev, io, offset, len);
+}
+
+static inline int env_dev_read_now(struct env *env, struct env_dev *dev,
+				   void *buf, size_t len, uint64_t offset)
+{
+	return env->ops->dev_read_now(dev, buf, len, offset);
+}
+
+static inline int env_dev_write_now(struct env *env, struct env_dev *dev,
+				    const void *buf, size_t len,
+				    uint64_t offset, unsigned flags)
+{
+	return env->ops->dev_write_now(dev, buf, len, offset, flags);
 }
 
 static inline int env_kv_open(struct env *env, const struct kv_config *config,

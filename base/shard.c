@@ -120,6 +120,8 @@ static const struct env_ops shard_ops = {
 	.dev_writev = shard__dev_writev,
 	.dev_flush = shard__dev_flush,
 	.dev_discard = shard__dev_discard,
+	.dev_read_now = shard__dev_read_now,
+	.dev_write_now = shard__dev_write_now,
 	.kv_open = op_kv_open,
 };
 

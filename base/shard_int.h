@@ -72,6 +72,11 @@ void shard__dev_flush(struct env_dev *dev, struct env_io *io);
 void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 			uint64_t len);
 
+int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
+			uint64_t offset);
+int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
+			 uint64_t offset, unsigned flags);
+
 /* lane.c */
 int shard__lane_open(struct env *env, const char *name, struct env_lane **out);
 void shard__lane_close(struct env_lane *lane);

@@ -182,6 +182,54 @@ void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 	shard__work(&dev->shard->env, NULL, &d->work);
 }
 
+/* ---- blocking transfers, on a worker's thread ---- */
+
+static int transfer_now(struct env_dev *dev, uint8_t op, struct iovec iov,
+			uint64_t offset, int flags)
+{
+	ssize_t rv;
+
+	while (iov.iov_len > 0) {
+		rv = op == OP_READ ?
+			     preadv2(dev->fd, &iov, 1, (off_t)offset, 0) :
+			     pwritev2(dev->fd, &iov, 1, (off_t)offset, flags);
+		if (rv < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (rv <= 0)
+			return rv < 0 ? -errno : -EIO;
+		iov.iov_base = (uint8_t *)iov.iov_base + rv;
+		iov.iov_len -= (size_t)rv;
+		offset += (uint64_t)rv;
+	}
+	return 0;
+}
+
+int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
+			uint64_t offset)
+{
+	struct iovec iov = { buf, len };
+
+	return transfer_now(dev, OP_READ, iov, offset, 0);
+}
+
+int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
+			 uint64_t offset, unsigned flags)
+{
+	struct iovec iov = { (void *)(uintptr_t)buf, len };
+	uint64_t id = 0;
+	int rv;
+
+	if (shard__recording())
+		id = shard__record(RECORD_WRITE, dev->number, 0, offset, flags,
+				   &iov, 1);
+	rv = transfer_now(dev, OP_WRITE, iov, offset,
+			  flags & ENV_DURABLE ? RWF_DSYNC : 0);
+	if (shard__recording())
+		shard__record(RECORD_DONE, dev->number, id,
+			      rv < 0 ? (uint64_t)(int64_t)rv : len, 0, NULL, 0);
+	return rv;
+}
+
 void shard__uring_submit(struct shard *s)
 {
 	struct uring *u = &s->uring;
