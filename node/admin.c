@@ -1,0 +1,538 @@
+/*
+ * admin: the service on run_dir/basalt.sock.
+ *
+ * A connection carries one request at a time; what a request may cost is known
+ * before anything is allocated for it.  Who asks is what the kernel says about
+ * the peer.  A peer that stops reading, or sends half a request, is cut off; a
+ * peer that leaves while its request runs changes nothing about the request.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/log.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+#include "node/frame.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define CONNS_MAX 64u
+#define HALF_NS (10 * SEC)  /* for the rest of a frame, and to read an answer */
+#define IDLE_NS (300 * SEC) /* between requests */
+
+struct admin {
+	struct node *node;
+	uv_pipe_t listener;
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	TAILQ_HEAD(, admin_conn) conns;
+	TAILQ_HEAD(, admin_req) running;
+	unsigned conns_count, resolving;
+	bool closing, listener_closed;
+	struct env_timer close_timer;
+	void (*cb)(void *arg);
+	void *arg;
+	struct log_limit full_limit;
+};
+
+struct admin_conn {
+	struct admin *admin;
+	uv_pipe_t pipe;
+	struct env_timer timer;
+	struct env_work work; /* who the peer is: name services may block */
+	uid_t uid;
+	pid_t pid;
+	char who[64];
+	uint8_t head[FRAME_HEADER];
+	uint8_t *body;
+	uint32_t have, body_len;
+	struct admin_req *req;
+	unsigned writes;
+	bool closing, working, closed;
+	TAILQ_ENTRY(admin_conn) link;
+};
+
+struct outgoing {
+	uv_write_t write;
+	struct admin_conn *conn;
+	bool last;
+	uint8_t bytes[];
+};
+
+static void conn_close(struct admin_conn *conn);
+static void conn_read(struct admin_conn *conn);
+static void admin_close_go_on(struct admin *admin);
+
+/* ---- answers ---- */
+
+static void on_written(uv_write_t *write, int status)
+{
+	struct outgoing *out = (struct outgoing *)write;
+	struct admin_conn *conn = out->conn;
+	bool last = out->last;
+
+	shard_wake(conn->admin->node->env);
+	free(out);
+	conn->writes--;
+	if (conn->closing)
+		return;
+	if (status < 0)
+		conn_close(conn);
+	else if (last)
+		conn_read(conn);
+}
+
+static void send_response(struct admin_conn *conn, Admin__Response *response)
+{
+	size_t len = admin__response__get_packed_size(response);
+	struct outgoing *out;
+	uv_buf_t buf;
+
+	if (len > FRAME_RESPONSE_MAX) {
+		Admin__Response sorry = ADMIN__RESPONSE__INIT;
+
+		sorry.done = true;
+		sorry.status = -EMSGSIZE;
+		sorry.error = "the answer is longer than 16 MiB";
+		send_response(conn, &sorry);
+		return;
+	}
+	out = malloc(sizeof(*out) + FRAME_HEADER + len);
+	if (out == NULL) {
+		conn_close(conn);
+		return;
+	}
+	out->conn = conn;
+	out->last = response->done;
+	frame_put(out->bytes, (uint32_t)len);
+	admin__response__pack(response, out->bytes + FRAME_HEADER);
+	buf = uv_buf_init((char *)out->bytes, (unsigned)(FRAME_HEADER + len));
+	env_timer_start(conn->admin->node->env, &conn->timer, HALF_NS);
+	conn->writes++;
+	if (uv_write(&out->write, (uv_stream_t *)&conn->pipe, &buf, 1,
+		     on_written) < 0) {
+		conn->writes--;
+		free(out);
+		conn_close(conn);
+	}
+}
+
+static void req_free(struct admin_req *r)
+{
+	struct admin *admin = r->node->admin;
+
+	TAILQ_REMOVE(&admin->running, r, link);
+	/* Requests carry secrets. */
+	switch (r->msg->command_case) {
+	case ADMIN__REQUEST__COMMAND_VDISK_CREATE:
+	case ADMIN__REQUEST__COMMAND_TARGET_CREATE:
+	case ADMIN__REQUEST__COMMAND_TARGET_SET: {
+		Admin__Access *a =
+			r->msg->command_case ==
+					ADMIN__REQUEST__COMMAND_VDISK_CREATE ?
+				r->msg->vdisk_create->access :
+			r->msg->command_case ==
+					ADMIN__REQUEST__COMMAND_TARGET_CREATE ?
+				r->msg->target_create->access :
+				r->msg->target_set->access;
+
+		if (a != NULL && a->chap_secret.len > 0)
+			node__wipe(a->chap_secret.data, a->chap_secret.len);
+		if (a != NULL && a->mutual_secret.len > 0)
+			node__wipe(a->mutual_secret.data,
+				   a->mutual_secret.len);
+		break;
+	}
+	default:
+		break;
+	}
+	admin__request__free_unpacked(r->msg, NULL);
+	free(r->ctx);
+	free(r);
+	if (admin->closing)
+		admin_close_go_on(admin);
+}
+
+void admin__reply(struct admin_req *r, Admin__Response *response)
+{
+	struct admin_conn *conn = r->conn;
+
+	response->done = true;
+	if (conn != NULL) {
+		conn->req = NULL;
+		send_response(conn, response);
+	}
+	req_free(r);
+}
+
+void admin__progress(struct admin_req *r, unsigned percent, const char *doing)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+
+	if (r->conn == NULL || r->conn->writes > 0)
+		return;
+	response.percent = percent;
+	response.doing = (char *)doing;
+	send_response(r->conn, &response);
+}
+
+/* ---- requests ---- */
+
+static void conn_protest(struct admin_conn *conn, int status, const char *error)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+
+	response.done = true;
+	response.status = status;
+	response.error = (char *)error;
+	response.fix = "Use the basalt that came with this basaltd.";
+	send_response(conn, &response);
+}
+
+static void conn_request(struct admin_conn *conn)
+{
+	struct admin *admin = conn->admin;
+	struct admin_req *r = calloc(1, sizeof(*r));
+	Admin__Request *msg = NULL;
+
+	uv_read_stop((uv_stream_t *)&conn->pipe);
+	env_timer_stop(admin->node->env, &conn->timer);
+	if (r != NULL)
+		msg = admin__request__unpack(NULL, conn->body_len, conn->body);
+	if (conn->body != NULL)
+		node__wipe(conn->body, conn->body_len);
+	free(conn->body);
+	conn->body = NULL;
+	conn->have = conn->body_len = 0;
+	if (msg == NULL) {
+		free(r);
+		conn_protest(conn, -EPROTO, "the request cannot be understood");
+		return;
+	}
+	r->node = admin->node;
+	r->msg = msg;
+	r->conn = conn;
+	strcpy(r->who, conn->who);
+	conn->req = r;
+	TAILQ_INSERT_TAIL(&admin->running, r, link);
+	admin__dispatch(r);
+}
+
+/* ---- reading ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *buf)
+{
+	struct admin_conn *conn = handle->data;
+
+	if (conn->have < FRAME_HEADER)
+		*buf = uv_buf_init((char *)conn->head + conn->have,
+				   FRAME_HEADER - conn->have);
+	else
+		*buf = uv_buf_init(
+			(char *)conn->body + (conn->have - FRAME_HEADER),
+			conn->body_len - (conn->have - FRAME_HEADER));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+	struct admin_conn *conn = stream->data;
+	char why[160];
+	int rv;
+
+	shard_wake(conn->admin->node->env);
+	if (n == 0)
+		return;
+	if (n < 0) {
+		conn_close(conn);
+		return;
+	}
+	conn->have += (uint32_t)n;
+	env_timer_start(conn->admin->node->env, &conn->timer, HALF_NS);
+	if (conn->have == FRAME_HEADER) {
+		rv = frame_get(conn->head, FRAME_REQUEST_MAX, &conn->body_len,
+			       why, sizeof(why));
+		if (rv == 0 && conn->body_len > 0) {
+			conn->body = malloc(conn->body_len);
+			if (conn->body == NULL)
+				rv = -ENOMEM;
+		}
+		if (rv < 0) {
+			/* Where the next frame begins is not known. */
+			uv_read_stop(stream);
+			if (rv == -EPROTO || rv == -ENOMEM)
+				conn_close(conn);
+			else
+				conn_protest(conn, rv, why);
+			return;
+		}
+	}
+	if (conn->have == FRAME_HEADER + conn->body_len)
+		conn_request(conn);
+}
+
+static void conn_read(struct admin_conn *conn)
+{
+	struct admin *admin = conn->admin;
+
+	if (conn->have > 0 || admin->closing) { /* a broken frame was answered */
+		conn_close(conn);
+		return;
+	}
+	env_timer_start(admin->node->env, &conn->timer, IDLE_NS);
+	if (uv_read_start((uv_stream_t *)&conn->pipe, on_alloc, on_read) < 0)
+		conn_close(conn);
+}
+
+/* ---- connections ---- */
+
+static void conn_free(struct admin_conn *conn)
+{
+	struct admin *admin = conn->admin;
+
+	TAILQ_REMOVE(&admin->conns, conn, link);
+	admin->conns_count--;
+	if (conn->body != NULL)
+		node__wipe(conn->body, conn->body_len);
+	free(conn->body);
+	free(conn);
+	if (admin->closing)
+		admin_close_go_on(admin);
+}
+
+static void on_conn_closed(uv_handle_t *handle)
+{
+	struct admin_conn *conn = handle->data;
+
+	conn->closed = true;
+	if (!conn->working)
+		conn_free(conn);
+}
+
+static void conn_close(struct admin_conn *conn)
+{
+	if (conn->closing)
+		return;
+	conn->closing = true;
+	if (conn->req != NULL)
+		conn->req->conn = NULL;
+	conn->req = NULL;
+	env_timer_stop(conn->admin->node->env, &conn->timer);
+	uv_close((uv_handle_t *)&conn->pipe, on_conn_closed);
+}
+
+static void on_conn_timer(struct env_timer *timer)
+{
+	struct admin_conn *conn = container_of(timer, struct admin_conn, timer);
+
+	/* A request that runs has its own limits; its peer only has to read. */
+	if (conn->req != NULL && conn->writes == 0)
+		return;
+	conn_close(conn);
+}
+
+static void who_work(struct env_work *work)
+{
+	struct admin_conn *conn = container_of(work, struct admin_conn, work);
+	struct passwd pw, *found = NULL;
+	char buf[2048];
+
+	if (getpwuid_r(conn->uid, &pw, buf, sizeof(buf), &found) == 0 &&
+	    found != NULL)
+		snprintf(conn->who, sizeof(conn->who), "%.40s", pw.pw_name);
+	else
+		snprintf(conn->who, sizeof(conn->who), "uid %u",
+			 (unsigned)conn->uid);
+}
+
+static void who_done(struct env_work *work)
+{
+	struct admin_conn *conn = container_of(work, struct admin_conn, work);
+
+	conn->working = false;
+	if (conn->closed)
+		conn_free(conn);
+	else if (!conn->closing)
+		conn_read(conn);
+}
+
+static void conn_start(struct admin_conn *conn)
+{
+	struct admin *admin = conn->admin;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	uv_os_fd_t fd;
+
+	if (uv_fileno((uv_handle_t *)&conn->pipe, &fd) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+		conn_close(conn);
+		return;
+	}
+	conn->uid = cred.uid;
+	conn->pid = cred.pid;
+	if (cred.uid == 0) {
+		strcpy(conn->who, "root");
+		conn_read(conn);
+		return;
+	}
+	conn->working = true;
+	conn->work.work = who_work;
+	conn->work.done = who_done;
+	env_work(admin->node->env, NULL, &conn->work);
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+	struct admin *admin = stream->data;
+	struct admin_conn *conn;
+	bool full;
+
+	shard_wake(admin->node->env);
+	if (status < 0)
+		return;
+	conn = calloc(1, sizeof(*conn));
+	if (conn == NULL)
+		return;
+	full = admin->conns_count >= CONNS_MAX;
+	conn->admin = admin;
+	conn->timer.cb = on_conn_timer;
+	uv_pipe_init(stream->loop, &conn->pipe, 0);
+	conn->pipe.data = conn;
+	TAILQ_INSERT_TAIL(&admin->conns, conn, link);
+	admin->conns_count++;
+	if (uv_accept(stream, (uv_stream_t *)&conn->pipe) < 0 || full ||
+	    admin->closing) {
+		if (full &&
+		    log_allowed(&admin->full_limit, env_now(admin->node->env)))
+			log_warn("admin socket: over %u connections, one "
+				 "turned away",
+				 CONNS_MAX);
+		conn_close(conn);
+		return;
+	}
+	conn_start(conn);
+}
+
+/* ---- the socket ---- */
+
+/* Is somebody answering on a socket that is there already? */
+static bool is_alive(const char *path)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool alive;
+
+	if (fd < 0)
+		return false;
+	strcpy(sun.sun_path, path); /* of this very size */
+	alive = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0;
+	close(fd);
+	return alive;
+}
+
+static int run_dir_make(const char *dir)
+{
+	struct stat st;
+
+	if (mkdir(dir, 0755) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return -errno;
+	if (stat(dir, &st) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+int node__admin_open(struct node *node, struct admin **out, char *why,
+		     size_t why_len)
+{
+	struct admin *admin = calloc(1, sizeof(*admin));
+	struct group *group;
+	int rv;
+
+	if (admin == NULL)
+		return -ENOMEM;
+	admin->node = node;
+	TAILQ_INIT(&admin->conns);
+	TAILQ_INIT(&admin->running);
+	rv = run_dir_make(node->config->run_dir);
+	if (snprintf(admin->path, sizeof(admin->path), "%s/basalt.sock",
+		     node->config->run_dir) >= (int)sizeof(admin->path))
+		rv = -ENAMETOOLONG;
+	if (rv == 0 && is_alive(admin->path))
+		rv = -EADDRINUSE;
+	if (rv < 0) {
+		snprintf(why, why_len, "admin socket %s: %s%s", admin->path,
+			 strerror(-rv),
+			 rv == -EADDRINUSE ? ": another basaltd answers on it; "
+					     "give each a run_dir of its own" :
+					     "");
+		free(admin);
+		return rv;
+	}
+	unlink(admin->path);
+	uv_pipe_init(shard_loop(node->env), &admin->listener, 0);
+	admin->listener.data = admin;
+	rv = uv_pipe_bind(&admin->listener, admin->path);
+	/* Nobody can connect before listen(): set the mode first. */
+	if (rv == 0 && chmod(admin->path, 0660) < 0)
+		rv = -errno;
+	group = getgrnam("basalt");
+	if (rv == 0 && group != NULL &&
+	    chown(admin->path, (uid_t)-1, group->gr_gid) < 0)
+		log_warn("admin socket: not given to group basalt: %s",
+			 strerror(errno));
+	if (rv == 0)
+		rv = uv_listen((uv_stream_t *)&admin->listener, 16,
+			       on_connection);
+	if (rv < 0) {
+		snprintf(why, why_len, "admin socket %s: %s", admin->path,
+			 strerror(-rv));
+		uv_close((uv_handle_t *)&admin->listener, NULL);
+		uv_run(shard_loop(node->env), UV_RUN_NOWAIT);
+		free(admin);
+		return rv;
+	}
+	*out = admin;
+	return 0;
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+	struct admin *admin = handle->data;
+
+	admin->listener_closed = true;
+	admin_close_go_on(admin);
+}
+
+static void admin_close_go_on(struct admin *admin)
+{
+	struct admin_conn *conn, *next;
+
+	if (!TAILQ_EMPTY(&admin->running))
+		return; /* each calls again when it ends */
+	TAILQ_FOREACH_SAFE(conn, &admin->conns, link, next)
+		if (conn->writes == 0) /* others first read their answer */
+			conn_close(conn);
+	if (!admin->listener_closed || admin->conns_count > 0)
+		return;
+	void (*cb)(void *arg) = admin->cb;
+	void *arg = admin->arg;
+
+	free(admin);
+	cb(arg);
+}
+
+void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg)
+{
+	admin->closing = true;
+	admin->cb = cb;
+	admin->arg = arg;
+	unlink(admin->path);
+	uv_close((uv_handle_t *)&admin->listener, on_listener_closed);
+}

@@ -1,0 +1,420 @@
+/* admin_disk: disks are shown, rebuilt and given back. */
+#define LOG_ROOM LOG_NODE
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdlib.h>
+
+/* ---- finding ---- */
+
+static const struct cmmds_entry *disk_entry(struct node *node,
+					    const struct uuid *id)
+{
+	return cmmds_get(node->cmmds, CMMDS_DISK, id->b, sizeof(id->b));
+}
+
+/* By path, id or an id's unmistakable beginning: this node's disks. */
+static struct node_disk *disk_named(struct admin_req *r, const char *name)
+{
+	struct node_disk *d, *hit = NULL;
+	char id[UUID_TEXT_LEN];
+	size_t len = strlen(name);
+
+	TAILQ_FOREACH(d, &r->node->disks, link) {
+		uuid_format(&d->id, id);
+		if (strcmp(d->path, name) == 0)
+			return d;
+		if (len < 4 || strncasecmp(id, name, len) != 0)
+			continue;
+		if (hit != NULL) {
+			admin__why(r, -EINVAL, "Give more of its id.",
+				   "disk %.80s: more than one begins so", name);
+			return NULL;
+		}
+		hit = d;
+	}
+	if (hit == NULL)
+		admin__why(r, -ENOENT, "basalt disk list shows them.",
+			   "node %s has no disk %.80s", r->node->config->name,
+			   name);
+	return hit;
+}
+
+/* ---- remove ---- */
+
+struct disk_remove {
+	struct uuid id;
+	char path[256], index_path[300];
+	struct env_work work;
+	struct admin_req *r;
+};
+
+static unsigned objects_on(struct node *node, const struct uuid *disk)
+{
+	const struct cmmds_entry *e = NULL;
+	unsigned n = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (const Directory__Object *)
+						     e->message;
+
+		n += !o->deleted && node__tree_uses(o->tree, disk);
+	}
+	return n;
+}
+
+static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	struct disk_remove *ctx = r->ctx;
+	const struct cmmds_entry *e = disk_entry(r->node, &ctx->id);
+	unsigned objects = objects_on(r->node, &ctx->id);
+
+	if (e == NULL)
+		return admin__why(r, -ENOENT, "basalt disk list shows them.",
+				  "disk %s is gone already", ctx->path);
+	if (objects > 0 && !r->msg->disk_remove->force)
+		return admin__why(r, -EBUSY,
+				  "basalt vdisk list shows them; delete them "
+				  "first, or lose them with --force.",
+				  "disk %s holds data of %u virtual disk%s",
+				  ctx->path, objects, objects == 1 ? "" : "s");
+	cmmds_erase(cmd, CMMDS_DISK, ctx->id.b, sizeof(ctx->id.b), e->revision);
+	cmmds_audit(cmd, r->who, "disk %s removed from node %s%s", ctx->path,
+		    r->node->config->name, objects > 0 ? " by force" : "");
+	return 0;
+}
+
+static int rm_one(const char *path, const struct stat *st, int type,
+		  struct FTW *ftw)
+{
+	return remove(path);
+}
+
+void admin__tree_remove(const char *path)
+{
+	nftw(path, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void index_work(struct env_work *work)
+{
+	struct disk_remove *ctx = container_of(work, struct disk_remove, work);
+
+	admin__tree_remove(ctx->index_path);
+}
+
+static void index_done(struct env_work *work)
+{
+	struct disk_remove *ctx = container_of(work, struct disk_remove, work);
+
+	admin__ok(ctx->r,
+		  "disk %s removed; what is on it is still there, and adding "
+		  "it again takes --force-erase",
+		  ctx->path);
+}
+
+static void remove_closed(struct node_disk *d, int status, void *arg)
+{
+	struct admin_req *r = arg;
+	struct disk_remove *ctx = r->ctx;
+
+	if (admin__stopping(r))
+		return;
+	ctx->work.work = index_work;
+	ctx->work.done = index_done;
+	env_work(r->node->env, NULL, &ctx->work);
+}
+
+/* The directory forgot it; the subscription may have begun to close it. */
+static void remove_applied(struct admin_req *r)
+{
+	struct disk_remove *ctx = r->ctx;
+	struct node_disk *d = node__disk_find(r->node, &ctx->id);
+
+	if (d != NULL && d->state == NODE_DISK_CLOSING && d->done == NULL) {
+		d->erase = true;
+		d->done = remove_closed;
+		d->done_arg = r;
+	} else if (d == NULL ||
+		   node__disk_close(d, true, remove_closed, r) < 0) {
+		remove_closed(d, 0, r);
+	}
+}
+
+void admin__disk_remove(struct admin_req *r)
+{
+	struct node_disk *d = disk_named(r, r->msg->disk_remove->disk);
+	struct disk_remove *ctx;
+
+	if (d != NULL && (d->state == NODE_DISK_OPENING ||
+			  d->state == NODE_DISK_CLOSING))
+		admin__why(r, -EBUSY, "Try again in a moment.",
+			   "disk %s is being %s", d->path,
+			   d->state == NODE_DISK_OPENING ? "opened" : "closed");
+	if (r->status < 0) {
+		admin__refuse(r);
+		return;
+	}
+	ctx = calloc(1, sizeof(*ctx));
+	assert(ctx != NULL);
+	r->ctx = ctx;
+	ctx->r = r;
+	ctx->id = d->id;
+	strcpy(ctx->path, d->path);
+	strcpy(ctx->index_path, d->index_path);
+	admin__change(r, remove_build, remove_applied);
+}
+
+/* ---- rebuild ---- */
+
+struct disk_rebuild {
+	struct admin_req *r;
+	struct uuid id;
+	char path[256];
+	struct env_timer tick;
+};
+
+static void on_rebuild_tick(struct env_timer *timer)
+{
+	struct disk_rebuild *ctx =
+		container_of(timer, struct disk_rebuild, tick);
+
+	admin__progress(ctx->r, 0, "rebuilding the index from the log");
+	env_timer_start(ctx->r->node->env, &ctx->tick, SEC);
+}
+
+static void rebuild_opened(struct node_disk *d, int status, void *arg)
+{
+	struct disk_rebuild *ctx = arg;
+	struct admin_req *r = ctx->r;
+	struct lsom_disk_info info;
+
+	env_timer_stop(r->node->env, &ctx->tick);
+	if (admin__stopping(r))
+		return;
+	if (status < 0) {
+		admin__why(r, status, NULL,
+			   "disk %s cannot be rebuilt from its log: %s",
+			   ctx->path, d->why);
+		admin__refuse(r);
+		return;
+	}
+	lsom_disk_info(d->disk, &info);
+	log_info("disk %s: index rebuilt from the log for %s", ctx->path,
+		 r->who);
+	admin__ok(r, "disk %s: index rebuilt from the log, %u components",
+		  ctx->path, info.components);
+}
+
+static void rebuild_start(struct disk_rebuild *ctx)
+{
+	struct admin_req *r = ctx->r;
+	int rv = node__disk_open(r->node, &ctx->id, ctx->path, true,
+				 rebuild_opened, ctx);
+
+	if (rv == 0) {
+		ctx->tick.cb = on_rebuild_tick;
+		env_timer_start(r->node->env, &ctx->tick, SEC);
+		return;
+	}
+	admin__why(r, rv, "Try again in a moment.",
+		   "disk %s cannot be rebuilt now: %s", ctx->path,
+		   err_text(rv));
+	admin__refuse(r);
+}
+
+static void rebuild_closed(struct node_disk *d, int status, void *arg)
+{
+	struct disk_rebuild *ctx = arg;
+
+	if (!admin__stopping(ctx->r))
+		rebuild_start(ctx);
+}
+
+static unsigned sessions_on(struct node *node, const struct uuid *disk)
+{
+	const struct cmmds_entry *e = NULL;
+	unsigned n = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (void *)e->message;
+		struct uuid oid;
+
+		if (o->deleted || o->oid.len != sizeof(oid) ||
+		    !node__tree_uses(o->tree, disk))
+			continue;
+		memcpy(oid.b, o->oid.data, sizeof(oid));
+		n += iscsi_object_sessions(node->iscsi, &oid);
+	}
+	return n;
+}
+
+void admin__disk_rebuild(struct admin_req *r)
+{
+	struct node_disk *d = disk_named(r, r->msg->disk_rebuild->disk);
+	struct disk_rebuild *ctx;
+	unsigned sessions;
+
+	if (d == NULL) {
+		admin__refuse(r);
+		return;
+	}
+	ctx = calloc(1, sizeof(*ctx));
+	assert(ctx != NULL);
+	r->ctx = ctx;
+	ctx->r = r;
+	ctx->id = d->id;
+	strcpy(ctx->path, d->path);
+	if (d->state != NODE_DISK_ONLINE) {
+		rebuild_start(ctx);
+		return;
+	}
+	sessions = sessions_on(r->node, &d->id);
+	if (sessions > 0 && !r->msg->disk_rebuild->force) {
+		admin__why(r, -EBUSY,
+			   "It goes out of service for the rebuild: log the "
+			   "initiators out, or repeat it with --force.",
+			   "disk %s is in use by %u session%s", d->path,
+			   sessions, sessions == 1 ? "" : "s");
+		admin__refuse(r);
+		return;
+	}
+	if (node__disk_close(d, false, rebuild_closed, ctx) < 0) {
+		admin__why(r, -EBUSY, "Try again in a moment.",
+			   "disk %s is being closed", ctx->path);
+		admin__refuse(r);
+	}
+}
+
+/* ---- list ---- */
+
+struct disk_texts {
+	Admin__Space space;
+	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400];
+	struct lsom_disk_info info;
+};
+
+static const char *node_name(struct node *node, const ProtobufCBinaryData *id,
+			     char text[UUID_TEXT_LEN])
+{
+	const struct cmmds_entry *e =
+		cmmds_get(node->cmmds, CMMDS_NODE, id->data, id->len);
+	struct uuid uuid = { { 0 } };
+
+	if (e != NULL)
+		return ((const Directory__Node *)e->message)->name;
+	memcpy(uuid.b, id->data, MIN(id->len, sizeof(uuid)));
+	uuid_format(&uuid, text);
+	return text;
+}
+
+static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
+		      struct disk_texts *t)
+{
+	static const char *const states[] = { "opening", "online", "full",
+					      "failed" };
+	struct lsom_disk_info *info = &t->info;
+	unsigned congestion = 0;
+
+	lsom_disk_info(d->disk, info);
+	for (unsigned i = 0; i < ARRAY_LEN(info->congestion); i++)
+		congestion = MAX(congestion, info->congestion[i]);
+	out->state = (char *)states[info->state];
+	out->failure = info->failure;
+	out->components = info->components;
+	out->segments = info->segments;
+	out->segments_free = info->segments_free;
+	out->segment_bytes = info->segment_bytes;
+	out->congestion = congestion;
+	out->recovery_ms = info->recovery_ns / MSEC;
+	out->log_generation = info->generation;
+	out->health = info->state == LSOM_DISK_FAILED ? "bad" :
+		      info->state == LSOM_DISK_FULL   ? "warning" :
+							"ok";
+	t->space.raw_bytes = info->raw_bytes;
+	t->space.used_bytes = info->used_bytes;
+	t->space.reserved_bytes = info->raw_bytes - MIN(info->raw_bytes,
+							info->usable_bytes);
+	t->space.free_bytes = info->usable_bytes -
+			      MIN(info->usable_bytes, info->used_bytes);
+	if (info->state == LSOM_DISK_FAILED)
+		snprintf(t->fix, sizeof(t->fix),
+			 "Replace the disk; its data comes back by restarting "
+			 "basaltd if the fault was the cable's");
+	else if (info->state == LSOM_DISK_FULL)
+		snprintf(t->fix, sizeof(t->fix),
+			 "Add a disk, or delete or unmap data");
+}
+
+static void disk_fill(struct node *node, const Directory__Disk *m,
+		      Admin__DiskInfo *out, struct disk_texts *t)
+{
+	static const char *const states[] = { "opening", "online", "failed",
+					      "closing", "closed" };
+	struct uuid id = { { 0 } };
+	struct node_disk *d;
+
+	admin__disk_info__init(out);
+	admin__space__init(&t->space);
+	memcpy(id.b, m->uuid.data, MIN(m->uuid.len, sizeof(id)));
+	uuid_format(&id, t->id);
+	out->id = t->id;
+	out->node = (char *)node_name(node, &m->node, t->node);
+	out->path = m->path;
+	out->serial = m->serial;
+	out->model = m->model;
+	out->added_wall_ns = m->added_wall_ns;
+	out->space = &t->space;
+	out->fix = t->fix;
+	t->space.raw_bytes = m->raw_bytes;
+	out->state = "unknown";
+	out->health = "info";
+	d = node__disk_find(node, &id);
+	if (d == NULL)
+		return;
+	out->state = (char *)states[d->state];
+	if (d->state == NODE_DISK_ONLINE) {
+		disk_live(d, out, t);
+		return;
+	}
+	out->failure = d->why;
+	out->health = d->state == NODE_DISK_OPENING ? "info" : "bad";
+	if (d->state == NODE_DISK_FAILED || d->state == NODE_DISK_CLOSED)
+		snprintf(t->fix, sizeof(t->fix), "basalt disk rebuild %s",
+			 d->path);
+}
+
+void admin__disk_list(struct admin_req *r)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__DiskInfos disks = ADMIN__DISK_INFOS__INIT;
+	const struct cmmds_entry *e = NULL;
+	Admin__DiskInfo *out, **list;
+	struct disk_texts *texts;
+	size_t n = 0, room = 1;
+
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_DISK, e)) != NULL)
+		room++;
+	out = calloc(room, sizeof(*out));
+	list = calloc(room, sizeof(*list));
+	texts = calloc(room, sizeof(*texts));
+	assert(out != NULL && list != NULL && texts != NULL);
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_DISK, e)) != NULL) {
+		disk_fill(r->node, (const Directory__Disk *)e->message, &out[n],
+			  &texts[n]);
+		list[n] = &out[n];
+		n++;
+	}
+	disks.disks = list;
+	disks.n_disks = n;
+	response.result_case = ADMIN__RESPONSE__RESULT_DISKS;
+	response.disks = &disks;
+	admin__reply(r, &response);
+	free(out);
+	free(list);
+	free(texts);
+}

@@ -1,0 +1,338 @@
+/*
+ * admin_diskadd: a disk is taken in.
+ *
+ * Look at what is there, refuse what somebody may miss; make the file if it is
+ * one; format; open; enter it into the directory.  A step that fails undoes
+ * what was made, so that the command can simply be repeated.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+#include "node/size.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DISK_MIN (64ull << 20)
+
+static bool disk_known(struct node *node, const char *path)
+{
+	struct node_disk *d;
+
+	TAILQ_FOREACH(d, &node->disks, link)
+		if (strcmp(d->path, path) == 0)
+			return true;
+	return false;
+}
+
+struct disk_add {
+	struct admin_req *r;
+	struct env_work work;
+	struct env_timer tick;
+	struct node_probe probe;
+	struct lsom_format format;
+	char path[256], why[640];
+	char index_path[300];
+	uint64_t size;
+	_Atomic unsigned percent;
+	int status;
+	bool made; /* the file is ours to remove */
+	struct node_disk *disk;
+	struct lsom_disk_info info;
+};
+
+static void on_tick(struct env_timer *timer)
+{
+	struct disk_add *a = container_of(timer, struct disk_add, tick);
+	unsigned percent = a->percent;
+
+	admin__progress(a->r, percent, "formatting");
+	env_timer_start(a->r->node->env, &a->tick, 500 * MSEC);
+}
+
+static void on_format_progress(struct lsom_format *format, unsigned percent)
+{
+	struct disk_add *a = format->data;
+
+	a->percent = percent;
+}
+
+/* Worker: 0, or status and why. */
+static int add_refuse(struct disk_add *a, int status, const char *why)
+{
+	if (why != NULL)
+		snprintf(a->why, sizeof(a->why), "%s", why);
+	return status;
+}
+
+static int add_examine(struct disk_add *a)
+{
+	const Admin__DiskAdd *m = a->r->msg->disk_add;
+	const struct node_probe *p = &a->probe;
+	char id[UUID_TEXT_LEN];
+	int rv = node__probe(a->r->node->env, a->path, &a->probe, a->why,
+			     sizeof(a->why));
+
+	if (rv < 0)
+		return rv;
+	if (p->never) {
+		snprintf(a->why, sizeof(a->why), "%s is in use: %s", a->path,
+			 p->found);
+		return -EBUSY;
+	}
+	if (p->lsom.ours && !m->force_erase) {
+		uuid_format(&p->lsom.disk, id);
+		snprintf(a->why, sizeof(a->why), "%s holds disk %s of %s",
+			 a->path, id,
+			 uuid_equal(&p->lsom.cluster, &a->r->node->cluster) ?
+				 "this cluster" :
+				 "another Basalt cluster");
+		return -EEXIST;
+	}
+	if (p->found[0] != '\0' && !m->force_erase) {
+		snprintf(a->why, sizeof(a->why), "%s is not empty: %s", a->path,
+			 p->found);
+		return -EEXIST;
+	}
+	if (!p->exists && m->size_bytes == 0) {
+		snprintf(a->why, sizeof(a->why), "%s does not exist", a->path);
+		return -ENOENT;
+	}
+	if (p->block_device && m->size_bytes != 0)
+		return add_refuse(a, -EINVAL,
+				  "--size is for files; a device is used whole");
+	if (p->exists && !p->block_device && m->size_bytes != 0 &&
+	    p->bytes != 0 && p->bytes != m->size_bytes && !m->force_erase) {
+		snprintf(a->why, sizeof(a->why),
+			 "%s exists with another size than --size", a->path);
+		return -EEXIST;
+	}
+	a->size = m->size_bytes != 0 ? m->size_bytes : p->bytes;
+	if (a->size < DISK_MIN)
+		return add_refuse(a, -EINVAL, "a disk has 64M at least");
+	return 0;
+}
+
+/* A file of the size, its blocks allocated: a full file system is met now. */
+static int add_make_file(struct disk_add *a)
+{
+	bool fresh = !a->probe.exists;
+	int fd, rv = 0;
+
+	if (a->probe.block_device)
+		return 0;
+	fd = open(a->path,
+		  O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0), 0600);
+	if (fd < 0) {
+		rv = -errno;
+	} else {
+		a->made = fresh;
+		if (!fresh && a->probe.bytes != a->size &&
+		    ftruncate(fd, (off_t)a->size) < 0)
+			rv = -errno;
+		if (rv == 0)
+			rv = -posix_fallocate(fd, 0, (off_t)a->size);
+		close(fd);
+	}
+	if (rv < 0)
+		snprintf(a->why, sizeof(a->why), "%s: %s", a->path,
+			 strerror(-rv));
+	return rv;
+}
+
+static void add_work(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+	int rv;
+
+	a->status = add_examine(a);
+	if (a->status == 0)
+		a->status = add_make_file(a);
+	if (a->status < 0)
+		return;
+	rv = lsom_disk_format(a->r->node->env, &a->format);
+	if (rv < 0) {
+		snprintf(a->why, sizeof(a->why), "%s cannot be formatted: %s",
+			 a->path, strerror(-rv));
+		a->status = rv;
+	}
+}
+
+/* Worker: forget what was made. */
+static void undo_work(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+
+	if (a->index_path[0] != '\0')
+		admin__tree_remove(a->index_path);
+	if (a->made)
+		unlink(a->path);
+}
+
+static void undo_done(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+
+	admin__refuse(a->r);
+}
+
+static void add_fail(struct disk_add *a, int status, const char *fix,
+		     const char *why)
+{
+	admin__why(a->r, status, fix, "%s", why);
+	memset(&a->work, 0, sizeof(a->work));
+	a->work.work = undo_work;
+	a->work.done = undo_done;
+	env_work(a->r->node->env, NULL, &a->work);
+}
+
+/* The directory did not take it: it is closed and forgotten again. */
+static void add_unopened(struct node_disk *d, int status, void *arg)
+{
+	struct disk_add *a = arg;
+	char why[512];
+
+	if (admin__stopping(a->r))
+		return;
+	snprintf(why, sizeof(why), "%s", a->r->error);
+	add_fail(a, a->r->status, "Run the command again.", why);
+}
+
+static void add_failed(struct admin_req *r)
+{
+	struct disk_add *a = r->ctx;
+	struct node_disk *d = node__disk_find(r->node, &a->format.disk);
+
+	if (d == NULL || node__disk_close(d, true, add_unopened, a) < 0)
+		admin__refuse(r);
+}
+
+static int add_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	struct disk_add *a = r->ctx;
+	Directory__Disk m = DIRECTORY__DISK__INIT;
+	char size[SIZE_TEXT_MAX];
+
+	m.uuid.data = a->format.disk.b;
+	m.uuid.len = sizeof(a->format.disk.b);
+	m.node.data = r->node->identity.id.b;
+	m.node.len = sizeof(r->node->identity.id.b);
+	m.path = a->path;
+	m.raw_bytes = a->info.raw_bytes;
+	m.usable_bytes = a->info.usable_bytes;
+	m.serial = a->info.dev.serial;
+	m.model = a->info.dev.model;
+	m.added_wall_ns = env_wall_ns(r->node->env);
+	cmmds_put(cmd, CMMDS_DISK, a->format.disk.b, sizeof(a->format.disk.b),
+		  CMMDS_MUST_NOT_EXIST, &m.base);
+	cmmds_audit(cmd, r->who, "disk %s added to node %s, %s", a->path,
+		    r->node->config->name, size_format(m.raw_bytes, size));
+	return 0;
+}
+
+static void add_applied(struct admin_req *r)
+{
+	struct disk_add *a = r->ctx;
+	char what[400], raw[SIZE_TEXT_MAX], usable[SIZE_TEXT_MAX];
+	char id[UUID_TEXT_LEN];
+
+	uuid_format(&a->format.disk, id);
+	snprintf(what, sizeof(what), "disk %s added: %s, %s of it for data",
+		 a->path, size_format(a->info.raw_bytes, raw),
+		 size_format(a->info.usable_bytes, usable));
+	admin__done(r, what, NULL, 0, id, "");
+}
+
+static void add_opened(struct node_disk *d, int status, void *arg)
+{
+	struct disk_add *a = arg;
+	char why[640];
+
+	if (admin__stopping(a->r))
+		return;
+	if (status < 0) {
+		snprintf(why, sizeof(why), "%s cannot be opened: %s", a->path,
+			 d->why);
+		node__disk_forget(d);
+		add_fail(a, status, NULL, why);
+		return;
+	}
+	lsom_disk_info(d->disk, &a->info);
+	a->r->failed = add_failed;
+	admin__change(a->r, add_build, add_applied);
+}
+
+static const char *add_fix(const struct disk_add *a)
+{
+	if (a->status == -EEXIST)
+		return "If nobody needs what is there: --force-erase.";
+	if (a->status == -ENOENT)
+		return "Check the path; --size 10G makes a file of that size.";
+	if (a->status == -EBUSY)
+		return "Unmount or release it first.";
+	if (a->status == -EACCES || a->status == -EPERM)
+		return "basaltd's user needs read and write access to it.";
+	return NULL;
+}
+
+static void add_worked(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+	struct node *node = a->r->node;
+	int rv;
+
+	env_timer_stop(node->env, &a->tick);
+	if (admin__stopping(a->r))
+		return;
+	if (a->status < 0) {
+		add_fail(a, a->status, add_fix(a), a->why);
+		return;
+	}
+	node__disk_index_path(node, &a->format.disk, a->index_path,
+			      sizeof(a->index_path));
+	rv = node__disk_open(node, &a->format.disk, a->path, false, add_opened,
+			     a);
+	if (rv < 0) {
+		struct node_disk *d = node__disk_find(node, &a->format.disk);
+
+		if (d != NULL)
+			node__disk_forget(d);
+		add_fail(a, rv, NULL, err_text(rv));
+	}
+}
+
+void admin__disk_add(struct admin_req *r)
+{
+	const Admin__DiskAdd *m = r->msg->disk_add;
+	struct disk_add *a = calloc(1, sizeof(*a));
+
+	assert(a != NULL);
+	r->ctx = a;
+	a->r = r;
+	if (m->path[0] != '/' || strlen(m->path) >= sizeof(a->path))
+		admin__why(r, -EINVAL, NULL,
+			   "disk %.80s: an absolute path of at most %zu "
+			   "characters",
+			   m->path, sizeof(a->path) - 1);
+	else if (disk_known(r->node, m->path))
+		admin__why(r, -EEXIST, "basalt disk list shows it.",
+			   "%s is a disk of this node already", m->path);
+	if (r->status < 0) {
+		admin__refuse(r);
+		return;
+	}
+	strcpy(a->path, m->path);
+	a->format.path = a->path;
+	a->format.cluster = r->node->cluster;
+	a->format.progress = on_format_progress;
+	a->format.data = a;
+	uuid_make(r->node->env, &a->format.disk);
+	a->tick.cb = on_tick;
+	env_timer_start(r->node->env, &a->tick, 500 * MSEC);
+	a->work.work = add_work;
+	a->work.done = add_worked;
+	env_work(r->node->env, NULL, &a->work);
+}

@@ -1,0 +1,161 @@
+/*
+ * admin_int: what the files of the admin service share.
+ *
+ * A command arrives as a request and is answered once, maybe later.  Handlers
+ * check, then act through admin__change() (a change of the directory) or a
+ * call of a room; whatever they allocate for that hangs on the request.
+ */
+#ifndef BASALT_NODE_ADMIN_INT_H
+#define BASALT_NODE_ADMIN_INT_H
+
+#include "node/node_int.h"
+#include "proto/admin.pb-c.h"
+
+struct admin_conn;
+
+struct admin_req {
+	struct node *node;
+	Admin__Request *msg;
+	char who[64];	   /* "root", "user alice (uid 1000)" */
+	void *ctx;	   /* the handler's, free()d with the request */
+	/* why it is refused */
+	int status;
+	char error[512], fix[400];
+	/* private */
+	struct admin_conn *conn; /* NULL: the peer is gone */
+	struct cmmds_command command;
+	int (*build)(struct admin_req *r, struct cmmds_command *cmd);
+	void (*applied)(struct admin_req *r);
+	/* set it before admin__change(): it ends the request, not refuse */
+	void (*failed)(struct admin_req *r);
+	unsigned attempts;
+	TAILQ_ENTRY(admin_req) link;
+};
+
+/* Give a request to its handler. */
+void admin__dispatch(struct admin_req *r);
+
+/* Each ends the request; it is gone when they return. */
+void admin__reply(struct admin_req *r, Admin__Response *response);
+void admin__refuse(struct admin_req *r); /* with what admin__why() set */
+void admin__ok(struct admin_req *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* The same with up to @notes_count lines of advice. */
+void admin__done(struct admin_req *r, const char *what, char **notes,
+		 size_t notes_count, const char *id, const char *iqn);
+
+/* Set status, error text and what to do next (may be NULL).  @status back. */
+int admin__why(struct admin_req *r, int status, const char *fix,
+	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* A line of progress, not more often than the peer reads. */
+void admin__progress(struct admin_req *r, unsigned percent, const char *doing);
+
+/* True: the node is going down, and the request was refused. */
+bool admin__stopping(struct admin_req *r);
+
+/*
+ * Change the directory.  @build decides by what the directory holds now and
+ * fills the command; it returns 0, or what admin__why() returned.  It runs
+ * again if somebody else was faster.  @applied (or the answer "done" without
+ * one) follows; failures are answered here.
+ */
+void admin__change(struct admin_req *r,
+		   int (*build)(struct admin_req *r, struct cmmds_command *cmd),
+		   void (*applied)(struct admin_req *r));
+
+/* Names: letters, digits, '.', '_', '-', not first; @lower: no capitals, '_' */
+bool admin__name_ok(const char *name, bool lower);
+int admin__name_check(struct admin_req *r, const char *what, const char *name,
+		      bool lower);
+
+/* ---- handlers, by file ---- */
+
+void admin__cluster_init(struct admin_req *r);
+void admin__cluster_status(struct admin_req *r);
+void admin__disk_add(struct admin_req *r);
+void admin__disk_list(struct admin_req *r);
+void admin__disk_remove(struct admin_req *r);
+void admin__disk_rebuild(struct admin_req *r);
+void admin__policy_create(struct admin_req *r);
+void admin__policy_list(struct admin_req *r);
+void admin__policy_show(struct admin_req *r);
+void admin__policy_delete(struct admin_req *r);
+void admin__vdisk_create(struct admin_req *r);
+void admin__vdisk_list(struct admin_req *r);
+void admin__vdisk_show(struct admin_req *r);
+void admin__vdisk_resize(struct admin_req *r);
+void admin__vdisk_rename(struct admin_req *r);
+void admin__vdisk_delete(struct admin_req *r);
+void admin__target_create(struct admin_req *r);
+void admin__target_set(struct admin_req *r);
+void admin__target_list(struct admin_req *r);
+void admin__target_show(struct admin_req *r);
+void admin__target_delete(struct admin_req *r);
+void admin__lun_add(struct admin_req *r);
+void admin__lun_list(struct admin_req *r);
+void admin__lun_remove(struct admin_req *r);
+void admin__session_list(struct admin_req *r);
+void admin__session_drop(struct admin_req *r);
+void admin__object_show(struct admin_req *r);
+void admin__health(struct admin_req *r);
+void admin__metrics(struct admin_req *r);
+void admin__events(struct admin_req *r);
+void admin__log_level(struct admin_req *r);
+
+/* ---- shared by handlers ---- */
+
+/* admin_target.c: check @access and put target @name into @cmd. */
+int admin__access_check(struct admin_req *r, const Admin__Access *access);
+int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
+		      const char *name, const char *iqn,
+		      const Admin__Access *access);
+int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn);
+void admin__iqn_default(const char *name, char *out, size_t len);
+void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
+		    const char *vdisk, bool read_only, uint64_t expect);
+size_t admin__lun_key(const char *target, unsigned lun,
+		      uint8_t out[CMMDS_KEY_MAX]);
+
+/* Arrays of the LUNs of a target and/or a vdisk (NULL: any); freed by _free. */
+size_t admin__luns_of(struct node *node, const char *target, const char *vdisk,
+		      Admin__Lun ***out);
+void admin__luns_free(Admin__Lun **luns, size_t count);
+
+/* Addresses an initiator can use, "ADDR:PORT": wildcards are resolved. */
+size_t admin__portals(struct node *node, char (*out)[64], size_t max);
+
+/* Blocking: a directory and all in it. */
+void admin__tree_remove(const char *path);
+
+/* objects.c: what an object is now, computed, never stored. */
+const Directory__Object *admin__object(struct node *node,
+				       const ProtobufCBinaryData *oid);
+bool node__object_compliant(struct node *node, const Directory__Object *object,
+			    char *why, size_t why_len);
+enum object_health { OBJECT_HEALTHY, OBJECT_REDUCED, OBJECT_UNAVAILABLE };
+enum object_health
+node__tree_health(const Directory__TreeNode *tree,
+		  bool (*leaf_ok)(const Directory__Leaf *leaf, void *arg),
+		  void *arg);
+enum object_health node__object_health(struct node *node,
+				       const Directory__Object *object);
+const char *node__object_health_name(enum object_health health);
+uint64_t node__tree_raw(const Directory__TreeNode *tree);
+bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk);
+
+/*
+ * objects.c: is anything mapped in [@from, @to) of an object?  @cb once, later,
+ * with 1, 0 or -errno (it cannot be asked now).
+ */
+void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
+		       uint64_t to, void (*cb)(void *arg, int result),
+		       void *arg);
+
+/* objects.c: space of one object after another; see admin_vdisk.c. */
+void admin__space_ask(struct node *node, const struct uuid *oid,
+		      void (*cb)(void *arg, int status, uint64_t used,
+				 uint64_t free_bytes),
+		      void *arg);
+
+#endif

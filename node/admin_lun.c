@@ -1,0 +1,248 @@
+/* admin_lun: which virtual disk is which LUN of which target. */
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define LUNS_MAX 256u /* of a target */
+
+size_t admin__lun_key(const char *target, unsigned lun,
+		      uint8_t out[CMMDS_KEY_MAX])
+{
+	size_t len = strlen(target);
+
+	assert(len + 3 <= CMMDS_KEY_MAX);
+	memcpy(out, target, len + 1);
+	put_be16(out + len + 1, (uint16_t)lun);
+	return len + 3;
+}
+
+void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
+		    const char *vdisk, bool read_only, uint64_t expect)
+{
+	Directory__Lun m = DIRECTORY__LUN__INIT;
+	uint8_t key[CMMDS_KEY_MAX];
+
+	m.target = (char *)target;
+	m.lun = lun;
+	m.vdisk = (char *)vdisk;
+	m.read_only = read_only;
+	cmmds_put(cmd, CMMDS_LUN, key, admin__lun_key(target, lun, key), expect,
+		  &m.base);
+}
+
+size_t admin__luns_of(struct node *node, const char *target, const char *vdisk,
+		      Admin__Lun ***out)
+{
+	const struct cmmds_entry *e = NULL;
+	Admin__Lun **list = NULL;
+	size_t n = 0, room = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
+		const Directory__Lun *m = (const Directory__Lun *)e->message;
+		const Directory__Target *t;
+		const Directory__VDisk *v;
+
+		if ((target != NULL && strcmp(m->target, target) != 0) ||
+		    (vdisk != NULL && strcmp(m->vdisk, vdisk) != 0))
+			continue;
+		if (n == room) {
+			room = room ? room * 2 : 8;
+			list = realloc(list, room * sizeof(*list));
+			assert(list != NULL);
+		}
+		list[n] = malloc(sizeof(**list));
+		assert(list[n] != NULL);
+		admin__lun__init(list[n]);
+		list[n]->target = m->target;
+		list[n]->lun = m->lun;
+		list[n]->vdisk = m->vdisk;
+		list[n]->read_only = m->read_only;
+		t = cmmds_target(node->cmmds, m->target);
+		v = cmmds_vdisk(node->cmmds, m->vdisk);
+		if (t != NULL)
+			list[n]->iqn = t->iqn;
+		if (v != NULL) {
+			list[n]->size_bytes = v->size_bytes;
+			list[n]->block_bytes = v->block_bytes;
+		}
+		n++;
+	}
+	*out = list;
+	return n;
+}
+
+void admin__luns_free(Admin__Lun **luns, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		free(luns[i]); /* the texts are the directory's */
+	free(luns);
+}
+
+/* ---- add ---- */
+
+/* The lowest free number, or -EEXIST / -ERANGE with the reason. */
+static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
+			 const Directory__Target *t, unsigned *lun)
+{
+	bool used[LUNS_MAX] = { false };
+	const struct cmmds_entry *e = NULL;
+	unsigned count = 0, n;
+
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_LUN, e)) != NULL) {
+		const Directory__Lun *l = (const Directory__Lun *)e->message;
+
+		if (strcmp(l->target, t->name) != 0)
+			continue;
+		if (strcmp(l->vdisk, m->vdisk) == 0)
+			return admin__why(r, -EEXIST, NULL,
+					  "%s is LUN %u of target %s already",
+					  m->vdisk, l->lun, t->name);
+		if (m->lun_given && l->lun == m->lun)
+			return admin__why(r, -EEXIST,
+					  "Choose another --lun, or leave it "
+					  "out for the next free one.",
+					  "LUN %u of target %s is %s", l->lun,
+					  t->name, l->vdisk);
+		if (l->lun < LUNS_MAX)
+			used[l->lun] = true;
+		count++;
+	}
+	for (n = 0; n < LUNS_MAX && used[n]; n++)
+		;
+	if (count >= LUNS_MAX)
+		return admin__why(r, -ERANGE, "Make another target.",
+				  "target %s has %u LUNs, the most there can be",
+				  t->name, LUNS_MAX);
+	*lun = m->lun_given ? m->lun : n;
+	return 0;
+}
+
+static int add_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__LunAdd *m = r->msg->lun_add;
+	struct cmmds *cmmds = r->node->cmmds;
+	const Directory__Target *t = cmmds_target(cmmds, m->target);
+	const Directory__VDisk *v = cmmds_vdisk(cmmds, m->vdisk);
+	unsigned lun;
+	int rv;
+
+	if (t == NULL)
+		return admin__why(r, -ENOENT, "basalt target list shows them.",
+				  "there is no target %.80s", m->target);
+	if (v == NULL)
+		return admin__why(r, -ENOENT, "basalt vdisk list shows them.",
+				  "there is no virtual disk %.80s", m->vdisk);
+	rv = number_choose(r, m, t, &lun);
+	if (rv < 0)
+		return rv;
+	/* Both must still be there when it is applied. */
+	cmmds_expect(cmd, CMMDS_TARGET, t->name, strlen(t->name),
+		     cmmds_get(cmmds, CMMDS_TARGET, t->name, strlen(t->name))
+			     ->revision);
+	cmmds_expect(cmd, CMMDS_VDISK, v->name, strlen(v->name),
+		     cmmds_get(cmmds, CMMDS_VDISK, v->name, strlen(v->name))
+			     ->revision);
+	admin__lun_put(cmd, t->name, lun, v->name, m->read_only,
+		       CMMDS_MUST_NOT_EXIST);
+	cmmds_audit(cmd, r->who, "%s added as LUN %u of target %s%s", v->name,
+		    lun, t->name, m->read_only ? ", read-only" : "");
+	*(unsigned *)r->ctx = lun;
+	return 0;
+}
+
+static void add_applied(struct admin_req *r)
+{
+	admin__ok(r, "%s is LUN %u of target %s", r->msg->lun_add->vdisk,
+		  *(unsigned *)r->ctx, r->msg->lun_add->target);
+}
+
+void admin__lun_add(struct admin_req *r)
+{
+	const Admin__LunAdd *m = r->msg->lun_add;
+
+	if (m->lun_given && m->lun > ISCSI_LUN_MAX) {
+		admin__why(r, -ERANGE, NULL, "LUN %u: 0 to %u are possible",
+			   m->lun, ISCSI_LUN_MAX);
+		admin__refuse(r);
+		return;
+	}
+	r->ctx = calloc(1, sizeof(unsigned));
+	assert(r->ctx != NULL);
+	admin__change(r, add_build, add_applied);
+}
+
+/* ---- remove, list ---- */
+
+static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__LunRemove *m = r->msg->lun_remove;
+	struct cmmds *cmmds = r->node->cmmds;
+	const struct cmmds_entry *e = NULL;
+	const Directory__Lun *l;
+	const Directory__VDisk *v;
+	uint8_t key[CMMDS_KEY_MAX];
+	struct uuid oid;
+	unsigned sessions = 0;
+
+	if (admin__name_ok(m->target, true) && m->lun <= ISCSI_LUN_MAX)
+		e = cmmds_get(cmmds, CMMDS_LUN, key,
+			      admin__lun_key(m->target, m->lun, key));
+	if (e == NULL)
+		return admin__why(r, -ENOENT, "basalt lun list shows them.",
+				  "there is no LUN %u of target %.80s", m->lun,
+				  m->target);
+	l = (const Directory__Lun *)e->message;
+	v = cmmds_vdisk(cmmds, l->vdisk);
+	if (v != NULL && v->oid.len == sizeof(oid)) {
+		memcpy(oid.b, v->oid.data, sizeof(oid));
+		sessions = iscsi_object_sessions(r->node->iscsi, &oid);
+	}
+	if (sessions > 0 && !m->force)
+		return admin__why(r, -EBUSY,
+				  "Log the initiators out (basalt session "
+				  "list), or repeat it with --force.",
+				  "%s, LUN %u of target %s, has %u session%s",
+				  l->vdisk, m->lun, m->target, sessions,
+				  sessions == 1 ? "" : "s");
+	cmmds_erase(cmd, CMMDS_LUN, e->key, e->key_len, e->revision);
+	cmmds_audit(cmd, r->who, "LUN %u (%s) of target %s removed", m->lun,
+		    l->vdisk, m->target);
+	return 0;
+}
+
+static void remove_applied(struct admin_req *r)
+{
+	admin__ok(r, "LUN %u of target %s removed; its virtual disk stays",
+		  r->msg->lun_remove->lun, r->msg->lun_remove->target);
+}
+
+void admin__lun_remove(struct admin_req *r)
+{
+	admin__change(r, remove_build, remove_applied);
+}
+
+void admin__lun_list(struct admin_req *r)
+{
+	const char *target = r->msg->lun_list->target;
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Luns luns = ADMIN__LUNS__INIT;
+	Admin__Lun **list;
+	size_t n;
+
+	if (target[0] != '\0' && cmmds_target(r->node->cmmds, target) == NULL) {
+		admin__why(r, -ENOENT, "basalt target list shows them.",
+			   "there is no target %.80s", target);
+		admin__refuse(r);
+		return;
+	}
+	n = admin__luns_of(r->node, target[0] ? target : NULL, NULL, &list);
+	luns.luns = list;
+	luns.n_luns = n;
+	response.result_case = ADMIN__RESPONSE__RESULT_LUNS;
+	response.luns = &luns;
+	admin__reply(r, &response);
+	admin__luns_free(list, n);
+}

@@ -1,0 +1,231 @@
+/* admin_policy: the policies that objects are placed by. */
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+static const char *const methods[] = {
+	[DIRECTORY__POLICY__METHOD__MIRROR] = "mirror",
+	[DIRECTORY__POLICY__METHOD__METHOD_RAID5] = "raid5",
+	[DIRECTORY__POLICY__METHOD__METHOD_RAID6] = "raid6",
+};
+
+static const struct cmmds_entry *policy_entry(struct admin_req *r,
+					      const char *name)
+{
+	const struct cmmds_entry *e = NULL;
+	size_t len = strlen(name);
+
+	if (len > 0 && len <= CMMDS_KEY_MAX)
+		e = cmmds_get(r->node->cmmds, CMMDS_POLICY, name, len);
+	if (e == NULL)
+		admin__why(r, -ENOENT, "basalt policy list shows them.",
+			   "there is no policy %.80s", name);
+	return e;
+}
+
+static unsigned users_count(struct node *node, const char *name)
+{
+	const struct cmmds_entry *e = NULL;
+	unsigned n = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL)
+		n += strcmp(((const Directory__VDisk *)e->message)->policy,
+			    name) == 0;
+	return n;
+}
+
+/* ---- create ---- */
+
+static int method_number(const char *text)
+{
+	if (text[0] == '\0')
+		return DIRECTORY__POLICY__METHOD__MIRROR;
+	for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+		if (strcmp(text, methods[i]) == 0)
+			return (int)i;
+	return -1;
+}
+
+static int create_check(struct admin_req *r)
+{
+	const Admin__Policy *m = r->msg->policy_create;
+	int method = method_number(m->method);
+
+	if (admin__name_check(r, "policy", m->name, false) < 0)
+		return r->status;
+	if (method < 0)
+		return admin__why(r, -EINVAL, NULL,
+				  "--method %.40s: mirror, raid5 or raid6",
+				  m->method);
+	if (m->ftt > 3)
+		return admin__why(r, -ERANGE, NULL,
+				  "--ftt %u: 0 to 3 failures can be tolerated",
+				  m->ftt);
+	if (method == DIRECTORY__POLICY__METHOD__METHOD_RAID5 && m->ftt != 1)
+		return admin__why(r, -EINVAL, "Give --ftt 1, or --method raid6 "
+					      "for two.",
+				  "raid5 tolerates 1 failure, not %u", m->ftt);
+	if (method == DIRECTORY__POLICY__METHOD__METHOD_RAID6 && m->ftt != 2)
+		return admin__why(r, -EINVAL, "Give --ftt 2, or --method raid5 "
+					      "for one.",
+				  "raid6 tolerates 2 failures, not %u", m->ftt);
+	if (m->stripe_width > 12)
+		return admin__why(r, -ERANGE, NULL,
+				  "--stripe-width %u: 1 to 12 are possible",
+				  m->stripe_width);
+	if (m->reserve_percent > 100)
+		return admin__why(r, -ERANGE, NULL, "--reserve %u: 0 to 100",
+				  m->reserve_percent);
+	return 0;
+}
+
+static int create_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__Policy *m = r->msg->policy_create;
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+
+	if (cmmds_policy(r->node->cmmds, m->name) != NULL)
+		return admin__why(r, -EEXIST,
+				  "A policy is not changed once objects are "
+				  "placed by it: make another.",
+				  "policy %s exists already", m->name);
+	p.name = m->name;
+	p.failures_to_tolerate = m->ftt;
+	p.method = (Directory__Policy__Method)method_number(m->method);
+	p.stripe_width = m->stripe_width > 0 ? m->stripe_width : 1;
+	p.reserve_percent = m->reserve_percent;
+	p.iops_limit = m->iops_limit;
+	p.force_provision = m->force_provision;
+	cmmds_put(cmd, CMMDS_POLICY, m->name, strlen(m->name),
+		  CMMDS_MUST_NOT_EXIST, &p.base);
+	cmmds_audit(cmd, r->who, "policy %s created: ftt %u, %s, stripes %u",
+		    m->name, m->ftt, methods[p.method], p.stripe_width);
+	return 0;
+}
+
+static unsigned nodes_count(struct node *node)
+{
+	const struct cmmds_entry *e = NULL;
+	unsigned n = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_NODE, e)) != NULL)
+		n++;
+	return n;
+}
+
+static void create_applied(struct admin_req *r)
+{
+	const Admin__Policy *m = r->msg->policy_create;
+	unsigned need = m->ftt == 0 ? 1 : 2 * m->ftt + 1, have;
+	char what[120], note[240];
+	char *notes[] = { note };
+
+	have = nodes_count(r->node);
+	snprintf(what, sizeof(what), "policy %s created", m->name);
+	snprintf(note, sizeof(note),
+		 "It needs %u nodes and the cluster has %u: virtual disks with "
+		 "it are %s.",
+		 need, have,
+		 m->force_provision ?
+			 "placed all the same, and reported non-compliant" :
+			 "refused until there are more, or made with a policy "
+			 "that has --force-provision");
+	admin__done(r, what, notes, need > have ? 1 : 0, "", "");
+}
+
+void admin__policy_create(struct admin_req *r)
+{
+	if (create_check(r) < 0)
+		admin__refuse(r);
+	else
+		admin__change(r, create_build, create_applied);
+}
+
+/* ---- list, show, delete ---- */
+
+static void policy_answer(struct admin_req *r, const char *name)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Policies policies = ADMIN__POLICIES__INIT;
+	const struct cmmds_entry *e = NULL;
+	size_t n = 0, room = 1;
+	Admin__Policy *items, **list;
+
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_POLICY, e)) != NULL)
+		room++;
+	items = calloc(room, sizeof(*items));
+	list = calloc(room, sizeof(*list));
+	assert(items != NULL && list != NULL);
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_POLICY, e)) != NULL) {
+		const Directory__Policy *p = (void *)e->message;
+		Admin__Policy *out = &items[n];
+
+		if (name != NULL && strcmp(p->name, name) != 0)
+			continue;
+		admin__policy__init(out);
+		out->name = p->name;
+		out->ftt = p->failures_to_tolerate;
+		out->method = (char *)(p->method < ARRAY_LEN(methods) ?
+					       methods[p->method] :
+					       "unknown");
+		out->stripe_width = p->stripe_width;
+		out->reserve_percent = p->reserve_percent;
+		out->iops_limit = p->iops_limit;
+		out->force_provision = p->force_provision;
+		out->vdisks = users_count(r->node, p->name);
+		list[n++] = out;
+	}
+	policies.policies = list;
+	policies.n_policies = n;
+	response.result_case = ADMIN__RESPONSE__RESULT_POLICIES;
+	response.policies = &policies;
+	admin__reply(r, &response);
+	free(items);
+	free(list);
+}
+
+void admin__policy_list(struct admin_req *r)
+{
+	policy_answer(r, NULL);
+}
+
+void admin__policy_show(struct admin_req *r)
+{
+	if (policy_entry(r, r->msg->policy_show->name) == NULL)
+		admin__refuse(r);
+	else
+		policy_answer(r, r->msg->policy_show->name);
+}
+
+static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const char *name = r->msg->policy_delete->name;
+	const struct cmmds_entry *e = policy_entry(r, name);
+	unsigned users;
+
+	if (e == NULL)
+		return r->status;
+	users = users_count(r->node, name);
+	if (users > 0)
+		return admin__why(r, -EBUSY,
+				  "basalt vdisk list shows which; delete them "
+				  "first.",
+				  "policy %s is used by %u virtual disk%s",
+				  name, users, users == 1 ? "" : "s");
+	cmmds_erase(cmd, CMMDS_POLICY, name, strlen(name), e->revision);
+	cmmds_audit(cmd, r->who, "policy %s deleted", name);
+	return 0;
+}
+
+static void delete_applied(struct admin_req *r)
+{
+	admin__ok(r, "policy %s deleted", r->msg->policy_delete->name);
+}
+
+void admin__policy_delete(struct admin_req *r)
+{
+	admin__change(r, delete_build, delete_applied);
+}

@@ -1,0 +1,292 @@
+/*
+ * admin_request: a request on its way: which handler it goes to, how it changes
+ * the directory, how it is refused.
+ *
+ * A change is built from what the directory holds now and proposed with the
+ * revisions it was built on; if somebody was faster it is built again, so that
+ * the answer is always about the newest state.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+int admin__why(struct admin_req *r, int status, const char *fix,
+	       const char *fmt, ...)
+{
+	va_list ap;
+
+	assert(status < 0);
+	r->status = status;
+	snprintf(r->fix, sizeof(r->fix), "%s", fix != NULL ? fix : "");
+	va_start(ap, fmt);
+	vsnprintf(r->error, sizeof(r->error), fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+void admin__refuse(struct admin_req *r)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+
+	assert(r->status < 0);
+	response.status = r->status;
+	response.error = r->error;
+	response.fix = r->fix;
+	log_debug("refused for %s: %s", r->who, r->error);
+	admin__reply(r, &response);
+}
+
+void admin__done(struct admin_req *r, const char *what, char **notes,
+		 size_t notes_count, const char *id, const char *iqn)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Done done = ADMIN__DONE__INIT;
+
+	done.what = (char *)what;
+	done.notes = notes;
+	done.n_notes = notes_count;
+	done.id = (char *)id;
+	done.iqn = (char *)iqn;
+	response.result_case = ADMIN__RESPONSE__RESULT_OK;
+	response.ok = &done;
+	admin__reply(r, &response);
+}
+
+void admin__ok(struct admin_req *r, const char *fmt, ...)
+{
+	char what[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	admin__done(r, what, NULL, 0, "", "");
+}
+
+bool admin__stopping(struct admin_req *r)
+{
+	if (r->node->state == NODE_UP)
+		return false;
+	admin__why(r, -ESHUTDOWN, "Try again once it is up.",
+		   "node %s is shutting down", r->node->config->name);
+	admin__refuse(r);
+	return true;
+}
+
+/* ---- changes of the directory ---- */
+
+static void change_try(struct admin_req *r);
+
+static void change_fail(struct admin_req *r)
+{
+	if (r->failed != NULL)
+		r->failed(r);
+	else
+		admin__refuse(r);
+}
+
+static void on_changed(struct cmmds_command *cmd, int status)
+{
+	struct admin_req *r = cmd->data;
+	char why[128];
+
+	if (status == -ETIMEDOUT && r->attempts++ < 2 &&
+	    cmmds_propose_again(cmd, 0, on_changed) == 0)
+		return;
+	snprintf(why, sizeof(why), "%s", cmd->why);
+	cmmds_command_fini(cmd);
+	switch (status) {
+	case 0:
+		r->applied(r);
+		return;
+	case -EAGAIN:
+	case -EEXIST:
+	case -ENOENT: /* @build saw an older state, or says it better */
+		if (r->attempts++ < 8) {
+			change_try(r);
+			return;
+		}
+		admin__why(r, -EAGAIN, "Run the command again.",
+			   "the directory changes faster than this command");
+		break;
+	case -ETIMEDOUT:
+		admin__why(r, status,
+			   "Look with the list command before you repeat it.",
+			   "the directory does not answer: whether the change "
+			   "was made is not known");
+		break;
+	case -ESHUTDOWN:
+		admin__why(r, status, "Try again once it is up.",
+			   "node %s is shutting down", r->node->config->name);
+		break;
+	default:
+		admin__why(r, status, NULL,
+			   "the directory refused the change: %s",
+			   why[0] != '\0' ? why : err_text(status));
+	}
+	change_fail(r);
+}
+
+static void change_try(struct admin_req *r)
+{
+	int rv;
+
+	if (admin__stopping(r))
+		return;
+	cmmds_command_init(&r->command);
+	r->command.data = r;
+	rv = r->build(r, &r->command);
+	if (rv < 0) {
+		cmmds_command_fini(&r->command);
+		change_fail(r);
+		return;
+	}
+	rv = cmmds_propose(r->node->cmmds, &r->command, 0, on_changed);
+	if (rv < 0) {
+		cmmds_command_fini(&r->command);
+		admin__why(r, rv, "Run the command again.",
+			   "the directory does not take the change now: %s",
+			   err_text(rv));
+		change_fail(r);
+	}
+}
+
+static void applied_ok(struct admin_req *r)
+{
+	admin__ok(r, "done");
+}
+
+void admin__change(struct admin_req *r,
+		   int (*build)(struct admin_req *r, struct cmmds_command *cmd),
+		   void (*applied)(struct admin_req *r))
+{
+	r->build = build;
+	r->applied = applied != NULL ? applied : applied_ok;
+	r->attempts = 0;
+	change_try(r);
+}
+
+/* ---- names ---- */
+
+bool admin__name_ok(const char *name, bool lower)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > 63)
+		return false;
+	for (const char *p = name; *p != '\0'; p++) {
+		bool letter = (*p >= 'a' && *p <= 'z') ||
+			      (*p >= '0' && *p <= '9') ||
+			      (!lower && *p >= 'A' && *p <= 'Z');
+		bool mark = *p == '.' || *p == '-' || (!lower && *p == '_');
+
+		if (!letter && !(mark && p > name))
+			return false;
+	}
+	return true;
+}
+
+int admin__name_check(struct admin_req *r, const char *what, const char *name,
+		      bool lower)
+{
+	if (admin__name_ok(name, lower))
+		return 0;
+	return admin__why(r, -EINVAL,
+			  lower ? "It becomes part of an iSCSI name: 1 to 63 "
+				  "small letters, digits, '.' and '-', "
+				  "beginning with a letter or digit." :
+				  "1 to 63 letters, digits, '.', '_' and '-', "
+				  "beginning with a letter or digit.",
+			  "'%.80s' cannot be the name of a %s", name, what);
+}
+
+/* ---- requests ---- */
+
+struct command {
+	Admin__Request__CommandCase which;
+	void (*handle)(struct admin_req *r);
+	bool anywhere; /* also in no cluster */
+};
+
+#define COMMAND(NAME, handler, anywhere)                                      \
+	{                                                                     \
+		ADMIN__REQUEST__COMMAND_##NAME, handler, anywhere             \
+	}
+
+static const struct command commands[] = {
+	COMMAND(CLUSTER_INIT, admin__cluster_init, true),
+	COMMAND(CLUSTER_STATUS, admin__cluster_status, true),
+	COMMAND(DISK_ADD, admin__disk_add, false),
+	COMMAND(DISK_LIST, admin__disk_list, false),
+	COMMAND(DISK_REMOVE, admin__disk_remove, false),
+	COMMAND(DISK_REBUILD, admin__disk_rebuild, false),
+	COMMAND(POLICY_CREATE, admin__policy_create, false),
+	COMMAND(POLICY_LIST, admin__policy_list, false),
+	COMMAND(POLICY_SHOW, admin__policy_show, false),
+	COMMAND(POLICY_DELETE, admin__policy_delete, false),
+	COMMAND(VDISK_CREATE, admin__vdisk_create, false),
+	COMMAND(VDISK_LIST, admin__vdisk_list, false),
+	COMMAND(VDISK_SHOW, admin__vdisk_show, false),
+	COMMAND(VDISK_RESIZE, admin__vdisk_resize, false),
+	COMMAND(VDISK_RENAME, admin__vdisk_rename, false),
+	COMMAND(VDISK_DELETE, admin__vdisk_delete, false),
+	COMMAND(TARGET_CREATE, admin__target_create, false),
+	COMMAND(TARGET_SET, admin__target_set, false),
+	COMMAND(TARGET_LIST, admin__target_list, false),
+	COMMAND(TARGET_SHOW, admin__target_show, false),
+	COMMAND(TARGET_DELETE, admin__target_delete, false),
+	COMMAND(LUN_ADD, admin__lun_add, false),
+	COMMAND(LUN_LIST, admin__lun_list, false),
+	COMMAND(LUN_REMOVE, admin__lun_remove, false),
+	COMMAND(SESSION_LIST, admin__session_list, false),
+	COMMAND(SESSION_DROP, admin__session_drop, false),
+	COMMAND(OBJECT_SHOW, admin__object_show, false),
+	COMMAND(HEALTH, admin__health, true),
+	COMMAND(METRICS, admin__metrics, true),
+	COMMAND(EVENTS, admin__events, false),
+	COMMAND(LOG_LEVEL, admin__log_level, true),
+};
+
+void admin__dispatch(struct admin_req *r)
+{
+	const struct command *c = NULL;
+	struct node *node = r->node;
+
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		if (commands[i].which == r->msg->command_case)
+			c = &commands[i];
+	if (c == NULL) {
+		admin__why(r, -EOPNOTSUPP,
+			   "Use the basalt that came with this basaltd.",
+			   "basaltd " BASALT_VERSION
+			   " does not know this command");
+		admin__refuse(r);
+		return;
+	}
+	if (c->anywhere || node->state == NODE_UP) {
+		c->handle(r);
+		return;
+	}
+	switch (node->state) {
+	case NODE_ALONE:
+		admin__why(r, -ENOTCONN, "basalt cluster init --name NAME",
+			   "node %s is in no cluster yet", node->config->name);
+		break;
+	case NODE_STARTING:
+		admin__why(r, -EAGAIN, "Try again in a moment.",
+			   "node %s is still opening its directory",
+			   node->config->name);
+		break;
+	default:
+		admin__stopping(r);
+		return;
+	}
+	admin__refuse(r);
+}

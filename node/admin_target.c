@@ -1,0 +1,608 @@
+/* admin_target: targets, who may log in, and their LUNs. */
+#include "base/err.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ALLOW_MAX 256u
+
+/* ---- iSCSI names ---- */
+
+void admin__iqn_default(const char *name, char *out, size_t len)
+{
+	snprintf(out, len, "%s:%s", NODE_IQN_PREFIX, name);
+}
+
+/* RFC 7143, 4.2.7: "iqn.", "eui." or "naa.", no capitals after stringprep. */
+static bool iscsi_name_ok(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len < 5 || len > ISCSI_NAME_MAX)
+		return false;
+	if (strncmp(name, "iqn.", 4) != 0 && strncmp(name, "eui.", 4) != 0 &&
+	    strncmp(name, "naa.", 4) != 0)
+		return false;
+	for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+		if (*p < 0x80 && strchr("abcdefghijklmnopqrstuvwxyz0123456789"
+					".-:",
+					*p) == NULL)
+			return false;
+	return true;
+}
+
+int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn)
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
+		const Directory__Target *t = (const Directory__Target *)
+						     e->message;
+
+		if (strcmp(t->iqn, iqn) == 0 && strcmp(t->name, name) != 0)
+			return admin__why(r, -EEXIST,
+					  "Give another name with --iqn.",
+					  "%s is the name of target %s already",
+					  iqn, t->name);
+	}
+	return 0;
+}
+
+static const struct cmmds_entry *target_entry(struct admin_req *r,
+					      const char *name)
+{
+	const struct cmmds_entry *e = NULL;
+	size_t len = strlen(name);
+
+	if (len > 0 && len <= CMMDS_KEY_MAX)
+		e = cmmds_get(r->node->cmmds, CMMDS_TARGET, name, len);
+	if (e == NULL)
+		admin__why(r, -ENOENT, "basalt target list shows them.",
+			   "there is no target %.80s", name);
+	return e;
+}
+
+/* ---- who may log in ---- */
+
+static int user_check(struct admin_req *r, const char *option, const char *user,
+		      const ProtobufCBinaryData *secret)
+{
+	if (user[0] == '\0')
+		return 0;
+	if (strlen(user) > 64)
+		return admin__why(r, -EINVAL, NULL,
+				  "%s: a user name of at most 64 characters",
+				  option);
+	for (const unsigned char *p = (const unsigned char *)user; *p; p++)
+		if (*p <= ' ' || *p > '~')
+			return admin__why(r, -EINVAL, NULL,
+					  "%s: printable characters without "
+					  "blanks only",
+					  option);
+	if (secret->len < ISCSI_SECRET_MIN || secret->len > ISCSI_SECRET_MAX)
+		return admin__why(r, -EINVAL,
+				  "RFC 7143 asks for 96 bits at least; "
+				  "openssl rand -base64 18 makes a good one.",
+				  "%s %s: the secret has %zu characters; it "
+				  "must have %u to %u",
+				  option, user, secret->len, ISCSI_SECRET_MIN,
+				  ISCSI_SECRET_MAX);
+	return 0;
+}
+
+int admin__access_check(struct admin_req *r, const Admin__Access *access)
+{
+	int rv;
+
+	if (access == NULL)
+		return 0;
+	for (size_t i = 0; i < access->n_allow; i++)
+		if (strcmp(access->allow[i], "any") != 0 &&
+		    !iscsi_name_ok(access->allow[i]))
+			return admin__why(r, -EINVAL,
+					  "It is in the initiator's "
+					  "/etc/iscsi/initiatorname.iscsi; "
+					  "'any' admits everybody.",
+					  "--allow %.80s: not an iSCSI name in "
+					  "small letters (iqn., eui. or naa.)",
+					  access->allow[i]);
+	rv = user_check(r, "--chap", access->chap_user, &access->chap_secret);
+	if (rv == 0)
+		rv = user_check(r, "--mutual-chap", access->mutual_user,
+				&access->mutual_secret);
+	if (rv == 0 && access->chap_user[0] != '\0' &&
+	    access->mutual_user[0] != '\0' &&
+	    access->chap_secret.len == access->mutual_secret.len &&
+	    memcmp(access->chap_secret.data, access->mutual_secret.data,
+		   access->chap_secret.len) == 0)
+		rv = admin__why(r, -EINVAL, NULL,
+				"the secrets of both directions are the same; "
+				"RFC 7143, 9.2.1 forbids it");
+	return rv;
+}
+
+static int seal(struct admin_req *r, const char *which, const char *name,
+		const ProtobufCBinaryData *secret, ProtobufCBinaryData *out)
+{
+	char context[320];
+	uint8_t nonce[NODE_SEAL_NONCE];
+	int rv;
+
+	snprintf(context, sizeof(context), "%s %s", which, name);
+	env_secure_random(r->node->env, nonce, sizeof(nonce));
+	free(out->data);
+	out->data = NULL;
+	rv = node__secret_seal(r->node->key, nonce, context, secret->data,
+			       secret->len, &out->data, &out->len);
+	if (rv < 0)
+		admin__why(r, rv, NULL, "the secret of %s cannot be sealed: %s",
+			   name, err_text(rv));
+	return rv;
+}
+
+static void text_set(char **field, const char *value)
+{
+	if (*field != (char *)protobuf_c_empty_string)
+		free(*field);
+	*field = strdup(value);
+}
+
+static bool listed(char **list, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(list[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* Bring @access into @t, an unpacked message of our own. */
+static int access_apply(struct admin_req *r, Directory__Target *t,
+			const Admin__Access *access)
+{
+	int rv = 0;
+
+	for (size_t i = 0; i < access->n_allow; i++) {
+		char **grown;
+
+		if (listed(t->allow, t->n_allow, access->allow[i]))
+			continue;
+		if (t->n_allow == ALLOW_MAX)
+			return admin__why(r, -ERANGE, NULL,
+					  "target %s: more than %u initiators "
+					  "in its list",
+					  t->name, ALLOW_MAX);
+		grown = realloc(t->allow, (t->n_allow + 1) * sizeof(*grown));
+		assert(grown != NULL);
+		t->allow = grown;
+		t->allow[t->n_allow++] = strdup(access->allow[i]);
+	}
+	if (access->chap_user[0] != '\0') {
+		text_set(&t->chap_user, access->chap_user);
+		rv = seal(r, "chap", t->name, &access->chap_secret,
+			  &t->chap_secret_sealed);
+	}
+	if (rv == 0 && access->mutual_user[0] != '\0') {
+		text_set(&t->mutual_user, access->mutual_user);
+		rv = seal(r, "mutual", t->name, &access->mutual_secret,
+			  &t->mutual_secret_sealed);
+	}
+	if (rv == 0 && t->mutual_user[0] != '\0' && t->chap_user[0] == '\0')
+		rv = admin__why(r, -EINVAL, "Give --chap USER too.",
+				"target %s: mutual CHAP without CHAP: the "
+				"initiator must prove itself first (RFC 7143, "
+				"12.1.3)",
+				t->name);
+	return rv;
+}
+
+int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
+		      const char *name, const char *iqn,
+		      const Admin__Access *access)
+{
+	Directory__Target *t = calloc(1, sizeof(*t));
+	int rv = 0;
+
+	assert(t != NULL);
+	directory__target__init(t);
+	t->name = strdup(name);
+	t->iqn = strdup(iqn);
+	t->tpgt = 1;
+	if (access != NULL)
+		rv = access_apply(r, t, access);
+	if (rv == 0)
+		cmmds_put(cmd, CMMDS_TARGET, name, strlen(name),
+			  CMMDS_MUST_NOT_EXIST, &t->base);
+	directory__target__free_unpacked(t, NULL);
+	return rv;
+}
+
+/* ---- target create, set, delete ---- */
+
+static const char *create_iqn(struct admin_req *r, char *buf, size_t len)
+{
+	const Admin__TargetCreate *m = r->msg->target_create;
+
+	if (m->iqn[0] != '\0')
+		return m->iqn;
+	admin__iqn_default(m->name, buf, len);
+	return buf;
+}
+
+static int create_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__TargetCreate *m = r->msg->target_create;
+	char buf[ISCSI_NAME_MAX + 1];
+	const char *iqn = create_iqn(r, buf, sizeof(buf));
+	int rv;
+
+	if (cmmds_target(r->node->cmmds, m->name) != NULL)
+		return admin__why(r, -EEXIST, "basalt target set changes it.",
+				  "target %s exists already", m->name);
+	rv = admin__iqn_free(r, m->name, iqn);
+	if (rv == 0)
+		rv = admin__target_put(r, cmd, m->name, iqn, m->access);
+	if (rv == 0)
+		cmmds_audit(cmd, r->who, "target %s created as %s", m->name,
+			    iqn);
+	return rv;
+}
+
+static void create_applied(struct admin_req *r)
+{
+	const Admin__TargetCreate *m = r->msg->target_create;
+	char buf[ISCSI_NAME_MAX + 1], what[400], note[300];
+	const char *iqn = create_iqn(r, buf, sizeof(buf));
+	char *notes[] = { note };
+	bool nobody = m->access == NULL || (m->access->n_allow == 0 &&
+					    m->access->chap_user[0] == '\0');
+
+	snprintf(what, sizeof(what), "target %s created: %s", m->name, iqn);
+	snprintf(note, sizeof(note),
+		 "It admits nobody yet: basalt target set %s --allow IQN, or "
+		 "--chap USER.",
+		 m->name);
+	admin__done(r, what, notes, nobody ? 1 : 0, "", iqn);
+}
+
+void admin__target_create(struct admin_req *r)
+{
+	const Admin__TargetCreate *m = r->msg->target_create;
+
+	if (admin__name_check(r, "target", m->name, true) < 0 ||
+	    admin__access_check(r, m->access) < 0) {
+		admin__refuse(r);
+		return;
+	}
+	if (m->iqn[0] != '\0' && !iscsi_name_ok(m->iqn)) {
+		admin__why(r, -EINVAL,
+			   "For example " NODE_IQN_PREFIX ":name.",
+			   "--iqn %.80s: not an iSCSI name in small letters",
+			   m->iqn);
+		admin__refuse(r);
+		return;
+	}
+	admin__change(r, create_build, create_applied);
+}
+
+static void allow_remove(Directory__Target *t, const char *name)
+{
+	for (size_t i = 0; i < t->n_allow; i++)
+		if (strcmp(t->allow[i], name) == 0) {
+			free(t->allow[i]);
+			t->allow[i] = t->allow[--t->n_allow];
+			return;
+		}
+}
+
+static int set_fill(struct admin_req *r, Directory__Target *t)
+{
+	const Admin__TargetSet *m = r->msg->target_set;
+
+	for (size_t i = 0; i < m->n_deny; i++) {
+		if (!listed(t->allow, t->n_allow, m->deny[i]))
+			return admin__why(r, -ENOENT,
+					  "basalt target show NAME lists whom "
+					  "it admits.",
+					  "target %s: %.80s is not in its list",
+					  t->name, m->deny[i]);
+		allow_remove(t, m->deny[i]);
+	}
+	if (m->no_chap) {
+		text_set(&t->chap_user, "");
+		text_set(&t->mutual_user, "");
+		free(t->chap_secret_sealed.data);
+		free(t->mutual_secret_sealed.data);
+		memset(&t->chap_secret_sealed, 0,
+		       sizeof(t->chap_secret_sealed));
+		memset(&t->mutual_secret_sealed, 0,
+		       sizeof(t->mutual_secret_sealed));
+	}
+	return m->access != NULL ? access_apply(r, t, m->access) : 0;
+}
+
+static int set_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__TargetSet *m = r->msg->target_set;
+	const struct cmmds_entry *e = target_entry(r, m->name);
+	Directory__Target *t;
+	int rv;
+
+	if (e == NULL)
+		return r->status;
+	/* A copy of our own to change. */
+	t = directory__target__unpack(NULL, e->value_len, e->value);
+	assert(t != NULL);
+	rv = set_fill(r, t);
+	if (rv == 0) {
+		cmmds_put(cmd, CMMDS_TARGET, m->name, strlen(m->name),
+			  e->revision, &t->base);
+		cmmds_audit(cmd, r->who,
+			    "target %s: access changed%s%s%s", m->name,
+			    m->access && m->access->n_allow ? ", allow" : "",
+			    m->n_deny ? ", deny" : "",
+			    m->no_chap ? ", no CHAP" :
+			    m->access && m->access->chap_user[0] ? ", CHAP" :
+								   "");
+	}
+	directory__target__free_unpacked(t, NULL);
+	return rv;
+}
+
+static void set_applied(struct admin_req *r)
+{
+	admin__ok(r, "target %s changed", r->msg->target_set->name);
+}
+
+void admin__target_set(struct admin_req *r)
+{
+	const Admin__TargetSet *m = r->msg->target_set;
+	bool something = m->n_deny > 0 || m->no_chap ||
+			 (m->access != NULL &&
+			  (m->access->n_allow > 0 ||
+			   m->access->chap_user[0] != '\0' ||
+			   m->access->mutual_user[0] != '\0'));
+
+	if (!something) {
+		admin__why(r, -EINVAL,
+			   "Give --allow, --deny, --chap, --mutual-chap or "
+			   "--no-chap.",
+			   "target %s: nothing to change was given", m->name);
+		admin__refuse(r);
+		return;
+	}
+	if (m->no_chap && m->access != NULL && m->access->chap_user[0]) {
+		admin__why(r, -EINVAL, NULL,
+			   "target %s: --chap and --no-chap together", m->name);
+		admin__refuse(r);
+		return;
+	}
+	if (admin__access_check(r, m->access) < 0) {
+		admin__refuse(r);
+		return;
+	}
+	admin__change(r, set_build, set_applied);
+}
+
+struct session_count {
+	const char *iqn;
+	unsigned count;
+};
+
+static void count_session(const struct iscsi_session_info *info, void *arg)
+{
+	struct session_count *c = arg;
+
+	if (!info->discovery && info->target != NULL &&
+	    strcmp(info->target, c->iqn) == 0)
+		c->count++;
+}
+
+static unsigned target_sessions(struct node *node, const char *iqn)
+{
+	struct session_count c = { .iqn = iqn };
+
+	iscsi_session_each(node->iscsi, count_session, &c);
+	return c.count;
+}
+
+static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__Name *m = r->msg->target_delete;
+	const struct cmmds_entry *e = target_entry(r, m->name), *l = NULL;
+	const Directory__Target *t;
+	unsigned sessions;
+
+	if (e == NULL)
+		return r->status;
+	t = (const Directory__Target *)e->message;
+	sessions = target_sessions(r->node, t->iqn);
+	if (sessions > 0 && !m->force)
+		return admin__why(r, -EBUSY,
+				  "Log the initiators out (basalt session "
+				  "list), or repeat it with --force.",
+				  "target %s has %u session%s", m->name,
+				  sessions, sessions == 1 ? "" : "s");
+	cmmds_erase(cmd, CMMDS_TARGET, m->name, strlen(m->name), e->revision);
+	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL)
+		if (strcmp(((const Directory__Lun *)l->message)->target,
+			   m->name) == 0)
+			cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len,
+				    l->revision);
+	cmmds_audit(cmd, r->who, "target %s deleted", m->name);
+	return 0;
+}
+
+static void delete_applied(struct admin_req *r)
+{
+	admin__ok(r, "target %s deleted; its virtual disks stay",
+		  r->msg->target_delete->name);
+}
+
+void admin__target_delete(struct admin_req *r)
+{
+	admin__change(r, delete_build, delete_applied);
+}
+
+/* ---- target list, show ---- */
+
+static size_t add_portal(char (*out)[64], size_t n, size_t max,
+			 const struct sockaddr *sa, uint16_t port)
+{
+	char host[INET6_ADDRSTRLEN];
+
+	if (n == max)
+		return n;
+	if (sa->sa_family == AF_INET) {
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)sa)->sin_addr,
+			  host, sizeof(host));
+		snprintf(out[n], sizeof(out[n]), "%s:%u", host, port);
+	} else {
+		inet_ntop(AF_INET6,
+			  &((const struct sockaddr_in6 *)sa)->sin6_addr, host,
+			  sizeof(host));
+		snprintf(out[n], sizeof(out[n]), "[%s]:%u", host, port);
+	}
+	return n + 1;
+}
+
+/* A wildcard stands for the addresses of the interfaces, loopback last. */
+static size_t add_wildcard(char (*out)[64], size_t n, size_t max, int family,
+			   uint16_t port)
+{
+	struct ifaddrs *all = NULL;
+
+	if (getifaddrs(&all) < 0)
+		return n;
+	for (int loopback = 0; loopback <= 1; loopback++) {
+		size_t before = n;
+
+		for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+			const struct sockaddr_in6 *v6 = (void *)i->ifa_addr;
+
+			if (i->ifa_addr == NULL ||
+			    i->ifa_addr->sa_family != family ||
+			    !(i->ifa_flags & IFF_UP) ||
+			    !!(i->ifa_flags & IFF_LOOPBACK) != loopback ||
+			    (family == AF_INET6 &&
+			     IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)))
+				continue;
+			n = add_portal(out, n, max, i->ifa_addr, port);
+		}
+		if (n > before)
+			break;
+	}
+	freeifaddrs(all);
+	return n;
+}
+
+size_t admin__portals(struct node *node, char (*out)[64], size_t max)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < node->config->portals_count; i++) {
+		const struct sockaddr_storage *sa =
+			&node->config->portals[i].address;
+		const struct sockaddr_in *v4 = (void *)sa;
+		const struct sockaddr_in6 *v6 = (void *)sa;
+		uint16_t port = ntohs(sa->ss_family == AF_INET ?
+					      v4->sin_port :
+					      v6->sin6_port);
+		bool wild = sa->ss_family == AF_INET ?
+				    v4->sin_addr.s_addr == INADDR_ANY :
+				    IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+
+		if (wild)
+			n = add_wildcard(out, n, max, sa->ss_family, port);
+		else
+			n = add_portal(out, n, max, (const void *)sa, port);
+	}
+	return n;
+}
+
+#define PORTALS_SHOWN 32u
+
+struct target_answer {
+	char portals[PORTALS_SHOWN][64];
+	char *portal_list[PORTALS_SHOWN];
+	size_t portals_count;
+	Admin__Target *targets;
+	Admin__Target **list;
+	size_t count;
+};
+
+static void target_fill(struct admin_req *r, struct target_answer *a,
+			const Directory__Target *t, Admin__Target *out)
+{
+	admin__target__init(out);
+	out->name = t->name;
+	out->iqn = t->iqn;
+	out->allow = t->allow;
+	out->n_allow = t->n_allow;
+	out->chap_user = t->chap_user;
+	out->mutual_user = t->mutual_user;
+	out->tpgt = t->tpgt;
+	out->n_luns = admin__luns_of(r->node, t->name, NULL, &out->luns);
+	out->portals = a->portal_list;
+	out->n_portals = a->portals_count;
+	out->sessions = target_sessions(r->node, t->iqn);
+}
+
+/* All targets, or the one named. */
+static void target_answer(struct admin_req *r, const char *name)
+{
+	struct target_answer *a = calloc(1, sizeof(*a));
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Targets targets = ADMIN__TARGETS__INIT;
+	const struct cmmds_entry *e = NULL;
+	size_t n = 0;
+
+	assert(a != NULL);
+	a->portals_count = admin__portals(r->node, a->portals, PORTALS_SHOWN);
+	for (size_t i = 0; i < a->portals_count; i++)
+		a->portal_list[i] = a->portals[i];
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL)
+		n++;
+	a->targets = calloc(n + 1, sizeof(*a->targets));
+	a->list = calloc(n + 1, sizeof(*a->list));
+	assert(a->targets != NULL && a->list != NULL);
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
+		const Directory__Target *t = (void *)e->message;
+
+		if (name != NULL && strcmp(t->name, name) != 0)
+			continue;
+		target_fill(r, a, t, &a->targets[a->count]);
+		a->list[a->count] = &a->targets[a->count];
+		a->count++;
+	}
+	targets.targets = a->list;
+	targets.n_targets = a->count;
+	response.result_case = ADMIN__RESPONSE__RESULT_TARGETS;
+	response.targets = &targets;
+	admin__reply(r, &response);
+	for (size_t i = 0; i < a->count; i++)
+		admin__luns_free(a->targets[i].luns, a->targets[i].n_luns);
+	free(a->targets);
+	free(a->list);
+	free(a);
+}
+
+void admin__target_list(struct admin_req *r)
+{
+	target_answer(r, NULL);
+}
+
+void admin__target_show(struct admin_req *r)
+{
+	if (target_entry(r, r->msg->target_show->name) == NULL)
+		admin__refuse(r);
+	else
+		target_answer(r, r->msg->target_show->name);
+}

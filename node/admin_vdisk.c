@@ -1,0 +1,490 @@
+/* admin_vdisk: virtual disks are made, resized, renamed and deleted here. */
+#include "base/err.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+#include "node/size.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define VDISK_MIN 4096ull
+#define VDISK_MAX (1ull << 50)
+
+struct vdisk_ctx {
+	struct admin_req *r;
+	struct dom_create create;
+	struct dom_resize resize;
+	struct uuid oid;
+	char iqn[ISCSI_NAME_MAX + 1];
+	char gone_target[CMMDS_KEY_MAX + 1];
+	int has_data; /* 1, 0, -errno: not known */
+	bool checked;
+};
+
+static struct vdisk_ctx *ctx_make(struct admin_req *r)
+{
+	struct vdisk_ctx *ctx = calloc(1, sizeof(*ctx));
+
+	assert(ctx != NULL);
+	ctx->r = r;
+	r->ctx = ctx;
+	return ctx;
+}
+
+static const struct cmmds_entry *vdisk_entry(struct admin_req *r,
+					     const char *name)
+{
+	const struct cmmds_entry *e = NULL;
+	size_t len = strlen(name);
+
+	if (len > 0 && len <= CMMDS_KEY_MAX)
+		e = cmmds_get(r->node->cmmds, CMMDS_VDISK, name, len);
+	if (e == NULL)
+		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
+			   "there is no virtual disk %.80s", name);
+	return e;
+}
+
+static int size_check(struct admin_req *r, const char *name, uint64_t size)
+{
+	char text[SIZE_TEXT_MAX];
+
+	if (size < VDISK_MIN || size > VDISK_MAX)
+		return admin__why(r, -ERANGE, NULL,
+				  "virtual disk %s: a size of 4K to 1P",
+				  name);
+	if (size % 4096 != 0)
+		return admin__why(r, -EINVAL, NULL,
+				  "virtual disk %s: %s (%llu bytes) is no "
+				  "multiple of 4096",
+				  name, size_format(size, text),
+				  (unsigned long long)size);
+	return 0;
+}
+
+/* ---- create ---- */
+
+static int create_check(struct admin_req *r)
+{
+	const Admin__VdiskCreate *m = r->msg->vdisk_create;
+	struct cmmds *cmmds = r->node->cmmds;
+	char iqn[ISCSI_NAME_MAX + 1];
+
+	if (admin__name_check(r, "virtual disk", m->name, m->export) < 0 ||
+	    size_check(r, m->name, m->size_bytes) < 0)
+		return r->status;
+	if (m->block_bytes != 0 && m->block_bytes != 512 &&
+	    m->block_bytes != 4096)
+		return admin__why(r, -EINVAL, NULL,
+				  "--block-size %u: 512 or 4096",
+				  m->block_bytes);
+	if (cmmds_vdisk(cmmds, m->name) != NULL)
+		return admin__why(r, -EEXIST, "basalt vdisk list shows them.",
+				  "virtual disk %s exists already", m->name);
+	if (m->policy[0] != '\0' && cmmds_policy(cmmds, m->policy) == NULL)
+		return admin__why(r, -ENOENT, "basalt policy list shows them.",
+				  "there is no policy %.80s", m->policy);
+	if (!m->export)
+		return 0;
+	if (cmmds_target(cmmds, m->name) != NULL)
+		return admin__why(r, -EEXIST,
+				  "Make it without --export and add it with "
+				  "basalt lun add.",
+				  "target %s exists already", m->name);
+	admin__iqn_default(m->name, iqn, sizeof(iqn));
+	if (admin__iqn_free(r, m->name, iqn) < 0)
+		return r->status;
+	return admin__access_check(r, m->access);
+}
+
+/* What comes into being with the object, in one command. */
+static void create_commit(struct dom_create *req, struct cmmds_command *cmd)
+{
+	struct vdisk_ctx *ctx = req->data;
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskCreate *m = r->msg->vdisk_create;
+	Directory__VDisk v = DIRECTORY__VDISK__INIT;
+	char size[SIZE_TEXT_MAX];
+
+	v.name = m->name;
+	v.oid.data = req->oid.b;
+	v.oid.len = sizeof(req->oid.b);
+	v.size_bytes = m->size_bytes;
+	v.block_bytes = m->block_bytes ? m->block_bytes : 512;
+	v.policy = m->policy;
+	v.created_wall_ns = env_wall_ns(r->node->env);
+	cmmds_put(cmd, CMMDS_VDISK, m->name, strlen(m->name),
+		  CMMDS_MUST_NOT_EXIST, &v.base);
+	if (m->export) {
+		admin__iqn_default(m->name, ctx->iqn, sizeof(ctx->iqn));
+		/* It was checked; sealing alone can fail, and then nothing is
+		 * put: the LUN below has no target and is never seen. */
+		if (admin__target_put(r, cmd, m->name, ctx->iqn, m->access) ==
+		    0)
+			admin__lun_put(cmd, m->name, 0, m->name, false,
+				       CMMDS_MUST_NOT_EXIST);
+		else
+			ctx->iqn[0] = '\0';
+	}
+	cmmds_audit(cmd, r->who, "virtual disk %s created, %s%s", m->name,
+		    size_format(m->size_bytes, size),
+		    m->export ? ", exported" : "");
+}
+
+static void create_done(struct vdisk_ctx *ctx)
+{
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskCreate *m = r->msg->vdisk_create;
+	const Directory__Object *o =
+		cmmds_object(r->node->cmmds, &ctx->create.oid);
+	char size[SIZE_TEXT_MAX], what[700], id[UUID_TEXT_LEN], why[160];
+	char access_note[300], forced_note[300];
+	char *notes[2];
+	size_t n = 0;
+
+	uuid_format(&ctx->create.oid, id);
+	snprintf(what, sizeof(what), "virtual disk %s created, %s%s%s", m->name,
+		 size_format(m->size_bytes, size),
+		 ctx->iqn[0] ? ", exported as " : "", ctx->iqn);
+	if (ctx->iqn[0] && (m->access == NULL || (m->access->n_allow == 0 &&
+						  !m->access->chap_user[0]))) {
+		snprintf(access_note, sizeof(access_note),
+			 "Its target admits nobody yet: basalt target set %s "
+			 "--allow IQN, or --chap USER.",
+			 m->name);
+		notes[n++] = access_note;
+	}
+	if (o != NULL && !node__object_compliant(r->node, o, why, sizeof(why))) {
+		snprintf(forced_note, sizeof(forced_note),
+			 "It is not compliant with policy %s: %s.", m->policy,
+			 why);
+		notes[n++] = forced_note;
+	}
+	admin__done(r, what, notes, n, id, ctx->iqn);
+}
+
+static void on_created(struct dom_create *req, int status)
+{
+	struct vdisk_ctx *ctx = req->data;
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskCreate *m = r->msg->vdisk_create;
+
+	if (status == 0) {
+		if (!admin__stopping(r))
+			create_done(ctx);
+		return;
+	}
+	/* Somebody may have taken the name meanwhile. */
+	if (r->node->state == NODE_UP && create_check(r) < 0) {
+		admin__refuse(r);
+		return;
+	}
+	admin__why(r, status,
+		   status == -ENOSPC ? "basalt disk add PATH gives the cluster "
+				       "more space; basalt disk list shows "
+				       "what there is." :
+		   status == -ENXIO ? "Add what is missing, choose another "
+				      "policy, or one with --force-provision." :
+				      "Look with basalt vdisk list before you "
+				      "repeat it.",
+		   "virtual disk %s cannot be made: %s", m->name,
+		   req->why[0] ? req->why : err_text(status));
+	admin__refuse(r);
+}
+
+void admin__vdisk_create(struct admin_req *r)
+{
+	const Admin__VdiskCreate *m = r->msg->vdisk_create;
+	struct vdisk_ctx *ctx = ctx_make(r);
+	int rv;
+
+	if (create_check(r) < 0) {
+		admin__refuse(r);
+		return;
+	}
+	ctx->create.data = ctx;
+	ctx->create.size_bytes = m->size_bytes;
+	ctx->create.policy = m->policy;
+	ctx->create.who = r->who;
+	ctx->create.commit = create_commit;
+	rv = dom_create(r->node->dom, &ctx->create, on_created);
+	if (rv < 0)
+		on_created(&ctx->create, rv);
+}
+
+/* ---- resize ---- */
+
+static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
+{
+	struct vdisk_ctx *ctx = req->data;
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskResize *m = r->msg->vdisk_resize;
+	const struct cmmds_entry *e =
+		cmmds_get(r->node->cmmds, CMMDS_VDISK, m->name, strlen(m->name));
+	Directory__VDisk v;
+	char size[SIZE_TEXT_MAX];
+
+	if (e == NULL)
+		return; /* deleted meanwhile: the object's change fails too */
+	v = *(const Directory__VDisk *)e->message;
+	v.size_bytes = m->size_bytes;
+	cmmds_put(cmd, CMMDS_VDISK, m->name, strlen(m->name), e->revision,
+		  &v.base);
+	cmmds_audit(cmd, r->who, "virtual disk %s resized to %s", m->name,
+		    size_format(m->size_bytes, size));
+}
+
+static void on_resized(struct dom_resize *req, int status)
+{
+	struct vdisk_ctx *ctx = req->data;
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskResize *m = r->msg->vdisk_resize;
+	char size[SIZE_TEXT_MAX];
+
+	if (status == 0) {
+		admin__ok(r, "virtual disk %s is %s now", m->name,
+			  size_format(m->size_bytes, size));
+		return;
+	}
+	admin__why(r, status, "basalt vdisk show tells its size now.",
+		   "virtual disk %s cannot be resized: %s", m->name,
+		   req->why[0] ? req->why : err_text(status));
+	admin__refuse(r);
+}
+
+static void resize_start(struct vdisk_ctx *ctx)
+{
+	struct admin_req *r = ctx->r;
+	int rv;
+
+	ctx->resize.data = ctx;
+	ctx->resize.oid = ctx->oid;
+	ctx->resize.size_bytes = r->msg->vdisk_resize->size_bytes;
+	ctx->resize.commit = resize_commit;
+	rv = dom_resize(r->node->dom, &ctx->resize, on_resized);
+	if (rv < 0)
+		on_resized(&ctx->resize, rv);
+}
+
+static void on_shrink_checked(void *arg, int result)
+{
+	struct vdisk_ctx *ctx = arg;
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskResize *m = r->msg->vdisk_resize;
+	char size[SIZE_TEXT_MAX];
+
+	if (admin__stopping(r))
+		return;
+	if (result == 0) {
+		resize_start(ctx);
+		return;
+	}
+	admin__why(r, -EBUSY, "--force cuts it off.",
+		   result > 0 ? "virtual disk %s has data beyond %s" :
+				"virtual disk %s: whether it has data beyond "
+				"%s cannot be read now",
+		   m->name, size_format(m->size_bytes, size));
+	admin__refuse(r);
+}
+
+void admin__vdisk_resize(struct admin_req *r)
+{
+	const Admin__VdiskResize *m = r->msg->vdisk_resize;
+	const struct cmmds_entry *e = vdisk_entry(r, m->name);
+	struct vdisk_ctx *ctx = ctx_make(r);
+	const Directory__VDisk *v;
+	char size[SIZE_TEXT_MAX];
+	unsigned sessions;
+
+	if (e == NULL || size_check(r, m->name, m->size_bytes) < 0) {
+		admin__refuse(r);
+		return;
+	}
+	v = (const Directory__VDisk *)e->message;
+	memcpy(ctx->oid.b, v->oid.data, MIN(v->oid.len, sizeof(ctx->oid)));
+	if (m->size_bytes == v->size_bytes) {
+		admin__ok(r, "virtual disk %s is %s already", m->name,
+			  size_format(v->size_bytes, size));
+		return;
+	}
+	if (m->size_bytes > v->size_bytes || m->force) {
+		resize_start(ctx);
+		return;
+	}
+	sessions = iscsi_object_sessions(r->node->iscsi, &ctx->oid);
+	if (sessions > 0) {
+		admin__why(r, -EBUSY,
+			   "Log the initiators out (basalt session list), or "
+			   "repeat it with --force.",
+			   "virtual disk %s would shrink under %u session%s",
+			   m->name, sessions, sessions == 1 ? "" : "s");
+		admin__refuse(r);
+		return;
+	}
+	admin__data_check(r->node, &ctx->oid, m->size_bytes, v->size_bytes,
+			  on_shrink_checked, ctx);
+}
+
+/* ---- rename ---- */
+
+static int rename_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__VdiskRename *m = r->msg->vdisk_rename;
+	const struct cmmds_entry *e = vdisk_entry(r, m->name), *l = NULL;
+	Directory__VDisk v;
+
+	if (e == NULL)
+		return r->status;
+	if (cmmds_vdisk(r->node->cmmds, m->new_name) != NULL)
+		return admin__why(r, -EEXIST, "basalt vdisk list shows them.",
+				  "virtual disk %s exists already",
+				  m->new_name);
+	v = *(const Directory__VDisk *)e->message;
+	v.name = m->new_name;
+	cmmds_put(cmd, CMMDS_VDISK, m->new_name, strlen(m->new_name),
+		  CMMDS_MUST_NOT_EXIST, &v.base);
+	cmmds_erase(cmd, CMMDS_VDISK, m->name, strlen(m->name), e->revision);
+	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL) {
+		const Directory__Lun *lun = (const Directory__Lun *)l->message;
+
+		if (strcmp(lun->vdisk, m->name) == 0)
+			admin__lun_put(cmd, lun->target, lun->lun, m->new_name,
+				       lun->read_only, l->revision);
+	}
+	cmmds_audit(cmd, r->who, "virtual disk %s renamed to %s", m->name,
+		    m->new_name);
+	return 0;
+}
+
+static void rename_applied(struct admin_req *r)
+{
+	const Admin__VdiskRename *m = r->msg->vdisk_rename;
+
+	admin__ok(r, "virtual disk %s is %s now; its targets keep their names",
+		  m->name, m->new_name);
+}
+
+void admin__vdisk_rename(struct admin_req *r)
+{
+	if (admin__name_check(r, "virtual disk", r->msg->vdisk_rename->new_name,
+			      false) < 0)
+		admin__refuse(r);
+	else
+		admin__change(r, rename_build, rename_applied);
+}
+
+/* ---- delete ---- */
+
+/* The LUNs go with it, and so does a target that --export made for it. */
+static void delete_luns(struct admin_req *r, struct cmmds_command *cmd,
+			const char *name)
+{
+	struct vdisk_ctx *ctx = r->ctx;
+	const struct cmmds_entry *l = NULL, *t;
+	bool own = false, others = false;
+
+	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL) {
+		const Directory__Lun *lun = (const Directory__Lun *)l->message;
+		bool mine = strcmp(lun->vdisk, name) == 0;
+
+		if (strcmp(lun->target, name) == 0) {
+			own |= mine;
+			others |= !mine;
+		}
+		if (mine)
+			cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len,
+				    l->revision);
+	}
+	ctx->gone_target[0] = '\0';
+	t = cmmds_get(r->node->cmmds, CMMDS_TARGET, name, strlen(name));
+	if (own && !others && t != NULL) {
+		cmmds_erase(cmd, CMMDS_TARGET, name, strlen(name), t->revision);
+		snprintf(ctx->gone_target, sizeof(ctx->gone_target), "%s",
+			 name);
+	}
+}
+
+static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__Name *m = r->msg->vdisk_delete;
+	struct vdisk_ctx *ctx = r->ctx;
+	const struct cmmds_entry *e = vdisk_entry(r, m->name);
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	const Directory__VDisk *v;
+	const Directory__Object *o;
+	unsigned sessions;
+
+	if (e == NULL)
+		return r->status;
+	v = (const Directory__VDisk *)e->message;
+	if (v->oid.len != sizeof(ctx->oid) ||
+	    memcmp(v->oid.data, ctx->oid.b, sizeof(ctx->oid)) != 0)
+		return admin__why(r, -ESTALE, "Look again, then repeat it.",
+				  "virtual disk %s became another one meanwhile",
+				  m->name);
+	sessions = iscsi_object_sessions(r->node->iscsi, &ctx->oid);
+	if (sessions > 0 && !m->force)
+		return admin__why(r, -EBUSY,
+				  "Log the initiators out (basalt session "
+				  "list), or repeat it with --force.",
+				  "virtual disk %s has %u session%s", m->name,
+				  sessions, sessions == 1 ? "" : "s");
+	if (ctx->has_data != 0 && !m->force)
+		return admin__why(r, -EBUSY,
+				  "--force deletes it with its data.",
+				  ctx->has_data > 0 ?
+					  "virtual disk %s holds data" :
+					  "virtual disk %s: whether it holds "
+					  "data cannot be read now",
+				  m->name);
+	o = admin__object(r->node, &v->oid);
+	if (o != NULL && !o->deleted) {
+		op.op = DIRECTORY__OBJECT_COMMAND__OP__DELETE;
+		op.oid = v->oid;
+		op.expect_oepoch = o->oepoch;
+		op.expect_csn = o->csn;
+		cmmds_object_op(cmd, &op);
+	}
+	cmmds_erase(cmd, CMMDS_VDISK, m->name, strlen(m->name), e->revision);
+	delete_luns(r, cmd, m->name);
+	cmmds_audit(cmd, r->who, "virtual disk %s deleted%s", m->name,
+		    m->force ? " by force" : "");
+	return 0;
+}
+
+static void delete_applied(struct admin_req *r)
+{
+	const Admin__Name *m = r->msg->vdisk_delete;
+	struct vdisk_ctx *ctx = r->ctx;
+
+	admin__ok(r, "virtual disk %s deleted%s", m->name,
+		  ctx->gone_target[0] ? ", and its target" : "");
+}
+
+static void on_delete_checked(void *arg, int result)
+{
+	struct vdisk_ctx *ctx = arg;
+
+	ctx->has_data = result;
+	admin__change(ctx->r, delete_build, delete_applied);
+}
+
+void admin__vdisk_delete(struct admin_req *r)
+{
+	const Admin__Name *m = r->msg->vdisk_delete;
+	const struct cmmds_entry *e = vdisk_entry(r, m->name);
+	struct vdisk_ctx *ctx = ctx_make(r);
+	const Directory__VDisk *v;
+
+	if (e == NULL) {
+		admin__refuse(r);
+		return;
+	}
+	v = (const Directory__VDisk *)e->message;
+	memcpy(ctx->oid.b, v->oid.data, MIN(v->oid.len, sizeof(ctx->oid)));
+	if (m->force)
+		admin__change(r, delete_build, delete_applied);
+	else
+		admin__data_check(r->node, &ctx->oid, 0, v->size_bytes,
+				  on_delete_checked, ctx);
+}

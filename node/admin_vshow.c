@@ -1,0 +1,350 @@
+/*
+ * admin_vshow: virtual disks as people look at them: space, compliance, health,
+ * where they are exported, and lines ready to paste.
+ *
+ * Space comes from each object in turn; a list of very many answers with what
+ * is known after a while rather than late.
+ */
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ASK_NS (5 * SEC)
+
+struct shown {
+	char name[CMMDS_KEY_MAX + 1];
+	struct uuid oid;
+	bool known;
+	uint64_t used, free_bytes;
+};
+
+struct show_ctx {
+	struct admin_req *r;
+	bool details;
+	uint64_t end_ns;
+	struct shown *items;
+	size_t count, at;
+};
+
+/* ---- one virtual disk ---- */
+
+struct vdisk_texts {
+	Admin__Space space;
+	char object[UUID_TEXT_LEN], compliance[200];
+};
+
+static void vdisk_fill(struct node *node, const struct shown *item,
+		       const Directory__VDisk *v, Admin__Vdisk *out,
+		       struct vdisk_texts *t)
+{
+	const Directory__Object *o = admin__object(node, &v->oid);
+
+	admin__vdisk__init(out);
+	admin__space__init(&t->space);
+	uuid_format(&item->oid, t->object);
+	out->name = v->name;
+	out->object = t->object;
+	out->size_bytes = v->size_bytes;
+	out->block_bytes = v->block_bytes;
+	out->policy = v->policy;
+	out->created_wall_ns = v->created_wall_ns;
+	out->space = &t->space;
+	out->space_known = item->known;
+	t->space.used_bytes = item->used;
+	t->space.free_bytes = item->free_bytes;
+	out->health = "unavailable";
+	strcpy(t->compliance, "its object is missing");
+	if (o != NULL) {
+		t->space.raw_bytes = node__tree_raw(o->tree);
+		t->space.reserved_bytes = o->reserved_bytes;
+		out->compliant = node__object_compliant(
+			node, o, t->compliance, sizeof(t->compliance));
+		if (out->compliant)
+			strcpy(t->compliance, "compliant");
+		out->health = (char *)node__object_health_name(
+			node__object_health(node, o));
+	}
+	out->compliance = t->compliance;
+	out->n_luns = admin__luns_of(node, NULL, v->name, &out->luns);
+	out->sessions = iscsi_object_sessions(node->iscsi, &item->oid);
+}
+
+static void list_reply(struct show_ctx *ctx)
+{
+	struct admin_req *r = ctx->r;
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Vdisks vdisks = ADMIN__VDISKS__INIT;
+	Admin__Vdisk *out = calloc(ctx->count + 1, sizeof(*out));
+	Admin__Vdisk **list = calloc(ctx->count + 1, sizeof(*list));
+	struct vdisk_texts *texts = calloc(ctx->count + 1, sizeof(*texts));
+	struct shown *items = ctx->items;
+	size_t n = 0;
+
+	assert(out != NULL && list != NULL && texts != NULL);
+	for (size_t i = 0; i < ctx->count; i++) {
+		const Directory__VDisk *v =
+			cmmds_vdisk(r->node->cmmds, items[i].name);
+
+		if (v == NULL) /* deleted meanwhile */
+			continue;
+		vdisk_fill(r->node, &items[i], v, &out[n], &texts[n]);
+		list[n] = &out[n];
+		n++;
+	}
+	vdisks.vdisks = list;
+	vdisks.n_vdisks = n;
+	response.result_case = ADMIN__RESPONSE__RESULT_VDISKS;
+	response.vdisks = &vdisks;
+	admin__reply(r, &response);
+	for (size_t i = 0; i < n; i++)
+		admin__luns_free(out[i].luns, out[i].n_luns);
+	free(items);
+	free(out);
+	free(list);
+	free(texts);
+}
+
+/* ---- lines to paste ---- */
+
+#define COMMANDS_MAX 8u
+
+struct commands {
+	Admin__Command items[COMMANDS_MAX];
+	Admin__Command *list[COMMANDS_MAX];
+	char texts[COMMANDS_MAX][1600];
+	size_t count;
+};
+
+__attribute__((format(printf, 3, 4))) static void
+command_add(struct commands *c, const char *use, const char *fmt, ...)
+{
+	va_list ap;
+
+	assert(c->count < COMMANDS_MAX);
+	va_start(ap, fmt);
+	vsnprintf(c->texts[c->count], sizeof(c->texts[0]), fmt, ap);
+	va_end(ap);
+	admin__command__init(&c->items[c->count]);
+	c->items[c->count].use = (char *)use;
+	c->items[c->count].text = c->texts[c->count];
+	c->list[c->count] = &c->items[c->count];
+	c->count++;
+}
+
+static void iscsiadm_lines(struct commands *c, const Directory__Target *t,
+			   const char *portal)
+{
+	char chap[700] = "";
+
+	if (t->chap_user[0] != '\0')
+		snprintf(chap, sizeof(chap),
+			 "iscsiadm -m node -T %s -p %s -o update -n "
+			 "node.session.auth.authmethod -v CHAP\n"
+			 "iscsiadm -m node -T %s -p %s -o update -n "
+			 "node.session.auth.username -v %.64s\n"
+			 "# node.session.auth.password: put the secret in the "
+			 "node's record file, not on a command line\n",
+			 t->iqn, portal, t->iqn, portal, t->chap_user);
+	command_add(c, "Linux (open-iscsi), as root",
+		    "iscsiadm -m discovery -t sendtargets -p %s\n%s"
+		    "iscsiadm -m node -T %s -p %s --login",
+		    portal, chap, t->iqn, portal);
+}
+
+static void qemu_lines(struct commands *c, const Directory__Target *t,
+		       const char *portal, unsigned lun, const char *name)
+{
+	if (t->chap_user[0] == '\0') {
+		command_add(c, "QEMU",
+			    "-drive file=iscsi://%s/%s/%u,format=raw,if=virtio,"
+			    "cache=none,discard=unmap",
+			    portal, t->iqn, lun);
+		return;
+	}
+	command_add(c, "QEMU",
+		    "-object secret,id=%s-chap,file=SECRETFILE\n"
+		    "-blockdev driver=iscsi,node-name=%s,transport=tcp,"
+		    "portal=%s,target=%s,lun=%u,user=%s,password-secret=%s-chap"
+		    ",discard=unmap\n"
+		    "-device virtio-blk-pci,drive=%s",
+		    name, name, portal, t->iqn, lun, t->chap_user, name, name);
+}
+
+static void libvirt_lines(struct commands *c, const Directory__Target *t,
+			  const char *portal, unsigned lun)
+{
+	char host[64], auth[240] = "";
+	const char *port = strrchr(portal, ':'), *start = portal;
+	size_t len = (size_t)(port - portal);
+
+	if (portal[0] == '[') {
+		start++;
+		len -= 2;
+	}
+	snprintf(host, sizeof(host), "%.*s", (int)len, start);
+	if (t->chap_user[0] != '\0')
+		snprintf(auth, sizeof(auth),
+			 "    <auth username='%.64s'><secret type='iscsi' "
+			 "usage='%.63s'/></auth>\n",
+			 t->chap_user, t->name);
+	command_add(c, "libvirt",
+		    "<disk type='network' device='disk'>\n"
+		    "  <driver name='qemu' type='raw' cache='none' "
+		    "discard='unmap'/>\n"
+		    "  <source protocol='iscsi' name='%s/%u'>\n"
+		    "    <host name='%s' port='%s'/>\n%s"
+		    "  </source>\n"
+		    "  <target dev='vda' bus='virtio'/>\n"
+		    "</disk>",
+		    t->iqn, lun, host, port + 1, auth);
+}
+
+static void commands_fill(struct node *node, const Admin__Vdisk *v,
+			  struct commands *c)
+{
+	char portals[4][64];
+	const Directory__Target *t = NULL;
+	unsigned lun = 0;
+
+	if (v->n_luns > 0) {
+		t = cmmds_target(node->cmmds, v->luns[0]->target);
+		lun = v->luns[0]->lun;
+	}
+	if (t == NULL) {
+		command_add(c, "Export it",
+			    "basalt target create %s --allow IQN\n"
+			    "basalt lun add %s %s",
+			    v->name, v->name, v->name);
+		return;
+	}
+	if (admin__portals(node, portals, ARRAY_LEN(portals)) == 0)
+		return;
+	if (t->n_allow == 0 && t->chap_user[0] == '\0')
+		command_add(c, "Admit an initiator first",
+			    "basalt target set %s --allow IQN", t->name);
+	iscsiadm_lines(c, t, portals[0]);
+	qemu_lines(c, t, portals[0], lun, v->name);
+	libvirt_lines(c, t, portals[0], lun);
+	command_add(c, "libiscsi", "iscsi-inq iscsi://%s%s%s/%s/%u",
+		    t->chap_user, t->chap_user[0] ? "%SECRET@" : "",
+		    portals[0], t->iqn, lun);
+}
+
+static void details_reply(struct show_ctx *ctx)
+{
+	struct admin_req *r = ctx->r;
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__VdiskDetails details = ADMIN__VDISK_DETAILS__INIT;
+	const Directory__VDisk *v =
+		cmmds_vdisk(r->node->cmmds, ctx->items[0].name);
+	struct shown *items = ctx->items;
+	struct commands *c;
+	struct vdisk_texts texts;
+	Admin__Vdisk out;
+
+	if (v == NULL) {
+		admin__why(r, -ENOENT, NULL,
+			   "virtual disk %s was deleted meanwhile",
+			   items[0].name);
+		free(items);
+		admin__refuse(r);
+		return;
+	}
+	c = calloc(1, sizeof(*c));
+	assert(c != NULL);
+	vdisk_fill(r->node, &items[0], v, &out, &texts);
+	commands_fill(r->node, &out, c);
+	details.vdisk = &out;
+	details.commands = c->list;
+	details.n_commands = c->count;
+	response.result_case = ADMIN__RESPONSE__RESULT_VDISK;
+	response.vdisk = &details;
+	admin__reply(r, &response);
+	admin__luns_free(out.luns, out.n_luns);
+	free(items);
+	free(c);
+}
+
+/* ---- asking for space ---- */
+
+static void ask_next(struct show_ctx *ctx);
+
+static void on_space(void *arg, int status, uint64_t used, uint64_t free_bytes)
+{
+	struct show_ctx *ctx = arg;
+	struct shown *item = &ctx->items[ctx->at++];
+
+	item->known = status == 0;
+	item->used = used;
+	item->free_bytes = free_bytes;
+	ask_next(ctx);
+}
+
+static void ask_next(struct show_ctx *ctx)
+{
+	struct admin_req *r = ctx->r;
+
+	if (r->node->state != NODE_UP) {
+		free(ctx->items);
+		admin__stopping(r);
+		return;
+	}
+	if (ctx->at < ctx->count && env_now(r->node->env) < ctx->end_ns)
+		admin__space_ask(r->node, &ctx->items[ctx->at].oid, on_space,
+				 ctx);
+	else if (ctx->details)
+		details_reply(ctx);
+	else
+		list_reply(ctx);
+}
+
+static void show(struct admin_req *r, const char *name)
+{
+	struct show_ctx *ctx = calloc(1, sizeof(*ctx));
+	const struct cmmds_entry *e = NULL;
+	size_t room = 1;
+
+	assert(ctx != NULL);
+	ctx->r = r;
+	ctx->details = name != NULL;
+	ctx->end_ns = env_now(r->node->env) + ASK_NS;
+	r->ctx = ctx;
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_VDISK, e)) != NULL)
+		room++;
+	ctx->items = calloc(room, sizeof(*ctx->items));
+	assert(ctx->items != NULL);
+	while ((e = cmmds_next(r->node->cmmds, CMMDS_VDISK, e)) != NULL) {
+		const Directory__VDisk *v = (void *)e->message;
+		struct shown *item = &ctx->items[ctx->count];
+
+		if ((name != NULL && strcmp(v->name, name) != 0) ||
+		    v->oid.len != sizeof(item->oid))
+			continue;
+		snprintf(item->name, sizeof(item->name), "%s", v->name);
+		memcpy(item->oid.b, v->oid.data, sizeof(item->oid));
+		ctx->count++;
+	}
+	ask_next(ctx);
+}
+
+void admin__vdisk_list(struct admin_req *r)
+{
+	show(r, NULL);
+}
+
+void admin__vdisk_show(struct admin_req *r)
+{
+	const char *name = r->msg->vdisk_show->name;
+
+	if (cmmds_vdisk(r->node->cmmds, name) == NULL) {
+		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
+			   "there is no virtual disk %.80s", name);
+		admin__refuse(r);
+		return;
+	}
+	show(r, name);
+}

@@ -1,0 +1,54 @@
+/*
+ * config: basalt.conf, only what a node needs before it reaches the directory.
+ */
+#ifndef BASALT_NODE_CONFIG_H
+#define BASALT_NODE_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define CONFIG_PORTALS_MAX 16u
+#define CONFIG_PATH_DEFAULT "/etc/basalt/basalt.conf"
+
+struct config_portal {
+	struct sockaddr_storage address;
+	char text[64]; /* "127.0.0.1:3260", "[::1]:3260" */
+};
+
+struct config {
+	/* [node] */
+	char name[64];	     /* the host's name */
+	char data_dir[200];  /* /var/lib/basalt */
+	char run_dir[200];   /* /run/basalt */
+	unsigned shards;     /* 0: auto */
+	char log_level[128]; /* "info", "info,lsom=debug" */
+	/* [network] */
+	char address[48]; /* numeric; "0.0.0.0" */
+	uint16_t rdt_port;
+	struct config_portal portals[CONFIG_PORTALS_MAX];
+	unsigned portals_count;
+	struct config_portal metrics; /* text "": off */
+	/* [memory], bytes */
+	uint64_t arena, page_cache;
+};
+
+/*
+ * Read @path and check it.  0; -EINVAL with @why: "PATH:LINE: reason" (a key
+ * or section nobody knows is one); or why the file cannot be read.
+ */
+int config_load(const char *path, struct config *out, char *why,
+		size_t why_len);
+
+/* The same from text; @name stands for the path in messages. */
+int config_parse(const char *name, const char *text, struct config *out,
+		 char *why, size_t why_len);
+
+/* "ADDR:PORT", "[V6]:PORT", or ADDR alone with @port.  0 or -EINVAL. */
+int config_portal_parse(const char *text, uint16_t port,
+			struct config_portal *out);
+
+/* Apply "info,lsom=debug".  0 or -EINVAL. */
+int config_log_level_apply(const char *text);
+
+#endif

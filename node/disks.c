@@ -1,0 +1,332 @@
+/*
+ * disks: this node's disks follow the directory.
+ *
+ * What the directory lists for this node is opened; what it forgets is closed.
+ * A disk that cannot be opened stays listed with the reason and the command
+ * that helps; others go on.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/log.h"
+#include "base/util.h"
+#include "node/node_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const disk_states[] = {
+	[LSOM_DISK_OPENING] = "opening",
+	[LSOM_DISK_ONLINE] = "online",
+	[LSOM_DISK_FULL] = "full",
+	[LSOM_DISK_FAILED] = "failed",
+};
+
+struct node_disk *node__disk_find(struct node *node, const struct uuid *id)
+{
+	struct node_disk *d;
+
+	TAILQ_FOREACH(d, &node->disks, link)
+		if (uuid_equal(&d->id, id))
+			return d;
+	return NULL;
+}
+
+void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
+			   size_t len)
+{
+	char text[UUID_TEXT_LEN];
+
+	uuid_format(id, text);
+	snprintf(out, len, "%s/index/%s", node->config->data_dir, text);
+}
+
+static void finish(struct node_disk *d, int status)
+{
+	node_disk_cb done = d->done;
+
+	d->done = NULL;
+	if (done != NULL)
+		done(d, status, d->done_arg);
+}
+
+static void on_watch(struct lsom_disk_watch *watch, struct lsom_disk *disk)
+{
+	struct node_disk *d = container_of(watch, struct node_disk, watch);
+	struct lsom_disk_info info;
+
+	lsom_disk_info(disk, &info);
+	if (info.state == d->seen)
+		return;
+	if (info.state == LSOM_DISK_FAILED)
+		log_error("disk %s: failed and out of service: %s", d->path,
+			  info.failure);
+	else
+		log_info("disk %s: %s, was %s", d->path,
+			 disk_states[info.state], disk_states[d->seen]);
+	d->seen = info.state;
+}
+
+static void disk_settle(struct node_disk *d)
+{
+	struct node *node = d->node;
+
+	if (d->settled)
+		return;
+	d->settled = true;
+	node__serve_if_ready(node);
+}
+
+static void on_opened(struct lsom_disk_open *req, int status)
+{
+	struct node_disk *d = req->data;
+	struct node *node = d->node;
+	struct lsom_disk_info info;
+
+	assert(d->state == NODE_DISK_OPENING);
+	d->status = status;
+	if (status < 0) {
+		d->state = NODE_DISK_FAILED;
+		snprintf(d->why, sizeof(d->why), "%s",
+			 req->why[0] != '\0' ? req->why : strerror(-status));
+		log_error("disk %s: not opened: %s", d->path, d->why);
+	} else {
+		d->disk = req->opened;
+		d->state = NODE_DISK_ONLINE;
+		d->why[0] = '\0';
+		lsom_disk_info(d->disk, &info);
+		d->id = info.disk;
+		d->seen = info.state;
+		d->watch.cb = on_watch;
+		lsom_disk_watch(d->disk, &d->watch);
+		log_info("disk %s: %s, %u components, recovered in %llu ms",
+			 d->path, disk_states[info.state], info.components,
+			 (unsigned long long)(info.recovery_ns / MSEC));
+		if (node->state != NODE_STOPPING)
+			dom_disk_add(node->dom, d->disk);
+	}
+	if (node->state == NODE_STOPPING) {
+		finish(d, -ESHUTDOWN);
+		node__disks_stop(node);
+		return;
+	}
+	finish(d, status);
+	/* @d may be gone: only a settled one can be forgotten by its caller. */
+	TAILQ_FOREACH(d, &node->disks, link)
+		if (&d->open == req) {
+			disk_settle(d);
+			break;
+		}
+}
+
+static int open_start(struct node_disk *d, bool rebuild)
+{
+	struct node *node = d->node;
+	int rv;
+
+	memset(&d->open, 0, sizeof(d->open));
+	d->open.data = d;
+	d->open.path = d->path;
+	d->open.index_path = d->index_path;
+	d->open.disk = d->id;
+	d->open.cluster = node->cluster;
+	d->open.rebuild = rebuild;
+	d->state = NODE_DISK_OPENING;
+	rv = lsom_disk_open(node->lsom, &d->open, on_opened);
+	if (rv < 0) {
+		d->state = NODE_DISK_FAILED;
+		d->status = rv;
+		snprintf(d->why, sizeof(d->why), "%s", strerror(-rv));
+	}
+	return rv;
+}
+
+int node__disk_open(struct node *node, const struct uuid *id, const char *path,
+		    bool rebuild, node_disk_cb done, void *arg)
+{
+	struct node_disk *d = node__disk_find(node, id);
+	int rv;
+
+	if (node->state != NODE_UP)
+		return -ESHUTDOWN;
+	if (strlen(path) >= sizeof(d->path))
+		return -ENAMETOOLONG;
+	if (d != NULL && d->state != NODE_DISK_FAILED &&
+	    d->state != NODE_DISK_CLOSED)
+		return -EBUSY;
+	if (d == NULL) {
+		d = calloc(1, sizeof(*d));
+		if (d == NULL)
+			return -ENOMEM;
+		d->node = node;
+		d->id = *id;
+		TAILQ_INSERT_TAIL(&node->disks, d, link);
+	}
+	strcpy(d->path, path);
+	node__disk_index_path(node, id, d->index_path, sizeof(d->index_path));
+	d->done = done;
+	d->done_arg = arg;
+	rv = open_start(d, rebuild);
+	if (rv < 0)
+		d->done = NULL;
+	return rv;
+}
+
+void node__disk_forget(struct node_disk *d)
+{
+	assert(d->state == NODE_DISK_FAILED || d->state == NODE_DISK_CLOSED);
+	TAILQ_REMOVE(&d->node->disks, d, link);
+	free(d);
+}
+
+/* ---- closing ---- */
+
+static void on_closed(struct lsom_disk_close *req, int status)
+{
+	struct node_disk *d = req->data;
+	struct node *node = d->node;
+	bool erase = d->erase;
+
+	if (status < 0)
+		log_warn("disk %s: closed with %s", d->path, strerror(-status));
+	else
+		log_info("disk %s: closed", d->path);
+	d->disk = NULL;
+	d->state = NODE_DISK_CLOSED;
+	snprintf(d->why, sizeof(d->why), "closed");
+	if (node->state == NODE_STOPPING) {
+		finish(d, -ESHUTDOWN);
+		node__disks_stop(node);
+		return;
+	}
+	finish(d, 0);
+	if (erase)
+		node__disk_forget(d);
+}
+
+static void on_quiet(void *arg)
+{
+	struct node_disk *d = arg;
+	int rv;
+
+	lsom_disk_unwatch(d->disk, &d->watch);
+	d->close.data = d;
+	rv = lsom_disk_close(d->disk, &d->close, on_closed);
+	assert(rv == 0);
+}
+
+int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
+		     void *arg)
+{
+	if (d->state != NODE_DISK_ONLINE)
+		return -EBUSY;
+	d->state = NODE_DISK_CLOSING;
+	d->erase = forget;
+	d->done = done;
+	d->done_arg = arg;
+	dom_disk_remove(d->node->dom, d->disk, on_quiet, d);
+	return 0;
+}
+
+/* ---- following the directory ---- */
+
+static bool is_ours(struct node *node, const Directory__Disk *m)
+{
+	return m->node.len == sizeof(node->identity.id) &&
+	       m->uuid.len == sizeof(struct uuid) &&
+	       memcmp(m->node.data, node->identity.id.b, m->node.len) == 0;
+}
+
+static void disk_appeared(struct node *node, const Directory__Disk *m)
+{
+	struct uuid id;
+
+	memcpy(id.b, m->uuid.data, sizeof(id.b));
+	if (node__disk_find(node, &id) != NULL)
+		return;
+	if (node__disk_open(node, &id, m->path, false, NULL, NULL) < 0)
+		log_error("disk %s: cannot be opened now", m->path);
+}
+
+static void on_change(struct cmmds_subscription *sub,
+		      const struct cmmds_change *change)
+{
+	struct node *node = sub->data;
+	const Directory__Disk *m;
+	struct node_disk *d;
+	struct uuid id;
+
+	if (node->state != NODE_UP)
+		return;
+	if (change->new_entry != NULL) {
+		m = (const Directory__Disk *)change->new_entry->message;
+		if (is_ours(node, m))
+			disk_appeared(node, m);
+		return;
+	}
+	m = (const Directory__Disk *)change->old_entry->message;
+	if (!is_ours(node, m))
+		return;
+	memcpy(id.b, m->uuid.data, sizeof(id.b));
+	d = node__disk_find(node, &id);
+	if (d == NULL)
+		return;
+	if (d->state == NODE_DISK_ONLINE)
+		node__disk_close(d, true, NULL, NULL);
+	else if (d->state == NODE_DISK_CLOSING)
+		d->erase = true;
+	else if (d->state != NODE_DISK_OPENING)
+		node__disk_forget(d);
+}
+
+void node__disks_start(struct node *node)
+{
+	const struct cmmds_entry *e = NULL;
+
+	/* Opening them here, not by the subscription, tells which are there. */
+	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL) {
+		const Directory__Disk *m = (const Directory__Disk *)e->message;
+
+		if (is_ours(node, m))
+			disk_appeared(node, m);
+	}
+	node->disks_sub.data = node;
+	node->disks_sub.kind = CMMDS_DISK;
+	node->disks_sub.cb = on_change;
+	cmmds_subscribe(node->cmmds, &node->disks_sub);
+	node->disks_subscribed = true;
+}
+
+bool node__disks_settled(struct node *node)
+{
+	struct node_disk *d;
+
+	TAILQ_FOREACH(d, &node->disks, link)
+		if (d->state == NODE_DISK_OPENING && !d->settled)
+			return false;
+	return true;
+}
+
+/* Called again whenever one more is closed; the last one ends it. */
+void node__disks_stop(struct node *node)
+{
+	struct node_disk *d, *next;
+	bool busy = false;
+
+	if (node->disks_subscribed) {
+		cmmds_unsubscribe(&node->disks_sub);
+		node->disks_subscribed = false;
+	}
+	TAILQ_FOREACH_SAFE(d, &node->disks, link, next) {
+		if (d->state == NODE_DISK_ONLINE)
+			node__disk_close(d, false, NULL, NULL);
+		busy |= d->state == NODE_DISK_OPENING ||
+			d->state == NODE_DISK_CLOSING;
+	}
+	if (busy || node->disks_closed)
+		return;
+	node->disks_closed = true;
+	while ((d = TAILQ_FIRST(&node->disks)) != NULL)
+		node__disk_forget(d);
+	node__disks_stopped(node);
+}

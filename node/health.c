@@ -1,0 +1,274 @@
+/*
+ * health: what node itself can tell is not well, each with its cause and what
+ * to do.  Run on the loop; nothing here waits.
+ */
+#include "base/util.h"
+#include "node/admin_int.h"
+#include "node/size.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+__attribute__((format(printf, 3, 4))) static void
+say(struct health_result *out, enum health_level level, const char *fmt, ...)
+{
+	va_list ap;
+
+	out->level = level;
+	va_start(ap, fmt);
+	vsnprintf(out->cause, sizeof(out->cause), fmt, ap);
+	va_end(ap);
+}
+
+#define FIX(out, ...) snprintf((out)->fix, sizeof((out)->fix), __VA_ARGS__)
+
+static void check_cluster(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+
+	if (node->state == NODE_ALONE) {
+		say(out, HEALTH_WARN, "node %s is in no cluster",
+		    node->config->name);
+		FIX(out, "basalt cluster init --name NAME");
+	} else if (node->state == NODE_STARTING) {
+		say(out, HEALTH_WARN, "the directory is being opened");
+		FIX(out, "Wait; the log says what takes long.");
+	}
+}
+
+static void check_directory(struct health_check *check,
+			    struct health_result *out)
+{
+	struct node *node = check->data;
+	struct cmmds_info info;
+
+	if (node->state != NODE_UP)
+		return;
+	cmmds_info(node->cmmds, &info);
+	if (!cmmds_session_valid(node->cmmds)) {
+		say(out, HEALTH_BAD,
+		    "the directory has no leader: nothing can be changed and "
+		    "no object be taken over");
+		FIX(out, "The log of room cmmds says why.");
+	} else if (info.voters == 1) {
+		say(out, HEALTH_INFO,
+		    "one node keeps the directory: without its data_dir the "
+		    "cluster's configuration is lost");
+		FIX(out, "Keep a copy of %.150s/cluster.key; more nodes come "
+			 "with a later version.",
+		    node->config->data_dir);
+	}
+}
+
+static void check_disks(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+	struct lsom_disk_info info;
+	struct node_disk *d;
+	unsigned count = 0;
+
+	if (node->state != NODE_UP)
+		return;
+	TAILQ_FOREACH(d, &node->disks, link) {
+		count++;
+		if (d->state == NODE_DISK_FAILED ||
+		    d->state == NODE_DISK_CLOSED) {
+			say(out, HEALTH_BAD, "disk %.100s is out of service: "
+					     "%.120s",
+			    d->path, d->why);
+			FIX(out, "basalt disk rebuild %.200s", d->path);
+			return;
+		}
+		if (d->state != NODE_DISK_ONLINE)
+			continue;
+		lsom_disk_info(d->disk, &info);
+		if (info.state == LSOM_DISK_FAILED) {
+			say(out, HEALTH_BAD, "disk %.100s failed: %.120s",
+			    d->path, info.failure);
+			FIX(out, "Replace it; if it was the cable, restart "
+				 "basaltd.");
+			return;
+		}
+	}
+	if (count == 0) {
+		say(out, HEALTH_WARN, "node %s has no disk",
+		    node->config->name);
+		FIX(out, "basalt disk add PATH");
+	}
+}
+
+static void check_space(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+	struct lsom_disk_info info;
+	struct node_disk *d;
+	char free_text[SIZE_TEXT_MAX];
+
+	TAILQ_FOREACH(d, &node->disks, link) {
+		uint64_t percent;
+
+		if (d->state != NODE_DISK_ONLINE)
+			continue;
+		lsom_disk_info(d->disk, &info);
+		if (info.usable_bytes == 0)
+			continue;
+		percent = info.used_bytes * 100 / info.usable_bytes;
+		if (info.state == LSOM_DISK_FULL) {
+			say(out, HEALTH_BAD,
+			    "disk %.120s is full: writes are refused", d->path);
+		} else if (percent >= 85 && out->level < HEALTH_BAD) {
+			size_format(info.usable_bytes - info.used_bytes,
+				    free_text);
+			say(out, HEALTH_WARN,
+			    "disk %.120s is %u%% full, %s left", d->path,
+			    (unsigned)percent, free_text);
+		} else {
+			continue;
+		}
+		FIX(out, "basalt disk add PATH, or delete or unmap data.");
+	}
+}
+
+static void check_objects(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+	const struct cmmds_entry *e = NULL;
+	char why[160];
+
+	if (node->state != NODE_UP)
+		return;
+	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
+		const Directory__VDisk *v = (void *)e->message;
+		const Directory__Object *o = admin__object(node, &v->oid);
+
+		if (o == NULL ||
+		    node__object_health(node, o) == OBJECT_UNAVAILABLE) {
+			say(out, HEALTH_BAD,
+			    "virtual disk %.64s is unavailable: no complete "
+			    "copy can be reached",
+			    v->name);
+			FIX(out, "basalt object show %.64s names its disks; "
+				 "basalt disk list tells what is wrong there.",
+			    v->name);
+			return;
+		}
+		if (out->level < HEALTH_WARN &&
+		    !node__object_compliant(node, o, why, sizeof(why))) {
+			say(out, HEALTH_WARN,
+			    "virtual disk %.64s is not compliant: %.150s",
+			    v->name, why);
+			FIX(out, "Add what the policy asks for.");
+		}
+	}
+}
+
+static void check_targets(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+	const struct cmmds_entry *e = NULL;
+	unsigned open = 0, closed = 0;
+	char an_open[64] = "", a_closed[64] = "";
+
+	if (node->state != NODE_UP)
+		return;
+	while ((e = cmmds_next(node->cmmds, CMMDS_TARGET, e)) != NULL) {
+		const Directory__Target *t = (void *)e->message;
+		bool any = false;
+
+		for (size_t i = 0; i < t->n_allow; i++)
+			any |= strcmp(t->allow[i], "any") == 0;
+		if (t->chap_user[0] != '\0')
+			continue;
+		if (any && open++ == 0)
+			snprintf(an_open, sizeof(an_open), "%.63s", t->name);
+		if (t->n_allow == 0 && closed++ == 0)
+			snprintf(a_closed, sizeof(a_closed), "%.63s", t->name);
+	}
+	if (open > 0) {
+		say(out, HEALTH_INFO,
+		    "target %s%s: every initiator that reaches a portal is let "
+		    "in, without CHAP",
+		    an_open, open > 1 ? " and others" : "");
+		FIX(out, "basalt target set %s --deny any --allow IQN",
+		    an_open);
+	} else if (closed > 0) {
+		say(out, HEALTH_INFO, "target %s%s admits nobody", a_closed,
+		    closed > 1 ? " and others" : "");
+		FIX(out, "basalt target set %s --allow IQN", a_closed);
+	}
+}
+
+static void check_portals(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+
+	if (node->state != NODE_UP)
+		return;
+	if (!node->serving) {
+		say(out, HEALTH_WARN, "the portals wait for a disk that is "
+				      "still recovering");
+		FIX(out, "Wait; basalt disk list shows which.");
+	} else if (node->portals_listening < node->config->portals_count) {
+		say(out, HEALTH_BAD, "%u of %u portals could not listen",
+		    node->config->portals_count - node->portals_listening,
+		    node->config->portals_count);
+		FIX(out, "The log names them: free the port, or change "
+			 "'portals', and restart basaltd.");
+	}
+}
+
+static void check_memory(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+
+	if (!node->arena_locked) {
+		say(out, HEALTH_INFO, "the arena is not locked in memory");
+		FIX(out, "Raise RLIMIT_MEMLOCK (LimitMEMLOCK= in the unit) "
+			 "above [memory] arena.");
+	}
+}
+
+static const struct {
+	const char *name;
+	void (*run)(struct health_check *check, struct health_result *out);
+} checks[] = {
+	{ "cluster", check_cluster },	  { "directory", check_directory },
+	{ "disks", check_disks },	  { "disk-space", check_space },
+	{ "virtual-disks", check_objects }, { "targets", check_targets },
+	{ "portals", check_portals },	  { "memory-lock", check_memory },
+};
+
+void node__health_open(struct node *node)
+{
+	_Static_assert(ARRAY_LEN(checks) == ARRAY_LEN(node->checks),
+		       "one record each");
+
+	for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
+		node->checks[i].name = checks[i].name;
+		node->checks[i].run = checks[i].run;
+		node->checks[i].data = node;
+		health_register(&node->checks[i]);
+	}
+}
+
+void node__health_close(struct node *node)
+{
+	for (size_t i = 0; i < ARRAY_LEN(checks); i++)
+		health_unregister(&node->checks[i]);
+}
+
+static void worst_of(const struct health_check *check,
+		     const struct health_result *result, void *arg)
+{
+	enum health_level *worst = arg;
+
+	*worst = MAX(*worst, result->level);
+}
+
+enum health_level node__health_worst(void)
+{
+	enum health_level worst = HEALTH_OK;
+
+	health_each(worst_of, &worst);
+	return worst;
+}

@@ -1,0 +1,335 @@
+/*
+ * metrics: all counters in the Prometheus text format, for `basalt metrics` and,
+ * if configured, over HTTP.  libmicrohttpd brings no thread of its own: its
+ * epoll descriptor hangs in the loop, so gauges are read where they live.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/util.h"
+#include "node/node_int.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HTTP_CONNS_MAX 16u
+#define HTTP_IDLE_S 10u
+
+struct metrics {
+	struct node *node;
+	struct MHD_Daemon *http;
+	uv_poll_t poll;
+	struct env_timer timer; /* libmicrohttpd's time-outs */
+};
+
+/* ---- what node itself counts ---- */
+
+static struct node *the_node; /* one a process */
+
+static uint64_t read_uptime(struct counter *c)
+{
+	return (env_now(the_node->env) - the_node->started_ns) / SEC;
+}
+
+static uint64_t read_arena_used(struct counter *c)
+{
+	size_t pages = 0;
+
+	for (int i = 0; i < PAGE_CLASSES; i++)
+		pages += arena_used(the_node->arena, (enum page_class)i);
+	return pages * PAGE_BYTES;
+}
+
+static uint64_t read_arena_bytes(struct counter *c)
+{
+	return arena_pages(the_node->arena) * (uint64_t)PAGE_BYTES;
+}
+
+static uint64_t disks_sum(uint64_t (*of)(const struct lsom_disk_info *info))
+{
+	struct lsom_disk_info info;
+	struct node_disk *d;
+	uint64_t sum = 0;
+
+	TAILQ_FOREACH(d, &the_node->disks, link)
+		if (d->state == NODE_DISK_ONLINE) {
+			lsom_disk_info(d->disk, &info);
+			sum += of(&info);
+		}
+	return sum;
+}
+
+static uint64_t info_raw(const struct lsom_disk_info *info)
+{
+	return info->raw_bytes;
+}
+
+static uint64_t info_usable(const struct lsom_disk_info *info)
+{
+	return info->usable_bytes;
+}
+
+static uint64_t info_used(const struct lsom_disk_info *info)
+{
+	return info->used_bytes;
+}
+
+static uint64_t info_failed(const struct lsom_disk_info *info)
+{
+	return info->state == LSOM_DISK_FAILED;
+}
+
+static uint64_t info_free_segments(const struct lsom_disk_info *info)
+{
+	return info->segments_free;
+}
+
+static uint64_t read_raw(struct counter *c)
+{
+	return disks_sum(info_raw);
+}
+
+static uint64_t read_usable(struct counter *c)
+{
+	return disks_sum(info_usable);
+}
+
+static uint64_t read_used(struct counter *c)
+{
+	return disks_sum(info_used);
+}
+
+static uint64_t read_free_segments(struct counter *c)
+{
+	return disks_sum(info_free_segments);
+}
+
+static uint64_t read_failed(struct counter *c)
+{
+	uint64_t n = disks_sum(info_failed);
+	struct node_disk *d;
+
+	TAILQ_FOREACH(d, &the_node->disks, link)
+		n += d->state == NODE_DISK_FAILED;
+	return n;
+}
+
+static void count_session(const struct iscsi_session_info *info, void *arg)
+{
+	*(uint64_t *)arg += 1;
+}
+
+static uint64_t read_sessions(struct counter *c)
+{
+	uint64_t n = 0;
+
+	if (the_node->iscsi != NULL && the_node->state == NODE_UP)
+		iscsi_session_each(the_node->iscsi, count_session, &n);
+	return n;
+}
+
+static uint64_t read_revision(struct counter *c)
+{
+	struct cmmds_info info;
+
+	if (the_node->cmmds == NULL)
+		return 0;
+	cmmds_info(the_node->cmmds, &info);
+	return info.revision;
+}
+
+static uint64_t read_health(struct counter *c)
+{
+	return node__health_worst();
+}
+
+static struct counter gauges[] = {
+	{ .name = "basalt_node_uptime_seconds",
+	  .help = "since basaltd started",
+	  .read = read_uptime },
+	{ .name = "basalt_node_health_level",
+	  .help = "worst check: 0 ok, 1 info, 2 warning, 3 bad",
+	  .read = read_health },
+	{ .name = "basalt_node_arena_bytes",
+	  .help = "payload memory",
+	  .read = read_arena_bytes },
+	{ .name = "basalt_node_arena_used_bytes",
+	  .help = "payload memory in use",
+	  .read = read_arena_used },
+	{ .name = "basalt_node_disk_raw_bytes",
+	  .help = "of all disks that are open",
+	  .read = read_raw },
+	{ .name = "basalt_node_disk_usable_bytes",
+	  .help = "raw less the cleaning reserve",
+	  .read = read_usable },
+	{ .name = "basalt_node_disk_used_bytes",
+	  .help = "live blocks",
+	  .read = read_used },
+	{ .name = "basalt_node_disk_segments_free",
+	  .help = "segments ready to be written",
+	  .read = read_free_segments },
+	{ .name = "basalt_node_disks_failed",
+	  .help = "disks out of service",
+	  .read = read_failed },
+	{ .name = "basalt_node_sessions",
+	  .help = "iSCSI sessions now, discovery included",
+	  .read = read_sessions },
+	{ .name = "basalt_node_directory_revision",
+	  .help = "changes applied to the directory",
+	  .read = read_revision },
+};
+
+void node__metrics_register(struct node *node)
+{
+	the_node = node;
+	for (size_t i = 0; i < ARRAY_LEN(gauges); i++)
+		counter_register(&gauges[i]);
+}
+
+/* ---- the text ---- */
+
+static void text_add(struct counter *counter, void *arg)
+{
+	size_t len = strlen(counter->name);
+	bool total = len > 6 &&
+		     strcmp(counter->name + len - 6, "_total") == 0;
+
+	fprintf(arg, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", counter->name,
+		counter->help ? counter->help : "", counter->name,
+		counter->read != NULL && !total ? "gauge" : "counter",
+		counter->name, (unsigned long long)counter_value(counter));
+}
+
+char *node__metrics_text(void)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (f == NULL)
+		return NULL;
+	counter_each(text_add, f);
+	if (fclose(f) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+/* ---- over HTTP ---- */
+
+static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status,
+			      char *text, enum MHD_ResponseMemoryMode mode,
+			      const char *type)
+{
+	struct MHD_Response *response =
+		MHD_create_response_from_buffer(strlen(text), text, mode);
+	enum MHD_Result rv;
+
+	if (response == NULL)
+		return MHD_NO;
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	rv = MHD_queue_response(conn, status, response);
+	MHD_destroy_response(response);
+	return rv;
+}
+
+static enum MHD_Result on_http(void *arg, struct MHD_Connection *conn,
+			       const char *url, const char *method,
+			       const char *version, const char *data,
+			       size_t *data_len, void **state)
+{
+	char *text;
+
+	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+		return answer(conn, MHD_HTTP_METHOD_NOT_ALLOWED,
+			      "only GET\n", MHD_RESPMEM_PERSISTENT,
+			      "text/plain");
+	if (strcmp(url, "/metrics") != 0)
+		return answer(conn, MHD_HTTP_NOT_FOUND, "see /metrics\n",
+			      MHD_RESPMEM_PERSISTENT, "text/plain");
+	text = node__metrics_text();
+	if (text == NULL)
+		return MHD_NO;
+	return answer(conn, MHD_HTTP_OK, text, MHD_RESPMEM_MUST_FREE,
+		      "text/plain; version=0.0.4");
+}
+
+static void http_run(struct metrics *m)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+
+	MHD_run(m->http);
+	if (MHD_get_timeout(m->http, &ms) == MHD_YES)
+		env_timer_start(m->node->env, &m->timer, (ms + 1) * MSEC);
+	else
+		env_timer_stop(m->node->env, &m->timer);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct metrics *m = poll->data;
+
+	shard_wake(m->node->env);
+	http_run(m);
+}
+
+static void on_timer(struct env_timer *timer)
+{
+	http_run(container_of(timer, struct metrics, timer));
+}
+
+int node__metrics_open(struct node *node, const struct config_portal *portal,
+		       struct metrics **out)
+{
+	struct metrics *m = calloc(1, sizeof(*m));
+	const union MHD_DaemonInfo *info;
+	int rv;
+
+	if (m == NULL)
+		return -ENOMEM;
+	m->node = node;
+	m->timer.cb = on_timer;
+	errno = 0;
+	m->http = MHD_start_daemon(
+		MHD_USE_EPOLL |
+			(portal->address.ss_family == AF_INET6 ? MHD_USE_IPv6 :
+								 0),
+		0, NULL, NULL, on_http, m, MHD_OPTION_SOCK_ADDR,
+		(struct sockaddr *)&portal->address,
+		MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNS_MAX,
+		MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S, MHD_OPTION_END);
+	if (m->http == NULL) {
+		rv = errno != 0 ? -errno : -EADDRINUSE;
+		free(m);
+		return rv;
+	}
+	info = MHD_get_daemon_info(m->http, MHD_DAEMON_INFO_EPOLL_FD);
+	rv = uv_poll_init(shard_loop(node->env), &m->poll, info->epoll_fd);
+	if (rv < 0) {
+		MHD_stop_daemon(m->http);
+		free(m);
+		return rv;
+	}
+	m->poll.data = m;
+	uv_poll_start(&m->poll, UV_READABLE, on_poll);
+	log_info("metrics at http://%s/metrics", portal->text);
+	*out = m;
+	return 0;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct metrics *m = handle->data;
+
+	MHD_stop_daemon(m->http);
+	free(m);
+}
+
+void node__metrics_close(struct metrics *m)
+{
+	env_timer_stop(m->node->env, &m->timer);
+	uv_close((uv_handle_t *)&m->poll, on_poll_closed);
+}

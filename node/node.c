@@ -1,0 +1,565 @@
+/*
+ * node: from nothing to serving, and back.
+ *
+ * Up: the data directory is claimed, the loop and the admin socket stand; if a
+ * directory is there it is opened, this run's incarnation is entered, the rooms
+ * are made, disks opened, targets pushed, and when every disk is there or has
+ * failed the portals listen.  Without a directory the node waits for `cluster
+ * init`, which goes the same way.
+ *
+ * Down, on SIGTERM: sessions are drained, disks checkpointed and closed, owners
+ * released, the directory closed; each step starts when the one before is done,
+ * and a watchdog ends a shutdown that hangs, since everything acknowledged is
+ * durable anyway.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/log.h"
+#include "base/util.h"
+#include "node/node_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+/* Recovery takes 10 s at most; an index rebuilt from the log may take longer. */
+#define SERVE_WAIT_NS (20 * SEC)
+#define DRAIN_MS 5000u
+#define STOP_WAIT_NS (60 * SEC)
+
+static void node_stop(struct node *node);
+
+static void node_fail(struct node *node, const char *why)
+{
+	log_error("%s", why);
+	node->exit_status = 1;
+	node_stop(node);
+}
+
+/* ---- serving ---- */
+
+static void portals_listen(struct node *node)
+{
+	unsigned listening = 0;
+
+	for (unsigned i = 0; i < node->config->portals_count; i++) {
+		const struct config_portal *p = &node->config->portals[i];
+		int rv = iscsi_portal_listen(
+			node->iscsi, i + 1,
+			(const struct sockaddr *)&p->address, 1);
+
+		if (rv < 0)
+			log_error("portal %s: cannot listen: %s", p->text,
+				  strerror(-rv));
+		else
+			listening++;
+	}
+	node->portals_listening = listening;
+	if (listening == 0) {
+		node_fail(node, "no portal can listen: set 'portals' in "
+				"[network] to addresses that are free here");
+		return;
+	}
+	log_info("serving on %u of %u portals", listening,
+		 node->config->portals_count);
+	sd_notify(0, "READY=1\nSTATUS=Serving");
+}
+
+void node__serve_if_ready(struct node *node)
+{
+	if (node->state != NODE_UP || node->serving ||
+	    !node__disks_settled(node))
+		return;
+	node->serving = true;
+	env_timer_stop(node->env, &node->serve_timer);
+	portals_listen(node);
+}
+
+static void on_serve_timer(struct env_timer *timer)
+{
+	struct node *node = container_of(timer, struct node, serve_timer);
+
+	if (node->state != NODE_UP || node->serving)
+		return;
+	log_warn("a disk is still recovering: the portals open without it");
+	node->serving = true;
+	portals_listen(node);
+}
+
+/* ---- the rooms, once the directory is there ---- */
+
+static int rooms_open(struct node *node)
+{
+	struct lsom_config lc = { .env = node->env,
+				  .page_cache_bytes =
+					  (size_t)node->config->page_cache };
+	struct dom_config dc = { .env = node->env, .cmmds = node->cmmds };
+	struct iscsi_config ic = { .env = node->env };
+	int rv;
+
+	rv = lsom_open(&lc, &node->lsom);
+	if (rv < 0)
+		return rv;
+	dc.lsom = node->lsom;
+	dc.node = node->identity.id;
+	rv = dom_open(&dc, &node->dom);
+	if (rv < 0)
+		return rv;
+	ic.dom = node->dom;
+	return iscsi_open(&ic, &node->iscsi);
+}
+
+static void init_finish(struct node *node, int status, const char *why)
+{
+	void (*cb)(void *arg, int status, const char *why) = node->init_done;
+
+	node->init_done = NULL;
+	if (cb != NULL)
+		cb(node->init_arg, status, why);
+}
+
+static void node_up(struct node *node)
+{
+	int rv = rooms_open(node);
+
+	if (rv == 0) {
+		node->state = NODE_UP;
+		node__disks_start(node);
+		rv = node__push_open(node, &node->push);
+	}
+	if (rv < 0) {
+		init_finish(node, rv, "the rooms cannot be opened");
+		node_fail(node, "cannot start: out of memory?");
+		return;
+	}
+	init_finish(node, 0, "");
+	env_timer_start(node->env, &node->serve_timer, SERVE_WAIT_NS);
+	node__serve_if_ready(node);
+}
+
+static void on_entered(struct cmmds_command *cmd, int status)
+{
+	struct node *node = cmd->data;
+	char why[200];
+
+	snprintf(why, sizeof(why), "%s", cmd->why);
+	cmmds_command_fini(cmd);
+	if (node->state == NODE_STOPPING) {
+		init_finish(node, -ESHUTDOWN, "the node is shutting down");
+		return;
+	}
+	if (status < 0) {
+		snprintf(why, sizeof(why),
+			 "the directory does not take this node's entry: %s",
+			 strerror(-status));
+		init_finish(node, status, why);
+		node_fail(node, why);
+		return;
+	}
+	node_up(node);
+}
+
+/* Enter this run into the directory, and the cluster itself if it is new. */
+static void node_enter(struct node *node, bool found)
+{
+	struct cmmds_command *cmd = &node->command;
+	Directory__Cluster c = DIRECTORY__CLUSTER__INIT;
+	Directory__Node n = DIRECTORY__NODE__INIT;
+	int rv;
+
+	cmmds_command_init(cmd);
+	cmd->data = node;
+	if (found) {
+		uuid_make(node->env, &node->cluster);
+		c.uuid.data = node->cluster.b;
+		c.uuid.len = sizeof(node->cluster.b);
+		c.name = node->cluster_name;
+		c.feature_level = 1;
+		c.created_wall_ns = env_wall_ns(node->env);
+		cmmds_put(cmd, CMMDS_CLUSTER, "", 0, CMMDS_MUST_NOT_EXIST,
+			  &c.base);
+		cmmds_audit(cmd, node->who, "cluster %s founded on node %s",
+			    node->cluster_name, node->config->name);
+	}
+	n.uuid.data = node->identity.id.b;
+	n.uuid.len = sizeof(node->identity.id.b);
+	n.name = (char *)node->config->name;
+	n.address = (char *)node->config->address;
+	n.incarnation = node->identity.incarnation;
+	n.session = 1;
+	cmmds_put(cmd, CMMDS_NODE, node->identity.id.b,
+		  sizeof(node->identity.id.b), CMMDS_ANY, &n.base);
+	rv = cmmds_propose(node->cmmds, cmd, 0, on_entered);
+	if (rv < 0)
+		on_entered(cmd, rv);
+}
+
+static void on_directory(struct cmmds_open *req, int status)
+{
+	struct node *node = req->data;
+	const struct cmmds_entry *e;
+	char why[600];
+
+	node->directory_opening = false;
+	if (status == 0)
+		node->cmmds = req->opened;
+	if (node->state == NODE_STOPPING) {
+		init_finish(node, -ESHUTDOWN, "the node is shutting down");
+		node__stop_go_on(node);
+		return;
+	}
+	if (status < 0) {
+		snprintf(why, sizeof(why), "directory %s: %s%s%s",
+			 node->directory_path, strerror(-status),
+			 req->why[0] ? ": " : "", req->why);
+		init_finish(node, status, why);
+		node_fail(node, why);
+		return;
+	}
+	e = cmmds_get(node->cmmds, CMMDS_CLUSTER, "", 0);
+	if (e != NULL) {
+		const Directory__Cluster *c = (void *)e->message;
+
+		if (c->uuid.len == sizeof(node->cluster))
+			memcpy(node->cluster.b, c->uuid.data,
+			       sizeof(node->cluster));
+		snprintf(node->cluster_name, sizeof(node->cluster_name), "%s",
+			 c->name);
+		log_info("node %s in cluster %s", node->config->name,
+			 node->cluster_name);
+		node_enter(node, false);
+	} else if (node->founding) {
+		node_enter(node, true);
+	} else {
+		/* A founding was cut off before its entry: it goes on there. */
+		log_warn("the directory is there but names no cluster: run "
+			 "basalt cluster init again");
+		node->state = NODE_ALONE;
+		sd_notify(0, "READY=1\nSTATUS=In no cluster");
+	}
+}
+
+static void directory_open(struct node *node, bool found)
+{
+	struct cmmds_config config = {
+		.env = node->env,
+		.path = node->directory_path,
+		.node = node->identity.id,
+		.incarnation = node->identity.incarnation,
+		.found = found,
+	};
+	int rv;
+
+	memset(&node->directory_open, 0, sizeof(node->directory_open));
+	node->directory_open.data = node;
+	node->directory_opening = true;
+	rv = cmmds_open(&config, &node->directory_open, on_directory);
+	if (rv < 0)
+		on_directory(&node->directory_open, rv);
+}
+
+/* ---- cluster init ---- */
+
+static int key_ready(struct node *node, char *why, size_t why_len)
+{
+	const char *dir = node->config->data_dir;
+	int rv;
+
+	if (node->key_there)
+		return 0;
+	env_secure_random(node->env, node->key, sizeof(node->key));
+	rv = node__key_make(dir, node->key, why, why_len);
+	node->key_there = rv == 0;
+	return rv;
+}
+
+int node__cluster_init(struct node *node, const char *name, const char *who,
+		       void (*cb)(void *arg, int status, const char *why),
+		       void *arg)
+{
+	char why[300];
+	int rv;
+
+	if (node->state == NODE_UP)
+		return -EEXIST;
+	if (node->state != NODE_ALONE || node->init_done != NULL)
+		return -EBUSY;
+	/* One small file, once in a cluster's life: written from the loop. */
+	rv = key_ready(node, why, sizeof(why));
+	if (rv < 0) {
+		log_error("%s", why);
+		return rv;
+	}
+	node->state = NODE_STARTING;
+	node->founding = true;
+	snprintf(node->cluster_name, sizeof(node->cluster_name), "%s", name);
+	snprintf(node->who, sizeof(node->who), "%s", who);
+	node->init_done = cb;
+	node->init_arg = arg;
+	if (node->cmmds != NULL)
+		node_enter(node, true);
+	else
+		directory_open(node, true);
+	return 0;
+}
+
+/* ---- stopping ---- */
+
+static void on_admin_closed(void *arg)
+{
+	struct node *node = arg;
+
+	log_info("stopped");
+	node->state = NODE_CLOSED;
+	env_timer_stop(node->env, &node->stop_timer);
+	for (unsigned i = 0; i < ARRAY_LEN(node->signals); i++)
+		uv_close((uv_handle_t *)&node->signals[i], NULL);
+	shards_stop(node->shards);
+}
+
+static void on_cmmds_closed(void *arg)
+{
+	struct node *node = arg;
+
+	node->cmmds = NULL;
+	node__admin_close(node->admin, on_admin_closed, node);
+}
+
+static void on_dom_closed(void *arg)
+{
+	struct node *node = arg;
+
+	node->dom = NULL;
+	if (node->lsom != NULL)
+		lsom_close(node->lsom);
+	node->lsom = NULL;
+	cmmds_close(node->cmmds, on_cmmds_closed, node);
+}
+
+void node__disks_stopped(struct node *node)
+{
+	dom_close(node->dom, on_dom_closed, node);
+}
+
+static void on_iscsi_closed(void *arg)
+{
+	struct node *node = arg;
+
+	node->iscsi = NULL;
+	log_info("sessions are drained");
+	node__disks_stop(node);
+}
+
+/* The directory is open or will never be: what stands is taken down. */
+void node__stop_go_on(struct node *node)
+{
+	if (node->directory_opening)
+		return;
+	if (node->push != NULL) {
+		node__push_close(node->push);
+		node->push = NULL;
+	}
+	if (node->metrics != NULL) {
+		node__metrics_close(node->metrics);
+		node->metrics = NULL;
+	}
+	node__health_close(node);
+	if (node->iscsi != NULL)
+		iscsi_close(node->iscsi, DRAIN_MS, on_iscsi_closed, node);
+	else if (node->dom != NULL)
+		node__disks_stop(node);
+	else if (node->cmmds != NULL)
+		on_dom_closed(node);
+	else
+		on_cmmds_closed(node);
+}
+
+static void on_stop_timer(struct env_timer *timer)
+{
+	log_error("the shutdown hangs: ended; what was acknowledged is "
+		  "durable");
+	_exit(1);
+}
+
+static void node_stop(struct node *node)
+{
+	if (node->state == NODE_STOPPING || node->state == NODE_CLOSED)
+		return;
+	log_info("stopping");
+	sd_notify(0, "STOPPING=1");
+	node->state = NODE_STOPPING;
+	env_timer_stop(node->env, &node->serve_timer);
+	env_timer_start(node->env, &node->stop_timer, STOP_WAIT_NS);
+	node__stop_go_on(node);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+	struct node *node = handle->data;
+
+	shard_wake(node->env);
+	if (signum == SIGHUP) /* a terminal gone is no reason to stop */
+		return;
+	if (node->state == NODE_STOPPING) {
+		log_warn("told to stop again: ended without draining");
+		_exit(1);
+	}
+	node_stop(node);
+}
+
+/* ---- opening ---- */
+
+static int signals_start(struct node *node)
+{
+	static const int numbers[] = { SIGTERM, SIGINT, SIGHUP };
+	int rv = 0;
+
+	signal(SIGPIPE, SIG_IGN);
+	for (unsigned i = 0; i < ARRAY_LEN(numbers); i++) {
+		uv_signal_init(shard_loop(node->env), &node->signals[i]);
+		node->signals[i].data = node;
+		rv = uv_signal_start(&node->signals[i], on_signal, numbers[i]);
+		if (rv < 0)
+			return rv;
+	}
+	return rv;
+}
+
+static int memory_open(struct node *node, char *why, size_t why_len)
+{
+	struct arena_config config = { .bytes = (size_t)node->config->arena };
+	int rv = arena_open(&config, &node->arena);
+
+	if (rv < 0) {
+		snprintf(why, why_len,
+			 "no memory for the arena of %llu MiB: make 'arena' in "
+			 "[memory] smaller",
+			 (unsigned long long)(config.bytes >> 20));
+		return rv;
+	}
+	node->arena_locked = arena_lock(node->arena);
+	if (!node->arena_locked)
+		log_info("the arena stays unlocked: RLIMIT_MEMLOCK is smaller "
+			 "than it");
+	rv = shards_open(&(struct shards_config){ .count = 1,
+						  .arena = node->arena },
+			 &node->shards);
+	if (rv < 0) {
+		snprintf(why, why_len, "cannot make the loop: %s",
+			 strerror(-rv));
+		arena_close(node->arena);
+	}
+	return rv;
+}
+
+static int key_open(struct node *node, char *why, size_t why_len)
+{
+	struct stat st;
+	bool directory;
+	int rv;
+
+	snprintf(node->directory_path, sizeof(node->directory_path),
+		 "%s/directory", node->config->data_dir);
+	directory = stat(node->directory_path, &st) == 0;
+	rv = node__key_load(node->config->data_dir, node->key, why, why_len);
+	node->key_there = rv == 0;
+	if (rv == -ENOENT && directory) {
+		snprintf(why, why_len,
+			 "%s/cluster.key is missing though this node is in a "
+			 "cluster: put back a copy of it",
+			 node->config->data_dir);
+		return rv;
+	}
+	if (rv < 0 && rv != -ENOENT)
+		return rv;
+	node->state = directory ? NODE_STARTING : NODE_ALONE;
+	return 0;
+}
+
+int node_open(const struct config *config, struct node **out, char *why,
+	      size_t why_len)
+{
+	struct node *node = calloc(1, sizeof(*node));
+	char id[UUID_TEXT_LEN];
+	int rv;
+
+	if (node == NULL)
+		return -ENOMEM;
+	node->config = config;
+	TAILQ_INIT(&node->disks);
+	node->serve_timer.cb = on_serve_timer;
+	node->stop_timer.cb = on_stop_timer;
+	rv = node__identity_open(config->data_dir, &node->identity, why,
+				 why_len);
+	if (rv < 0)
+		goto err_free;
+	rv = key_open(node, why, why_len);
+	if (rv < 0)
+		goto err_identity;
+	rv = memory_open(node, why, why_len);
+	if (rv < 0)
+		goto err_identity;
+	node->env = shard_env(node->shards, 0);
+	node->started_ns = env_now(node->env);
+	rv = node__admin_open(node, &node->admin, why, why_len);
+	if (rv < 0)
+		goto err_shards;
+	rv = signals_start(node);
+	assert(rv == 0); /* three signals, known numbers */
+	uuid_format(&node->identity.id, id);
+	log_info("basaltd %s: node %s, id %s, incarnation %llu", BASALT_VERSION,
+		 config->name, id,
+		 (unsigned long long)node->identity.incarnation);
+	node__metrics_register(node);
+	node__health_open(node);
+	*out = node;
+	return 0;
+
+err_shards:
+	shards_stop(node->shards);
+	shards_run(node->shards);
+	shards_close(node->shards);
+	arena_close(node->arena);
+err_identity:
+	node__identity_close(&node->identity);
+err_free:
+	free(node);
+	return rv;
+}
+
+int node_run(struct node *node)
+{
+	int rv = 0;
+
+	if (node->config->metrics.text[0] != '\0')
+		rv = node__metrics_open(node, &node->config->metrics,
+					&node->metrics);
+	if (rv < 0) {
+		char why[160];
+
+		snprintf(why, sizeof(why),
+			 "metrics %s: cannot listen: %s",
+			 node->config->metrics.text, strerror(-rv));
+		node_fail(node, why);
+	} else if (node->state == NODE_STARTING) {
+		directory_open(node, false);
+	} else {
+		log_info("in no cluster yet: basalt cluster init --name NAME");
+		sd_notify(0, "READY=1\nSTATUS=In no cluster");
+	}
+	shards_run(node->shards);
+	return node->exit_status;
+}
+
+void node_close(struct node *node)
+{
+	shards_close(node->shards);
+	arena_close(node->arena);
+	node__identity_close(&node->identity);
+	node__wipe(node->key, sizeof(node->key));
+	free(node);
+}

@@ -1,0 +1,245 @@
+/* node_int: what the files of node share. */
+#ifndef BASALT_NODE_NODE_INT_H
+#define BASALT_NODE_NODE_INT_H
+
+#include "base/env.h"
+#include "base/health.h"
+#include "base/page.h"
+#include "base/shard.h"
+#include "base/uuid.h"
+#include "cmmds/cmmds.h"
+#include "dom/dom.h"
+#include "iscsi/iscsi.h"
+#include "lsom/lsom.h"
+#include "node/node.h"
+
+#include <stdbool.h>
+
+/* glibc's sys/queue.h has none. */
+#ifndef TAILQ_FOREACH_SAFE
+#define TAILQ_FOREACH_SAFE(var, head, field, next)                            \
+	for ((var) = TAILQ_FIRST(head);                                       \
+	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);           \
+	     (var) = (next))
+#endif
+
+#define NODE_KEY_LEN 32u
+#define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
+
+/* ---- identity.c: the small files of data_dir ---- */
+
+struct node_identity {
+	struct uuid id;		  /* node.id */
+	uint64_t incarnation;	  /* of this run; rises at each start */
+	int lock_fd;
+};
+
+/*
+ * Make @data_dir if need be, lock it, read or draw node.id, and store the next
+ * incarnation durably.  0; -EBUSY (another basaltd has it); -errno; @why.
+ */
+int node__identity_open(const char *data_dir, struct node_identity *out,
+			char *why, size_t why_len);
+void node__identity_close(struct node_identity *identity);
+
+/*
+ * cluster.key, mode 0600.  Load: 0, -ENOENT, -EACCES (others may read it),
+ * -EUCLEAN.  Make: durable when it returns; -EEXIST.
+ */
+int node__key_load(const char *data_dir, uint8_t key[NODE_KEY_LEN], char *why,
+		   size_t why_len);
+int node__key_make(const char *data_dir, const uint8_t key[NODE_KEY_LEN],
+		   char *why, size_t why_len);
+
+/* ---- secret.c: CHAP secrets at rest ---- */
+
+/*
+ * Seal @len bytes for the directory: AES-256-GCM with a random nonce, key from
+ * cluster.key by HKDF-SHA-256.  @context (the target's name and which of its
+ * secrets) is authenticated, so that a sealed secret cannot be moved.  The
+ * result is malloc()ed.  Both return 0 or -errno; open: -EBADMSG if it was not
+ * sealed with this key and context, -EMEDIUMTYPE for another version.
+ */
+int node__secret_seal(const uint8_t key[NODE_KEY_LEN], const uint8_t nonce[12],
+		      const char *context, const uint8_t *secret, size_t len,
+		      uint8_t **out, size_t *out_len);
+int node__secret_open(const uint8_t key[NODE_KEY_LEN], const char *context,
+		      const uint8_t *sealed, size_t sealed_len, uint8_t *out,
+		      size_t out_max, size_t *len);
+#define NODE_SEAL_NONCE 12u
+void node__wipe(void *buf, size_t len);
+
+/* ---- probe.c: may this path become a disk? ---- */
+
+struct node_probe {
+	bool exists, block_device;
+	uint64_t bytes;		 /* of what is there */
+	char found[256];	 /* what speaks against it; empty: nothing */
+	bool never;		 /* in use: not even by force */
+	struct lsom_probe lsom;
+};
+
+/* Blocking.  0 or -errno with @why. */
+int node__probe(struct env *env, const char *path, struct node_probe *out,
+		char *why, size_t why_len);
+
+/* Is device @major:@minor, or a part of it, mounted or swap?  Over text. */
+bool node__probe_mounted(const char *mountinfo, unsigned major, unsigned minor,
+			 char *where, size_t where_len);
+
+/* ---- disks.c ---- */
+
+enum node_disk_state {
+	NODE_DISK_OPENING,
+	NODE_DISK_ONLINE,
+	NODE_DISK_FAILED, /* could not be opened: @why */
+	NODE_DISK_CLOSING,
+	NODE_DISK_CLOSED, /* taken out of service by a command */
+};
+
+struct node_disk {
+	struct node *node;
+	struct uuid id;
+	char path[256], index_path[300];
+	enum node_disk_state state;
+	int status;	/* of the open that failed */
+	char why[256];
+	struct lsom_disk *disk;
+	struct lsom_disk_open open;
+	struct lsom_disk_close close;
+	struct lsom_disk_watch watch;
+	enum lsom_disk_state seen; /* last logged */
+	bool settled;	/* opened or failed once: portals wait for it */
+	bool erase;	/* drop the record once it is closed */
+	void (*done)(struct node_disk *disk, int status, void *arg);
+	void *done_arg;
+	TAILQ_ENTRY(node_disk) link;
+};
+
+/* Follow the directory: open what it says is ours, close what it forgot. */
+void node__disks_start(struct node *node);
+void node__disks_stop(struct node *node); /* then node__disks_stopped() */
+bool node__disks_settled(struct node *node);
+
+/*
+ * Open a disk that the directory may not know yet, or rebuild one; @done once,
+ * later.  0, -EBUSY (it is in use already), -ENOMEM.
+ */
+typedef void (*node_disk_cb)(struct node_disk *disk, int status, void *arg);
+int node__disk_open(struct node *node, const struct uuid *id, const char *path,
+		    bool rebuild, node_disk_cb done, void *arg);
+
+/* Close it: 0, -EBUSY.  @done with the record (gone after it if @forget). */
+int node__disk_close(struct node_disk *disk, bool forget, node_disk_cb done,
+		     void *arg);
+struct node_disk *node__disk_find(struct node *node, const struct uuid *id);
+
+/* Drop the record of a disk that is FAILED or CLOSED. */
+void node__disk_forget(struct node_disk *disk);
+void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
+			   size_t len);
+
+/* ---- push.c ---- */
+
+struct push;
+int node__push_open(struct node *node, struct push **out);
+void node__push_close(struct push *push);
+
+/* ---- admin.c ---- */
+
+struct admin;
+int node__admin_open(struct node *node, struct admin **out, char *why,
+		     size_t why_len);
+/* No new requests; those that run get a while, then @cb. */
+void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg);
+
+/* ---- health.c, metrics.c ---- */
+
+void node__health_open(struct node *node);
+void node__health_close(struct node *node);
+enum health_level node__health_worst(void);
+
+struct metrics;
+int node__metrics_open(struct node *node, const struct config_portal *portal,
+		       struct metrics **out);
+void node__metrics_close(struct metrics *metrics);
+/* Register what node itself counts. */
+void node__metrics_register(struct node *node);
+/* All in the Prometheus text format, malloc()ed; NULL: out of memory. */
+char *node__metrics_text(void);
+
+/* ---- node.c ---- */
+
+enum node_state {
+	NODE_STARTING, /* the directory is being opened */
+	NODE_ALONE,    /* no cluster yet: only `cluster init` helps */
+	NODE_UP,
+	NODE_STOPPING,
+	NODE_CLOSED,
+};
+
+TAILQ_HEAD(node_disk_list, node_disk);
+
+struct node {
+	const struct config *config;
+	struct node_identity identity;
+	uint8_t key[NODE_KEY_LEN];
+	bool key_there;
+
+	struct arena *arena;
+	bool arena_locked;
+	struct shards *shards;
+	struct env *env;
+
+	enum node_state state;
+	bool serving;		/* the portals listen */
+	unsigned portals_listening;
+	int exit_status;
+	uint64_t started_ns;
+
+	struct cmmds_open directory_open;
+	struct cmmds_command command;
+	struct cmmds *cmmds;
+	char directory_path[256];
+	bool founding, directory_opening;
+	char cluster_name[64];
+	struct uuid cluster;	/* zero: none */
+	void (*init_done)(void *arg, int status, const char *why);
+	void *init_arg;
+	char who[64];		/* who asked for `cluster init` */
+
+	struct lsom *lsom;
+	struct dom *dom;
+	struct iscsi *iscsi;
+	struct push *push;
+	struct admin *admin;
+	struct metrics *metrics;
+
+	struct node_disk_list disks;
+	struct cmmds_subscription disks_sub;
+	bool disks_subscribed, disks_closed;
+
+	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
+	struct env_timer stop_timer;
+	uv_signal_t signals[3];
+	struct health_check checks[8];
+};
+
+/*
+ * Found a cluster of this node.  0, and @cb later; -EEXIST (it is in one),
+ * -EBUSY (one is being founded, or the node starts or stops).
+ */
+int node__cluster_init(struct node *node, const char *name, const char *who,
+		       void (*cb)(void *arg, int status, const char *why),
+		       void *arg);
+
+/* The next step down, when what it waited for is over. */
+void node__stop_go_on(struct node *node);
+
+/* From disks.c, when the last disk is closed. */
+void node__disks_stopped(struct node *node);
+
+/* Listen, once disks are settled; called when something changed. */
+void node__serve_if_ready(struct node *node);
+
+#endif

@@ -1,0 +1,307 @@
+/*
+ * objects: what an object is now: compliance, health, space, whether it holds
+ * data.  Computed from the directory, this node's disks and dom; never stored.
+ */
+#include "base/util.h"
+#include "dom/clom.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+const Directory__Object *admin__object(struct node *node,
+				       const ProtobufCBinaryData *oid)
+{
+	struct uuid id;
+
+	if (oid->len != sizeof(id))
+		return NULL;
+	memcpy(id.b, oid->data, sizeof(id.b));
+	return cmmds_object(node->cmmds, &id);
+}
+
+bool node__object_compliant(struct node *node, const Directory__Object *object,
+			    char *why, size_t why_len)
+{
+	const Directory__Policy *policy = NULL;
+
+	why[0] = '\0';
+	if (object->policy[0] != '\0')
+		policy = cmmds_policy(node->cmmds, object->policy);
+	return clom_compliant(object, policy, why, why_len);
+}
+
+/* ---- the tree ---- */
+
+enum object_health
+node__tree_health(const Directory__TreeNode *tree,
+		  bool (*leaf_ok)(const Directory__Leaf *leaf, void *arg),
+		  void *arg)
+{
+	size_t lost = 0, reduced = 0, may_lose = 0;
+
+	switch (tree->type) {
+	case DIRECTORY__TREE_NODE__TYPE__COMPONENT:
+	case DIRECTORY__TREE_NODE__TYPE__WITNESS:
+		return tree->leaf != NULL && leaf_ok(tree->leaf, arg) ?
+			       OBJECT_HEALTHY :
+			       OBJECT_UNAVAILABLE;
+	case DIRECTORY__TREE_NODE__TYPE__RAID5:
+		may_lose = 1;
+		break;
+	case DIRECTORY__TREE_NODE__TYPE__RAID6:
+		may_lose = 2;
+		break;
+	case DIRECTORY__TREE_NODE__TYPE__RAID1:
+		may_lose = tree->n_children > 0 ? tree->n_children - 1 : 0;
+		break;
+	default:
+		break;
+	}
+	for (size_t i = 0; i < tree->n_children; i++) {
+		enum object_health h =
+			node__tree_health(tree->children[i], leaf_ok, arg);
+
+		if (tree->children[i]->type ==
+		    DIRECTORY__TREE_NODE__TYPE__WITNESS) {
+			/* It holds no data: nothing is read from it. */
+			may_lose -= may_lose > 0 &&
+				    tree->type ==
+					    DIRECTORY__TREE_NODE__TYPE__RAID1;
+			reduced += h != OBJECT_HEALTHY;
+			continue;
+		}
+		lost += h == OBJECT_UNAVAILABLE;
+		reduced += h == OBJECT_REDUCED;
+	}
+	if (lost > may_lose || tree->n_children == 0)
+		return OBJECT_UNAVAILABLE;
+	return lost + reduced > 0 ? OBJECT_REDUCED : OBJECT_HEALTHY;
+}
+
+static bool leaf_is_ok(const Directory__Leaf *leaf, void *arg)
+{
+	struct node *node = arg;
+	struct lsom_disk_info info;
+	struct node_disk *d;
+	struct uuid id;
+
+	if (leaf->state != DIRECTORY__LEAF__STATE__ACTIVE)
+		return false;
+	if (leaf->node.len != sizeof(id) || leaf->disk.len != sizeof(id))
+		return false;
+	if (memcmp(leaf->node.data, node->identity.id.b, sizeof(id)) != 0)
+		return true; /* another node tells about its own disks */
+	memcpy(id.b, leaf->disk.data, sizeof(id));
+	d = node__disk_find(node, &id);
+	if (d == NULL || d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &info);
+	return info.state != LSOM_DISK_FAILED;
+}
+
+enum object_health node__object_health(struct node *node,
+				       const Directory__Object *object)
+{
+	if (object->tree == NULL)
+		return OBJECT_UNAVAILABLE;
+	return node__tree_health(object->tree, leaf_is_ok, node);
+}
+
+const char *node__object_health_name(enum object_health health)
+{
+	static const char *const names[] = { "healthy", "reduced",
+					     "unavailable" };
+
+	return names[health];
+}
+
+uint64_t node__tree_raw(const Directory__TreeNode *tree)
+{
+	uint64_t bytes = 0;
+
+	if (tree == NULL)
+		return 0;
+	if (tree->type == DIRECTORY__TREE_NODE__TYPE__COMPONENT)
+		return tree->size_bytes;
+	for (size_t i = 0; i < tree->n_children; i++)
+		bytes += node__tree_raw(tree->children[i]);
+	return bytes;
+}
+
+bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk)
+{
+	if (tree == NULL)
+		return false;
+	if (tree->leaf != NULL && tree->leaf->disk.len == sizeof(disk->b) &&
+	    memcmp(tree->leaf->disk.data, disk->b, sizeof(disk->b)) == 0)
+		return true;
+	for (size_t i = 0; i < tree->n_children; i++)
+		if (node__tree_uses(tree->children[i], disk))
+			return true;
+	return false;
+}
+
+/* ---- is data there? ---- */
+
+struct data_check {
+	struct node *node;
+	struct dom_object_open open;
+	struct dom_object *object;
+	struct dom_io io;
+	uint64_t at, end;
+	int result;
+	struct env_task task;
+	void (*cb)(void *arg, int result);
+	void *arg;
+};
+
+static void check_finish(struct data_check *c, int result)
+{
+	void (*cb)(void *arg, int result) = c->cb;
+	void *arg = c->arg;
+
+	if (c->object != NULL)
+		dom_object_close(c->object);
+	free(c);
+	cb(arg, result);
+}
+
+static void check_next(struct data_check *c);
+
+static void on_mapped(struct dom_io *io, int status)
+{
+	struct data_check *c = io->data;
+
+	if (status < 0) {
+		check_finish(c, status);
+	} else if (io->mapped) {
+		check_finish(c, 1);
+	} else if (io->mapped_len == 0) {
+		check_finish(c, -EIO);
+	} else {
+		c->at += io->mapped_len;
+		check_next(c);
+	}
+}
+
+static void check_next(struct data_check *c)
+{
+	int rv;
+
+	if (c->node->state != NODE_UP) {
+		check_finish(c, -ESHUTDOWN);
+		return;
+	}
+	if (c->at >= c->end) {
+		check_finish(c, 0);
+		return;
+	}
+	memset(&c->io, 0, sizeof(c->io));
+	c->io.data = c;
+	rv = dom_map(c->object, &c->io, c->at, c->end - c->at, on_mapped);
+	if (rv < 0)
+		check_finish(c, rv);
+}
+
+static void on_check_open(struct dom_object_open *req, int status)
+{
+	struct data_check *c = req->data;
+
+	if (status < 0) {
+		check_finish(c, status);
+		return;
+	}
+	c->object = req->object;
+	c->end = MIN(c->end, dom_object_size(c->object));
+	check_next(c);
+}
+
+static void on_check_refused(struct env_task *task)
+{
+	struct data_check *c = container_of(task, struct data_check, task);
+
+	check_finish(c, c->result);
+}
+
+void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
+		       uint64_t to, void (*cb)(void *arg, int result),
+		       void *arg)
+{
+	struct data_check *c = calloc(1, sizeof(*c));
+	int rv;
+
+	assert(c != NULL);
+	c->node = node;
+	c->at = from;
+	c->end = to;
+	c->cb = cb;
+	c->arg = arg;
+	c->open.data = c;
+	rv = dom_object_open(node->dom, &c->open, oid, on_check_open);
+	if (rv < 0) {
+		c->result = rv;
+		c->task.cb = on_check_refused;
+		env_defer(node->env, &c->task);
+	}
+}
+
+/* ---- space ---- */
+
+struct space_ask {
+	struct dom_object_open open;
+	struct env_task task;
+	int status;
+	void (*cb)(void *arg, int status, uint64_t used, uint64_t free_bytes);
+	void *arg;
+};
+
+static void ask_finish(struct space_ask *a, int status, uint64_t used,
+		       uint64_t free_bytes)
+{
+	void (*cb)(void *, int, uint64_t, uint64_t) = a->cb;
+	void *arg = a->arg;
+
+	free(a);
+	cb(arg, status, used, free_bytes);
+}
+
+static void on_ask_open(struct dom_object_open *req, int status)
+{
+	struct space_ask *a = req->data;
+	uint64_t used = 0, free_bytes = 0;
+
+	if (status == 0) {
+		dom_object_space(req->object, &used, &free_bytes);
+		dom_object_close(req->object);
+	}
+	ask_finish(a, status, used, free_bytes);
+}
+
+static void on_ask_refused(struct env_task *task)
+{
+	struct space_ask *a = container_of(task, struct space_ask, task);
+
+	ask_finish(a, a->status, 0, 0);
+}
+
+void admin__space_ask(struct node *node, const struct uuid *oid,
+		      void (*cb)(void *arg, int status, uint64_t used,
+				 uint64_t free_bytes),
+		      void *arg)
+{
+	struct space_ask *a = calloc(1, sizeof(*a));
+	int rv;
+
+	assert(a != NULL);
+	a->cb = cb;
+	a->arg = arg;
+	a->open.data = a;
+	rv = dom_object_open(node->dom, &a->open, oid, on_ask_open);
+	if (rv < 0) {
+		a->status = rv;
+		a->task.cb = on_ask_refused;
+		env_defer(node->env, &a->task);
+	}
+}

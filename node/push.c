@@ -1,0 +1,342 @@
+/*
+ * push: targets and LUNs of the directory, told to iscsi.
+ *
+ * Whatever changes (a target, a LUN, a virtual disk that was renamed), what
+ * iscsi should know is worked out anew from the directory and compared with
+ * what it was told; only differences are pushed, so a resize or a change of
+ * another target disturbs no session.  What iscsi refuses is tried again.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/log.h"
+#include "base/util.h"
+#include "node/node_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct pushed_target {
+	char name[CMMDS_KEY_MAX + 1], iqn[ISCSI_NAME_MAX + 1];
+	uint64_t revision;
+	bool wanted;
+	TAILQ_ENTRY(pushed_target) link;
+};
+
+struct pushed_lun {
+	char iqn[ISCSI_NAME_MAX + 1], vdisk[CMMDS_KEY_MAX + 1];
+	unsigned lun;
+	struct uuid object;
+	uint32_t block_bytes;
+	bool read_only, wanted;
+	TAILQ_ENTRY(pushed_lun) link;
+};
+
+struct push {
+	struct node *node;
+	struct cmmds_subscription subs[3];
+	struct env_task task;
+	struct env_timer retry;
+	TAILQ_HEAD(, pushed_target) targets;
+	TAILQ_HEAD(, pushed_lun) luns;
+	bool failed, closing;
+};
+
+/* ---- targets ---- */
+
+static struct pushed_target *target_find(struct push *push, const char *name)
+{
+	struct pushed_target *t;
+
+	TAILQ_FOREACH(t, &push->targets, link)
+		if (strcmp(t->name, name) == 0)
+			return t;
+	return NULL;
+}
+
+/* 0, or why a secret cannot be used: then nobody is let in. */
+static int secret_open(struct node *node, const Directory__Target *m,
+		       const char *which, const ProtobufCBinaryData *sealed,
+		       uint8_t out[ISCSI_SECRET_MAX], size_t *len)
+{
+	char context[320];
+
+	*len = 0;
+	if (sealed->len == 0)
+		return -ENOENT;
+	snprintf(context, sizeof(context), "%s %s", which, m->name);
+	return node__secret_open(node->key, context, sealed->data, sealed->len,
+				 out, ISCSI_SECRET_MAX, len);
+}
+
+static int target_set(struct node *node, const Directory__Target *m)
+{
+	uint8_t secret[ISCSI_SECRET_MAX], mutual[ISCSI_SECRET_MAX];
+	size_t secret_len = 0, mutual_len = 0;
+	struct iscsi_target_conf conf = {
+		.iqn = m->iqn,
+		.alias = m->name,
+		.allow = (const char *const *)m->allow,
+		.allow_count = (unsigned)m->n_allow,
+		.chap_user = m->chap_user,
+		.mutual_user = m->mutual_user,
+	};
+	int rv = 0;
+
+	if (m->chap_user[0] != '\0')
+		rv = secret_open(node, m, "chap", &m->chap_secret_sealed,
+				 secret, &secret_len);
+	if (rv == 0 && m->mutual_user[0] != '\0')
+		rv = secret_open(node, m, "mutual", &m->mutual_secret_sealed,
+				 mutual, &mutual_len);
+	if (rv < 0) {
+		log_error("target %s: its CHAP secret cannot be opened (%s): "
+			  "nobody is let in; set it anew with basalt target "
+			  "set %s --chap USER",
+			  m->name, strerror(-rv), m->name);
+		conf.allow_count = 0;
+		conf.chap_user = conf.mutual_user = "";
+		secret_len = mutual_len = 0;
+	}
+	conf.chap_secret = secret;
+	conf.chap_secret_len = (unsigned)secret_len;
+	conf.mutual_secret = mutual;
+	conf.mutual_secret_len = (unsigned)mutual_len;
+	rv = iscsi_target_set(node->iscsi, &conf);
+	node__wipe(secret, sizeof(secret));
+	node__wipe(mutual, sizeof(mutual));
+	return rv;
+}
+
+static void target_drop(struct push *push, struct pushed_target *t)
+{
+	TAILQ_REMOVE(&push->targets, t, link);
+	free(t);
+}
+
+static void target_want(struct push *push, const struct cmmds_entry *e)
+{
+	const Directory__Target *m = (const Directory__Target *)e->message;
+	struct pushed_target *t = target_find(push, m->name);
+	int rv;
+
+	if (t == NULL) {
+		if (strlen(m->name) >= sizeof(t->name) ||
+		    strlen(m->iqn) >= sizeof(t->iqn)) {
+			log_error("target %.64s...: name too long", m->name);
+			return;
+		}
+		t = calloc(1, sizeof(*t));
+		if (t == NULL) {
+			push->failed = true;
+			return;
+		}
+		strcpy(t->name, m->name);
+		strcpy(t->iqn, m->iqn);
+		TAILQ_INSERT_TAIL(&push->targets, t, link);
+	}
+	t->wanted = true;
+	if (t->revision == e->revision)
+		return;
+	rv = target_set(push->node, m);
+	if (rv < 0) {
+		log_error("target %s: iscsi does not take it: %s", m->name,
+			  strerror(-rv));
+		push->failed = true;
+		return;
+	}
+	t->revision = e->revision;
+}
+
+/* ---- LUNs ---- */
+
+static struct pushed_lun *lun_find(struct push *push, const char *iqn,
+				   unsigned lun)
+{
+	struct pushed_lun *l;
+
+	TAILQ_FOREACH(l, &push->luns, link)
+		if (l->lun == lun && strcmp(l->iqn, iqn) == 0)
+			return l;
+	return NULL;
+}
+
+static void lun_push(struct push *push, struct pushed_lun *l)
+{
+	struct iscsi_lun_conf conf = {
+		.iqn = l->iqn,
+		.lun = l->lun,
+		.object = l->object,
+		.name = l->vdisk,
+		.block_bytes = l->block_bytes,
+		.read_only = l->read_only,
+	};
+	int rv = iscsi_lun_set(push->node->iscsi, &conf);
+
+	if (rv < 0) {
+		log_error("target %s LUN %u: iscsi does not take it: %s",
+			  l->iqn, l->lun, strerror(-rv));
+		uuid_parse("00000000-0000-0000-0000-000000000000", &l->object);
+		push->failed = true;
+	}
+}
+
+static void lun_want(struct push *push, const Directory__Lun *m)
+{
+	struct cmmds *cmmds = push->node->cmmds;
+	const Directory__Target *t = cmmds_target(cmmds, m->target);
+	const Directory__VDisk *v = cmmds_vdisk(cmmds, m->vdisk);
+	struct pushed_lun *l;
+
+	if (t == NULL || v == NULL || v->oid.len != sizeof(struct uuid) ||
+	    strlen(t->iqn) >= sizeof(l->iqn) ||
+	    strlen(v->name) >= sizeof(l->vdisk))
+		return;
+	l = lun_find(push, t->iqn, m->lun);
+	if (l == NULL) {
+		l = calloc(1, sizeof(*l));
+		if (l == NULL) {
+			push->failed = true;
+			return;
+		}
+		strcpy(l->iqn, t->iqn);
+		l->lun = m->lun;
+		TAILQ_INSERT_TAIL(&push->luns, l, link);
+	}
+	l->wanted = true;
+	if (memcmp(l->object.b, v->oid.data, sizeof(l->object.b)) == 0 &&
+	    strcmp(l->vdisk, v->name) == 0 && l->block_bytes == v->block_bytes &&
+	    l->read_only == m->read_only)
+		return;
+	memcpy(l->object.b, v->oid.data, sizeof(l->object.b));
+	strcpy(l->vdisk, v->name);
+	l->block_bytes = v->block_bytes;
+	l->read_only = m->read_only;
+	lun_push(push, l);
+}
+
+/* ---- both ---- */
+
+static void mark_wanted(struct push *push)
+{
+	const struct cmmds_entry *e = NULL;
+	struct pushed_target *t;
+	struct pushed_lun *l;
+
+	TAILQ_FOREACH(l, &push->luns, link)
+		l->wanted = false;
+	while ((e = cmmds_next(push->node->cmmds, CMMDS_LUN, e)) != NULL) {
+		const Directory__Lun *m = (const Directory__Lun *)e->message;
+		const Directory__Target *mt =
+			cmmds_target(push->node->cmmds, m->target);
+
+		if (mt == NULL || cmmds_vdisk(push->node->cmmds, m->vdisk) == NULL)
+			continue;
+		l = lun_find(push, mt->iqn, m->lun);
+		if (l != NULL)
+			l->wanted = true;
+	}
+	TAILQ_FOREACH(t, &push->targets, link) {
+		const Directory__Target *m =
+			cmmds_target(push->node->cmmds, t->name);
+
+		t->wanted = m != NULL && strcmp(m->iqn, t->iqn) == 0;
+	}
+}
+
+static void reconcile(struct push *push)
+{
+	struct node *node = push->node;
+	struct pushed_target *t, *tnext;
+	struct pushed_lun *l, *lnext;
+	const struct cmmds_entry *e;
+
+	push->failed = false;
+	/* First what is gone, so that its name and number are free. */
+	mark_wanted(push);
+	TAILQ_FOREACH_SAFE(l, &push->luns, link, lnext)
+		if (!l->wanted) {
+			iscsi_lun_unset(node->iscsi, l->iqn, l->lun);
+			TAILQ_REMOVE(&push->luns, l, link);
+			free(l);
+		}
+	TAILQ_FOREACH_SAFE(t, &push->targets, link, tnext)
+		if (!t->wanted) {
+			iscsi_target_unset(node->iscsi, t->iqn);
+			target_drop(push, t);
+		}
+	e = NULL;
+	while ((e = cmmds_next(node->cmmds, CMMDS_TARGET, e)) != NULL)
+		target_want(push, e);
+	e = NULL;
+	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL)
+		lun_want(push, (const Directory__Lun *)e->message);
+	if (push->failed)
+		env_timer_start(node->env, &push->retry, SEC);
+}
+
+static void on_task(struct env_task *task)
+{
+	struct push *push = container_of(task, struct push, task);
+
+	if (push->closing)
+		free(push);
+	else
+		reconcile(push);
+}
+
+static void on_retry(struct env_timer *timer)
+{
+	reconcile(container_of(timer, struct push, retry));
+}
+
+static void on_change(struct cmmds_subscription *sub,
+		      const struct cmmds_change *change)
+{
+	struct push *push = sub->data;
+
+	/* Many changes of one command make one comparison. */
+	env_defer(push->node->env, &push->task);
+}
+
+int node__push_open(struct node *node, struct push **out)
+{
+	static const enum cmmds_kind kinds[] = { CMMDS_TARGET, CMMDS_LUN,
+						 CMMDS_VDISK };
+	struct push *push = calloc(1, sizeof(*push));
+
+	if (push == NULL)
+		return -ENOMEM;
+	push->node = node;
+	push->task.cb = on_task;
+	push->retry.cb = on_retry;
+	TAILQ_INIT(&push->targets);
+	TAILQ_INIT(&push->luns);
+	for (unsigned i = 0; i < ARRAY_LEN(kinds); i++) {
+		push->subs[i].data = push;
+		push->subs[i].kind = kinds[i];
+		push->subs[i].cb = on_change;
+		cmmds_subscribe(node->cmmds, &push->subs[i]);
+	}
+	reconcile(push); /* before the portals open */
+	*out = push;
+	return 0;
+}
+
+void node__push_close(struct push *push)
+{
+	struct pushed_target *t;
+	struct pushed_lun *l;
+
+	for (unsigned i = 0; i < ARRAY_LEN(push->subs); i++)
+		cmmds_unsubscribe(&push->subs[i]);
+	env_timer_stop(push->node->env, &push->retry);
+	while ((t = TAILQ_FIRST(&push->targets)) != NULL)
+		target_drop(push, t);
+	while ((l = TAILQ_FIRST(&push->luns)) != NULL) {
+		TAILQ_REMOVE(&push->luns, l, link);
+		free(l);
+	}
+	/* The task may be queued: the memory goes when it has run. */
+	push->closing = true;
+	env_defer(push->node->env, &push->task);
+}
