@@ -105,6 +105,7 @@ struct scsi_cmd {
 	unsigned step;
 	struct sgl *part; /* a step's own list */
 	struct page *page;
+	void (*cancel)(struct scsi_cmd *cmd); /* a wait without I/O */
 	void *memory; /* parsed parameter data; freed at the end */
 };
 

@@ -1,0 +1,541 @@
+/*
+ * lun: the logical units of a target and the nexuses that see them.
+ *
+ * A unit opens its object in the background and tries again while the object is
+ * unavailable; until then it answers "becoming ready".  What holds a unit: the
+ * target's table, each nexus at it, a sanitize.  A nexus at a unit lives until
+ * its last command has ended; then dom is told, and no late command of an
+ * older login can execute (R32).
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "base/log.h"
+#include "iscsi/scsi_int.h"
+
+#include <stdio.h>
+
+#define OPEN_RETRY_NS (500 * MSEC)
+
+/* ---- lookup ---- */
+
+/*
+ * The number in a LUN field (SAM-5 4.7): peripheral addressing on bus 0, or
+ * flat; the other levels must be zero.  -1: another form.
+ */
+int scsi__lun_decode(uint64_t lun_field)
+{
+	unsigned first = (unsigned)(lun_field >> 48);
+
+	if ((lun_field & 0xffffffffffffull) != 0)
+		return -1;
+	if (first >> 8 == 0)
+		return (int)(first & 0xff);
+	if (first >> 14 == 1)
+		return (int)(first & 0x3fff);
+	return -1;
+}
+
+struct scsi_lun *scsi__lun_find(struct scsi_target *target, uint64_t lun_field)
+{
+	int number = scsi__lun_decode(lun_field);
+
+	if (number < 0 || (unsigned)number >= target->luns_size)
+		return NULL;
+	return target->luns[number];
+}
+
+struct scsi_it_lun *scsi__it_find(struct scsi_nexus *nexus,
+				  const struct scsi_lun *lun)
+{
+	if (lun->number >= nexus->units_count)
+		return NULL;
+	return nexus->units[lun->number];
+}
+
+bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
+		     struct uuid *object)
+{
+	struct scsi_lun *lun = scsi__lun_find(target, lun_field);
+
+	if (lun == NULL)
+		return false;
+	*object = lun->oid;
+	return true;
+}
+
+unsigned scsi_lun_congestion(struct scsi_target *target, uint64_t lun_field)
+{
+	struct scsi_lun *lun = scsi__lun_find(target, lun_field);
+
+	if (lun == NULL || lun->object == NULL)
+		return 0;
+	return dom_object_congestion(lun->object);
+}
+
+/* ---- targets ---- */
+
+int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
+		     struct scsi_target **out)
+{
+	struct scsi_target *target;
+
+	if (strlen(iqn) > ISCSI_NAME_MAX)
+		return -EINVAL;
+	target = calloc(1, sizeof(*target));
+	if (target == NULL)
+		return -ENOMEM;
+	target->env = env;
+	target->dom = dom;
+	strcpy(target->iqn, iqn);
+	TAILQ_INIT(&target->all);
+	TAILQ_INIT(&target->nexuses);
+	TAILQ_INIT(&target->tmfs);
+	*out = target;
+	return 0;
+}
+
+static void target_closed(struct env_task *task)
+{
+	struct scsi_target *target =
+		container_of(task, struct scsi_target, close_task);
+	void (*cb)(void *arg) = target->close_cb;
+	void *arg = target->close_arg;
+
+	free(target->luns);
+	free(target);
+	cb(arg);
+}
+
+void scsi__target_check(struct scsi_target *target)
+{
+	if (!target->closing || target->closed || target->busy > 0)
+		return;
+	if (!TAILQ_EMPTY(&target->all) || !TAILQ_EMPTY(&target->tmfs))
+		return;
+	assert(TAILQ_EMPTY(&target->nexuses));
+	target->closed = true;
+	target->close_task.cb = target_closed;
+	env_defer(target->env, &target->close_task);
+}
+
+void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
+		       void *arg)
+{
+	assert(TAILQ_EMPTY(&target->nexuses));
+	target->closing = true;
+	target->close_cb = cb;
+	target->close_arg = arg;
+	target->busy++;
+	for (unsigned i = 0; i < target->luns_size; i++)
+		if (target->luns[i] != NULL)
+			scsi_lun_unset(target, i);
+	target->busy--;
+	scsi__target_check(target);
+}
+
+void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
+		       const uint16_t *tpgt, unsigned count)
+{
+	target->ports_count = MIN(count, SCSI_PORTS_MAX);
+	memcpy(target->rtpi, rtpi, target->ports_count * sizeof(*rtpi));
+	memcpy(target->tpgt, tpgt, target->ports_count * sizeof(*tpgt));
+}
+
+/* ---- a nexus at a unit ---- */
+
+/* All units of one nexus that are being closed. */
+struct scsi_nexus_closing {
+	struct scsi_target *target;
+	unsigned waiting;
+	struct env_task task;
+	void (*cb)(void *arg);
+	void *arg;
+};
+
+static void nexus_closed(struct env_task *task)
+{
+	struct scsi_nexus_closing *closing =
+		container_of(task, struct scsi_nexus_closing, task);
+	struct scsi_target *target = closing->target;
+
+	target->busy--;
+	closing->cb(closing->arg);
+	free(closing);
+	scsi__target_check(target);
+}
+
+static void closing_put(struct scsi_nexus_closing *closing)
+{
+	if (closing == NULL || --closing->waiting > 0)
+		return;
+	closing->task.cb = nexus_closed;
+	env_defer(closing->target->env, &closing->task);
+}
+
+static void it_free(struct scsi_it_lun *it)
+{
+	struct scsi_nexus_closing *closing = it->closing;
+	struct scsi_lun *lun = it->lun;
+
+	TAILQ_REMOVE(&lun->its, it, link);
+	free(it);
+	closing_put(closing);
+	scsi__lun_put(lun);
+}
+
+static void it_closed(void *arg)
+{
+	it_free(arg);
+}
+
+static void it_leave(struct scsi_it_lun *it)
+{
+	if (it->opened && it->lun->object != NULL) {
+		it->opened = false;
+		dom_nexus_close(it->lun->object, &it->dom, it_closed, it);
+		return;
+	}
+	it_free(it);
+}
+
+static void it_released(struct dom_io *io, int status)
+{
+	struct scsi_it_lun *it = container_of(io, struct scsi_it_lun, io);
+
+	if (status < 0 && status != -ENOENT)
+		log_warn("unit %s: RESERVE of %s not released: %s",
+			 it->lun->name, it->dom.initiator_port,
+			 err_text(status));
+	it_leave(it);
+}
+
+/* Its last command is over: give up its SPC-2 reservation, tell dom. */
+static void it_end(struct scsi_it_lun *it)
+{
+	struct dom_object *object = it->lun->object;
+	const struct dom_reservation *r;
+
+	if (object != NULL && it->opened) {
+		r = dom_reservation(object);
+		if (r->spc2_target_port == it->dom.target_port &&
+		    strcmp(r->spc2_holder, it->dom.initiator_port) == 0) {
+			it->pr.action = DOM_SPC2_RESET;
+			it->io.nexus = &it->dom;
+			if (dom_reserve(object, &it->io, &it->pr,
+					it_released) == 0)
+				return;
+		}
+	}
+	it_leave(it);
+}
+
+void scsi__it_put(struct scsi_it_lun *it)
+{
+	assert(it->refs > 0);
+	if (--it->refs == 0)
+		it_end(it);
+}
+
+static bool units_fit(struct scsi_nexus *nexus, unsigned number)
+{
+	unsigned count = MAX(number + 1, nexus->units_count);
+	struct scsi_it_lun **units;
+
+	if (count == nexus->units_count)
+		return true;
+	units = realloc(nexus->units, count * sizeof(*units));
+	if (units == NULL)
+		return false;
+	memset(units + nexus->units_count, 0,
+	       (count - nexus->units_count) * sizeof(*units));
+	nexus->units = units;
+	nexus->units_count = count;
+	return true;
+}
+
+/* Without memory the unit answers BUSY to this nexus. */
+static void it_make(struct scsi_nexus *nexus, struct scsi_lun *lun,
+		    enum scsi_ua ua)
+{
+	struct scsi_it_lun *it;
+
+	if (!units_fit(nexus, lun->number))
+		return;
+	assert(nexus->units[lun->number] == NULL);
+	it = calloc(1, sizeof(*it));
+	if (it == NULL)
+		return;
+	it->lun = lun;
+	it->nexus = nexus;
+	it->dom = nexus->dom;
+	it->refs = 1;
+	lun->refs++;
+	TAILQ_INSERT_TAIL(&lun->its, it, link);
+	nexus->units[lun->number] = it;
+	scsi__ua_set(it, ua);
+	if (lun->object != NULL) {
+		dom_nexus_open(lun->object, &it->dom);
+		it->opened = true;
+	}
+}
+
+void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,
+		     bool reinstated)
+{
+	nexus->target = target;
+	nexus->units = NULL;
+	nexus->units_count = 0;
+	TAILQ_INSERT_TAIL(&target->nexuses, nexus, link);
+	for (unsigned i = 0; i < target->luns_size; i++)
+		if (target->luns[i] != NULL)
+			it_make(nexus, target->luns[i],
+				reinstated ? UA_NEXUS_LOSS : UA_POWER_ON);
+}
+
+void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
+		      void *arg)
+{
+	struct scsi_nexus_closing *closing = calloc(1, sizeof(*closing));
+	struct scsi_target *target = nexus->target;
+	struct scsi_it_lun **units = nexus->units;
+	unsigned count = nexus->units_count;
+
+	/* A logout must end; 48 bytes are all it takes. */
+	assert(closing != NULL);
+	closing->target = target;
+	closing->cb = cb;
+	closing->arg = arg;
+	closing->waiting = 1;
+	target->busy++;
+	TAILQ_REMOVE(&target->nexuses, nexus, link);
+	nexus->units = NULL;
+	nexus->units_count = 0;
+	for (unsigned i = 0; i < count; i++) {
+		if (units[i] == NULL)
+			continue;
+		units[i]->nexus = NULL;
+		units[i]->closing = closing;
+		closing->waiting++;
+		scsi__it_put(units[i]);
+	}
+	free(units);
+	closing_put(closing);
+}
+
+/* ---- a unit and its object ---- */
+
+static void lun_opened(struct dom_object_open *req, int status);
+
+static void lun_open(struct scsi_lun *lun)
+{
+	int rv;
+
+	if (lun->removed)
+		return;
+	rv = dom_object_open(lun->target->dom, &lun->open, &lun->oid,
+			     lun_opened);
+	if (rv == 0) {
+		lun->opening = true;
+		lun->refs++;
+	} else {
+		env_timer_start(lun->target->env, &lun->open_timer,
+				OPEN_RETRY_NS);
+	}
+}
+
+static void open_again(struct env_timer *timer)
+{
+	lun_open(container_of(timer, struct scsi_lun, open_timer));
+}
+
+static void take_attention(struct scsi_it_lun *it)
+{
+	unsigned bits = dom_nexus_attention(it->lun->object, &it->dom);
+
+	if (bits & DOM_UA_RESERVATION_PREEMPTED)
+		scsi__ua_set(it, UA_PR_PREEMPTED);
+	if (bits & DOM_UA_RESERVATION_RELEASED)
+		scsi__ua_set(it, UA_PR_RELEASED);
+	if (bits & DOM_UA_REGISTRATION_PREEMPTED)
+		scsi__ua_set(it, UA_PR_UNREGISTERED);
+}
+
+static void lun_event(struct dom_watch *watch, enum dom_event event)
+{
+	struct scsi_lun *lun = container_of(watch, struct scsi_lun, watch);
+	struct scsi_it_lun *it;
+
+	switch (event) {
+	case DOM_RESIZED:
+		scsi__ua_set_all(lun, UA_CAPACITY, NULL);
+		break;
+	case DOM_DELETED:
+		lun->deleted = true;
+		scsi__ua_set_all(lun, UA_LUNS, NULL);
+		break;
+	case DOM_RESERVATION:
+		TAILQ_FOREACH(it, &lun->its, link)
+			if (it->opened)
+				take_attention(it);
+		break;
+	case DOM_LOW_SPACE:
+		scsi__ua_set_all(lun, UA_THIN, NULL);
+		break;
+	case DOM_CONGESTION:
+		break; /* sessions ask: scsi_lun_congestion() */
+	}
+}
+
+static void lun_opened(struct dom_object_open *req, int status)
+{
+	struct scsi_lun *lun = container_of(req, struct scsi_lun, open);
+	struct scsi_target *target = lun->target;
+	struct scsi_it_lun *it;
+
+	lun->opening = false;
+	target->busy++;
+	if (status == 0) {
+		lun->object = req->object;
+		lun->watch.cb = lun_event;
+		dom_object_watch(lun->object, &lun->watch);
+		TAILQ_FOREACH(it, &lun->its, link) {
+			dom_nexus_open(lun->object, &it->dom);
+			it->opened = true;
+		}
+	} else {
+		log_debug("unit %s: not open: %s", lun->name,
+			  err_text(status));
+		if (!lun->removed)
+			env_timer_start(target->env, &lun->open_timer,
+					OPEN_RETRY_NS);
+	}
+	scsi__lun_put(lun);
+	target->busy--;
+	scsi__target_check(target);
+}
+
+void scsi__lun_put(struct scsi_lun *lun)
+{
+	struct scsi_target *target = lun->target;
+
+	assert(lun->refs > 0);
+	if (--lun->refs > 0)
+		return;
+	assert(lun->removed && TAILQ_EMPTY(&lun->its));
+	assert(TAILQ_EMPTY(&lun->tasks) && lun->sanitize == NULL);
+	if (lun->object != NULL) {
+		dom_object_unwatch(lun->object, &lun->watch);
+		dom_object_close(lun->object);
+	}
+	TAILQ_REMOVE(&target->all, lun, link);
+	free(lun);
+	scsi__target_check(target);
+}
+
+/* REPORT LUNS has something new to say, on every unit of every nexus. */
+static void luns_changed(struct scsi_target *target)
+{
+	for (unsigned i = 0; i < target->luns_size; i++)
+		if (target->luns[i] != NULL)
+			scsi__ua_set_all(target->luns[i], UA_LUNS, NULL);
+}
+
+static bool luns_fit(struct scsi_target *target, unsigned number)
+{
+	unsigned size = MAX(number + 1, target->luns_size);
+	struct scsi_lun **luns;
+
+	if (size == target->luns_size)
+		return true;
+	luns = realloc(target->luns, size * sizeof(*luns));
+	if (luns == NULL)
+		return false;
+	memset(luns + target->luns_size, 0,
+	       (size - target->luns_size) * sizeof(*luns));
+	target->luns = luns;
+	target->luns_size = size;
+	return true;
+}
+
+/* The same unit with other words about it. */
+static void lun_change(struct scsi_lun *lun, const struct iscsi_lun_conf *conf)
+{
+	snprintf(lun->name, sizeof(lun->name), "%s", conf->name);
+	if (lun->read_only != conf->read_only) {
+		lun->read_only = conf->read_only;
+		scsi__ua_set_all(lun, UA_MODE_CHANGED, NULL);
+	}
+}
+
+int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf)
+{
+	struct scsi_nexus *nexus;
+	struct scsi_lun *lun;
+
+	if (conf->lun > ISCSI_LUN_MAX || target->closing)
+		return -EINVAL;
+	if (conf->block_bytes != 512 && conf->block_bytes != 4096)
+		return -EINVAL;
+	if (!luns_fit(target, conf->lun))
+		return -ENOMEM;
+	lun = target->luns[conf->lun];
+	if (lun != NULL && uuid_equal(&lun->oid, &conf->object) &&
+	    lun->block_bytes == conf->block_bytes) {
+		lun_change(lun, conf);
+		return 0;
+	}
+	lun = calloc(1, sizeof(*lun));
+	if (lun == NULL)
+		return -ENOMEM;
+	if (target->luns[conf->lun] != NULL)
+		scsi_lun_unset(target, conf->lun);
+
+	luns_changed(target);
+	lun->target = target;
+	lun->number = conf->lun;
+	lun->oid = conf->object;
+	snprintf(lun->name, sizeof(lun->name), "%s", conf->name);
+	lun->block_bytes = conf->block_bytes;
+	lun->read_only = conf->read_only;
+	lun->tas = true;
+	lun->refs = 1;
+	lun->opening_since_ns = env_now(target->env);
+	lun->open_timer.cb = open_again;
+	TAILQ_INIT(&lun->tasks);
+	TAILQ_INIT(&lun->its);
+	TAILQ_INSERT_TAIL(&target->all, lun, link);
+	target->luns[lun->number] = lun;
+	target->luns_count++;
+	TAILQ_FOREACH(nexus, &target->nexuses, link)
+		it_make(nexus, lun, UA_POWER_ON);
+	lun_open(lun);
+	return 0;
+}
+
+void scsi_lun_unset(struct scsi_target *target, unsigned number)
+{
+	struct scsi_lun *lun;
+	struct scsi_nexus *nexus;
+
+	if (number >= target->luns_size || target->luns[number] == NULL)
+		return;
+	lun = target->luns[number];
+	target->luns[number] = NULL;
+	target->luns_count--;
+	lun->removed = true;
+	env_timer_stop(target->env, &lun->open_timer);
+	scsi__sanitize_stop(lun);
+	target->busy++;
+	TAILQ_FOREACH(nexus, &target->nexuses, link) {
+		struct scsi_it_lun *it = scsi__it_find(nexus, lun);
+
+		if (it == NULL)
+			continue;
+		nexus->units[number] = NULL;
+		it->nexus = NULL;
+		scsi__it_put(it);
+	}
+	luns_changed(target);
+	scsi__lun_put(lun);
+	target->busy--;
+	scsi__target_check(target);
+}

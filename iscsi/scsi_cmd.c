@@ -1,0 +1,521 @@
+/*
+ * scsi_cmd: a command's life.  It enters the unit's task set when its CDB is
+ * in, is checked in the order of SPC-4, waits for its data and for older
+ * commands (SAM-5 8), runs, and leaves with its answer.
+ */
+#include "iscsi/scsi_int.h"
+
+enum state {
+	CMD_ANSWERED, /* by begin; or ended */
+	CMD_DATA,     /* the session collects its data */
+	CMD_READY,    /* may run once older commands let it */
+	CMD_RUNNING,
+	CMD_DONE, /* done() is to come */
+};
+
+/* ---- the checks ---- */
+
+/* The unit cannot say what it holds: why, and for how long? */
+static bool not_ready(struct scsi_cmd *cmd)
+{
+	struct scsi_lun *lun = cmd->lun;
+	struct env *env = lun->target->env;
+
+	if (lun->deleted)
+		return scsi__check(cmd, SENSE_NO_LUN);
+	/* Becoming ready; later: not accessible, target port unavailable. */
+	if (env_now(env) - lun->opening_since_ns < 60 * SEC)
+		return scsi__check(cmd, SENSE(2, 0x04, 0x01));
+	return scsi__check(cmd, SENSE(2, 0x04, 0x0c));
+}
+
+static bool spc2_conflict(struct scsi_cmd *cmd)
+{
+	const struct dom_reservation *r = dom_reservation(cmd->lun->object);
+
+	if (r->spc2_holder[0] == '\0')
+		return false;
+	return r->spc2_target_port != cmd->it->dom.target_port ||
+	       strcmp(r->spc2_holder, cmd->it->dom.initiator_port) != 0;
+}
+
+bool scsi__access(struct scsi_cmd *cmd, enum dom_access access)
+{
+	if (access != DOM_ACCESS_NONE &&
+	    !dom_access_allowed(cmd->lun->object, &cmd->it->dom, access))
+		return scsi__conflict(cmd);
+	return true;
+}
+
+/* Bits that mean nothing must be zero; so must NACA, as NormACA is 0. */
+static bool check_reserved(struct scsi_cmd *cmd)
+{
+	const struct scsi_op *op = cmd->op;
+	unsigned group = op->len == 16 ? 14 : op->len == 12 ? 10 : 6;
+
+	for (unsigned i = 1; i < op->len; i++) {
+		uint8_t known = op->usage[i];
+		uint8_t bad;
+
+		if ((op->flags & OP_GROUP) != 0 && i == group)
+			known |= 0x1f;
+		bad = cmd->cdb[i] & (uint8_t)~known;
+		if (bad != 0)
+			return scsi__check_field(cmd, i,
+						 31 - __builtin_clz(bad));
+	}
+	return true;
+}
+
+bool scsi__writable(struct scsi_cmd *cmd)
+{
+	if (cmd->lun->read_only)
+		return scsi__check(cmd, SENSE(7, 0x27, 0x00));
+	if (cmd->lun->swp)
+		return scsi__check(cmd, SENSE(7, 0x27, 0x02));
+	return true;
+}
+
+bool scsi__in_range(struct scsi_cmd *cmd)
+{
+	uint64_t capacity = scsi__lun_blocks(cmd->lun);
+
+	/*
+	 * No blocks right behind the last one is an empty range, not a wrong
+	 * one; further out it is refused.
+	 */
+	if (cmd->lba > capacity || cmd->blocks > capacity - cmd->lba)
+		return scsi__check_info(cmd, SENSE_LBA_RANGE,
+					MAX(cmd->lba, capacity));
+	return true;
+}
+
+bool scsi__parse_none(struct scsi_cmd *cmd)
+{
+	return true;
+}
+
+bool scsi__parse_in(struct scsi_cmd *cmd)
+{
+	cmd->dir = SCSI_DIR_IN;
+	return true;
+}
+
+static bool find_op(struct scsi_cmd *cmd)
+{
+	const struct scsi_op *first = scsi__op_first(cmd->cdb[0]);
+
+	cmd->op = scsi__op_find(cmd->cdb[0], cmd->cdb[1] & 0x1f);
+	if (cmd->op != NULL)
+		return true;
+	if (first == NULL)
+		return scsi__check(cmd, SENSE_INVALID_OPCODE);
+	return scsi__check_field(cmd, 1, 4);
+}
+
+/* SPC-4's order: unit, attention, state, reservation, fields, protection. */
+static bool check_all(struct scsi_cmd *cmd)
+{
+	const struct scsi_op *op =
+		scsi__op_find(cmd->cdb[0], cmd->cdb[1] & 0x1f);
+	unsigned flags = op != NULL ? op->flags : 0;
+	struct scsi_lun *lun = cmd->lun;
+	uint16_t progress;
+	int ua;
+
+	if (lun == NULL && (flags & OP_NO_LUN) == 0)
+		return scsi__check(cmd, SENSE_NO_LUN);
+	if (lun != NULL && (flags & OP_NO_UA) == 0) {
+		ua = scsi__ua_take(cmd->it);
+		if (ua >= 0)
+			return scsi__check(cmd, scsi__ua_sense(ua));
+	}
+	if (!find_op(cmd))
+		return false;
+	if (lun != NULL && (flags & OP_NO_OBJECT) == 0 &&
+	    (lun->object == NULL || lun->deleted))
+		return not_ready(cmd);
+	if (lun != NULL && lun->object != NULL) {
+		if ((flags & OP_SPC2) == 0 && spc2_conflict(cmd))
+			return scsi__conflict(cmd);
+		if (!scsi__access(cmd, op->access))
+			return false;
+		if ((flags & OP_SANITIZE) == 0 &&
+		    scsi__sanitize_running(lun, &progress))
+			return scsi__check_progress(cmd, SENSE_SANITIZING,
+						    progress);
+		if ((flags & OP_SANITIZE) == 0 && cmd->cdb[0] != 0x48 &&
+		    scsi__sanitize_failed(lun))
+			return scsi__check(cmd, SENSE(3, 0x31, 0x03));
+	}
+	if (!check_reserved(cmd) || !op->parse(cmd))
+		return false;
+	if ((flags & OP_WRITE) != 0 && !scsi__writable(cmd))
+		return false;
+	/* What an initiator does not send cannot be written (RFC 7143 11.4.5). */
+	if (cmd->dir == SCSI_DIR_OUT && (flags & OP_EXACT) == 0 &&
+	    scsi__out_len(cmd) < cmd->transfer_len) {
+		scsi__check(cmd, SENSE_SHORT_DATA);
+		cmd->op = NULL; /* the overflow is to be told */
+		return false;
+	}
+	return true;
+}
+
+/* ---- the task set (SAM-5 8.7) ---- */
+
+static bool is_barrier(const struct scsi_cmd *cmd)
+{
+	return cmd->attr == SCSI_ORDERED || cmd->attr == SCSI_HEAD;
+}
+
+/* May @cmd run, with those before it in the task set still there? */
+static bool may_run(const struct scsi_cmd *cmd)
+{
+	const struct scsi_lun *lun = cmd->lun;
+	const struct scsi_cmd *older;
+
+	if (cmd->attr == SCSI_HEAD)
+		return true;
+	if (cmd->attr == SCSI_ORDERED)
+		return TAILQ_FIRST(&lun->tasks) == cmd;
+	if (lun->barriers == 0)
+		return true;
+	TAILQ_FOREACH(older, &lun->tasks, link) {
+		if (older == cmd)
+			break;
+		if (is_barrier(older))
+			return false;
+	}
+	return true;
+}
+
+static void enter(struct scsi_cmd *cmd)
+{
+	struct scsi_lun *lun = cmd->lun;
+
+	cmd->state = CMD_DATA;
+	if (lun == NULL)
+		return;
+	cmd->it->refs++;
+	TAILQ_INSERT_TAIL(&lun->tasks, cmd, link);
+	if (is_barrier(cmd))
+		lun->barriers++;
+}
+
+static void leave(struct scsi_cmd *cmd)
+{
+	struct scsi_lun *lun = cmd->lun;
+
+	cmd->state = CMD_ANSWERED;
+	if (lun == NULL)
+		return;
+	TAILQ_REMOVE(&lun->tasks, cmd, link);
+	if (is_barrier(cmd)) {
+		assert(lun->barriers > 0);
+		lun->barriers--;
+	}
+}
+
+static void run(struct scsi_cmd *cmd)
+{
+	cmd->state = CMD_RUNNING;
+	cmd->in_execute = true;
+	cmd->op->execute(cmd);
+	cmd->in_execute = false;
+}
+
+/* Start what may start now, in one pass over the set. */
+void scsi__kick(struct scsi_lun *lun)
+{
+	bool first = true, barrier = false;
+	struct scsi_cmd *cmd;
+
+	if (lun->waiting == 0)
+		return;
+	TAILQ_FOREACH(cmd, &lun->tasks, link) {
+		bool may = cmd->attr == SCSI_HEAD ||
+			   (cmd->attr == SCSI_ORDERED ? first : !barrier);
+
+		if (cmd->state == CMD_READY && may) {
+			assert(lun->waiting > 0);
+			lun->waiting--;
+			/* From a turn of its own, as it may end at once. */
+			cmd->state = CMD_RUNNING;
+			env_defer(lun->target->env, &cmd->task);
+		}
+		barrier = barrier || is_barrier(cmd);
+		first = false;
+	}
+}
+
+/* ---- the end ---- */
+
+/* Runs from a deferred task: a command that may start, or one that is done. */
+static void turn(struct env_task *task);
+
+static void finish(struct scsi_cmd *cmd)
+{
+	struct scsi_target *target = cmd->target;
+	struct scsi_it_lun *it = cmd->it;
+	struct scsi_lun *lun = cmd->lun;
+
+	assert(cmd->state == CMD_DONE);
+	if (cmd->killed) {
+		cmd->sense_len = 0;
+		cmd->data_in_len = 0;
+		cmd->status = SCSI_TASK_ABORTED;
+		cmd->aborted = !(cmd->by_other && lun != NULL && lun->tas);
+	}
+	target->busy++;
+	leave(cmd);
+	if (lun != NULL) {
+		scsi__kick(lun);
+		lun->refs++;
+	}
+	cmd->done(cmd);
+	if (lun != NULL)
+		scsi__it_put(it);
+	scsi__tmf_check(target);
+	if (lun != NULL)
+		scsi__lun_put(lun);
+	target->busy--;
+	scsi__target_check(target);
+}
+
+static void turn(struct env_task *task)
+{
+	struct scsi_cmd *cmd = container_of(task, struct scsi_cmd, task);
+
+	if (cmd->state == CMD_DONE) {
+		finish(cmd);
+		return;
+	}
+	assert(cmd->state == CMD_RUNNING);
+	if (cmd->killed) {
+		scsi__done(cmd);
+		return;
+	}
+	run(cmd);
+}
+
+void scsi__done(struct scsi_cmd *cmd)
+{
+	assert(cmd->state != CMD_ANSWERED && cmd->state != CMD_DONE);
+	assert(!cmd->io_active);
+	if (cmd->status != SCSI_GOOD) {
+		cmd->data_in_len = 0;
+		cmd->transfer_len = 0;
+	}
+	cmd->state = CMD_DONE;
+	/* Never inside the session's call; a completion of dom is outside. */
+	if (cmd->in_execute)
+		env_defer(cmd->target->env, &cmd->task);
+	else
+		finish(cmd);
+}
+
+static void done_later(struct scsi_cmd *cmd)
+{
+	cmd->state = CMD_DONE;
+	env_defer(cmd->target->env, &cmd->task);
+}
+
+void scsi__reply(struct scsi_cmd *cmd, const void *buf, size_t len,
+		 size_t alloc_len)
+{
+	size_t n = MIN(len, alloc_len);
+	int rv = 0;
+
+	cmd->transfer_len = n;
+	n = MIN(n, scsi__in_len(cmd));
+	if (n > 0)
+		rv = sgl_new(cmd->target->env->pages, PAGE_FRONT, n, 0,
+			     &cmd->data_in);
+	if (rv < 0) {
+		scsi__status(cmd, -EBUSY);
+	} else if (n > 0) {
+		sgl_write(cmd->data_in, 0, buf, n);
+		cmd->data_in_len = n;
+	}
+	scsi__done(cmd);
+}
+
+const uint8_t *scsi__list(struct scsi_cmd *cmd)
+{
+	size_t len = cmd->data_out != NULL ? cmd->data_out->len_bytes : 0;
+
+	assert(len >= cmd->transfer_len && cmd->memory == NULL);
+	cmd->memory = malloc(cmd->transfer_len + 1);
+	if (cmd->memory == NULL) {
+		scsi__status(cmd, -ENOMEM);
+		scsi__done(cmd);
+		return NULL;
+	}
+	if (cmd->transfer_len > 0)
+		sgl_read(cmd->data_out, 0, cmd->memory, cmd->transfer_len);
+	return cmd->memory;
+}
+
+void scsi__io(struct scsi_cmd *cmd, int rv)
+{
+	if (rv < 0) {
+		scsi__status(cmd, rv);
+		scsi__done(cmd);
+		return;
+	}
+	cmd->io_active = true;
+	if (cmd->killed)
+		dom_cancel(&cmd->io);
+}
+
+struct scsi_cmd *scsi__io_end(struct dom_io *io, int status)
+{
+	struct scsi_cmd *cmd = container_of(io, struct scsi_cmd, io);
+
+	assert(cmd->io_active);
+	cmd->io_active = false;
+	if (status == 0 && !cmd->killed)
+		return cmd;
+	sgl_put(io->sgl);
+	io->sgl = NULL;
+	scsi__status(cmd, status);
+	scsi__done(cmd);
+	return NULL;
+}
+
+void scsi__kill(struct scsi_cmd *cmd, bool by_other)
+{
+	if (cmd->state == CMD_ANSWERED || cmd->killed)
+		return;
+	cmd->killed = true;
+	cmd->by_other = by_other;
+	switch (cmd->state) {
+	case CMD_DATA:
+		done_later(cmd);
+		break;
+	case CMD_READY:
+		assert(cmd->lun->waiting > 0);
+		cmd->lun->waiting--;
+		done_later(cmd);
+		break;
+	case CMD_RUNNING:
+		if (cmd->io_active) {
+			dom_cancel(&cmd->io);
+		} else if (cmd->cancel != NULL) {
+			cmd->cancel(cmd);
+			done_later(cmd);
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- what the session calls ---- */
+
+static void reset(struct scsi_cmd *cmd)
+{
+	cmd->target = cmd->nexus->target;
+	cmd->dir = SCSI_DIR_NONE;
+	cmd->transfer_len = 0;
+	cmd->page_offset = 0;
+	cmd->data_out = NULL;
+	cmd->status = SCSI_GOOD;
+	cmd->sense_len = 0;
+	cmd->data_in = NULL;
+	cmd->data_in_len = 0;
+	cmd->aborted = false;
+	cmd->lun = NULL;
+	cmd->it = NULL;
+	cmd->op = NULL;
+	memset(&cmd->io, 0, sizeof(cmd->io));
+	memset(&cmd->task, 0, sizeof(cmd->task));
+	cmd->task.cb = turn;
+	cmd->seq = cmd->target->next_seq++;
+	cmd->state = CMD_ANSWERED;
+	cmd->killed = cmd->by_other = cmd->in_execute = cmd->io_active = false;
+	cmd->lba = cmd->blocks = cmd->offset = cmd->left = 0;
+	cmd->step = 0;
+	cmd->part = NULL;
+	cmd->page = NULL;
+	cmd->cancel = NULL;
+	cmd->memory = NULL;
+}
+
+bool scsi_cmd_begin(struct scsi_cmd *cmd)
+{
+	reset(cmd);
+	/* No command here has an extended CDB. */
+	if (cmd->cdb_len > 16 && cmd->cdb[0] != 0x7f)
+		return scsi__check_field(cmd, 0, -1);
+	cmd->lun = scsi__lun_find(cmd->target, cmd->lun_field);
+	if (cmd->lun != NULL) {
+		cmd->it = scsi__it_find(cmd->nexus, cmd->lun);
+		if (cmd->it == NULL) { /* no memory for it at login */
+			cmd->status = SCSI_BUSY;
+			return false;
+		}
+		cmd->io.nexus = &cmd->it->dom;
+		cmd->io.deadline_ns = cmd->deadline_ns;
+	}
+	if (cmd->attr == SCSI_ACA)
+		return scsi__check(cmd, SENSE(5, 0x49, 0x00));
+	if (!check_all(cmd)) {
+		if (cmd->op != NULL)
+			cmd->transfer_len = 0;
+		return false;
+	}
+	enter(cmd);
+	return true;
+}
+
+void scsi_cmd_execute(struct scsi_cmd *cmd)
+{
+	if (cmd->state == CMD_DONE)
+		return; /* aborted a moment ago: done() is on its way */
+	assert(cmd->state == CMD_DATA);
+	if (cmd->lun != NULL && !may_run(cmd)) {
+		cmd->state = CMD_READY;
+		cmd->lun->waiting++;
+		return;
+	}
+	run(cmd);
+}
+
+void scsi_cmd_abort(struct scsi_cmd *cmd)
+{
+	scsi__kill(cmd, false);
+}
+
+void scsi_cmd_end(struct scsi_cmd *cmd)
+{
+	struct scsi_target *target = cmd->target;
+
+	if (cmd->state != CMD_ANSWERED) {
+		struct scsi_lun *lun = cmd->lun;
+
+		/* Given up while its data was coming in. */
+		assert(cmd->state == CMD_DATA);
+		leave(cmd);
+		if (lun != NULL) {
+			lun->refs++;
+			scsi__kick(lun);
+			scsi__it_put(cmd->it);
+			scsi__lun_put(lun);
+		}
+		target->busy++;
+		scsi__tmf_check(target);
+		target->busy--;
+		scsi__target_check(target);
+	}
+	sgl_put(cmd->data_in);
+	cmd->data_in = NULL;
+	sgl_put(cmd->part);
+	cmd->part = NULL;
+	if (cmd->page != NULL)
+		page_put(target->env->pages, cmd->page);
+	cmd->page = NULL;
+	free(cmd->memory);
+	cmd->memory = NULL;
+}

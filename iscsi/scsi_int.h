@@ -1,0 +1,294 @@
+/*
+ * scsi_int: what the files of the command set share.
+ *
+ *	scsi_table.c	every command: CDB, access, handlers
+ *	scsi_cmd.c	a command's life: checks in their order, the task set
+ *	scsi_sense.c	sense data, status to sense, unit attentions
+ *	scsi_block.c	read, write, verify, compare and write
+ *	scsi_thin.c	unmap, write same, LBA status
+ *	scsi_inquiry.c	INQUIRY, VPD pages, REPORT LUNS, capacity
+ *	scsi_mode.c scsi_log.c scsi_reserve.c scsi_report.c scsi_sanitize.c
+ *	lun.c scsi_tmf.c	units, nexuses; task management
+ */
+#ifndef BASALT_ISCSI_SCSI_INT_H
+#define BASALT_ISCSI_SCSI_INT_H
+
+#include "base/err.h"
+#include "base/util.h"
+#include "iscsi/scsi.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Limits, told in VPD B0 and enforced. */
+#define SCSI_TRANSFER_MAX DOM_IO_MAX	/* bytes of one command */
+#define SCSI_COMPARE_BLOCKS_MAX 255u
+#define SCSI_ATOMIC_MAX DOM_ATOMIC_MAX
+#define SCSI_WRITE_SAME_MAX (64u << 20) /* bytes */
+#define SCSI_UNMAP_MAX (1ull << 30)	/* bytes of one UNMAP */
+#define SCSI_UNMAP_DESCRIPTORS_MAX 256u
+#define SCSI_UNMAP_GRANULE 4096u
+#define SCSI_STEP_MAX (4u << 20) /* bytes of one step of a long command */
+#define SCSI_LIST_MAX 65536u	 /* bytes of a parameter list */
+#define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
+
+/* key, additional code and qualifier in one number */
+#define SENSE(key, asc, ascq) ((key) << 16 | (asc) << 8 | (ascq))
+#define SENSE_INVALID_OPCODE SENSE(5, 0x20, 0x00)
+#define SENSE_LBA_RANGE SENSE(5, 0x21, 0x00)
+#define SENSE_INVALID_CDB SENSE(5, 0x24, 0x00)
+#define SENSE_NO_LUN SENSE(5, 0x25, 0x00)
+#define SENSE_INVALID_PARAM SENSE(5, 0x26, 0x00)
+#define SENSE_LIST_LENGTH SENSE(5, 0x1a, 0x00)
+#define SENSE_SHORT_DATA SENSE(5, 0x0e, 0x03)
+#define SENSE_MISCOMPARE SENSE(0xe, 0x1d, 0x00)
+#define SENSE_SANITIZING SENSE(2, 0x04, 0x1b)
+
+/* Pending unit attentions, a bit each; a lower bit is reported first. */
+enum scsi_ua {
+	UA_POWER_ON,	     /* 29/01 */
+	UA_BUS_RESET,	     /* 29/02 */
+	UA_DEVICE_RESET,     /* 29/03 */
+	UA_NEXUS_LOSS,	     /* 29/07 */
+	UA_RESETS,	     /* all above wipe out what is pending */
+	UA_MODE_CHANGED = UA_RESETS, /* 2A/01 */
+	UA_PR_PREEMPTED,     /* 2A/03 */
+	UA_PR_RELEASED,	     /* 2A/04 */
+	UA_PR_UNREGISTERED,  /* 2A/05 */
+	UA_ALUA,	     /* 2A/06 */
+	UA_CAPACITY,	     /* 2A/09 */
+	UA_CLEARED,	     /* 2F/00 */
+	UA_INQUIRY,	     /* 3F/03 */
+	UA_LUNS,	     /* 3F/0E */
+	UA_THIN,	     /* 38/07 */
+	UA_COUNT
+};
+
+enum scsi_op_flag {
+	OP_NO_LUN = 1,	  /* answered where there is no unit */
+	OP_NO_UA = 2,	  /* does not report unit attentions */
+	OP_NO_OBJECT = 4, /* needs no open object */
+	OP_SPC2 = 8,	  /* allowed under another's RESERVE */
+	OP_SANITIZE = 16, /* allowed while a sanitize runs */
+	OP_WRITE = 32,	  /* refused on a write-protected unit */
+	OP_GROUP = 64,	  /* a group number is there, and ignored */
+	OP_EXACT = 128,	  /* its parse checks the data-out length */
+};
+
+struct scsi_op {
+	uint8_t opcode;
+	int8_t sa; /* service action, or -1 */
+	uint8_t len;
+	uint8_t access; /* enum dom_access, by persistent reservations */
+	uint8_t flags;
+	uint8_t usage[16]; /* bits of the CDB that mean something */
+	/*
+	 * Parse checks the fields and sets dir, transfer_len, lba, blocks;
+	 * false: answered.  Execute ends in scsi__done(), now or later.
+	 */
+	bool (*parse)(struct scsi_cmd *cmd);
+	void (*execute)(struct scsi_cmd *cmd);
+	uint16_t seconds; /* recommended time limit */
+};
+
+/* A nexus at a unit. */
+struct scsi_it_lun {
+	struct scsi_lun *lun;
+	struct scsi_nexus *nexus; /* NULL once it is gone */
+	struct dom_nexus dom;
+	bool opened; /* dom knows it */
+	uint32_t ua;
+	uint64_t preempted_by; /* seq of the PREEMPT AND ABORT that hit it */
+	unsigned refs; /* the nexus's, and one a command */
+	struct scsi_nexus_closing *closing;
+	struct dom_io io; /* the SPC-2 release at the end */
+	struct dom_pr pr;
+	TAILQ_ENTRY(scsi_it_lun) link;
+};
+
+struct scsi_sanitize;
+
+struct scsi_lun {
+	struct scsi_target *target;
+	unsigned number;
+	struct uuid oid;
+	char name[256];
+	uint32_t block_bytes;
+	bool read_only;
+
+	struct dom_object *object; /* NULL: not open (yet) */
+	bool opening, removed, deleted;
+	uint64_t opening_since_ns;
+	struct dom_object_open open;
+	struct env_timer open_timer;
+	struct dom_watch watch;
+
+	/* mode parameters */
+	bool d_sense, swp, tas;
+
+	unsigned refs; /* the target's table, it_luns, sanitize, opening */
+	TAILQ_HEAD(scsi_tasks, scsi_cmd) tasks; /* the task set */
+	unsigned barriers; /* ORDERED and HEAD OF QUEUE tasks in it */
+	unsigned waiting;  /* tasks ready to run that may not yet */
+	TAILQ_HEAD(, scsi_it_lun) its;
+	struct scsi_sanitize *sanitize;
+	TAILQ_ENTRY(scsi_lun) link; /* all of the target, removed ones too */
+};
+
+#define SCSI_PORTS_MAX 200u /* VPD 88 must stay below 64 KiB */
+
+struct scsi_target {
+	struct env *env;
+	struct dom *dom;
+	char iqn[ISCSI_NAME_MAX + 1];
+	uint64_t next_seq;
+	uint16_t rtpi[SCSI_PORTS_MAX], tpgt[SCSI_PORTS_MAX];
+	unsigned ports_count;
+	struct scsi_lun **luns; /* by number */
+	unsigned luns_size, luns_count;
+	TAILQ_HEAD(, scsi_lun) all;
+	TAILQ_HEAD(, scsi_nexus) nexuses;
+	TAILQ_HEAD(, scsi_tmf_req) tmfs;
+	unsigned busy; /* calls under way that use this struct */
+	bool closing, closed;
+	struct env_task close_task;
+	void (*close_cb)(void *arg);
+	void *close_arg;
+};
+
+/* ---- scsi_table.c ---- */
+
+extern const struct scsi_op scsi__ops[];
+extern const unsigned scsi__ops_count;
+/* The first op of @opcode; NULL: none.  Others of it follow in the table. */
+const struct scsi_op *scsi__op_first(uint8_t opcode);
+const struct scsi_op *scsi__op_find(uint8_t opcode, uint8_t sa);
+
+/* ---- scsi_sense.c: all return false, for use in a parse ---- */
+
+bool scsi__check(struct scsi_cmd *cmd, unsigned sense);
+bool scsi__check_info(struct scsi_cmd *cmd, unsigned sense, uint64_t info);
+/* A field of the CDB, or (@sense: 26/xx, 1A/00) of the parameter list. */
+bool scsi__check_field(struct scsi_cmd *cmd, unsigned byte, int bit);
+bool scsi__check_param(struct scsi_cmd *cmd, unsigned sense, unsigned byte);
+bool scsi__check_progress(struct scsi_cmd *cmd, unsigned sense,
+			  uint16_t progress);
+bool scsi__conflict(struct scsi_cmd *cmd);
+/* Status and sense for a -errno of dom. */
+void scsi__status(struct scsi_cmd *cmd, int status);
+/* Sense data as bytes; returns the length. */
+unsigned scsi__sense_format(uint8_t *buf, bool descriptor, unsigned sense,
+			    const uint64_t *info, const uint8_t *sks);
+unsigned scsi__ua_sense(enum scsi_ua ua);
+/* The most urgent one, cleared; -1: none. */
+int scsi__ua_take(struct scsi_it_lun *it);
+void scsi__ua_set(struct scsi_it_lun *it, enum scsi_ua ua);
+/* On every nexus of the unit but @except. */
+void scsi__ua_set_all(struct scsi_lun *lun, enum scsi_ua ua,
+		      const struct scsi_it_lun *except);
+
+/* ---- scsi_cmd.c ---- */
+
+/* The command is over: its answer is in it. */
+void scsi__done(struct scsi_cmd *cmd);
+/* Answer with @len bytes, cut to the allocation length; and done. */
+void scsi__reply(struct scsi_cmd *cmd, const void *buf, size_t len,
+		 size_t alloc_len);
+/* After a call to dom with cmd->io: @rv is what it returned. */
+void scsi__io(struct scsi_cmd *cmd, int rv);
+/* In its callback: the command if it goes on, NULL if that was its end. */
+struct scsi_cmd *scsi__io_end(struct dom_io *io, int status);
+void scsi__kill(struct scsi_cmd *cmd, bool by_other);
+void scsi__kick(struct scsi_lun *lun);
+/* Bytes that the initiator offers. */
+static inline uint64_t scsi__out_len(const struct scsi_cmd *cmd)
+{
+	return cmd->expect == SCSI_DIR_OUT ? cmd->edtl : 0;
+}
+static inline uint64_t scsi__in_len(const struct scsi_cmd *cmd)
+{
+	return cmd->expect == SCSI_DIR_IN ? cmd->edtl : 0;
+}
+/* Parse of commands that return data up to an allocation length. */
+bool scsi__parse_in(struct scsi_cmd *cmd);
+bool scsi__parse_none(struct scsi_cmd *cmd);
+/* Flat copy of the parameter list, freed with the command; NULL: answered. */
+const uint8_t *scsi__list(struct scsi_cmd *cmd);
+/* False and answered if the unit may not be written. */
+bool scsi__writable(struct scsi_cmd *cmd);
+/* False and answered if [lba, lba + blocks) is not all on the unit. */
+bool scsi__in_range(struct scsi_cmd *cmd);
+bool scsi__access(struct scsi_cmd *cmd, enum dom_access access);
+
+/* ---- lun.c ---- */
+
+struct scsi_lun *scsi__lun_find(struct scsi_target *target, uint64_t lun_field);
+int scsi__lun_decode(uint64_t lun_field);
+struct scsi_it_lun *scsi__it_find(struct scsi_nexus *nexus,
+				  const struct scsi_lun *lun);
+void scsi__it_put(struct scsi_it_lun *it);
+void scsi__lun_put(struct scsi_lun *lun);
+void scsi__target_check(struct scsi_target *target);
+static inline uint64_t scsi__lun_blocks(const struct scsi_lun *lun)
+{
+	return dom_object_size(lun->object) / lun->block_bytes;
+}
+
+/* ---- scsi_tmf.c ---- */
+
+/* A task set lost a task: does a management function end? */
+void scsi__tmf_check(struct scsi_target *target);
+/* PREEMPT AND ABORT: end the tasks of nexuses whose preempted_by is @cmd's. */
+void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd);
+
+/* ---- scsi_sanitize.c ---- */
+
+/* True while one runs; *@progress in 1/65536. */
+bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
+bool scsi__sanitize_failed(const struct scsi_lun *lun);
+void scsi__sanitize_stop(struct scsi_lun *lun);
+
+/* ---- parse and execute of the table ---- */
+
+#define SCSI_HANDLER(name)                                                    \
+	bool scsi__##name##_parse(struct scsi_cmd *cmd);                      \
+	void scsi__##name(struct scsi_cmd *cmd)
+
+SCSI_HANDLER(read);
+SCSI_HANDLER(write);
+SCSI_HANDLER(write_verify);
+SCSI_HANDLER(verify);
+SCSI_HANDLER(compare);
+SCSI_HANDLER(orwrite);
+SCSI_HANDLER(atomic);
+SCSI_HANDLER(range);
+SCSI_HANDLER(unmap);
+SCSI_HANDLER(write_same);
+SCSI_HANDLER(lba_status);
+SCSI_HANDLER(inquiry);
+SCSI_HANDLER(mode_select);
+SCSI_HANDLER(mode_sense);
+SCSI_HANDLER(log_select);
+SCSI_HANDLER(log_sense);
+SCSI_HANDLER(pr_in);
+SCSI_HANDLER(pr_out);
+SCSI_HANDLER(spc2);
+SCSI_HANDLER(sanitize);
+SCSI_HANDLER(defects);
+SCSI_HANDLER(start_stop);
+SCSI_HANDLER(prevent);
+SCSI_HANDLER(diagnostic);
+SCSI_HANDLER(format);
+SCSI_HANDLER(report_luns);
+SCSI_HANDLER(opcodes);
+SCSI_HANDLER(port_groups);
+SCSI_HANDLER(tmf_report);
+void scsi__good(struct scsi_cmd *cmd);
+void scsi__request_sense(struct scsi_cmd *cmd);
+void scsi__capacity10(struct scsi_cmd *cmd);
+void scsi__capacity16(struct scsi_cmd *cmd);
+void scsi__identifying(struct scsi_cmd *cmd);
+void scsi__timestamp(struct scsi_cmd *cmd);
+
+#endif

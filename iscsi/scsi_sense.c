@@ -1,0 +1,233 @@
+/*
+ * scsi_sense: sense data (SPC-4 4.5), the one table from a status of dom to
+ * what an initiator hears, and unit attention conditions (SAM-5 5.14).
+ */
+#include "iscsi/scsi_int.h"
+
+#define SKS_CDB 0x40u
+#define SKS_BIT 0x08u
+#define SKS_VALID 0x80u
+
+static unsigned fixed_format(uint8_t *buf, unsigned sense, const uint64_t *info,
+			     const uint8_t *sks)
+{
+	memset(buf, 0, 18);
+	buf[0] = 0x70;
+	/* Four bytes hold it or it is not told. */
+	if (info != NULL && *info <= UINT32_MAX) {
+		buf[0] |= 0x80;
+		put_be32(buf + 3, (uint32_t)*info);
+	}
+	buf[2] = (uint8_t)(sense >> 16 & 0xf);
+	buf[7] = 10;
+	buf[12] = (uint8_t)(sense >> 8);
+	buf[13] = (uint8_t)sense;
+	if (sks != NULL)
+		memcpy(buf + 15, sks, 3);
+	return 18;
+}
+
+static unsigned descriptor_format(uint8_t *buf, unsigned sense,
+				  const uint64_t *info, const uint8_t *sks)
+{
+	unsigned len = 8;
+
+	memset(buf, 0, 32);
+	buf[0] = 0x72;
+	buf[1] = (uint8_t)(sense >> 16 & 0xf);
+	buf[2] = (uint8_t)(sense >> 8);
+	buf[3] = (uint8_t)sense;
+	if (info != NULL) {
+		buf[len] = 0x00;
+		buf[len + 1] = 0x0a;
+		buf[len + 2] = 0x80;
+		put_be64(buf + len + 4, *info);
+		len += 12;
+	}
+	if (sks != NULL) {
+		buf[len] = 0x02;
+		buf[len + 1] = 0x06;
+		memcpy(buf + len + 4, sks, 3);
+		len += 8;
+	}
+	buf[7] = (uint8_t)(len - 8);
+	return len;
+}
+
+unsigned scsi__sense_format(uint8_t *buf, bool descriptor, unsigned sense,
+			    const uint64_t *info, const uint8_t *sks)
+{
+	return descriptor ? descriptor_format(buf, sense, info, sks) :
+				  fixed_format(buf, sense, info, sks);
+}
+
+static bool check(struct scsi_cmd *cmd, unsigned sense, const uint64_t *info,
+		  const uint8_t *sks)
+{
+	bool descriptor = cmd->lun != NULL && cmd->lun->d_sense;
+
+	static_assert(SCSI_SENSE_MAX >= 32, "two descriptors fit");
+	cmd->status = SCSI_CHECK_CONDITION;
+	cmd->sense_len =
+		scsi__sense_format(cmd->sense, descriptor, sense, info, sks);
+	return false;
+}
+
+bool scsi__check(struct scsi_cmd *cmd, unsigned sense)
+{
+	return check(cmd, sense, NULL, NULL);
+}
+
+bool scsi__check_info(struct scsi_cmd *cmd, unsigned sense, uint64_t info)
+{
+	return check(cmd, sense, &info, NULL);
+}
+
+bool scsi__check_field(struct scsi_cmd *cmd, unsigned byte, int bit)
+{
+	uint8_t sks[3] = { SKS_VALID | SKS_CDB };
+
+	if (bit >= 0)
+		sks[0] |= (uint8_t)(SKS_BIT | (bit & 7));
+	put_be16(sks + 1, (uint16_t)byte);
+	return check(cmd, SENSE_INVALID_CDB, NULL, sks);
+}
+
+bool scsi__check_param(struct scsi_cmd *cmd, unsigned sense, unsigned byte)
+{
+	uint8_t sks[3] = { SKS_VALID };
+
+	put_be16(sks + 1, (uint16_t)byte);
+	return check(cmd, sense, NULL, sks);
+}
+
+bool scsi__check_progress(struct scsi_cmd *cmd, unsigned sense,
+			  uint16_t progress)
+{
+	uint8_t sks[3] = { SKS_VALID };
+
+	put_be16(sks + 1, progress);
+	return check(cmd, sense, NULL, sks);
+}
+
+bool scsi__conflict(struct scsi_cmd *cmd)
+{
+	cmd->status = SCSI_RESERVATION_CONFLICT;
+	cmd->sense_len = 0;
+	return false;
+}
+
+/*
+ * What an initiator hears of a status.  Temporary trouble must look temporary:
+ * "not accessible, transition" makes hosts retry, while ILLEGAL REQUEST or
+ * hardware errors would make them give the device up for good.
+ */
+static const struct {
+	int status;
+	unsigned scsi_status; /* SCSI_GOOD: a check condition with @sense */
+	unsigned sense;
+} map[] = {
+	{ -EPERM, SCSI_RESERVATION_CONFLICT, 0 },
+	{ -EBUSY, SCSI_BUSY, 0 },
+	{ -EAGAIN, SCSI_BUSY, 0 },
+	{ -ENOMEM, SCSI_BUSY, 0 },
+	{ -EINVAL, 0, SENSE_INVALID_CDB },
+	{ -ERANGE, 0, SENSE_LBA_RANGE },
+	{ -ENOSPC, 0, SENSE(7, 0x27, 0x07) },
+	{ -EROFS, 0, SENSE(7, 0x27, 0x00) },
+	{ -EBADMSG, 0, SENSE(3, 0x11, 0x00) },
+	{ -EIO, 0, SENSE(3, 0x0c, 0x00) },
+	{ -ENODEV, 0, SENSE(2, 0x04, 0x0c) },
+	{ -ENXIO, 0, SENSE(2, 0x04, 0x0a) },
+	{ -ESHUTDOWN, 0, SENSE(2, 0x04, 0x0a) },
+	{ -ESTALE, 0, SENSE(2, 0x04, 0x0a) },
+	{ -ETIMEDOUT, 0, SENSE(0xb, 0x2e, 0x02) }, /* command timeout during
+						      processing */
+	{ -ECANCELED, 0, SENSE(0xb, 0x00, 0x00) },
+	{ -ENOENT, 0, SENSE_NO_LUN },
+	{ -EILSEQ, 0, SENSE_MISCOMPARE },
+};
+
+void scsi__status(struct scsi_cmd *cmd, int status)
+{
+	if (status == 0) {
+		cmd->status = SCSI_GOOD;
+		return;
+	}
+	if (status == -EILSEQ) {
+		scsi__check_info(cmd, SENSE_MISCOMPARE, cmd->io.miscompare);
+		return;
+	}
+	if (status == -EBADMSG) {
+		scsi__check_info(cmd, SENSE(3, 0x11, 0x00),
+				 cmd->io.bad_offset / cmd->lun->block_bytes);
+		return;
+	}
+	/* A medium error of a read is not a failed write. */
+	if (status == -EIO && cmd->dir != SCSI_DIR_OUT) {
+		scsi__check(cmd, SENSE(3, 0x11, 0x00));
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(map); i++) {
+		if (map[i].status != status)
+			continue;
+		if (map[i].scsi_status != 0)
+			cmd->status = map[i].scsi_status;
+		else
+			scsi__check(cmd, map[i].sense);
+		return;
+	}
+	scsi__check(cmd, SENSE(0xb, 0x44, 0x00)); /* internal target failure */
+}
+
+static const unsigned ua_senses[UA_COUNT] = {
+	[UA_POWER_ON] = SENSE(6, 0x29, 0x01),
+	[UA_BUS_RESET] = SENSE(6, 0x29, 0x02),
+	[UA_DEVICE_RESET] = SENSE(6, 0x29, 0x03),
+	[UA_NEXUS_LOSS] = SENSE(6, 0x29, 0x07),
+	[UA_MODE_CHANGED] = SENSE(6, 0x2a, 0x01),
+	[UA_PR_PREEMPTED] = SENSE(6, 0x2a, 0x03),
+	[UA_PR_RELEASED] = SENSE(6, 0x2a, 0x04),
+	[UA_PR_UNREGISTERED] = SENSE(6, 0x2a, 0x05),
+	[UA_ALUA] = SENSE(6, 0x2a, 0x06),
+	[UA_CAPACITY] = SENSE(6, 0x2a, 0x09),
+	[UA_CLEARED] = SENSE(6, 0x2f, 0x00),
+	[UA_INQUIRY] = SENSE(6, 0x3f, 0x03),
+	[UA_LUNS] = SENSE(6, 0x3f, 0x0e),
+	[UA_THIN] = SENSE(6, 0x38, 0x07),
+};
+
+unsigned scsi__ua_sense(enum scsi_ua ua)
+{
+	assert(ua < UA_COUNT);
+	return ua_senses[ua];
+}
+
+int scsi__ua_take(struct scsi_it_lun *it)
+{
+	int ua;
+
+	if (it->ua == 0)
+		return -1;
+	ua = __builtin_ctz(it->ua);
+	it->ua &= it->ua - 1;
+	return ua;
+}
+
+void scsi__ua_set(struct scsi_it_lun *it, enum scsi_ua ua)
+{
+	/* Whoever hears of a reset looks at everything anew (SAM-5 5.14). */
+	if (ua < UA_RESETS)
+		it->ua = 0;
+	it->ua |= 1u << ua;
+}
+
+void scsi__ua_set_all(struct scsi_lun *lun, enum scsi_ua ua,
+		      const struct scsi_it_lun *except)
+{
+	struct scsi_it_lun *it;
+
+	TAILQ_FOREACH(it, &lun->its, link)
+		if (it != except)
+			scsi__ua_set(it, ua);
+}

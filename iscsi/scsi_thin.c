@@ -1,0 +1,286 @@
+/*
+ * scsi_thin: what makes blocks come and go (SBC-3 4.7): UNMAP, WRITE SAME, GET
+ * LBA STATUS.  Unmapped blocks read as zeros (LBPRZ).  Long ones go in steps,
+ * so that other commands come in between and an abort is heeded.
+ */
+#include "iscsi/scsi_int.h"
+
+#define WS_UNMAP 0x08u
+#define WS_NDOB 0x01u
+
+/* ---- UNMAP ---- */
+
+bool scsi__unmap_parse(struct scsi_cmd *cmd)
+{
+	cmd->dir = SCSI_DIR_OUT;
+	cmd->transfer_len = get_be16(cmd->cdb + 7);
+	return true;
+}
+
+/* Check the whole list before anything happens. */
+static bool unmap_check(struct scsi_cmd *cmd, const uint8_t *list)
+{
+	uint64_t len = cmd->transfer_len, total = 0;
+	unsigned count;
+
+	if (len < 8)
+		return scsi__check_param(cmd, SENSE_LIST_LENGTH, 0);
+	/* A length that lies beyond what came is clamped; so is a tail. */
+	count = (unsigned)(MIN(get_be16(list + 2), len - 8) / 16);
+	if (count > SCSI_UNMAP_DESCRIPTORS_MAX)
+		return scsi__check_param(cmd, SENSE_INVALID_PARAM, 2);
+	for (unsigned i = 0; i < count; i++) {
+		cmd->lba = get_be64(list + 8 + 16 * i);
+		cmd->blocks = get_be32(list + 16 + 16 * i);
+		if (!scsi__in_range(cmd))
+			return false;
+		total += cmd->blocks;
+	}
+	if (total * cmd->lun->block_bytes > SCSI_UNMAP_MAX)
+		return scsi__check_param(cmd, SENSE_INVALID_PARAM, 8);
+	cmd->left = count;
+	return true;
+}
+
+static void unmap_step(struct scsi_cmd *cmd);
+
+static void unmap_done(struct dom_io *io, int status)
+{
+	struct scsi_cmd *cmd = scsi__io_end(io, status);
+
+	if (cmd != NULL)
+		unmap_step(cmd);
+}
+
+/* @step: the descriptor; @offset: bytes of it that are done. */
+static void unmap_step(struct scsi_cmd *cmd)
+{
+	const uint8_t *list = cmd->memory;
+	uint32_t block = cmd->lun->block_bytes;
+
+	while (cmd->step < cmd->left) {
+		const uint8_t *d = list + 8 + 16 * (size_t)cmd->step;
+		uint64_t start = get_be64(d) * block + cmd->offset;
+		uint64_t len = (uint64_t)get_be32(d + 8) * block - cmd->offset;
+
+		if (len == 0) {
+			cmd->step++;
+			cmd->offset = 0;
+			continue;
+		}
+		len = MIN(len, DOM_IO_MAX);
+		cmd->offset += len;
+		scsi__io(cmd, dom_unmap(cmd->lun->object, &cmd->io, start, len,
+					unmap_done));
+		return;
+	}
+	scsi__done(cmd);
+}
+
+void scsi__unmap(struct scsi_cmd *cmd)
+{
+	const uint8_t *list;
+
+	if (cmd->transfer_len == 0) {
+		scsi__done(cmd);
+		return;
+	}
+	list = scsi__list(cmd);
+	if (list == NULL)
+		return;
+	if (!unmap_check(cmd, list)) {
+		scsi__done(cmd);
+		return;
+	}
+	unmap_step(cmd);
+}
+
+/* ---- WRITE SAME ---- */
+
+static bool ndob(const struct scsi_cmd *cmd)
+{
+	return cmd->op->len == 16 && (cmd->cdb[1] & WS_NDOB) != 0;
+}
+
+bool scsi__write_same_parse(struct scsi_cmd *cmd)
+{
+	bool ten = cmd->op->len == 10;
+	unsigned at = ten ? 7 : 10;
+
+	cmd->lba = ten ? get_be32(cmd->cdb + 2) : get_be64(cmd->cdb + 2);
+	cmd->blocks = ten ? get_be16(cmd->cdb + 7) : get_be32(cmd->cdb + 10);
+	if (!scsi__writable(cmd))
+		return false;
+	if (!scsi__in_range(cmd))
+		return false;
+	if (cmd->blocks == 0) /* WSNZ */
+		return scsi__check_field(cmd, at, -1);
+	if (cmd->blocks * cmd->lun->block_bytes > SCSI_WRITE_SAME_MAX)
+		return scsi__check_field(cmd, at, -1);
+	if (ndob(cmd)) {
+		/* No data-out buffer: one that comes all the same is a lie. */
+		if (scsi__out_len(cmd) != 0)
+			return scsi__check_field(cmd, 1, 0);
+		return true;
+	}
+	if (scsi__out_len(cmd) != cmd->lun->block_bytes)
+		return scsi__check_field(cmd, at, -1);
+	cmd->dir = SCSI_DIR_OUT;
+	cmd->transfer_len = cmd->lun->block_bytes;
+	return true;
+}
+
+static void same_step(struct scsi_cmd *cmd);
+
+static void same_done(struct dom_io *io, int status)
+{
+	struct scsi_cmd *cmd = scsi__io_end(io, status);
+
+	if (cmd == NULL)
+		return;
+	sgl_put(cmd->part);
+	cmd->part = NULL;
+	same_step(cmd);
+}
+
+/* @page holds the pattern, NULL: unmap; @offset, @left: bytes to go. */
+static void same_step(struct scsi_cmd *cmd)
+{
+	struct dom_object *object = cmd->lun->object;
+	uint64_t offset = cmd->offset;
+	uint64_t len;
+	int rv = -ENOMEM;
+
+	if (cmd->left == 0) {
+		scsi__done(cmd);
+		return;
+	}
+	len = MIN(cmd->left, cmd->page == NULL ? DOM_IO_MAX : SCSI_STEP_MAX);
+	cmd->offset += len;
+	cmd->left -= len;
+	if (cmd->page == NULL) {
+		scsi__io(cmd,
+			 dom_unmap(object, &cmd->io, offset, len, same_done));
+		return;
+	}
+	/* Blocks divide a page, so the pattern lies right at any offset. */
+	cmd->part = sgl_repeat(cmd->target->env->pages, cmd->page, len,
+			       offset % PAGE_BYTES);
+	if (cmd->part != NULL)
+		rv = dom_write(object, &cmd->io, offset, cmd->part, 0,
+			       same_done);
+	scsi__io(cmd, rv);
+}
+
+static int make_pattern(struct scsi_cmd *cmd)
+{
+	uint32_t block = cmd->lun->block_bytes;
+	int rv;
+
+	if (ndob(cmd) || sgl_is_zero(cmd->data_out)) {
+		cmd->page = page_get(page_zero());
+		return 0;
+	}
+	rv = pages_alloc(cmd->target->env->pages, PAGE_FRONT, 1, &cmd->page);
+	if (rv < 0)
+		return -EBUSY;
+	for (size_t at = 0; at < PAGE_BYTES; at += block)
+		sgl_read(cmd->data_out, 0, cmd->page->data + at, block);
+	return 0;
+}
+
+void scsi__write_same(struct scsi_cmd *cmd)
+{
+	bool zero = ndob(cmd) || sgl_is_zero(cmd->data_out);
+	int rv;
+
+	cmd->offset = cmd->lba * cmd->lun->block_bytes;
+	cmd->left = cmd->blocks * cmd->lun->block_bytes;
+	/* Unmap only what reads the same afterwards (SBC-3 5.44). */
+	if ((cmd->cdb[1] & WS_UNMAP) == 0 || !zero) {
+		rv = make_pattern(cmd);
+		if (rv < 0) {
+			scsi__status(cmd, rv);
+			scsi__done(cmd);
+			return;
+		}
+	}
+	same_step(cmd);
+}
+
+/* ---- GET LBA STATUS ---- */
+
+#define STATUS_DESCRIPTORS_MAX 64u
+
+bool scsi__lba_status_parse(struct scsi_cmd *cmd)
+{
+	cmd->lba = get_be64(cmd->cdb + 2);
+	cmd->blocks = 1;
+	cmd->dir = SCSI_DIR_IN;
+	return scsi__in_range(cmd);
+}
+
+static void status_step(struct scsi_cmd *cmd);
+
+static void status_end(struct scsi_cmd *cmd)
+{
+	uint8_t *buf = cmd->memory;
+	size_t len = 8 + 16 * (size_t)cmd->step;
+
+	put_be32(buf, (uint32_t)(len - 4));
+	scsi__reply(cmd, buf, len, get_be32(cmd->cdb + 10));
+}
+
+static void status_done(struct dom_io *io, int status)
+{
+	struct scsi_cmd *cmd = scsi__io_end(io, status);
+	uint32_t block;
+	uint64_t blocks;
+	uint8_t *d;
+
+	if (cmd == NULL)
+		return;
+	block = cmd->lun->block_bytes;
+	/* A block that is mapped in part counts as mapped. */
+	blocks = MAX(io->mapped_len / block, 1u);
+	blocks = MIN(blocks, cmd->left);
+	d = (uint8_t *)cmd->memory + 8 + 16 * (size_t)cmd->step++;
+	put_be64(d, cmd->offset / block);
+	put_be32(d + 8, (uint32_t)blocks);
+	d[12] = io->mapped ? 0 : 1;
+	cmd->offset += blocks * block;
+	cmd->left -= blocks;
+	status_step(cmd);
+}
+
+/* @left blocks may still be told of, from byte @offset on. */
+static void status_step(struct scsi_cmd *cmd)
+{
+	uint32_t alloc = get_be32(cmd->cdb + 10);
+	uint64_t room = alloc > 8 ? (alloc - 8) / 16 : 0;
+
+	room = MIN(MAX(room, 1u), STATUS_DESCRIPTORS_MAX);
+	if (cmd->left == 0 || cmd->step == room) {
+		status_end(cmd);
+		return;
+	}
+	scsi__io(cmd, dom_map(cmd->lun->object, &cmd->io, cmd->offset,
+			      cmd->left * cmd->lun->block_bytes, status_done));
+}
+
+void scsi__lba_status(struct scsi_cmd *cmd)
+{
+	uint32_t block = cmd->lun->block_bytes;
+
+	cmd->memory = calloc(1, 8 + 16 * STATUS_DESCRIPTORS_MAX);
+	if (cmd->memory == NULL) {
+		scsi__status(cmd, -ENOMEM);
+		scsi__done(cmd);
+		return;
+	}
+	cmd->offset = cmd->lba * block;
+	/* A bound on the work, and on the 32-bit count of a descriptor. */
+	cmd->left = MIN(scsi__lun_blocks(cmd->lun) - cmd->lba,
+			SCSI_UNMAP_MAX / block);
+	status_step(cmd);
+}

@@ -1,0 +1,269 @@
+/*
+ * scsi_tmf: task management functions (SAM-5 7; RFC 7143 11.5).  Concerned are
+ * the commands that arrived before the function.  It is answered when all of
+ * them have left their task sets: none can change the medium any more.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "base/log.h"
+#include "iscsi/scsi_int.h"
+
+/* Besides enum scsi_tmf: what PREEMPT AND ABORT does to tasks. */
+#define TMF_PREEMPT 100
+
+enum {
+	TMF_COMPLETE = 0,
+	TMF_NO_LUN = 2,
+	TMF_NOT_SUPPORTED = 5,
+};
+
+static bool covers_target(enum scsi_tmf function)
+{
+	return function == SCSI_TARGET_WARM_RESET ||
+	       function == SCSI_TARGET_COLD_RESET ||
+	       function == SCSI_IT_NEXUS_RESET;
+}
+
+static bool own_only(enum scsi_tmf function)
+{
+	return function == SCSI_ABORT_TASK_SET ||
+	       function == SCSI_IT_NEXUS_RESET;
+}
+
+static bool covers(const struct scsi_tmf_req *req, const struct scsi_lun *lun)
+{
+	return covers_target(req->function) ||
+	       scsi__lun_decode(req->lun_field) == (int)lun->number;
+}
+
+static bool concerns(const struct scsi_tmf_req *req,
+		     const struct scsi_cmd *cmd)
+{
+	if ((int)req->function == TMF_PREEMPT)
+		return cmd->it->preempted_by == req->seq &&
+		       cmd->seq < req->seq;
+	return cmd->seq < req->seq &&
+	       (!own_only(req->function) || cmd->nexus == req->nexus);
+}
+
+static bool tasks_left(const struct scsi_tmf_req *req)
+{
+	const struct scsi_lun *lun;
+	const struct scsi_cmd *cmd;
+
+	TAILQ_FOREACH(lun, &req->target->all, link) {
+		if (!covers(req, lun))
+			continue;
+		TAILQ_FOREACH(cmd, &lun->tasks, link)
+			if (concerns(req, cmd))
+				return true;
+	}
+	return false;
+}
+
+static void answered(struct env_task *task)
+{
+	struct scsi_tmf_req *req =
+		container_of(task, struct scsi_tmf_req, task);
+	struct scsi_target *target = req->target;
+
+	target->busy--;
+	req->cb(req, req->response);
+	scsi__target_check(target);
+}
+
+static void answer(struct scsi_tmf_req *req, unsigned response)
+{
+	req->response = response;
+	req->target->busy++;
+	env_defer(req->target->env, &req->task);
+}
+
+static void check_one(struct scsi_tmf_req *req)
+{
+	if (!req->linked || req->waiting > 0 || tasks_left(req))
+		return;
+	TAILQ_REMOVE(&req->target->tmfs, req, link);
+	req->linked = false;
+	answer(req, TMF_COMPLETE);
+}
+
+void scsi__tmf_check(struct scsi_target *target)
+{
+	struct scsi_tmf_req *req, *next;
+
+	for (req = TAILQ_FIRST(&target->tmfs); req != NULL; req = next) {
+		next = TAILQ_NEXT(req, link);
+		check_one(req);
+	}
+}
+
+/* An SPC-2 reservation that a reset drops, whoever holds it. */
+struct release {
+	struct dom_io io;
+	struct dom_pr pr;
+	struct dom_nexus holder;
+	struct scsi_lun *lun;
+	struct scsi_tmf_req *req;
+};
+
+static void released(struct dom_io *io, int status)
+{
+	struct release *release = container_of(io, struct release, io);
+	struct scsi_tmf_req *req = release->req;
+	struct scsi_lun *lun = release->lun;
+	struct scsi_target *target = lun->target;
+
+	if (status < 0)
+		log_warn("unit %s: reset: RESERVE not released: %s", lun->name,
+			 err_text(status));
+	target->busy++;
+	free(release);
+	req->waiting--;
+	scsi__lun_put(lun);
+	check_one(req);
+	target->busy--;
+	scsi__target_check(target);
+}
+
+/* Asked in the holder's name: an owner may know nobody else who may. */
+static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
+{
+	const struct dom_reservation *r;
+	struct scsi_it_lun *it;
+	struct release *release;
+
+	if (lun->object == NULL)
+		return;
+	r = dom_reservation(lun->object);
+	if (r->spc2_holder[0] == '\0')
+		return;
+	release = calloc(1, sizeof(*release));
+	if (release == NULL)
+		return; /* the reservation stays; the reset goes on */
+	release->pr.action = DOM_SPC2_RESET;
+	release->lun = lun;
+	release->req = req;
+	strcpy(release->holder.initiator_port, r->spc2_holder);
+	release->holder.target_port = r->spc2_target_port;
+	release->io.nexus = &release->holder;
+	TAILQ_FOREACH(it, &lun->its, link)
+		if (it->dom.target_port == r->spc2_target_port &&
+		    strcmp(it->dom.initiator_port, r->spc2_holder) == 0)
+			release->holder.generation = it->dom.generation;
+	if (dom_reserve(lun->object, &release->io, &release->pr, released) <
+	    0) {
+		free(release);
+		return;
+	}
+	req->waiting++;
+	lun->refs++;
+}
+
+/* SAM-5 7.7: the unit as at power on, but for persistent reservations. */
+static void reset_unit(struct scsi_tmf_req *req, struct scsi_lun *lun)
+{
+	lun->d_sense = false;
+	lun->swp = false;
+	lun->tas = true;
+	scsi__ua_set_all(lun,
+			 req->function == SCSI_LUN_RESET ? UA_DEVICE_RESET :
+								 UA_BUS_RESET,
+			 NULL);
+	release_spc2(req, lun);
+}
+
+static void nexus_lost(struct scsi_tmf_req *req, struct scsi_lun *lun)
+{
+	struct scsi_it_lun *it = scsi__it_find(req->nexus, lun);
+	const struct dom_reservation *r;
+
+	if (it == NULL)
+		return;
+	scsi__ua_set(it, UA_NEXUS_LOSS);
+	if (lun->object == NULL)
+		return;
+	r = dom_reservation(lun->object);
+	if (r->spc2_target_port == it->dom.target_port &&
+	    strcmp(r->spc2_holder, it->dom.initiator_port) == 0)
+		release_spc2(req, lun);
+}
+
+static void kill_tasks(struct scsi_tmf_req *req, struct scsi_lun *lun)
+{
+	struct scsi_cmd *cmd;
+
+	/* Killing only marks and defers: the list stays as it is. */
+	TAILQ_FOREACH(cmd, &lun->tasks, link) {
+		if (!concerns(req, cmd))
+			continue;
+		if (req->function == SCSI_CLEAR_TASK_SET &&
+		    cmd->nexus != req->nexus)
+			scsi__ua_set(cmd->it, UA_CLEARED);
+		scsi__kill(cmd, cmd->nexus != req->nexus);
+	}
+}
+
+void scsi_tmf(struct scsi_tmf_req *req)
+{
+	struct scsi_target *target = req->nexus->target;
+	struct scsi_lun *lun;
+
+	memset(&req->task, 0, sizeof(req->task));
+	req->task.cb = answered;
+	req->target = target;
+	req->waiting = 0;
+	req->linked = false;
+	req->seq = target->next_seq++;
+
+	switch (req->function) {
+	case SCSI_ABORT_TASK_SET:
+	case SCSI_CLEAR_TASK_SET:
+	case SCSI_LUN_RESET:
+		if (scsi__lun_find(target, req->lun_field) == NULL) {
+			answer(req, TMF_NO_LUN);
+			return;
+		}
+		break;
+	case SCSI_TARGET_WARM_RESET:
+	case SCSI_TARGET_COLD_RESET:
+	case SCSI_IT_NEXUS_RESET:
+		break;
+	default: /* no ACA; ABORT TASK is the session's */
+		answer(req, TMF_NOT_SUPPORTED);
+		return;
+	}
+
+	TAILQ_INSERT_TAIL(&target->tmfs, req, link);
+	req->linked = true;
+	TAILQ_FOREACH(lun, &target->all, link) {
+		if (!covers(req, lun))
+			continue;
+		kill_tasks(req, lun);
+		if (lun->removed)
+			continue;
+		if (req->function == SCSI_IT_NEXUS_RESET)
+			nexus_lost(req, lun);
+		else if (!own_only(req->function) &&
+			 req->function != SCSI_CLEAR_TASK_SET)
+			reset_unit(req, lun);
+	}
+	check_one(req);
+}
+
+void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd)
+{
+	struct scsi_target *target = cmd->target;
+
+	memset(&req->task, 0, sizeof(req->task));
+	req->task.cb = answered;
+	req->function = (enum scsi_tmf)TMF_PREEMPT;
+	req->lun_field = cmd->lun_field;
+	req->nexus = cmd->nexus;
+	req->target = target;
+	req->waiting = 0;
+	req->seq = cmd->seq;
+	TAILQ_INSERT_TAIL(&target->tmfs, req, link);
+	req->linked = true;
+	kill_tasks(req, cmd->lun);
+	check_one(req);
+}
