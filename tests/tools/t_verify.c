@@ -17,20 +17,17 @@
  * stale or torn; 1: the lines "BAD ..." say what; 2 usage.
  */
 #include "tests/lib/initiator.h"
+#include "tests/lib/pattern.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
-#include <isa-l/crc.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK 4096u
-#define SECTOR 512u
-#define SECTORS (BLOCK / SECTOR)
-#define WORDS (SECTOR / 8)
-#define MAGIC 0x5946525654534c42ull /* "BLSTVRFY" */
 #define DEPTH_MAX 128u
 #define IO_MAX (1u << 20)
 #define COMMAND_S 40 /* the longest a command may take */
@@ -51,7 +48,7 @@ struct op {
 	enum op_kind kind;
 	bool used;
 	uint64_t offset; /* bytes */
-	uint32_t len;
+	uint32_t len, gen;
 	uint64_t retry_ns; /* send again then; 0: it is in flight */
 	uint64_t started_ns;
 	uint8_t *buf;
@@ -63,7 +60,7 @@ static struct {
 	const char *initiator;
 	unsigned depth, unmap_percent, read_percent;
 	bool fill;
-	uint64_t bytes_max;
+	uint64_t bytes_max, commands_max;
 	uint32_t writer;
 
 	struct iscsi_context *iscsi;
@@ -80,6 +77,8 @@ static struct {
 	bool verifying;
 	uint64_t acked, acked_since, retries, resolved_new, resolved_old;
 	unsigned bad, reconnects;
+	FILE *journal;
+	int record_fd; /* the daemon's I/O record */
 } v = {
 	.initiator = "iqn.2026-11.internal.basalt:verify",
 	.depth = 16,
@@ -126,62 +125,6 @@ static _Noreturn void give_up(const char *fmt, ...)
 	exit(1);
 }
 
-/* ---- what a sector looks like ---- */
-
-static void sector_fill(uint8_t *buf, uint64_t offset, uint32_t gen)
-{
-	uint64_t words[WORDS];
-	uint64_t seed = offset ^ ((uint64_t)gen << 32 | v.writer);
-
-	words[0] = MAGIC;
-	words[1] = offset;
-	words[2] = (uint64_t)v.writer << 32 | gen;
-	for (unsigned i = 3; i < WORDS - 1; i++)
-		words[i] = random_next(&seed);
-	words[WORDS - 1] =
-		crc32_iscsi((unsigned char *)words, SECTOR - 8, 0xffffffff);
-	memcpy(buf, words, SECTOR);
-}
-
-/*
- * The generation a sector at @offset holds; -1 if it is no whole sector of
- * ours for this place, and then @why says what it is.
- */
-static int64_t sector_read(const uint8_t *buf, uint64_t offset, char *why,
-			   size_t why_len)
-{
-	uint64_t words[WORDS];
-	uint8_t want[SECTOR];
-	bool zero = true;
-
-	memcpy(words, buf, SECTOR);
-	for (unsigned i = 0; i < WORDS && zero; i++)
-		zero = words[i] == 0;
-	if (zero)
-		return 0;
-	if (words[0] != MAGIC) {
-		snprintf(why, why_len, "foreign bytes %016llx",
-			 (unsigned long long)words[0]);
-		return -1;
-	}
-	if (words[1] != offset || words[2] >> 32 != v.writer) {
-		snprintf(why, why_len,
-			 "the sector of offset %llu, writer %llu, "
-			 "generation %u",
-			 (unsigned long long)words[1],
-			 (unsigned long long)(words[2] >> 32),
-			 (unsigned)words[2]);
-		return -1;
-	}
-	sector_fill(want, offset, (uint32_t)words[2]);
-	if (memcmp(want, buf, SECTOR) != 0) {
-		snprintf(why, why_len, "a torn sector of generation %u",
-			 (unsigned)words[2]);
-		return -1;
-	}
-	return (int64_t)(uint32_t)words[2];
-}
-
 static void vector_print(char *out, size_t len, const uint32_t *gen)
 {
 	size_t at = 0;
@@ -212,7 +155,8 @@ static void block_check(uint64_t index, const uint8_t *buf, uint8_t mask,
 		got[i] = b->gen[i];
 		if (!(mask & 1u << i))
 			continue;
-		gen = sector_read(buf + i * SECTOR, offset, why, sizeof(why));
+		gen = sector_read(buf + i * SECTOR, offset, v.writer, why,
+				  sizeof(why));
 		if (gen < 0) {
 			bad("offset %llu: %s, expected generation %u",
 			    (unsigned long long)offset, why, b->gen[i]);
@@ -243,6 +187,26 @@ static void block_check(uint64_t index, const uint8_t *buf, uint8_t mask,
 }
 
 /* ---- commands ---- */
+
+/* Note what was sent or acknowledged, and how long the record was then. */
+static void journal_add(const struct op *op, bool acked)
+{
+	struct journal_entry entry = {
+		.offset = op->offset,
+		.len = op->len,
+		.gen = op->kind == OP_UNMAP ? 0 : op->gen,
+		.acked = acked,
+	};
+	struct stat st;
+
+	if (v.journal == NULL || op->kind == OP_READ)
+		return;
+	if (fstat(v.record_fd, &st) != 0)
+		give_up("the I/O record: %s", strerror(errno));
+	entry.record_bytes = (uint64_t)st.st_size;
+	if (fwrite(&entry, sizeof(entry), 1, v.journal) != 1)
+		give_up("the journal: %s", strerror(errno));
+}
 
 static void op_send(struct op *op);
 
@@ -334,6 +298,7 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 	if (status == SCSI_STATUS_GOOD) {
 		if (op->kind == OP_READ)
 			op_blocks(op, op_compare);
+		journal_add(op, true);
 		op_blocks(op, op_settle);
 		v.acked++;
 		v.acked_since++;
@@ -419,10 +384,13 @@ static struct op *op_start(enum op_kind kind, uint64_t offset, uint32_t len)
 	v.ops_count++;
 	if (kind != OP_READ)
 		v.generation++;
+	op->gen = v.generation;
 	op_blocks(op, op_take);
+	journal_add(op, false);
 	if (kind == OP_WRITE)
 		for (uint32_t at = 0; at < len; at += SECTOR)
-			sector_fill(op->buf + at, offset + at, v.generation);
+			sector_fill(op->buf + at, offset + at, v.writer,
+				    v.generation);
 	op_send(op);
 	return op;
 }
@@ -596,7 +564,8 @@ static void load(void)
 {
 	bool told = false;
 
-	while (!v.stopping && v.bad == 0) {
+	while (!v.stopping && v.bad == 0 &&
+	       (v.commands_max == 0 || v.acked < v.commands_max)) {
 		/* Overlaps make op_start() refuse, so tries are bounded. */
 		for (unsigned i = 0;
 		     i < v.depth * 2 && !v.lost && v.ops_count < v.depth; i++)
@@ -657,6 +626,9 @@ int main(int argc, char **argv)
 		{ "writer", required_argument, NULL, 'w' },
 		{ "initiator", required_argument, NULL, 'i' },
 		{ "fill", no_argument, NULL, 'f' },
+		{ "journal", required_argument, NULL, 'j' },
+		{ "record", required_argument, NULL, 'R' },
+		{ "commands", required_argument, NULL, 'c' },
 		{ 0 },
 	};
 	int c;
@@ -688,6 +660,15 @@ int main(int argc, char **argv)
 		case 'f':
 			v.fill = true;
 			break;
+		case 'j':
+			v.journal = fopen(optarg, "wb");
+			break;
+		case 'R':
+			v.record_fd = open(optarg, O_RDONLY | O_CLOEXEC);
+			break;
+		case 'c':
+			v.commands_max = strtoull(optarg, NULL, 0);
+			break;
 		default:
 			return 2;
 		}
@@ -696,9 +677,12 @@ int main(int argc, char **argv)
 		fprintf(stderr,
 			"usage: t_verify [--depth N] [--unmap %%] [--reads %%] "
 			"[--bytes N] [--seed N] [--writer N] "
-			"[--initiator IQN] [--fill] URL\n");
+			"[--initiator IQN] [--fill] [--commands N] "
+			"[--journal FILE --record FILE] URL\n");
 		return 2;
 	}
+	if (v.journal != NULL && v.record_fd <= 0)
+		give_up("--journal needs the --record it refers to");
 	v.url = argv[optind];
 	say("seed %llu", (unsigned long long)v.random);
 	setup();
@@ -715,6 +699,8 @@ int main(int argc, char **argv)
 	    "%u bad",
 	    (unsigned long long)v.acked, (unsigned long long)v.retries,
 	    v.reconnects, v.bad);
+	if (v.journal != NULL && fclose(v.journal) != 0)
+		give_up("the journal: %s", strerror(errno));
 	if (v.iscsi != NULL) {
 		iscsi_logout_sync(v.iscsi);
 		iscsi_destroy_context(v.iscsi);

@@ -1,0 +1,134 @@
+/*
+ * iorecord: parse, match completions with what they complete, and find for
+ * every write the event that made it durable: its own completion if it was
+ * submitted so, else that of a flush submitted after its completion.
+ */
+#include "tests/lib/iorecord.h"
+
+#include "base/env.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool ends_with(const uint8_t *data, size_t len, const char *suffix)
+{
+	size_t n = strlen(suffix);
+
+	while (len > 0 && data[len - 1] == '\0')
+		len--;
+	return len >= n && memcmp(data + len - n, suffix, n) == 0;
+}
+
+static int parse(struct io_record *r, const char *suffix)
+{
+	const uint8_t *map = r->map;
+	uint64_t at = 0, room = 0;
+	uint32_t dev = UINT32_MAX;
+
+	while (r->bytes - at >= sizeof(struct record_head)) {
+		struct record_head head;
+		struct io_event *e;
+
+		memcpy(&head, map + at, sizeof(head));
+		if (head.magic != RECORD_MAGIC)
+			return -EPROTO;
+		at += sizeof(head);
+		if (head.len > r->bytes - at)
+			break;
+		at += head.len;
+		if (head.kind == RECORD_OPEN &&
+		    ends_with(map + at - head.len, head.len, suffix))
+			dev = head.dev;
+		if (head.kind != RECORD_NOTE &&
+		    (head.dev != dev || head.kind == RECORD_OPEN))
+			continue;
+		if (r->count == room) {
+			room = room ? room * 2 : 4096;
+			r->events =
+				realloc(r->events, room * sizeof(*r->events));
+			if (r->events == NULL)
+				return -ENOMEM;
+		}
+		e = &r->events[r->count++];
+		*e = (struct io_event){
+			.kind = head.kind,
+			.flags = head.flags,
+			.id = head.id,
+			.offset = head.offset,
+			.len = head.len,
+			.data = map + at - head.len,
+			.end = at,
+			.safe_at = SIZE_MAX,
+		};
+	}
+	return dev == UINT32_MAX ? -ENOENT : 0;
+}
+
+/* Where the completion of event @i is; SIZE_MAX: never, or it failed. */
+static size_t done_of(const struct io_record *r, size_t i)
+{
+	for (size_t j = i + 1; j < r->count; j++)
+		if (r->events[j].kind == RECORD_DONE &&
+		    r->events[j].id == r->events[i].id)
+			return (int64_t)r->events[j].offset < 0 ? SIZE_MAX : j;
+	return SIZE_MAX;
+}
+
+static size_t flushed_after(const struct io_record *r, size_t i)
+{
+	for (size_t j = i; j < r->count; j++)
+		if (r->events[j].kind == RECORD_FLUSH &&
+		    done_of(r, j) != SIZE_MAX)
+			return done_of(r, j);
+	return SIZE_MAX;
+}
+
+int io_record_open(const char *path, const char *suffix, bool ignore_durable,
+		   struct io_record *out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rv;
+	struct stat st;
+
+	memset(out, 0, sizeof(*out));
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) != 0 || st.st_size == 0) {
+		close(fd);
+		return -ENODATA;
+	}
+	out->bytes = (uint64_t)st.st_size;
+	out->map = mmap(NULL, out->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+	close(fd);
+	if (out->map == MAP_FAILED)
+		return -errno;
+	rv = parse(out, suffix);
+	if (rv != 0) {
+		io_record_close(out);
+		return rv;
+	}
+	for (size_t i = 0; i < out->count; i++) {
+		struct io_event *e = &out->events[i];
+
+		if (e->kind != RECORD_WRITE)
+			continue;
+		e->safe_at = done_of(out, i);
+		if (e->safe_at == SIZE_MAX)
+			continue;
+		if (ignore_durable || !(e->flags & ENV_DURABLE))
+			e->safe_at = flushed_after(out, e->safe_at);
+	}
+	return 0;
+}
+
+void io_record_close(struct io_record *record)
+{
+	free(record->events);
+	if (record->map != NULL && record->map != MAP_FAILED)
+		munmap(record->map, record->bytes);
+	memset(record, 0, sizeof(*record));
+}

@@ -1,0 +1,58 @@
+/*
+ * memenv: an env in memory, for replaying states of a disk by the thousand.
+ *
+ * One thread, virtual time, one device: an image that is never changed plus an
+ * overlay of what was written since memenv_reset().  Blocking work runs on the
+ * loop; the key-value store is a sorted table, cloned from what another store
+ * held.  A completion never runs inside its submission, as env.h asks.
+ */
+#ifndef BASALT_TESTS_MEMENV_H
+#define BASALT_TESTS_MEMENV_H
+
+#include "base/env.h"
+#include "base/page.h"
+#include "base/timer_heap.h"
+
+struct memkv;
+
+struct memenv {
+	struct env env; /* first */
+	struct arena *arena;
+	uint64_t random;
+
+	const uint8_t *image; /* of @image_bytes; the caller's */
+	uint64_t image_bytes;
+	uint8_t **overlay; /* a pointer a 4 KiB block, NULL: as in the image */
+	uint32_t *touched;
+	size_t touched_count;
+
+	/*
+	 * A RocksDB store whose contents every opened store starts from, NULL:
+	 * from nothing.  It is read once, when the first one is opened, as the
+	 * merge function is known only then.
+	 */
+	const char *kv_base_path;
+	struct memkv *kv_base;
+
+	STAILQ_HEAD(, env_task) tasks;
+	STAILQ_HEAD(, env_work) works;
+	TAILQ_HEAD(, env_io) ios;
+	struct timer_heap timers;
+	uint64_t writes, flushes;
+};
+
+/* Aborts when memory is short: a test's set-up. */
+void memenv_init(struct memenv *me, const uint8_t *image, uint64_t bytes);
+void memenv_fini(struct memenv *me);
+
+/* Forget what was written. */
+void memenv_reset(struct memenv *me);
+
+/* Put bytes into the overlay, as a disk would hold them. */
+void memenv_poke(struct memenv *me, uint64_t offset, const void *data,
+		 size_t len);
+
+/* Run until *@done; false if nothing is left to run or 10 minutes passed. */
+bool memenv_run(struct memenv *me, const bool *done);
+
+#endif
