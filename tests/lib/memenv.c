@@ -3,6 +3,7 @@
 #include "tests/lib/memkv.h"
 #include "tests/lib/pattern.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define TIME_MAX (600 * SEC)
@@ -204,6 +205,27 @@ static void me_dev_discard(struct env_dev *dev, struct env_io *io,
 	io_queue(dev, io, len, offset);
 }
 
+static int me_dev_read_now(struct env_dev *dev, void *buf, size_t len,
+			   uint64_t offset)
+{
+	if (offset > dev->me->image_bytes ||
+	    len > dev->me->image_bytes - offset)
+		return -EIO;
+	peek(dev->me, offset, buf, len);
+	return 0;
+}
+
+static int me_dev_write_now(struct env_dev *dev, const void *buf, size_t len,
+			    uint64_t offset, unsigned flags)
+{
+	if (offset > dev->me->image_bytes ||
+	    len > dev->me->image_bytes - offset)
+		return -EIO;
+	dev->me->writes++;
+	memenv_poke(dev->me, offset, buf, len);
+	return 0;
+}
+
 static bool base_add(void *arg, struct kv_slice key, struct kv_slice value)
 {
 	memkv_put(arg, key, value);
@@ -255,6 +277,8 @@ static const struct env_ops memenv_ops = {
 	.dev_writev = me_dev_writev,
 	.dev_flush = me_dev_flush,
 	.dev_discard = me_dev_discard,
+	.dev_read_now = me_dev_read_now,
+	.dev_write_now = me_dev_write_now,
 	.kv_open = me_kv_open,
 };
 
