@@ -84,6 +84,11 @@ struct dm_data {
 	 * as well.  NULL: none yet.
 	 */
 	struct dm_send *response;
+	/*
+	 * 0; -ECANCELED; get_data also -EPROTO: the data came out of sequence,
+	 * what is still to come of it will be discarded: the task has failed,
+	 * the connection goes on.
+	 */
 	void (*cb)(struct dm_data *data, int status);
 	/* private */
 	struct dm_conn *conn;

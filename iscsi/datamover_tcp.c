@@ -41,6 +41,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct tcp_conn *conn = poll->data;
 
+	shard_wake(conn->dm.env);
 	if (status < 0) {
 		iscsi__tcp_lost(conn, status, "polling failed");
 		return;
@@ -183,6 +184,7 @@ static void on_close(uv_handle_t *handle)
 {
 	struct tcp_conn *conn = handle->data;
 
+	shard_wake(conn->dm.env);
 	if (conn->turn.queued) /* it runs first, and finds us closing */
 		conn->turn.cb = end_finish;
 	else
@@ -437,6 +439,7 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 {
 	struct dm_tcp_listener *l = poll->data;
 
+	shard_wake(l->env);
 	/* A few at a time: sessions at work come first. */
 	for (unsigned i = 0; i < 16 && l->cb == NULL; i++) {
 		struct sockaddr_storage peer;
@@ -534,6 +537,7 @@ static void on_unlistened(uv_handle_t *handle)
 	void (*cb)(void *arg) = l->cb;
 	void *arg = l->arg;
 
+	shard_wake(l->env);
 	close(l->fd);
 	free(l);
 	cb(arg);

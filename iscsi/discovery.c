@@ -246,9 +246,15 @@ void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		iscsi__reject(conn, pdu->bhs, REJECT_INVALID_FIELD);
 		return;
 	}
-	if (ttt == ISCSI_NO_TAG)
-		iscsi__text_reset(x); /* a new one takes the old one's place */
-	else if (!x->open || ttt != x->ttt || itt != x->itt) {
+	if (ttt == ISCSI_NO_TAG) {
+		/*
+		 * A new one takes the old one's place; but one that lacks our
+		 * tag and goes on under the same task is the old one, and its
+		 * size counts.
+		 */
+		if (!x->open || itt != x->itt || x->out != NULL)
+			iscsi__text_reset(x);
+	} else if (!x->open || ttt != x->ttt || itt != x->itt) {
 		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
 		return;
 	}

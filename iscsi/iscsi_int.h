@@ -420,6 +420,7 @@ struct task {
 	bool live;     /* the command set has it: done() is to come */
 	bool final;    /* no more unsolicited data */
 	bool aborted;  /* no answer will be sent */
+	bool broken;   /* its unsolicited data came out of sequence */
 	bool counted;  /* in session->in_flight */
 	bool parked;   /* in session->parked */
 	bool landing;  /* its immediate data is coming in */

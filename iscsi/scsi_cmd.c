@@ -113,6 +113,27 @@ static bool find_op(struct scsi_cmd *cmd)
 	return scsi__check_field(cmd, 1, 4);
 }
 
+/*
+ * A plain write for which the initiator sends less than the CDB asks, but whole
+ * blocks: those are written, and the overflow is told (RFC 7143 11.4.5;
+ * libiscsi's residual tests want it so).
+ */
+static bool cut_short(struct scsi_cmd *cmd)
+{
+	uint64_t offered = scsi__out_len(cmd);
+
+	if (cmd->op->execute != scsi__write &&
+	    cmd->op->execute != scsi__write_verify)
+		return false;
+	if (offered >= cmd->transfer_len ||
+	    offered % cmd->lun->block_bytes != 0)
+		return false;
+	cmd->overflow = cmd->transfer_len - offered;
+	cmd->transfer_len = offered;
+	cmd->blocks = offered / cmd->lun->block_bytes;
+	return true;
+}
+
 /* SPC-4's order: unit, attention, state, reservation, fields, protection. */
 static bool check_all(struct scsi_cmd *cmd)
 {
@@ -152,6 +173,8 @@ static bool check_all(struct scsi_cmd *cmd)
 		return false;
 	if ((flags & OP_WRITE) != 0 && !scsi__writable(cmd))
 		return false;
+	if (cut_short(cmd))
+		return true;
 	/* What an initiator does not send cannot be written (RFC 7143 11.4.5). */
 	if (cmd->dir == SCSI_DIR_OUT && (flags & OP_EXACT) == 0 &&
 	    scsi__out_len(cmd) < cmd->transfer_len) {
@@ -418,7 +441,7 @@ static void reset(struct scsi_cmd *cmd)
 {
 	cmd->target = cmd->nexus->target;
 	cmd->dir = SCSI_DIR_NONE;
-	cmd->transfer_len = 0;
+	cmd->transfer_len = cmd->overflow = 0;
 	cmd->page_offset = 0;
 	cmd->data_out = NULL;
 	cmd->status = SCSI_GOOD;

@@ -156,7 +156,8 @@ static void response_bhs(struct task *task, uint64_t moved)
 	rsp->bhs[0] = ISCSI_OP_RESPONSE;
 	rsp->bhs[1] = ISCSI_FINAL |
 		      iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
-				      cmd->transfer_len, moved, &count);
+				      cmd->transfer_len + cmd->overflow, moved,
+				      &count);
 	rsp->bhs[3] = (uint8_t)cmd->status;
 	put_be32(rsp->bhs + 16, task->itt);
 	put_be32(rsp->bhs + 36, task->r2tsn);
@@ -269,6 +270,14 @@ static void give_up(struct task *task, enum scsi_status status)
 	task->cmd.sense_len = 0;
 	task->cmd.transfer_len = 0;
 	task->write_len = 0;
+}
+
+/* Its data came out of sequence: nothing of it may be written. */
+static void fail_data(struct task *task)
+{
+	give_up(task, SCSI_CHECK_CONDITION);
+	if (!task->live)
+		answer_sense(task, 0x0b, 0x4b, 0x00); /* DATA PHASE ERROR */
 }
 
 /*
@@ -509,8 +518,10 @@ static const char *check_data_out(const struct iscsi_session *s,
 
 	if (task->final)
 		return "Data-Out without being asked";
+	if (task->broken)
+		return NULL; /* swallowed up to its end */
 	if (get_be32(pdu->bhs + 36) != task->datasn)
-		return "Data-Out out of sequence";
+		return NULL; /* out of sequence: the command fails for it */
 	if (offset != task->unsolicited)
 		return "Data-Out at the wrong offset";
 	if (pdu->data_len > task->cmd.edtl - task->unsolicited)
@@ -535,7 +546,8 @@ struct sgl *iscsi__task_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 		iscsi__conn_end(conn, wrong);
 		return NULL;
 	}
-	if (!task->live || task->buf == NULL)
+	if (!task->live || task->buf == NULL || task->broken ||
+	    get_be32(pdu->bhs + 36) != task->datasn)
 		return NULL;
 	assert(task->unsolicited + pdu->data_len <= task->buf->len_bytes);
 	*sgl_offset = task->unsolicited;
@@ -558,12 +570,17 @@ void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		iscsi__conn_end(conn, wrong);
 		return;
 	}
+	if (get_be32(pdu->bhs + 36) != task->datasn && !task->broken) {
+		task->broken = true;
+		fail_data(task);
+	}
 	task->datasn++;
 	task->since_ns = env_now(s->iscsi->env);
-	take_data(task, pdu, task->unsolicited);
+	if (!task->broken)
+		take_data(task, pdu, task->unsolicited);
 	if (pdu->bhs[1] & ISCSI_FINAL) {
 		task->final = true;
-		if (burst_short(task) && task->live) {
+		if (!task->broken && burst_short(task) && task->live) {
 			give_up(task, SCSI_CHECK_CONDITION);
 			answer_sense(task, 0x0b, 0x0c, 0x0d);
 		}
@@ -580,9 +597,16 @@ static void on_r2t(struct dm_data *data, int status)
 
 	r2t->used = false;
 	task->r2ts--;
-	if (status < 0 || task->aborted || task->state == TASK_RESPOND) {
+	if (task->aborted || task->state == TASK_RESPOND ||
+	    (status < 0 && status != -EPROTO)) {
 		/* Without an answer only when the connection goes. */
 		task_maybe_free(task);
+		return;
+	}
+	if (status < 0) {
+		fail_data(task);
+		if (!task->live)
+			task_respond(task);
 		return;
 	}
 	task->since_ns = env_now(task->session->iscsi->env);

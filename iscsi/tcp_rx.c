@@ -64,8 +64,17 @@ static void begin_solicited(struct tcp_conn *conn)
 		return;
 	}
 	td = tcp_data_of(get);
-	if (get_be64(bhs + 8) != get->lun || get_be32(bhs + 36) != td->sn ||
-	    get_be32(bhs + 40) != get->task_offset + td->done ||
+	if (get_be32(bhs + 36) != td->sn) {
+		/*
+		 * PDUs were lost or swapped above TCP: that costs the command,
+		 * and what follows for this R2T is nobody's.
+		 */
+		conn->stray = true;
+		iscsi__tcp_get_remove(conn, get);
+		get->cb(get, -EPROTO);
+		return;
+	}
+	if (get_be64(bhs + 8) != get->lun || get_be32(bhs + 40) != get->task_offset + td->done ||
 	    len > get->len - td->done ||
 	    final != (len == get->len - td->done)) {
 		iscsi__tcp_lost(conn, -EPROTO, "Data-Out outside of its R2T");
