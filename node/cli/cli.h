@@ -1,0 +1,131 @@
+/*
+ * cli: the command line `basalt`.  It links proto and base only: all it knows of
+ * a node comes over the admin socket.
+ *
+ * One table of commands (table.c) makes the parser, --help, the manual page and
+ * the completion.
+ */
+#ifndef BASALT_NODE_CLI_CLI_H
+#define BASALT_NODE_CLI_CLI_H
+
+#include "proto/admin.pb-c.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CLI_VERSION "0.1.0"
+#define CLI_SOCKET "/run/basalt/basalt.sock"
+#define CLI_GIVEN_MAX 300u
+
+/* Exit status, in scripts' hands: never another. */
+enum { CLI_DONE = 0, CLI_REFUSED = 1, CLI_USAGE = 2 };
+
+struct cli_option {
+	const char *name, *arg, *help; /* arg NULL: a switch */
+	bool repeat;
+};
+
+struct cli_call;
+
+struct cli_command {
+	const char *group, *verb; /* verb NULL: a command of one word */
+	const char *args;	  /* "OLD NEW", for people */
+	unsigned args_min, args_max;
+	const char *help;
+	const struct cli_option *options; /* ends with name NULL */
+	/* Fill the request; CLI_DONE, or CLI_USAGE / CLI_REFUSED, said why. */
+	int (*fill)(struct cli_call *call);
+};
+
+struct cli_call {
+	const struct cli_command *command;
+	char *args[4];
+	unsigned args_count;
+	struct {
+		const struct cli_option *option;
+		const char *value;
+	} given[CLI_GIVEN_MAX];
+	unsigned given_count;
+	bool json;
+	const char *socket;
+	Admin__Request request;
+	/* memory of the request */
+	union {
+		Admin__Nothing nothing;
+		Admin__Name name;
+		Admin__ClusterInit cluster_init;
+		Admin__DiskAdd disk_add;
+		Admin__DiskRemove disk_remove;
+		Admin__DiskRebuild disk_rebuild;
+		Admin__Policy policy;
+		Admin__VdiskCreate vdisk_create;
+		Admin__VdiskResize vdisk_resize;
+		Admin__VdiskRename vdisk_rename;
+		Admin__TargetCreate target_create;
+		Admin__TargetSet target_set;
+		Admin__LunAdd lun_add;
+		Admin__LunList lun_list;
+		Admin__LunRemove lun_remove;
+		Admin__SessionDrop session_drop;
+		Admin__EventList events;
+		Admin__LogLevel log_level;
+	} body;
+	Admin__Access access;
+	char *allow[CLI_GIVEN_MAX], *deny[CLI_GIVEN_MAX];
+	char path[4096];
+	uint8_t request_id[16];
+	uint8_t secrets[2][512];
+};
+
+/* table.c */
+extern const struct cli_command cli_commands[];
+extern const struct cli_option cli_globals[];
+extern const size_t cli_commands_count;
+
+/* options.c */
+const char *cli_option(const struct cli_call *call, const char *name);
+bool cli_has(const struct cli_call *call, const char *name);
+size_t cli_options(const struct cli_call *call, const char *name, char **out);
+/* Say what is wrong with the command line; CLI_USAGE. */
+int cli_usage(const struct cli_call *call, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* 0, or CLI_USAGE: the option's value, left alone if it is not given. */
+int cli_size(const struct cli_call *call, const char *name, uint64_t *out);
+int cli_number(const struct cli_call *call, const char *name, uint64_t max,
+	       uint32_t *out);
+int cli_parse(int argc, char **argv, struct cli_call *call, int *status);
+
+/* help.c */
+void cli_help(void);
+void cli_help_group(const char *group);
+void cli_help_command(const struct cli_command *command);
+void cli_man(void);
+void cli_complete(int argc, char **argv);
+bool cli_group_known(const char *group);
+
+/* secret.c */
+int cli_secrets(struct cli_call *call);
+/* With --force, on a terminal: the name must be typed.  CLI_DONE to go on. */
+int cli_confirm(struct cli_call *call, const char *what, const char *name);
+
+/* client.c: CLI_DONE with *@out, or CLI_REFUSED, said why. */
+int cli_ask(struct cli_call *call, Admin__Response **out);
+void cli_error(const struct cli_call *call, const char *error, const char *fix);
+
+/* json.c: any message, by its descriptor. */
+void cli_json_print(const ProtobufCMessage *message);
+void cli_json_error(const char *error, const char *fix, int status);
+
+/* show.c */
+void cli_show(const struct cli_call *call, const Admin__Response *response);
+
+/* columns.c: a table that is as wide as what is in it. */
+struct columns;
+struct columns *columns_open(const char *const *heads, unsigned count);
+/* One cell after another; "<" before a head aligns its column to the right. */
+void columns_cell(struct columns *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void columns_print(struct columns *c); /* and free it */
+
+#endif

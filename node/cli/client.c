@@ -1,0 +1,206 @@
+/* client: one request over the admin socket, and its answers. */
+#include "base/err.h"
+#include "node/cli/cli.h"
+#include "node/frame.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* The daemon bounds what it does; this bounds a daemon that is stopped. */
+#define SILENCE_S 300
+
+void cli_error(const struct cli_call *call, const char *error, const char *fix)
+{
+	if (call->json)
+		return; /* the caller prints the object */
+	fprintf(stderr, "basalt: %s\n", error);
+	if (fix != NULL && fix[0] != '\0')
+		fprintf(stderr, "%s\n", fix);
+}
+
+static int fail(const struct cli_call *call, const char *error, const char *fix)
+{
+	cli_error(call, error, fix);
+	if (call->json)
+		cli_json_error(error, fix, -ENOTCONN);
+	return CLI_REFUSED;
+}
+
+static int connect_to(struct cli_call *call)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct timeval limit = { .tv_sec = SILENCE_S };
+	char error[300];
+	int fd, err;
+
+	if (strlen(call->socket) >= sizeof(sun.sun_path)) {
+		fail(call, "the socket's path is longer than 107 characters",
+		     "Give a shorter one with --socket.");
+		return -1;
+	}
+	strcpy(sun.sun_path, call->socket);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 &&
+	    connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+		return fd;
+	}
+	err = errno;
+	snprintf(error, sizeof(error), "no basaltd answers on %s: %s",
+		 call->socket, strerror(err));
+	fail(call, error,
+	     err == EACCES ? "Be root, or in group basalt." :
+			     "Start it (systemctl start basaltd, or make run), "
+			     "or name its socket with --socket.");
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static int write_all(int fd, const uint8_t *buf, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = send(fd, buf, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -errno;
+		buf += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int read_all(int fd, uint8_t *buf, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = recv(fd, buf, len, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		if (n == 0)
+			return -ECONNRESET;
+		buf += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int request_send(struct cli_call *call, int fd)
+{
+	size_t len = admin__request__get_packed_size(&call->request);
+	uint8_t *buf;
+	int rv;
+
+	if (len > FRAME_REQUEST_MAX)
+		return -EMSGSIZE;
+	buf = malloc(FRAME_HEADER + len);
+	if (buf == NULL)
+		return -ENOMEM;
+	frame_put(buf, (uint32_t)len);
+	admin__request__pack(&call->request, buf + FRAME_HEADER);
+	rv = write_all(fd, buf, FRAME_HEADER + len);
+	explicit_bzero(buf, FRAME_HEADER + len);
+	explicit_bzero(call->secrets, sizeof(call->secrets));
+	free(buf);
+	return rv;
+}
+
+static int response_read(int fd, Admin__Response **out, char *why,
+			 size_t why_len)
+{
+	uint8_t head[FRAME_HEADER], *body;
+	uint32_t len = 0;
+	int rv = read_all(fd, head, sizeof(head));
+
+	if (rv == 0)
+		rv = frame_get(head, FRAME_RESPONSE_MAX, &len, why, why_len);
+	if (rv < 0)
+		return rv;
+	body = malloc(len + 1);
+	if (body == NULL)
+		return -ENOMEM;
+	rv = read_all(fd, body, len);
+	if (rv == 0) {
+		*out = admin__response__unpack(NULL, len, body);
+		if (*out == NULL)
+			rv = -EPROTO;
+	}
+	free(body);
+	return rv;
+}
+
+static void progress(const Admin__Response *response, bool *shown)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	if (response->percent > 0)
+		fprintf(stderr, "\r%s: %u %% ", response->doing,
+			response->percent);
+	else
+		fprintf(stderr, "\r%s ... ", response->doing);
+	fflush(stderr);
+	*shown = true;
+}
+
+static int refused(const struct cli_call *call, const Admin__Response *r)
+{
+	cli_error(call, r->error[0] ? r->error : err_text(r->status), r->fix);
+	if (call->json)
+		cli_json_error(r->error, r->fix, r->status);
+	return CLI_REFUSED;
+}
+
+int cli_ask(struct cli_call *call, Admin__Response **out)
+{
+	char why[200] = "", error[400];
+	Admin__Response *response = NULL;
+	bool shown = false;
+	int fd, rv;
+
+	if (getrandom(call->request_id, sizeof(call->request_id), 0) !=
+	    (ssize_t)sizeof(call->request_id))
+		return fail(call, "no random numbers", NULL);
+	call->request.request_id.data = call->request_id;
+	call->request.request_id.len = sizeof(call->request_id);
+	fd = connect_to(call);
+	if (fd < 0)
+		return CLI_REFUSED;
+	rv = request_send(call, fd);
+	while (rv == 0) {
+		rv = response_read(fd, &response, why, sizeof(why));
+		if (rv < 0 || response->done)
+			break;
+		progress(response, &shown);
+		admin__response__free_unpacked(response, NULL);
+	}
+	if (shown)
+		fprintf(stderr, "\r%*s\r", 60, "");
+	close(fd);
+	if (rv < 0) {
+		snprintf(error, sizeof(error),
+			 "the answer of basaltd did not come: %s",
+			 why[0] ? why : err_text(rv));
+		return fail(call, error,
+			    "Whether it was done is not known: look with a "
+			    "list command.  The daemon's log says more.");
+	}
+	if (response->status < 0) {
+		rv = refused(call, response);
+		admin__response__free_unpacked(response, NULL);
+		return rv;
+	}
+	*out = response;
+	return CLI_DONE;
+}

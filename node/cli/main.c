@@ -1,0 +1,50 @@
+/* basalt: one command to the node of this machine. */
+#include "node/cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The answer's result, whichever it is: all of them are messages. */
+static const ProtobufCMessage *result_of(const Admin__Response *response)
+{
+	return (const ProtobufCMessage *)response->ok;
+}
+
+int main(int argc, char **argv)
+{
+	static struct cli_call call;
+	Admin__Response *response = NULL;
+	int status = CLI_DONE;
+
+	/* For the package and the shell, not for people. */
+	if (argc == 2 && strcmp(argv[1], "--man") == 0) {
+		cli_man();
+		return CLI_DONE;
+	}
+	if (argc >= 2 && strcmp(argv[1], "--complete") == 0) {
+		cli_complete(argc - 2, argv + 2);
+		return CLI_DONE;
+	}
+	admin__request__init(&call.request);
+	call.socket = getenv("BASALT_SOCKET");
+	if (call.socket == NULL || call.socket[0] == '\0')
+		call.socket = CLI_SOCKET;
+	if (cli_parse(argc, argv, &call, &status) != 0)
+		return status;
+	status = call.command->fill(&call);
+	if (status == CLI_DONE)
+		status = cli_ask(&call, &response);
+	if (status != CLI_DONE)
+		return status;
+	if (call.json)
+		cli_json_print(result_of(response));
+	else
+		cli_show(&call, response);
+	admin__response__free_unpacked(response, NULL);
+	if (fflush(stdout) != 0) {
+		fprintf(stderr, "basalt: standard output cannot be written\n");
+		return CLI_REFUSED;
+	}
+	return CLI_DONE;
+}

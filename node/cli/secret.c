@@ -1,0 +1,132 @@
+/*
+ * secret: CHAP secrets from a file, a prompt or standard input, never from the
+ * command line; and the question a terminal is asked before something is lost.
+ */
+#include "node/cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* A line without its end; CLI_REFUSED at the end of the file or if too long. */
+static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
+{
+	int c;
+
+	*len = 0;
+	while ((c = getc(f)) != EOF && c != '\n') {
+		if (*len == max)
+			return CLI_REFUSED;
+		out[(*len)++] = (uint8_t)c;
+	}
+	if (*len > 0 && out[*len - 1] == '\r')
+		(*len)--;
+	return c == EOF && *len == 0 ? CLI_REFUSED : CLI_DONE;
+}
+
+static int prompt(const char *what, const char *user, uint8_t *out, size_t max,
+		  size_t *len)
+{
+	struct termios old, quiet;
+	sigset_t all, before;
+	int rv;
+
+	/* An interrupt while the echo is off would leave it off. */
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	tcgetattr(STDIN_FILENO, &old);
+	quiet = old;
+	quiet.c_lflag &= ~(tcflag_t)ECHO;
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
+	fprintf(stderr, "%s secret of %s: ", what, user);
+	rv = line_read(stdin, out, max, len);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &old);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	fputc('\n', stderr);
+	return rv;
+}
+
+static int secret_get(struct cli_call *call, const char *option,
+		      const char *file_option, const char *what, uint8_t *out,
+		      size_t max, ProtobufCBinaryData *field)
+{
+	const char *user = cli_option(call, option);
+	const char *path = cli_option(call, file_option);
+	size_t len = 0;
+	int rv;
+
+	if (user == NULL)
+		return path == NULL ? CLI_DONE :
+				      cli_usage(call, "--%s needs --%s USER",
+						file_option, option);
+	if (path != NULL && strcmp(path, "-") != 0) {
+		FILE *f = fopen(path, "re");
+
+		if (f == NULL) {
+			fprintf(stderr, "basalt: %s: %s\n", path,
+				strerror(errno));
+			return CLI_REFUSED;
+		}
+		rv = line_read(f, out, max, &len);
+		fclose(f);
+	} else if (path == NULL && isatty(STDIN_FILENO)) {
+		rv = prompt(what, user, out, max, &len);
+	} else {
+		rv = line_read(stdin, out, max, &len);
+	}
+	if (rv != CLI_DONE || len == 0) {
+		fprintf(stderr,
+			"basalt: no secret for --%s %s came from %s\n"
+			"Give it at a prompt, in a file (--%s FILE), or as a "
+			"line of standard input.\n",
+			option, user,
+			path != NULL && strcmp(path, "-") != 0 ? path :
+								 "standard "
+								 "input",
+			file_option);
+		return CLI_REFUSED;
+	}
+	field->data = out;
+	field->len = len;
+	return CLI_DONE;
+}
+
+int cli_secrets(struct cli_call *call)
+{
+	int rv;
+
+	/* No buffer of stdio keeps what was read. */
+	setvbuf(stdin, NULL, _IONBF, 0);
+	rv = secret_get(call, "chap", "chap-secret-file", "CHAP",
+			call->secrets[0], sizeof(call->secrets[0]),
+			&call->access.chap_secret);
+	if (rv == CLI_DONE)
+		rv = secret_get(call, "mutual-chap", "mutual-secret-file",
+				"Mutual CHAP", call->secrets[1],
+				sizeof(call->secrets[1]),
+				&call->access.mutual_secret);
+	return rv;
+}
+
+int cli_confirm(struct cli_call *call, const char *what, const char *name)
+{
+	char line[512];
+
+	if (!cli_has(call, "force") || !isatty(STDIN_FILENO))
+		return CLI_DONE;
+	fprintf(stderr,
+		"This may lose data of %s %s for good.  Type its name to go "
+		"on: ",
+		what, name);
+	if (fgets(line, sizeof(line), stdin) == NULL)
+		line[0] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	if (strcmp(line, name) == 0)
+		return CLI_DONE;
+	fprintf(stderr, "basalt: '%s' is not %s: nothing was done\n", line,
+		name);
+	return CLI_REFUSED;
+}

@@ -1,0 +1,442 @@
+/* table: every command of basalt, with its options and how its request is filled. */
+#include "base/util.h"
+#include "node/cli/cli.h"
+#include "node/size.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- requests ---- */
+
+#define FILL_NOTHING(fn, CASE, field)                                         \
+	static int fn(struct cli_call *c)                                     \
+	{                                                                     \
+		admin__nothing__init(&c->body.nothing);                       \
+		c->request.command_case = ADMIN__REQUEST__COMMAND_##CASE;     \
+		c->request.field = &c->body.nothing;                          \
+		return CLI_DONE;                                              \
+	}
+
+FILL_NOTHING(cluster_status, CLUSTER_STATUS, cluster_status)
+FILL_NOTHING(disk_list, DISK_LIST, disk_list)
+FILL_NOTHING(policy_list, POLICY_LIST, policy_list)
+FILL_NOTHING(vdisk_list, VDISK_LIST, vdisk_list)
+FILL_NOTHING(target_list, TARGET_LIST, target_list)
+FILL_NOTHING(session_list, SESSION_LIST, session_list)
+FILL_NOTHING(health, HEALTH, health)
+FILL_NOTHING(metrics, METRICS, metrics)
+
+#define FILL_NAME(fn, CASE, field)                                            \
+	static int fn(struct cli_call *c)                                     \
+	{                                                                     \
+		admin__name__init(&c->body.name);                             \
+		c->body.name.name = c->args[0];                               \
+		c->body.name.force = cli_has(c, "force");                     \
+		c->request.command_case = ADMIN__REQUEST__COMMAND_##CASE;     \
+		c->request.field = &c->body.name;                             \
+		return CLI_DONE;                                              \
+	}
+
+FILL_NAME(policy_show, POLICY_SHOW, policy_show)
+FILL_NAME(policy_delete, POLICY_DELETE, policy_delete)
+FILL_NAME(vdisk_show, VDISK_SHOW, vdisk_show)
+FILL_NAME(vdisk_delete_fill, VDISK_DELETE, vdisk_delete)
+FILL_NAME(target_show, TARGET_SHOW, target_show)
+FILL_NAME(target_delete_fill, TARGET_DELETE, target_delete)
+FILL_NAME(object_show, OBJECT_SHOW, object_show)
+
+static int vdisk_delete(struct cli_call *c)
+{
+	vdisk_delete_fill(c);
+	return cli_confirm(c, "virtual disk", c->args[0]);
+}
+
+static int target_delete(struct cli_call *c)
+{
+	target_delete_fill(c);
+	return cli_confirm(c, "target", c->args[0]);
+}
+
+/* Point the request at @member of the body. */
+#define BODY(c, CASE, field, type)                                            \
+	(admin__##type##__init(&(c)->body.field),                             \
+	 (c)->request.command_case = ADMIN__REQUEST__COMMAND_##CASE,          \
+	 (c)->request.field = &(c)->body.field, &(c)->body.field)
+
+static int cluster_init(struct cli_call *c)
+{
+	Admin__ClusterInit *m = BODY(c, CLUSTER_INIT, cluster_init,
+				     cluster_init);
+
+	m->name = (char *)cli_option(c, "name");
+	return m->name != NULL ? CLI_DONE :
+				 cli_usage(c, "--name NAME is missing");
+}
+
+static int disk_add(struct cli_call *c)
+{
+	Admin__DiskAdd *m = BODY(c, DISK_ADD, disk_add, disk_add);
+	char dir[2048];
+
+	/* The daemon's directory is another than ours. */
+	if (c->args[0][0] == '/')
+		snprintf(c->path, sizeof(c->path), "%.2000s", c->args[0]);
+	else if (getcwd(dir, sizeof(dir)) != NULL)
+		snprintf(c->path, sizeof(c->path), "%s/%.2000s", dir,
+			 c->args[0]);
+	m->path = c->path;
+	m->force_erase = cli_has(c, "force-erase");
+	return cli_size(c, "size", &m->size_bytes);
+}
+
+static int disk_remove(struct cli_call *c)
+{
+	Admin__DiskRemove *m = BODY(c, DISK_REMOVE, disk_remove, disk_remove);
+
+	m->disk = c->args[0];
+	m->force = cli_has(c, "force");
+	return cli_confirm(c, "disk", c->args[0]);
+}
+
+static int disk_rebuild(struct cli_call *c)
+{
+	Admin__DiskRebuild *m = BODY(c, DISK_REBUILD, disk_rebuild,
+				     disk_rebuild);
+
+	m->disk = c->args[0];
+	m->force = cli_has(c, "force");
+	return CLI_DONE;
+}
+
+static int policy_create(struct cli_call *c)
+{
+	Admin__Policy *m = &c->body.policy;
+	uint32_t iops = 0;
+	int rv;
+
+	admin__policy__init(m);
+	c->request.command_case = ADMIN__REQUEST__COMMAND_POLICY_CREATE;
+	c->request.policy_create = m;
+	m->name = c->args[0];
+	if (cli_has(c, "method"))
+		m->method = (char *)cli_option(c, "method");
+	m->force_provision = cli_has(c, "force-provision");
+	rv = cli_number(c, "ftt", 3, &m->ftt);
+	if (rv == 0)
+		rv = cli_number(c, "stripe-width", 12, &m->stripe_width);
+	if (rv == 0)
+		rv = cli_number(c, "reserve", 100, &m->reserve_percent);
+	if (rv == 0)
+		rv = cli_number(c, "iops-limit", UINT32_MAX, &iops);
+	m->iops_limit = iops;
+	return rv;
+}
+
+static int access_fill(struct cli_call *c, Admin__Access **out)
+{
+	Admin__Access *a = &c->access;
+
+	admin__access__init(a);
+	a->allow = c->allow;
+	a->n_allow = cli_options(c, "allow", c->allow);
+	if (cli_has(c, "chap"))
+		a->chap_user = (char *)cli_option(c, "chap");
+	if (cli_has(c, "mutual-chap"))
+		a->mutual_user = (char *)cli_option(c, "mutual-chap");
+	*out = a;
+	return cli_secrets(c);
+}
+
+static int vdisk_create(struct cli_call *c)
+{
+	Admin__VdiskCreate *m = BODY(c, VDISK_CREATE, vdisk_create,
+				     vdisk_create);
+	int rv;
+
+	m->name = c->args[0];
+	m->export = cli_has(c, "export");
+	if (cli_has(c, "policy"))
+		m->policy = (char *)cli_option(c, "policy");
+	if (!cli_has(c, "size"))
+		return cli_usage(c, "--size SIZE is missing");
+	rv = cli_size(c, "size", &m->size_bytes);
+	if (rv == 0)
+		rv = cli_number(c, "block-size", 4096, &m->block_bytes);
+	if (rv == 0 && !m->export &&
+	    (cli_has(c, "allow") || cli_has(c, "chap")))
+		return cli_usage(c, "--allow and --chap need --export");
+	return rv == 0 && m->export ? access_fill(c, &m->access) : rv;
+}
+
+static int vdisk_resize(struct cli_call *c)
+{
+	Admin__VdiskResize *m = BODY(c, VDISK_RESIZE, vdisk_resize,
+				     vdisk_resize);
+
+	m->name = c->args[0];
+	m->force = cli_has(c, "force");
+	if (size_parse(c->args[1], &m->size_bytes) < 0)
+		return cli_usage(c, "'%s' is no size like 10G or 512M",
+				 c->args[1]);
+	return cli_confirm(c, "virtual disk", c->args[0]);
+}
+
+static int vdisk_rename(struct cli_call *c)
+{
+	Admin__VdiskRename *m = BODY(c, VDISK_RENAME, vdisk_rename,
+				     vdisk_rename);
+
+	m->name = c->args[0];
+	m->new_name = c->args[1];
+	return CLI_DONE;
+}
+
+static int target_create(struct cli_call *c)
+{
+	Admin__TargetCreate *m = BODY(c, TARGET_CREATE, target_create,
+				      target_create);
+
+	m->name = c->args[0];
+	if (cli_has(c, "iqn"))
+		m->iqn = (char *)cli_option(c, "iqn");
+	return access_fill(c, &m->access);
+}
+
+static int target_set(struct cli_call *c)
+{
+	Admin__TargetSet *m = BODY(c, TARGET_SET, target_set, target_set);
+
+	m->name = c->args[0];
+	m->deny = c->deny;
+	m->n_deny = cli_options(c, "deny", c->deny);
+	m->no_chap = cli_has(c, "no-chap");
+	return access_fill(c, &m->access);
+}
+
+static int lun_number(struct cli_call *c, const char *text, uint32_t *out)
+{
+	uint64_t n;
+
+	if (number_parse(text, 0, 16383, &n) < 0)
+		return cli_usage(c, "'%s' is no LUN: 0 to 16383", text);
+	*out = (uint32_t)n;
+	return CLI_DONE;
+}
+
+static int lun_add(struct cli_call *c)
+{
+	Admin__LunAdd *m = BODY(c, LUN_ADD, lun_add, lun_add);
+
+	m->target = c->args[0];
+	m->vdisk = c->args[1];
+	m->read_only = cli_has(c, "read-only");
+	m->lun_given = cli_has(c, "lun");
+	return m->lun_given ? lun_number(c, cli_option(c, "lun"), &m->lun) :
+			      CLI_DONE;
+}
+
+static int lun_list(struct cli_call *c)
+{
+	Admin__LunList *m = BODY(c, LUN_LIST, lun_list, lun_list);
+
+	if (c->args_count > 0)
+		m->target = c->args[0];
+	return CLI_DONE;
+}
+
+static int lun_remove(struct cli_call *c)
+{
+	Admin__LunRemove *m = BODY(c, LUN_REMOVE, lun_remove, lun_remove);
+
+	m->target = c->args[0];
+	m->force = cli_has(c, "force");
+	return lun_number(c, c->args[1], &m->lun);
+}
+
+static int session_drop(struct cli_call *c)
+{
+	Admin__SessionDrop *m = BODY(c, SESSION_DROP, session_drop,
+				     session_drop);
+
+	if (number_parse(c->args[0], 0, UINT64_MAX, &m->id) < 0)
+		return cli_usage(c, "'%s' is no session's number", c->args[0]);
+	return CLI_DONE;
+}
+
+static int events(struct cli_call *c)
+{
+	Admin__EventList *m = &c->body.events;
+
+	admin__event_list__init(m);
+	c->request.command_case = ADMIN__REQUEST__COMMAND_EVENTS;
+	c->request.events = m;
+	m->count = 50;
+	return cli_number(c, "count", 1000, &m->count);
+}
+
+static int log_level(struct cli_call *c)
+{
+	Admin__LogLevel *m = BODY(c, LOG_LEVEL, log_level, log_level);
+
+	if (c->args_count == 1)
+		return cli_usage(c, "a room without a level");
+	if (c->args_count == 2) {
+		m->room = c->args[0];
+		m->level = c->args[1];
+	}
+	return CLI_DONE;
+}
+
+/* ---- options ---- */
+
+#define FORCE(text) { "force", NULL, text, false }
+#define END { NULL, NULL, NULL, false }
+#define ACCESS                                                                \
+	{ "allow", "IQN|any", "an initiator that may log in; may be repeated", \
+	  true },                                                             \
+	{ "chap", "USER", "ask initiators for CHAP with this user", false },  \
+	{ "chap-secret-file", "FILE",                                         \
+	  "its secret is the file's first line ('-': standard input); "       \
+	  "without: a prompt, or standard input's first line", false },       \
+	{ "mutual-chap", "USER", "prove ourselves with this user, too", false }, \
+	{ "mutual-secret-file", "FILE",                                       \
+	  "that secret's file; without: a prompt, or standard input's next "  \
+	  "line", false }
+
+const struct cli_option cli_globals[] = {
+	{ "socket", "PATH", "the admin socket (or BASALT_SOCKET) instead of "
+			    CLI_SOCKET, false },
+	{ "json", NULL, "print JSON", false },
+	{ "help", NULL, "print help and end", false },
+	{ "version", NULL, "print the version and end", false },
+	END
+};
+
+static const struct cli_option none[] = { END };
+static const struct cli_option o_cluster_init[] = {
+	{ "name", "NAME", "of the cluster", false }, END
+};
+static const struct cli_option o_disk_add[] = {
+	{ "size", "SIZE", "make PATH a file of this size (4G, 512M)", false },
+	{ "force-erase", NULL, "erase what is found there", false }, END
+};
+static const struct cli_option o_disk_remove[] = {
+	FORCE("remove it though virtual disks lose their data"), END
+};
+static const struct cli_option o_disk_rebuild[] = {
+	FORCE("take it out of service under sessions"), END
+};
+static const struct cli_option o_policy_create[] = {
+	{ "ftt", "N", "failures to tolerate, 0 to 3 (0)", false },
+	{ "method", "mirror|raid5|raid6", "how (mirror)", false },
+	{ "stripe-width", "N", "disks a copy is striped over (1)", false },
+	{ "reserve", "PCT", "of the size to reserve (0)", false },
+	{ "iops-limit", "N", "commands a second (0: none)", false },
+	{ "force-provision", NULL, "place what can be had, and report the "
+				   "rest as not compliant", false }, END
+};
+static const struct cli_option o_vdisk_create[] = {
+	{ "size", "SIZE", "10G, 512M; needed", false },
+	{ "policy", "P", "placed by this policy (one copy)", false },
+	{ "block-size", "512|4096", "logical blocks (512)", false },
+	{ "export", NULL, "make a target of its name, with it as LUN 0", false },
+	ACCESS, END
+};
+static const struct cli_option o_vdisk_resize[] = {
+	FORCE("shrink it under sessions and cut data off"), END
+};
+static const struct cli_option o_vdisk_delete[] = {
+	FORCE("delete it with its data and under sessions"), END
+};
+static const struct cli_option o_target_create[] = {
+	{ "iqn", "IQN", "its iSCSI name (iqn.2026-11.internal.basalt:NAME)",
+	  false },
+	ACCESS, END
+};
+static const struct cli_option o_target_set[] = {
+	ACCESS,
+	{ "deny", "IQN", "take it off the list; may be repeated", true },
+	{ "no-chap", NULL, "ask for CHAP no more", false }, END
+};
+static const struct cli_option o_target_delete[] = {
+	FORCE("drop its sessions"), END
+};
+static const struct cli_option o_lun_add[] = {
+	{ "lun", "N", "its number (the lowest free one)", false },
+	{ "read-only", NULL, "refuse writes", false }, END
+};
+static const struct cli_option o_lun_remove[] = {
+	FORCE("under sessions"), END
+};
+static const struct cli_option o_events[] = {
+	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
+};
+
+/* ---- the table ---- */
+
+const struct cli_command cli_commands[] = {
+	{ "cluster", "init", "", 0, 0, "found a cluster of this node",
+	  o_cluster_init, cluster_init },
+	{ "cluster", "status", "", 0, 0, "state, space, compliance and health",
+	  none, cluster_status },
+	{ "disk", "add", "PATH", 1, 1,
+	  "take a block device, or a file, into the pool", o_disk_add,
+	  disk_add },
+	{ "disk", "list", "", 0, 0, "disks with space, state and model", none,
+	  disk_list },
+	{ "disk", "remove", "DISK", 1, 1,
+	  "give a disk back (DISK: id, its beginning, or path)", o_disk_remove,
+	  disk_remove },
+	{ "disk", "rebuild", "DISK", 1, 1,
+	  "make a disk's index anew from its log, offline", o_disk_rebuild,
+	  disk_rebuild },
+	{ "policy", "create", "NAME", 1, 1, "make a policy", o_policy_create,
+	  policy_create },
+	{ "policy", "list", "", 0, 0, "all policies", none, policy_list },
+	{ "policy", "show", "NAME", 1, 1, "one policy", none, policy_show },
+	{ "policy", "delete", "NAME", 1, 1, "delete a policy nobody uses",
+	  none, policy_delete },
+	{ "vdisk", "create", "NAME", 1, 1, "make a virtual disk",
+	  o_vdisk_create, vdisk_create },
+	{ "vdisk", "list", "", 0, 0, "virtual disks with space and health",
+	  none, vdisk_list },
+	{ "vdisk", "show", "NAME", 1, 1,
+	  "one virtual disk, and how to attach it", none, vdisk_show },
+	{ "vdisk", "resize", "NAME SIZE", 2, 2, "grow or shrink it online",
+	  o_vdisk_resize, vdisk_resize },
+	{ "vdisk", "rename", "OLD NEW", 2, 2, "give it another name", none,
+	  vdisk_rename },
+	{ "vdisk", "delete", "NAME", 1, 1, "delete it", o_vdisk_delete,
+	  vdisk_delete },
+	{ "target", "create", "NAME", 1, 1, "make an iSCSI target",
+	  o_target_create, target_create },
+	{ "target", "set", "NAME", 1, 1, "change who may log in", o_target_set,
+	  target_set },
+	{ "target", "list", "", 0, 0, "all targets", none, target_list },
+	{ "target", "show", "NAME", 1, 1, "one target", none, target_show },
+	{ "target", "delete", "NAME", 1, 1,
+	  "delete it; its virtual disks stay", o_target_delete, target_delete },
+	{ "lun", "add", "TARGET VDISK", 2, 2, "export a virtual disk",
+	  o_lun_add, lun_add },
+	{ "lun", "list", "[TARGET]", 0, 1, "LUNs", none, lun_list },
+	{ "lun", "remove", "TARGET LUN", 2, 2, "export it no more",
+	  o_lun_remove, lun_remove },
+	{ "session", "list", "", 0, 0, "who is logged in", none, session_list },
+	{ "session", "drop", "ID", 1, 1, "end a session", none, session_drop },
+	{ "object", "show", "VDISK", 1, 1,
+	  "the tree of a virtual disk's object, and where it lies", none,
+	  object_show },
+	{ "health", NULL, "", 0, 0, "named checks, each with cause and fix",
+	  none, health },
+	{ "metrics", NULL, "", 0, 0, "all counters, as Prometheus reads them",
+	  none, metrics },
+	{ "events", NULL, "", 0, 0, "what changed, when, by whom", o_events,
+	  events },
+	{ "log", "level", "[ROOM LEVEL]", 0, 2,
+	  "show, or set how much a room logs (ROOM: all, base, lsom, ...; "
+	  "LEVEL: error, warn, info, debug)",
+	  none, log_level },
+};
+
+const size_t cli_commands_count = ARRAY_LEN(cli_commands);
