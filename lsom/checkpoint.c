@@ -1,0 +1,746 @@
+/*
+ * checkpoint: the index and all that goes with it, made durable in the store.
+ *
+ * One batch of the store holds everything that changed since the last one: page
+ * slots, component states, undecided versions, segments, tombs, and the
+ * position of each head up to which all records are in it.  It is put together
+ * in one turn on the loop, applied on the index lane (behind which page loads
+ * queue, so a page that is evicted meanwhile comes back with it), flushed on
+ * another.  Only then do segments that were emptied before it become free.
+ *
+ * Keys, numbers big endian so that they sort:
+ *	M			position
+ *	S segment		lsom__segment as of the position
+ *	C component		its state
+ *	B component chunk	which pages the store has
+ *	P component page	slots
+ *	U component lsn first	an undecided version
+ *	T component		a tomb
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/recover_int.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define POSITION_VERSION 1u
+#define CHUNK_BYTES 512u
+#define WHOLE_PAGE_SLOTS 64 /* from so many changed slots on */
+#define KEY_MAX 25u
+#define TICK_NS (5 * SEC)
+
+struct stored_segment {
+	uint64_t sequence, cleaned_number, last_batch;
+	uint32_t live, used;
+	uint8_t state, has_meta, has_holes, reserved[5];
+} __attribute__((packed));
+
+struct stored_comp {
+	uint8_t deleted;
+	uint8_t reserved[7];
+} __attribute__((packed)); /* then a state record */
+
+struct stored_prep {
+	uint64_t place, pos;
+} __attribute__((packed)); /* then a data record */
+
+struct checkpoint {
+	struct lsom_disk *disk;
+	struct env_work work;
+	struct kv_batch batch;
+	uint64_t number;
+	int status;
+	TAILQ_HEAD(, lsom_checkpoint) reqs;
+};
+
+struct key {
+	uint8_t b[KEY_MAX];
+	unsigned len;
+};
+
+static struct kv_slice key_slice(const struct key *k)
+{
+	return kv_slice(k->b, k->len);
+}
+
+static struct key key_make(char tag, unsigned numbers, uint64_t a, uint64_t b,
+			   uint64_t c)
+{
+	struct key k = { .len = 1 + 8 * numbers };
+
+	k.b[0] = (uint8_t)tag;
+	put_be64(k.b + 1, a);
+	put_be64(k.b + 9, b);
+	put_be64(k.b + 17, c);
+	return k;
+}
+
+/* ---- making one ---- */
+
+static void put(struct checkpoint *c, struct key k, const void *value,
+		size_t len)
+{
+	kv_batch_put(&c->batch, key_slice(&k), kv_slice(value, len));
+}
+
+static void drop_all(struct checkpoint *c, char tag, uint64_t comp)
+{
+	struct key from = key_make(tag, 1, comp, 0, 0);
+	struct key to = key_make(tag, 1, comp + 1, 0, 0);
+
+	kv_batch_delete_range(&c->batch, key_slice(&from), key_slice(&to));
+}
+
+/* Note that the store has (or no longer has) @number. */
+static int stored_set(struct checkpoint *c, struct lsom_comp *comp,
+		      uint64_t number, bool has)
+{
+	size_t chunk = (size_t)(number / 8 / CHUNK_BYTES);
+	size_t need = (chunk + 1) * CHUNK_BYTES;
+	uint8_t bit = (uint8_t)(1u << (number % 8)), *p;
+
+	if (need > comp->stored_bytes) {
+		p = realloc(comp->stored_pages, need);
+		if (p == NULL)
+			return -ENOMEM;
+		memset(p + comp->stored_bytes, 0, need - comp->stored_bytes);
+		comp->stored_pages = p;
+		comp->stored_bytes = need;
+	}
+	p = &comp->stored_pages[number / 8];
+	if (!!(*p & bit) == has)
+		return 0;
+	*p ^= bit;
+	put(c, key_make('B', 2, comp->key, chunk, 0),
+	    comp->stored_pages + chunk * CHUNK_BYTES, CHUNK_BYTES);
+	return 0;
+}
+
+static int page_put_gone(struct checkpoint *c, struct lsom__page *page)
+{
+	struct key k = key_make('P', 2, page->comp->key, page->number, 0);
+
+	kv_batch_delete(&c->batch, key_slice(&k));
+	return stored_set(c, page->comp, page->number, false);
+}
+
+static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
+{
+	static const uint32_t all[LSOM__PAGE_SLOTS / 32] = {
+		UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
+		UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
+	};
+	struct key k = key_make('P', 2, page->comp->key, page->number, 0);
+	int changed = 0, i;
+	bool whole;
+	void *value;
+	size_t len;
+
+	for (i = 0; i < (int)ARRAY_LEN(page->dirty); i++)
+		changed += __builtin_popcount(page->dirty[i]);
+	whole = page->loaded && changed >= WHOLE_PAGE_SLOTS;
+	value = lsom__slots_encode(&page->slots, whole ? all : page->dirty,
+				   &len);
+	if (value == NULL)
+		return -ENOMEM;
+	if (whole)
+		put(c, k, value, len);
+	else
+		kv_batch_merge(&c->batch, key_slice(&k), kv_slice(value, len));
+	free(value);
+	return stored_set(c, page->comp, page->number, true);
+}
+
+static int pages_put(struct checkpoint *c)
+{
+	struct lsom__page *page;
+	bool gone;
+	int rv;
+
+	while ((page = TAILQ_FIRST(&c->disk->dirty_pages)) != NULL) {
+		gone = page->gone;
+		rv = gone ? page_put_gone(c, page) : page_put_changed(c, page);
+		if (rv < 0)
+			return rv;
+		lsom__page_clean(page);
+		if (gone && page->pins == 0 && !page->loading)
+			lsom__page_free(page);
+	}
+	return 0;
+}
+
+static int prep_put(struct checkpoint *c, struct lsom_comp *comp,
+		    const struct lsom__prep *p)
+{
+	size_t len = lsom__data_record_len(p->flags, p->blocks,
+					   p->parts_count);
+	uint8_t *buf = calloc(1, sizeof(struct stored_prep) + len);
+	struct stored_prep *s = (void *)buf;
+	struct lsom__data_record *d = (void *)(buf + sizeof(*s));
+
+	if (buf == NULL)
+		return -ENOMEM;
+	s->place = p->place;
+	s->pos = p->pos;
+	d->r.type = LSOM__R_DATA;
+	d->r.flags = p->flags;
+	d->r.len = (uint32_t)len;
+	d->r.component = comp->key;
+	d->r.lsn = p->lsn;
+	d->r.member_csn = p->member_csn;
+	d->first = p->first;
+	d->blocks = p->blocks;
+	d->parts = p->parts_count;
+	if (p->crcs != NULL)
+		memcpy(d + 1, p->crcs, p->blocks * sizeof(*p->crcs));
+	memcpy((void *)(uintptr_t)lsom__record_parts(d), p->parts,
+	       p->parts_count * sizeof(*p->parts));
+	d->data = p->flags & LSOM__F_HOLE ? 0 : 1; /* the place says where */
+	put(c, key_make('U', 3, comp->key, p->lsn, p->first), buf,
+	    sizeof(*s) + len);
+	free(buf);
+	return 0;
+}
+
+static int comp_put(struct checkpoint *c, struct lsom_comp *comp)
+{
+	struct stored_comp s = { .deleted = comp->deleted };
+	struct lsom__prep *p;
+	struct lsom__op *op;
+	uint8_t *buf;
+	int rv = 0;
+
+	op = lsom__state_op(comp, &comp->meta, comp->meta_sequence);
+	if (op == NULL)
+		return -ENOMEM;
+	buf = malloc(sizeof(s) + op->len);
+	if (buf != NULL) {
+		memcpy(buf, &s, sizeof(s));
+		memcpy(buf + sizeof(s), op->record, op->len);
+		put(c, key_make('C', 1, comp->key, 0, 0), buf,
+		    sizeof(s) + op->len);
+		free(buf);
+	} else {
+		rv = -ENOMEM;
+	}
+	lsom__op_free(op);
+	drop_all(c, 'U', comp->key);
+	TAILQ_FOREACH(p, &comp->preps, link)
+		if (rv == 0)
+			rv = prep_put(c, comp, p);
+	return rv;
+}
+
+static int comps_put(struct checkpoint *c)
+{
+	struct lsom_comp *comp, *next;
+	int rv;
+
+	TAILQ_FOREACH_SAFE(comp, &c->disk->comps, link, next) {
+		if (!comp->dirty || !comp->created)
+			continue;
+		if (comp->reaped) {
+			drop_all(c, 'C', comp->key);
+			drop_all(c, 'B', comp->key);
+			drop_all(c, 'P', comp->key);
+			drop_all(c, 'U', comp->key);
+			lsom__comp_forget(comp);
+			continue;
+		}
+		rv = comp_put(c, comp);
+		if (rv < 0)
+			return rv;
+		comp->dirty = false;
+	}
+	return 0;
+}
+
+static void segments_put(struct checkpoint *c)
+{
+	struct lsom_disk *disk = c->disk;
+	struct lsom__segment *seg;
+	struct stored_segment s;
+	uint32_t i;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		seg = &disk->segments[i];
+		if (!seg->dirty)
+			continue;
+		s = (struct stored_segment){
+			.sequence = seg->sequence,
+			.cleaned_number = seg->cleaned_number,
+			.last_batch = seg->last_batch,
+			.live = seg->live,
+			.used = seg->used,
+			.state = seg->state,
+			.has_meta = seg->has_meta,
+			.has_holes = seg->has_holes,
+		};
+		put(c, key_make('S', 1, i, 0, 0), &s, sizeof(s));
+		seg->dirty = false;
+	}
+}
+
+static void tombs_put(struct checkpoint *c)
+{
+	struct lsom__tomb *t;
+
+	if (!c->disk->tombs_dirty)
+		return;
+	c->disk->tombs_dirty = false;
+	kv_batch_delete_range(&c->batch, kv_slice("T", 1), kv_slice("U", 1));
+	TAILQ_FOREACH(t, &c->disk->tombs, link)
+		put(c, key_make('T', 1, t->key, 0, 0), &t->pos,
+		    sizeof(t->pos));
+}
+
+/* Every batch before these has been applied, so it is in the tables. */
+static void position_put(struct checkpoint *c)
+{
+	struct lsom_disk *disk = c->disk;
+	struct lsom__position p = {
+		.version = POSITION_VERSION,
+		.heads_count = LSOM__HEADS,
+		.disk = disk->super.disk,
+		.number = c->number,
+		.pos_next = disk->pos_next,
+		.key_next = disk->key_next,
+	};
+	const struct lsom__head *head;
+	const struct lsom__batch *b;
+	unsigned i;
+
+	for (i = 0; i < LSOM__HEADS; i++) {
+		head = &disk->heads[i];
+		b = TAILQ_FIRST(&head->inflight);
+		p.heads[i].generation = disk->super.generation;
+		p.heads[i].batch = b ? b->number : head->batch_next;
+		p.heads[i].sequence = disk->sequence_next;
+		if (b != NULL)
+			p.heads[i].sequence =
+				disk->segments[b->segment].sequence;
+		else if (head->segment != LSOM__NONE)
+			p.heads[i].sequence =
+				disk->segments[head->segment].sequence;
+	}
+	put(c, key_make('M', 0, 0, 0, 0), &p, sizeof(p));
+}
+
+static void checkpoint_done(struct checkpoint *c, int status)
+{
+	struct lsom_disk *disk = c->disk;
+	struct lsom_checkpoint *req;
+	struct lsom_comp *comp, *next;
+
+	assert(disk->checkpoint == c);
+	if (status < 0)
+		lsom__disk_fail(disk, "writing the index", status);
+	else
+		disk->flushed_number = c->number;
+	/* The next one sees @disk without this one. */
+	disk->checkpoint = NULL;
+	disk->works++;
+	while ((req = TAILQ_FIRST(&c->reqs)) != NULL) {
+		TAILQ_REMOVE(&c->reqs, req, link);
+		req->cb(req, status);
+	}
+	disk->works--;
+	kv_batch_fini(&c->batch);
+	free(c);
+	if (status == 0) {
+		lsom__segments_release(disk);
+		lsom__pages_evict(disk);
+		TAILQ_FOREACH_SAFE(comp, &disk->comps, link, next)
+			if (comp->deleted)
+				lsom__comp_reap(comp);
+		lsom__cleaner_kick(disk);
+	}
+	if (disk->checkpoint_again || !TAILQ_EMPTY(&disk->checkpoint_reqs))
+		lsom__checkpoint_start(disk);
+	lsom__disk_changed(disk);
+}
+
+static void flush_work(struct env_work *work)
+{
+	struct checkpoint *c = container_of(work, struct checkpoint, work);
+
+	c->status = kv_flush(c->disk->kv);
+}
+
+static void flush_done(struct env_work *work)
+{
+	struct checkpoint *c = container_of(work, struct checkpoint, work);
+
+	checkpoint_done(c, c->status);
+}
+
+static void apply_work(struct env_work *work)
+{
+	struct checkpoint *c = container_of(work, struct checkpoint, work);
+
+	c->status = kv_apply(c->disk->kv, &c->batch);
+}
+
+static void apply_done(struct env_work *work)
+{
+	struct checkpoint *c = container_of(work, struct checkpoint, work);
+
+	if (c->status < 0) {
+		checkpoint_done(c, c->status);
+		return;
+	}
+	c->work.work = flush_work;
+	c->work.done = flush_done;
+	env_work(c->disk->env, c->disk->flush_lane, &c->work);
+}
+
+/* Without a store the log is the index: what is applied is safe to reuse. */
+static void nothing_work(struct env_work *work)
+{
+	container_of(work, struct checkpoint, work)->status = 0;
+}
+
+static int checkpoint_fill(struct checkpoint *c)
+{
+	int rv = pages_put(c);
+
+	if (rv == 0)
+		rv = comps_put(c);
+	if (rv < 0)
+		return rv;
+	segments_put(c);
+	tombs_put(c);
+	position_put(c);
+	return 0;
+}
+
+static void checkpoint_run(struct env_task *task)
+{
+	struct lsom_disk *disk =
+		container_of(task, struct lsom_disk, checkpoint_task);
+	struct checkpoint *c;
+	int rv;
+
+	disk->works--;
+	if (disk->checkpoint != NULL) {
+		disk->checkpoint_again = true;
+		return;
+	}
+	if (disk->state == LSOM_DISK_FAILED) {
+		lsom__checkpoint_fail(disk, -ENODEV);
+		lsom__disk_changed(disk);
+		return;
+	}
+	c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return; /* due again with the next batch */
+	disk->checkpoint_again = false;
+	disk->checkpoint = c;
+	c->disk = disk;
+	c->number = ++disk->checkpoint_number;
+	disk->checkpoint_pos = disk->pos_next;
+	disk->checkpoint_sequence = disk->sequence_next;
+	TAILQ_INIT(&c->reqs);
+	TAILQ_CONCAT(&c->reqs, &disk->checkpoint_reqs, link);
+	kv_batch_init(&c->batch);
+	env_timer_stop(disk->env, &disk->checkpoint_timer);
+	disk->checkpoint_ticking = false;
+	if (disk->kv == NULL) {
+		c->work.work = nothing_work;
+		c->work.done = flush_done;
+		env_work(disk->env, disk->index_lane, &c->work);
+		return;
+	}
+	rv = checkpoint_fill(c);
+	if (rv < 0) {
+		checkpoint_done(c, rv);
+		return;
+	}
+	c->work.work = apply_work;
+	c->work.done = apply_done;
+	env_work(disk->env, disk->index_lane, &c->work);
+}
+
+void lsom__checkpoint_start(struct lsom_disk *disk)
+{
+	if (disk->checkpoint_task.queued)
+		return;
+	disk->checkpoint_task.cb = checkpoint_run;
+	disk->works++;
+	env_defer(disk->env, &disk->checkpoint_task);
+}
+
+bool lsom__checkpoint_due(struct lsom_disk *disk)
+{
+	uint64_t segments = MAX(disk->super.segments / 16, 2u);
+
+	if (disk->state == LSOM_DISK_FAILED || disk->closing ||
+	    disk->checkpoint != NULL)
+		return false;
+	if (!disk->checkpoint_ticking)
+		env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
+	disk->checkpoint_ticking = true;
+	return disk->dirty_count > disk->lsom->pages_max / 4 ||
+	       disk->pos_next - disk->checkpoint_pos > 65536 ||
+	       disk->sequence_next - disk->checkpoint_sequence > segments;
+}
+
+bool lsom__checkpoint_idle(const struct lsom_disk *disk)
+{
+	return disk->dirty_count == 0 &&
+	       disk->checkpoint_pos == disk->pos_next;
+}
+
+void lsom__checkpoint_fail(struct lsom_disk *disk, int status)
+{
+	struct lsom_checkpoint *req;
+
+	while ((req = TAILQ_FIRST(&disk->checkpoint_reqs)) != NULL) {
+		TAILQ_REMOVE(&disk->checkpoint_reqs, req, link);
+		req->cb(req, status);
+	}
+}
+
+int lsom_checkpoint(struct lsom_disk *disk, struct lsom_checkpoint *req,
+		    lsom_checkpoint_cb cb)
+{
+	int rv = lsom__state_of(disk);
+
+	if (rv < 0)
+		return rv;
+	req->disk = disk;
+	req->cb = cb;
+	TAILQ_INSERT_TAIL(&disk->checkpoint_reqs, req, link);
+	lsom__checkpoint_start(disk);
+	return 0;
+}
+
+/* ---- loading, on a worker ---- */
+
+int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
+		    size_t *out_len)
+{
+	struct key k = key_make('P', 2, key, number, 0);
+
+	*out = NULL;
+	return kv_get(kv, key_slice(&k), out, out_len);
+}
+
+struct load {
+	struct lsom_disk *disk;
+	struct lsom__recovery *rec;
+	int status;
+};
+
+static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
+{
+	struct lsom__segment *seg;
+	struct stored_segment s;
+
+	if (v.len != sizeof(s) || i >= l->disk->super.segments)
+		return false;
+	memcpy(&s, v.data, sizeof(s));
+	seg = &l->disk->segments[i];
+	if (seg->sequence != s.sequence)
+		return true; /* taken again since: the log says what is in it */
+	seg->live = s.live;
+	l->disk->live_blocks += s.live;
+	seg->used = s.used;
+	seg->last_batch = s.last_batch;
+	seg->cleaned_number = s.cleaned_number;
+	seg->has_meta = s.has_meta;
+	seg->has_holes = s.has_holes;
+	if (s.state == LSOM__SEG_FREE || s.state == LSOM__SEG_CLOSED ||
+	    s.state == LSOM__SEG_CLEANED) {
+		seg->state = s.state;
+		l->rec->from_table[i] = true;
+	}
+	return true;
+}
+
+static bool comp_load(struct load *l, uint64_t key, struct kv_slice v)
+{
+	const struct lsom__state_record *r;
+	struct stored_comp s;
+	struct lsom_comp *comp;
+
+	if (v.len < sizeof(s) + sizeof(*r))
+		return false;
+	memcpy(&s, v.data, sizeof(s));
+	r = (const void *)((const uint8_t *)v.data + sizeof(s));
+	if (lsom__records_check(r, v.len - sizeof(s), 1, UINT32_MAX) < 0 ||
+	    r->r.type != LSOM__R_STATE || r->r.component != key)
+		return false;
+	comp = lsom__comp_new(l->disk, key, &r->cid);
+	if (comp == NULL)
+		return false;
+	comp->created = true;
+	comp->in_store = true;
+	lsom__comp_link(comp);
+	if (s.deleted)
+		comp->deleted = true;
+	else
+		l->disk->comps_count++;
+	return lsom__state_take(comp, r) == 0;
+}
+
+static bool chunk_load(struct load *l, uint64_t key, uint64_t chunk,
+		       struct kv_slice v)
+{
+	struct lsom_comp *comp = lsom__comp_by_key(l->disk, key);
+	size_t need = (size_t)(chunk + 1) * CHUNK_BYTES;
+	uint8_t *p;
+
+	if (comp == NULL || v.len != CHUNK_BYTES || chunk > 1u << 20)
+		return false;
+	if (need > comp->stored_bytes) {
+		p = realloc(comp->stored_pages, need);
+		if (p == NULL)
+			return false;
+		memset(p + comp->stored_bytes, 0, need - comp->stored_bytes);
+		comp->stored_pages = p;
+		comp->stored_bytes = need;
+	}
+	memcpy(comp->stored_pages + chunk * CHUNK_BYTES, v.data, CHUNK_BYTES);
+	return true;
+}
+
+static bool prep_load(struct load *l, uint64_t key, struct kv_slice v)
+{
+	struct lsom_comp *comp = lsom__comp_by_key(l->disk, key);
+	const struct lsom__data_record *d;
+	struct stored_prep s;
+	struct lsom__prep *p;
+
+	if (v.len < sizeof(s) + sizeof(*d) || comp == NULL)
+		return false;
+	memcpy(&s, v.data, sizeof(s));
+	d = (const void *)((const uint8_t *)v.data + sizeof(s));
+	if (lsom__records_check(d, v.len - sizeof(s), 1, UINT32_MAX) < 0 ||
+	    d->r.type != LSOM__R_DATA)
+		return false;
+	p = lsom__prep_new(d, s.place, s.pos);
+	if (p == NULL)
+		return false;
+	lsom__prep_insert(comp, p);
+	/* Its blocks are in the table of segments already. */
+	if (!(p->flags & LSOM__F_HOLE))
+		lsom__segment_live(l->disk, p->place, -(int64_t)p->blocks);
+	return true;
+}
+
+static bool item_load(void *arg, struct kv_slice key, struct kv_slice value)
+{
+	const uint8_t *k = key.data;
+	struct load *l = arg;
+	uint64_t a = key.len >= 9 ? get_be64(k + 1) : 0;
+	uint64_t b = key.len >= 17 ? get_be64(k + 9) : 0, pos;
+	bool ok = false;
+
+	switch (k[0]) {
+	case 'S':
+		ok = segment_load(l, a, value);
+		break;
+	case 'C':
+		ok = comp_load(l, a, value);
+		break;
+	case 'B':
+		ok = chunk_load(l, a, b, value);
+		break;
+	case 'U':
+		ok = prep_load(l, a, value);
+		break;
+	case 'T':
+		if (value.len == sizeof(pos)) {
+			memcpy(&pos, value.data, sizeof(pos));
+			ok = lsom__tomb_add(l->disk, a, pos) == 0;
+		}
+		break;
+	}
+	if (!ok)
+		l->status = -EUCLEAN;
+	return ok;
+}
+
+static int tag_load(struct load *l, char tag)
+{
+	char from[1] = { tag }, to[1] = { (char)(tag + 1) };
+	int rv = kv_scan(l->disk->kv, kv_slice(from, 1), kv_slice(to, 1),
+			 item_load, l);
+
+	return rv < 0 ? rv : l->status;
+}
+
+static int store_clear(struct lsom_disk *disk)
+{
+	struct kv_batch batch;
+	int rv;
+
+	kv_batch_init(&batch);
+	kv_batch_delete_range(&batch, kv_slice("A", 1), kv_slice("Z", 1));
+	rv = kv_apply(disk->kv, &batch);
+	if (rv == 0)
+		rv = kv_flush(disk->kv);
+	kv_batch_fini(&batch);
+	return rv;
+}
+
+static int position_load(struct lsom_disk *disk, char *why, size_t why_len)
+{
+	struct lsom__position p;
+	size_t len;
+	void *value;
+	int rv = kv_get(disk->kv, kv_slice("M", 1), &value, &len);
+
+	if (rv == -ENOENT)
+		return 0; /* a new index: right only if the log is whole */
+	if (rv < 0)
+		return rv;
+	if (len == sizeof(p))
+		memcpy(&p, value, sizeof(p));
+	free(value);
+	if (len != sizeof(p) || p.version != POSITION_VERSION ||
+	    p.heads_count != LSOM__HEADS) {
+		snprintf(why, why_len,
+			 "the index has another format: run 'basalt disk "
+			 "rebuild'");
+		return -EUCLEAN;
+	}
+	if (!uuid_equal(&p.disk, &disk->super.disk)) {
+		snprintf(why, why_len,
+			 "the index belongs to another disk: run 'basalt disk "
+			 "rebuild'");
+		return -ESTALE;
+	}
+	disk->position = p;
+	disk->checkpoint_number = disk->flushed_number = p.number;
+	disk->pos_next = MAX(disk->pos_next, p.pos_next);
+	disk->key_next = MAX(disk->key_next, p.key_next);
+	return 0;
+}
+
+int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
+			  bool rebuild, char *why, size_t why_len)
+{
+	static const char tags[] = "SCBUT";
+	struct load l = { .disk = disk, .rec = rec };
+	unsigned i;
+	int rv;
+
+	if (rebuild)
+		return store_clear(disk);
+	rv = position_load(disk, why, why_len);
+	if (rv < 0 || disk->position.number == 0)
+		return rv;
+	for (i = 0; i < sizeof(tags) - 1 && rv == 0; i++)
+		rv = tag_load(&l, tags[i]);
+	if (rv == -EUCLEAN)
+		snprintf(why, why_len,
+			 "the index is damaged: run 'basalt disk rebuild'");
+	return rv;
+}

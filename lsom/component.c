@@ -1,0 +1,658 @@
+/*
+ * component: the components of a disk and their durable metadata.
+ *
+ * Every metadata record carries the whole state of its component, so that the
+ * newest one alone counts and carrying it forward is writing it again.  A
+ * component has one in the log at a time; the others wait in order.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- the registry ---- */
+
+static struct lsom_comp **bucket(struct lsom_disk *disk, const struct uuid *cid)
+{
+	return &disk->hash[uuid_hash(cid) % LSOM__HASH];
+}
+
+struct lsom_comp *lsom__comp_new(struct lsom_disk *disk, uint64_t key,
+				 const struct uuid *cid)
+{
+	struct lsom_comp *comp = calloc(1, sizeof(*comp));
+
+	if (comp == NULL)
+		return NULL;
+	comp->disk = disk;
+	comp->key = key;
+	comp->refs = 1;
+	comp->meta.cid = *cid;
+	TAILQ_INIT(&comp->preps);
+	TAILQ_INIT(&comp->metas);
+	return comp;
+}
+
+void lsom__comp_link(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom_comp *before;
+
+	TAILQ_FOREACH_REVERSE(before, &disk->comps, lsom__comps, link)
+		if (before->key < comp->key)
+			break;
+	if (before != NULL)
+		TAILQ_INSERT_AFTER(&disk->comps, before, comp, link);
+	else
+		TAILQ_INSERT_HEAD(&disk->comps, comp, link);
+	comp->hash_next = *bucket(disk, &comp->meta.cid);
+	*bucket(disk, &comp->meta.cid) = comp;
+	comp->key_next = disk->by_key[comp->key % LSOM__HASH];
+	disk->by_key[comp->key % LSOM__HASH] = comp;
+	comp->linked = true;
+}
+
+static void comp_unlink(struct lsom_comp *comp)
+{
+	struct lsom_comp **p = bucket(comp->disk, &comp->meta.cid);
+
+	if (!comp->linked)
+		return;
+	while (*p != comp)
+		p = &(*p)->hash_next;
+	*p = comp->hash_next;
+	p = &comp->disk->by_key[comp->key % LSOM__HASH];
+	while (*p != comp)
+		p = &(*p)->key_next;
+	*p = comp->key_next;
+	TAILQ_REMOVE(&comp->disk->comps, comp, link);
+	comp->linked = false;
+}
+
+void lsom__comp_free(struct lsom_comp *comp)
+{
+	struct lsom__prep *p;
+
+	assert(TAILQ_EMPTY(&comp->metas));
+	comp_unlink(comp);
+	while ((p = TAILQ_FIRST(&comp->preps)) != NULL) {
+		TAILQ_REMOVE(&comp->preps, p, link);
+		free(p);
+	}
+	lsom__index_drop(comp);
+	free(comp->aborts);
+	free(comp->aborts_pos);
+	free(comp->committed);
+	free(comp->stored_pages);
+	free(comp);
+}
+
+void lsom__comp_forget(struct lsom_comp *comp)
+{
+	comp_unlink(comp);
+	lsom__comp_unref(comp);
+}
+
+void lsom__comp_ref(struct lsom_comp *comp)
+{
+	assert(comp->refs > 0);
+	comp->refs++;
+}
+
+void lsom__comp_unref(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+
+	assert(comp->refs > 0);
+	if (--comp->refs == 0) {
+		lsom__comp_free(comp);
+		lsom__disk_changed(disk);
+	}
+}
+
+struct lsom_comp *lsom__comp_by_key(const struct lsom_disk *disk, uint64_t key)
+{
+	struct lsom_comp *comp;
+
+	for (comp = disk->by_key[key % LSOM__HASH]; comp != NULL;
+	     comp = comp->key_next)
+		if (comp->key == key)
+			return comp;
+	return NULL;
+}
+
+/* The one with this id that is not deleted; it may not be durable yet. */
+static struct lsom_comp *comp_find(struct lsom_disk *disk,
+				   const struct uuid *cid)
+{
+	struct lsom_comp *comp;
+
+	for (comp = *bucket(disk, cid); comp != NULL; comp = comp->hash_next)
+		if (!comp->deleted && uuid_equal(&comp->meta.cid, cid))
+			return comp;
+	return NULL;
+}
+
+struct lsom_comp *lsom_comp_get(struct lsom_disk *disk, const struct uuid *cid)
+{
+	struct lsom_comp *comp = comp_find(disk, cid);
+
+	if (comp == NULL || !comp->created)
+		return NULL;
+	lsom__comp_ref(comp);
+	disk->handles++;
+	return comp;
+}
+
+void lsom_comp_put(struct lsom_comp *comp)
+{
+	assert(comp->disk->handles > 0);
+	comp->disk->handles--;
+	lsom__disk_changed(comp->disk);
+	lsom__comp_unref(comp);
+}
+
+struct lsom_disk *lsom_comp_disk(struct lsom_comp *comp)
+{
+	return comp->disk;
+}
+
+const struct lsom_comp_meta *lsom_comp_meta(const struct lsom_comp *comp)
+{
+	return &comp->meta;
+}
+
+void lsom_comp_each(struct lsom_disk *disk,
+		    void (*cb)(struct lsom_comp *comp, void *arg), void *arg)
+{
+	struct lsom_comp *comp, *next;
+
+	TAILQ_FOREACH_SAFE(comp, &disk->comps, link, next)
+		if (comp->created && !comp->deleted)
+			cb(comp, arg);
+}
+
+/* ---- records of metadata ---- */
+
+static void nothing(struct lsom__op *op, int status)
+{
+	struct lsom__stable_record *s = (void *)op->record;
+	struct lsom_comp *comp = op->comp;
+
+	if (status == 0) {
+		comp->meta.stable_lsn =
+			MAX(comp->meta.stable_lsn, s->stable_lsn);
+		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
+	}
+	lsom__op_free(op);
+}
+
+struct lsom__op *lsom__stable_op(struct lsom_comp *comp)
+{
+	const struct lsom_decided *d = &comp->decided;
+	uint32_t bytes = sizeof(d->committed);
+	struct lsom__stable_record *s;
+	struct lsom__op *op;
+
+	while (bytes > 0 && d->committed[bytes - 1] == 0)
+		bytes--;
+	op = lsom__op_new(comp->disk, comp, LSOM__R_STABLE,
+			  ROUND_UP(sizeof(*s) + bytes, 8u));
+	if (op == NULL)
+		return NULL;
+	s = (void *)op->record;
+	s->stable_lsn = d->stable_lsn;
+	s->g_all = d->g_all;
+	s->hole_floor = d->hole_floor;
+	s->bitmap_bytes = bytes;
+	memcpy(s + 1, d->committed, bytes);
+	op->apply = nothing;
+	return op;
+}
+
+static unsigned commits_list(const struct lsom_comp *comp, uint64_t *out)
+{
+	unsigned n = 0, i;
+
+	for (i = 0; i < LSOM_WINDOW; i++)
+		if (comp->decided.committed[i / 8] >> (i % 8) & 1)
+			out[n++] = comp->decided.stable_lsn + 1 + i;
+	for (i = 0; i < comp->committed_count; i++)
+		if (comp->committed[i] > comp->decided.stable_lsn)
+			out[n++] = comp->committed[i];
+	return n;
+}
+
+struct lsom__op *lsom__state_op(struct lsom_comp *comp,
+				const struct lsom_comp_meta *m,
+				uint64_t meta_sequence)
+{
+	uint64_t commits[LSOM__COMMITS_MAX];
+	unsigned n = commits_list(comp, commits);
+	size_t aborts = comp->aborts_count * sizeof(struct lsom__abort);
+	struct lsom__state_record *s;
+	struct lsom__op *op;
+
+	op = lsom__op_new(comp->disk, comp, LSOM__R_STATE,
+			  sizeof(*s) + aborts + n * 8u);
+	if (op == NULL)
+		return NULL;
+	s = (void *)op->record;
+	s->cid = m->cid;
+	s->oid = m->oid;
+	s->cinc = m->cinc;
+	s->size_bytes = m->size_bytes;
+	s->meta_sequence = meta_sequence;
+	s->promised_oepoch = m->promised_oepoch;
+	s->member_csn = m->member_csn;
+	s->csn_seen = m->csn_seen;
+	s->stable_lsn = MAX(m->stable_lsn, comp->decided.stable_lsn);
+	s->g_all = MAX(m->g_all, comp->decided.g_all);
+	s->hole_floor = comp->decided.hole_floor;
+	s->max_lsn = m->max_lsn;
+	s->max_committed = m->max_committed;
+	s->state_seen = m->state_seen;
+	s->damaged = m->damaged;
+	s->aborts = comp->aborts_count;
+	s->committed = n;
+	if (aborts > 0)
+		memcpy(s + 1, comp->aborts, aborts);
+	memcpy((uint8_t *)(s + 1) + aborts, commits, n * 8u);
+	return op;
+}
+
+static void meta_take(struct lsom_comp_meta *m,
+		      const struct lsom__state_record *s)
+{
+	m->cid = s->cid;
+	m->oid = s->oid;
+	m->cinc = s->cinc;
+	m->size_bytes = s->size_bytes;
+	m->promised_oepoch = s->promised_oepoch;
+	m->member_csn = s->member_csn;
+	m->csn_seen = s->csn_seen;
+	m->state_seen = (enum lsom_leaf_state)s->state_seen;
+}
+
+int lsom__state_take(struct lsom_comp *comp, const struct lsom__state_record *s)
+{
+	const uint8_t *p = (const uint8_t *)(s + 1);
+	struct lsom__abort a;
+	uint64_t lsn;
+	uint32_t i;
+	int rv = 0;
+
+	if (s->meta_sequence >= comp->meta_sequence) {
+		comp->meta_sequence = s->meta_sequence;
+		meta_take(&comp->meta, s);
+	}
+	comp->meta.damaged |= s->damaged != 0;
+	comp->meta.max_lsn = MAX(comp->meta.max_lsn, s->max_lsn);
+	comp->meta.max_committed =
+		MAX(comp->meta.max_committed, s->max_committed);
+	comp->meta.stable_lsn = MAX(comp->meta.stable_lsn, s->stable_lsn);
+	comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
+	comp->decided.hole_floor =
+		MAX(comp->decided.hole_floor, s->hole_floor);
+	for (i = 0; i < s->aborts && rv == 0; i++, p += sizeof(a)) {
+		memcpy(&a, p, sizeof(a));
+		rv = lsom__abort_add(comp, a.lsn, a.member_csn);
+	}
+	for (i = 0; i < s->committed && rv == 0; i++, p += sizeof(lsn)) {
+		memcpy(&lsn, p, sizeof(lsn));
+		rv = lsom__committed_note(comp, lsn);
+	}
+	return rv;
+}
+
+/* ---- requests ---- */
+
+static void meta_next(struct lsom_comp *comp);
+
+static void meta_finish(struct lsom_comp *comp, struct lsom_meta *req,
+			int status)
+{
+	assert(TAILQ_FIRST(&comp->metas) == req);
+	TAILQ_REMOVE(&comp->metas, req, link);
+	lsom__comp_ref(comp);
+	/* The next one first: the callback may close everything. */
+	meta_next(comp);
+	req->cb(req, status);
+	lsom__comp_unref(comp);
+}
+
+/* ATTACH: versions of the session before are void (g6.2). */
+static int preps_discard(struct lsom_comp *comp)
+{
+	struct lsom__prep *p;
+	int rv;
+
+	while ((p = TAILQ_FIRST(&comp->preps)) != NULL) {
+		rv = lsom__abort_add(comp, p->lsn, p->member_csn);
+		if (rv < 0)
+			return rv;
+		lsom__prep_drop(comp, p);
+	}
+	return 0;
+}
+
+static void meta_apply(struct lsom__op *op, int status)
+{
+	struct lsom_comp *comp = op->comp;
+	struct lsom_meta *req = op->req;
+	struct lsom__state_record *s = (void *)op->record;
+
+	if (status == 0 && req->op == LSOM_DELETE) {
+		lsom__comp_deleted(comp);
+	} else if (status == 0) {
+		if (req->op == LSOM_ATTACH)
+			status = preps_discard(comp);
+		meta_take(&comp->meta, s);
+		comp->meta.stable_lsn =
+			MAX(comp->meta.stable_lsn, s->stable_lsn);
+		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
+		comp->created = true;
+		comp->dirty = true;
+	}
+	lsom__comp_ref(comp);
+	lsom__op_free(op);
+	meta_finish(comp, req, status);
+	/* A CREATE that failed: nothing of it is known to be durable. */
+	if (status < 0 && !comp->created && comp->linked) {
+		comp->disk->comps_count--;
+		lsom__comp_forget(comp);
+	}
+	lsom__comp_unref(comp);
+}
+
+/* Finish the first request without a record, later. */
+static void meta_skip(struct lsom__op *op, int status)
+{
+	struct lsom_comp *comp = op->comp;
+	struct lsom_meta *req = op->req;
+
+	lsom__comp_ref(comp);
+	lsom__op_free(op);
+	meta_finish(comp, req, status);
+	lsom__comp_unref(comp);
+}
+
+static void fields_take(struct lsom_comp_meta *m, const struct lsom_meta *req)
+{
+	const struct lsom_comp_meta *r = &req->meta;
+
+	if (req->op == LSOM_RESIZE) {
+		m->size_bytes = r->size_bytes;
+		return;
+	}
+	/* I2: none of these ever goes back. */
+	m->promised_oepoch = MAX(m->promised_oepoch, r->promised_oepoch);
+	m->member_csn = MAX(m->member_csn, r->member_csn);
+	m->csn_seen = MAX(m->csn_seen, r->csn_seen);
+	if (r->state_seen != 0)
+		m->state_seen = r->state_seen;
+	m->stable_lsn = MAX(m->stable_lsn, r->stable_lsn);
+	m->g_all = MAX(m->g_all, r->g_all);
+}
+
+/* The record of the first request of @comp, or why there is none. */
+static int meta_record(struct lsom_comp *comp, struct lsom_meta *req,
+		       struct lsom__op **out)
+{
+	struct lsom_comp_meta m = comp->meta;
+	struct lsom__op *op;
+
+	if (comp->deleted)
+		return req->op == LSOM_DELETE ? 0 : -ENOENT;
+	if (req->op == LSOM_CREATE && comp->created)
+		return 0;
+	if (req->op == LSOM_DELETE) {
+		op = lsom__op_new(comp->disk, comp, LSOM__R_DELETE,
+				  sizeof(struct lsom__record));
+	} else {
+		if (req->op == LSOM_CREATE)
+			m = req->meta;
+		else
+			fields_take(&m, req);
+		if (m.size_bytes < comp->meta.size_bytes)
+			return -EOPNOTSUPP;
+		op = lsom__state_op(comp, &m, ++comp->meta_sequence);
+	}
+	*out = op;
+	return op == NULL ? -ENOMEM : 0;
+}
+
+static void meta_next(struct lsom_comp *comp)
+{
+	struct lsom_meta *req = TAILQ_FIRST(&comp->metas);
+	struct lsom__op *op = NULL;
+	int rv;
+
+	if (req == NULL)
+		return;
+	rv = meta_record(comp, req, &op);
+	if (op != NULL) {
+		op->req = req;
+		op->apply = meta_apply;
+		lsom__log_append(comp->disk, LSOM__HEAD_GUEST, op);
+		return;
+	}
+	op = lsom__op_new(comp->disk, comp, LSOM__R_STABLE,
+			  sizeof(struct lsom__record));
+	if (op == NULL) {
+		/* Not even 100 bytes: the disk cannot serve. */
+		lsom__disk_fail(comp->disk, "out of memory", -ENOMEM);
+		return;
+	}
+	op->req = req;
+	op->apply = meta_skip;
+	op->status = rv;
+	lsom__later(op);
+}
+
+static void meta_queue(struct lsom_comp *comp, struct lsom_meta *req,
+		       lsom_meta_cb cb)
+{
+	req->disk = comp->disk;
+	req->comp = comp;
+	req->cb = cb;
+	TAILQ_INSERT_TAIL(&comp->metas, req, link);
+	if (TAILQ_FIRST(&comp->metas) == req)
+		meta_next(comp);
+}
+
+int lsom__state_of(const struct lsom_disk *disk)
+{
+	if (disk->state == LSOM_DISK_FAILED)
+		return -ENODEV;
+	return disk->closing || disk->state == LSOM_DISK_OPENING ? -ESHUTDOWN :
+								    0;
+}
+
+int lsom_comp_create(struct lsom_disk *disk, struct lsom_meta *req,
+		     lsom_meta_cb cb)
+{
+	const struct lsom_comp_meta *m = &req->meta;
+	struct lsom_comp *comp;
+	int rv = lsom__state_of(disk);
+
+	if (rv < 0)
+		return rv;
+	if (req->op != LSOM_CREATE || uuid_is_zero(&m->cid) ||
+	    m->size_bytes % LSOM_BLOCK != 0 ||
+	    m->size_bytes > LSOM__COMP_BYTES_MAX)
+		return -EINVAL;
+	if (lsom__log_busy(disk, 0))
+		return -EBUSY;
+	comp = comp_find(disk, &m->cid);
+	if (comp != NULL && comp->meta.cinc != m->cinc)
+		return -EEXIST;
+	if (comp == NULL) {
+		comp = lsom__comp_new(disk, disk->key_next, &m->cid);
+		if (comp == NULL)
+			return -ENOMEM;
+		comp->meta.cinc = m->cinc;
+		disk->key_next++;
+		disk->comps_count++;
+		lsom__comp_link(comp);
+	}
+	meta_queue(comp, req, cb);
+	return 0;
+}
+
+int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+		     lsom_meta_cb cb)
+{
+	int rv = lsom__state_of(comp->disk);
+
+	if (rv < 0)
+		return rv;
+	if (req->op == LSOM_CREATE || req->op > LSOM_RESIZE)
+		return -EINVAL;
+	if (req->op == LSOM_RESIZE &&
+	    (req->meta.size_bytes % LSOM_BLOCK != 0 ||
+	     req->meta.size_bytes > LSOM__COMP_BYTES_MAX))
+		return -EINVAL;
+	if (comp->deleted && req->op != LSOM_DELETE)
+		return -ENOENT;
+	if (lsom__log_busy(comp->disk, 0))
+		return -EBUSY;
+	if (req->op == LSOM_ATTACH &&
+	    comp->aborts_count + comp->preps_count + LSOM__PREPS_MAX / 4 >
+		    LSOM__ABORTS_MAX) {
+		lsom__cleaner_kick(comp->disk); /* which forgets old ones */
+		return -EBUSY;
+	}
+	meta_queue(comp, req, cb);
+	return 0;
+}
+
+/* ---- deletion ---- */
+
+int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos)
+{
+	struct lsom__tomb *t;
+
+	TAILQ_FOREACH(t, &disk->tombs, link)
+		if (t->key == key)
+			return 0;
+	t = calloc(1, sizeof(*t));
+	if (t == NULL)
+		return -ENOMEM;
+	t->key = key;
+	t->pos = pos;
+	disk->tombs_dirty = true;
+	TAILQ_INSERT_TAIL(&disk->tombs, t, link);
+	return 0;
+}
+
+static void reap_wake(struct lsom__page_wait *wait, int status)
+{
+	struct lsom_comp *comp =
+		container_of(wait, struct lsom_comp, reap_wait);
+
+	comp->reaping = false;
+	comp->disk->works--;
+	if (status == 0)
+		lsom__comp_reap(comp);
+	lsom__comp_unref(comp);
+}
+
+/*
+ * Release the pages of a deleted component one by one, so that the live counts
+ * follow; not faster than checkpoints take them out of the store.
+ */
+void lsom__comp_reap(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom__page *page;
+	int rv;
+
+	if (comp->reaping || comp->reaped || disk->state == LSOM_DISK_FAILED)
+		return;
+	while ((comp->reap_next = lsom__page_next(comp, comp->reap_next)) !=
+	       UINT64_MAX) {
+		if (disk->kv != NULL &&
+		    disk->dirty_count > disk->lsom->pages_max / 2) {
+			lsom__checkpoint_start(disk);
+			return; /* its end goes on here */
+		}
+		comp->reap_wait.cb = reap_wake;
+		rv = lsom__page_want(comp, comp->reap_next, &page,
+				     &comp->reap_wait);
+		if (rv == -EAGAIN) {
+			comp->reaping = true;
+			lsom__comp_ref(comp);
+			disk->works++;
+			return;
+		}
+		if (rv < 0)
+			return; /* the next checkpoint's end tries again */
+		lsom__page_release(comp, page);
+		comp->reap_next++;
+	}
+	comp->reaped = true;
+	comp->dirty = true;
+	lsom__cleaner_kick(disk);
+	if (disk->kv == NULL)
+		lsom__comp_forget(comp);
+}
+
+void lsom__comp_deleted(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom__prep *p;
+
+	if (comp->deleted)
+		return;
+	if (lsom__tomb_add(disk, comp->key, disk->pos_next) < 0)
+		lsom__disk_fail(disk, "out of memory", -ENOMEM);
+	comp->deleted = true;
+	comp->dirty = true;
+	disk->comps_count--;
+	assert(disk->credits >= comp->credits);
+	disk->credits -= comp->credits;
+	comp->credits = 0;
+	while ((p = TAILQ_FIRST(&comp->preps)) != NULL)
+		lsom__prep_drop(comp, p);
+	if (disk->recovery == NULL)
+		lsom__comp_reap(comp);
+}
+
+/* ---- space ---- */
+
+bool lsom__space(const struct lsom_disk *disk, uint64_t blocks)
+{
+	return disk->live_blocks + disk->credits + blocks <=
+	       disk->usable_blocks;
+}
+
+int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
+{
+	struct lsom_disk *disk = comp->disk;
+	int rv = lsom__state_of(disk);
+
+	if (rv < 0)
+		return rv;
+	if (comp->deleted)
+		return -ENOENT;
+	if (blocks > disk->usable_blocks || !lsom__space(disk, blocks))
+		return -ENOSPC;
+	comp->credits += blocks;
+	disk->credits += blocks;
+	lsom__disk_changed(disk);
+	return 0;
+}
+
+void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks)
+{
+	/* What a restart or a deletion ended is not there to be returned. */
+	blocks = MIN(blocks, comp->credits);
+	comp->credits -= blocks;
+	comp->disk->credits -= blocks;
+	lsom__disk_changed(comp->disk);
+}

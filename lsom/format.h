@@ -1,0 +1,283 @@
+/*
+ * format: everything LSOM puts on a disk, and nothing else.
+ *
+ * A disk is two superblocks (at 0 and at 512 KiB) and, from 1 MiB on, equal
+ * segments.  A segment is a header block, then batches, then a gap, and, once
+ * it is closed, a summary that ends at the segment's end:
+ *
+ *	[header][batch header | data]...[batch header | data] gap [summary]
+ *
+ * A batch is one durable write.  Its header lists records; a record's data lies
+ * in the batch's data blocks.  The summary repeats the records of all batches
+ * of the segment, each behind a lsom__frame.  Little endian, packed.
+ *
+ * Every structure has a magic, a version or its container's, and is covered by
+ * a CRC32C.  Decoders trust no byte: they return -EUCLEAN, never assert.
+ */
+#ifndef BASALT_LSOM_FORMAT_H
+#define BASALT_LSOM_FORMAT_H
+
+#include "base/uuid.h"
+#include "lsom/lsom.h"
+
+#include <assert.h>
+
+#define LSOM__VERSION 1u
+#define LSOM__DATA_START (1u << 20)
+#define LSOM__SUPER_GAP (512u << 10)
+#define LSOM__DISK_MIN (64ull << 20)
+#define LSOM__SEGMENT_MIN (1u << 20)
+#define LSOM__SEGMENT_MAX (256u << 20)
+#define LSOM__SEGMENTS_MAX (1u << 20)
+#define LSOM__HEADER_BLOCKS_MAX 16u /* of one batch */
+#define LSOM__ABORTS_MAX 2900u /* a state record fits into one header */
+#define LSOM__COMMITS_MAX (2 * LSOM_WINDOW)
+
+/* Heads: what a batch number counts in.  Shards to come take the odd ones. */
+enum { LSOM__HEAD_GUEST, LSOM__HEAD_CLEANER, LSOM__HEADS };
+
+#define LSOM__SUPER_MAGIC 0x31304d4f534c4142ull /* "BALSOM01" */
+#define LSOM__SEGMENT_MAGIC 0x47455342u		/* "BSEG" */
+#define LSOM__BATCH_MAGIC 0x54414242u		/* "BBAT" */
+#define LSOM__SUMMARY_MAGIC 0x4d555342u		/* "BSUM" */
+
+/*
+ * Feature bits.  compat: an older program may use the disk.  ro_compat: it may
+ * only read it.  incompat: it must leave it alone.
+ */
+#define LSOM__COMPAT 0ull
+#define LSOM__RO_COMPAT 0ull
+#define LSOM__INCOMPAT 0ull
+
+struct lsom__super {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t crc; /* of the 4096 bytes with this field 0 */
+	uint64_t compat, ro_compat, incompat;
+	struct uuid disk, cluster;
+	uint64_t sequence;   /* the larger of two valid ones counts */
+	uint64_t disk_bytes; /* when formatted */
+	uint64_t data_start;
+	uint32_t segment_bytes;
+	uint32_t segments;
+	uint64_t generation; /* of the log; new at each open */
+	/* Up to here every segment is closed by its summary, or void. */
+	uint64_t generation_closed;
+	uint32_t zeroed; /* segments [0, zeroed) were written once */
+	uint32_t damaged; /* a batch was lost in mid-log */
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__super) == 128, "superblock");
+
+struct lsom__segment_header {
+	uint32_t magic;
+	uint32_t crc; /* of the 4096 bytes with this field 0 */
+	struct uuid disk;
+	uint64_t sequence; /* of segments, over the disk's whole life */
+	uint64_t generation;
+	uint64_t open_pos;   /* the position counter at opening */
+	uint64_t index_number; /* checkpoint flushed when it was taken */
+	uint64_t first_batch;
+	uint32_t segment; /* its own place */
+	uint16_t head;
+	uint16_t version;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__segment_header) == 72, "segment header");
+
+struct lsom__batch_header {
+	uint32_t magic;
+	uint32_t crc; /* of all header blocks with this field 0 */
+	struct uuid disk;
+	uint64_t generation;
+	uint64_t segment_sequence;
+	uint64_t batch;		 /* counts in its head, from 1, per generation */
+	uint64_t durable_prefix; /* batches of the head known durable */
+	uint64_t pos;		 /* order of submission over all heads */
+	uint16_t head;
+	uint16_t version;
+	uint16_t header_blocks;
+	uint16_t records;
+	uint32_t records_bytes; /* they follow this structure */
+	uint32_t data_blocks;	/* they follow the header blocks */
+	uint32_t block;		/* of the segment, where this header lies */
+	uint32_t reserved;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__batch_header) == 88, "batch header");
+
+#define LSOM__HEADER_BYTES_MAX (LSOM__HEADER_BLOCKS_MAX * LSOM_BLOCK)
+#define LSOM__RECORDS_BYTES_MAX                                               \
+	(LSOM__HEADER_BYTES_MAX - (uint32_t)sizeof(struct lsom__batch_header))
+
+/* In front of a batch's records, in a summary. */
+struct lsom__frame {
+	uint64_t batch, pos;
+	uint32_t records_bytes;
+	uint16_t records;
+	uint16_t reserved;
+	uint32_t block; /* of the segment, of the batch's header */
+	uint32_t reserved2;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__frame) == 32, "frame");
+
+/* The first bytes of a summary; @blocks end with the segment. */
+struct lsom__summary_header {
+	uint32_t magic;
+	uint32_t crc; /* of the summary's blocks with this field 0 */
+	struct uuid disk;
+	uint64_t segment_sequence;
+	uint64_t generation;
+	uint64_t last_batch;
+	uint32_t blocks, bytes; /* bytes of frames and records that follow */
+	uint16_t head, version;
+	uint32_t used_blocks;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__summary_header) == 64, "summary");
+
+/* The last bytes of a closed segment: where its summary begins. */
+struct lsom__summary_footer {
+	uint32_t magic;
+	uint32_t blocks;
+	uint64_t segment_sequence;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__summary_footer) == 16, "footer");
+
+enum lsom__record_type {
+	LSOM__R_DATA = 1, /* blocks with data, or holes */
+	LSOM__R_COMMIT,
+	LSOM__R_ABORT,
+	LSOM__R_STABLE, /* what is decided */
+	LSOM__R_STATE,	/* the whole metadata of a component */
+	LSOM__R_DELETE,
+};
+
+#define LSOM__F_HOLE 1u
+#define LSOM__F_ATOMIC 2u
+#define LSOM__F_COMMITTED 4u /* decided when it was written */
+#define LSOM__F_REPAIR 8u    /* replaces an equal version */
+#define LSOM__F_MOVED 16u    /* by the cleaner; @source, @orig_pos count */
+#define LSOM__F_KNOWN 31u
+
+/* Every record; @len is a multiple of 8 and includes what follows. */
+struct lsom__record {
+	uint16_t type;
+	uint16_t flags;
+	uint32_t len;
+	uint64_t component; /* its key on this disk, never used again */
+	uint64_t lsn, member_csn;
+	uint64_t orig_pos; /* of a moved record; else 0 */
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__record) == 40, "record");
+
+/* R_DATA: then uint32_t crcs[blocks] (no hole), then struct uuid parts[]. */
+struct lsom__data_record {
+	struct lsom__record r;
+	uint64_t first;	   /* block of the component */
+	uint64_t blocks;
+	uint64_t source;   /* MOVED: block of the disk it came from */
+	uint32_t data;	   /* block of the segment where its data begins */
+	uint16_t parts;
+	uint16_t reserved;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__data_record) == 72, "data record");
+
+/* R_STABLE: then bitmap_bytes of the decided set. */
+struct lsom__stable_record {
+	struct lsom__record r;
+	uint64_t stable_lsn, g_all, hole_floor;
+	uint32_t bitmap_bytes;
+	uint32_t reserved;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__stable_record) == 72, "stable record");
+
+struct lsom__abort {
+	uint64_t lsn, member_csn; /* kills versions up to this member_csn */
+} __attribute__((packed));
+
+/* R_STATE: then aborts[], committed lsns[]. */
+struct lsom__state_record {
+	struct lsom__record r;
+	struct uuid cid, oid;
+	uint64_t cinc, size_bytes;
+	uint64_t meta_sequence; /* the largest one counts */
+	uint64_t promised_oepoch, member_csn, csn_seen;
+	uint64_t stable_lsn, g_all, hole_floor;
+	uint64_t max_lsn, max_committed;
+	uint32_t state_seen;
+	uint32_t damaged;
+	uint32_t aborts, committed;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__state_record) == 176, "state record");
+
+/* ---- format.c ---- */
+
+/* @block is 4096 bytes.  Sealing stores the CRC. */
+void lsom__super_seal(void *block);
+
+/*
+ * 0; -ENODATA (no superblock of ours); -EUCLEAN (damaged); -EMEDIUMTYPE
+ * (another version or unknown features), @out filled for the message.
+ */
+int lsom__super_decode(const void *block, struct lsom__super *out);
+
+void lsom__segment_header_seal(void *block);
+int lsom__segment_header_decode(const void *block, const struct uuid *disk,
+				uint32_t segment,
+				struct lsom__segment_header *out);
+
+/*
+ * The header at @blocks, of which @room bytes can be read, which should lie at
+ * @block of a segment of @segment_blocks.  0, -ENODATA (not a batch header of
+ * this segment), -EAGAIN (more than @room: @out has header_blocks), -EUCLEAN.
+ */
+void lsom__batch_seal(void *blocks, uint32_t header_blocks);
+int lsom__batch_decode(const void *blocks, size_t room,
+		       const struct lsom__segment_header *segment,
+		       uint32_t block, uint32_t segment_blocks,
+		       struct lsom__batch_header *out);
+
+void lsom__summary_seal(void *blocks, uint32_t count);
+/* From the last block: how many blocks the summary has, or 0. */
+uint32_t lsom__summary_blocks(const void *last_block,
+			      const struct lsom__segment_header *segment,
+			      uint32_t segment_blocks);
+int lsom__summary_decode(const void *blocks, uint32_t count,
+			 const struct lsom__segment_header *segment,
+			 struct lsom__summary_header *out);
+
+/*
+ * Check all records in @bytes of @buf: lengths, types, ranges, places below
+ * @segment_blocks.  0 or -EUCLEAN.  After it, lsom__record_next() may walk.
+ */
+int lsom__records_check(const void *buf, size_t bytes, unsigned records,
+			uint32_t segment_blocks);
+
+/* Check frames and their records. */
+int lsom__frames_check(const void *buf, size_t bytes, uint32_t segment_blocks);
+
+static inline const uint32_t *
+lsom__record_crcs(const struct lsom__data_record *d)
+{
+	return (const uint32_t *)(const void *)(d + 1);
+}
+
+static inline size_t lsom__record_crcs_bytes(uint16_t flags, uint64_t blocks)
+{
+	return flags & LSOM__F_HOLE ? 0 : (size_t)blocks * 4;
+}
+
+static inline const struct uuid *
+lsom__record_parts(const struct lsom__data_record *d)
+{
+	return (const struct uuid *)((const uint8_t *)(d + 1) +
+				     lsom__record_crcs_bytes(d->r.flags,
+							     d->blocks));
+}
+
+static inline size_t lsom__data_record_len(uint16_t flags, uint64_t blocks,
+					   unsigned parts)
+{
+	return (sizeof(struct lsom__data_record) +
+		lsom__record_crcs_bytes(flags, blocks) +
+		parts * sizeof(struct uuid) + 7) & ~(size_t)7;
+}
+
+#endif

@@ -1,0 +1,489 @@
+/*
+ * index: block -> (place, version, crc), pages in memory over the store.
+ *
+ * A page that the store does not have is whole at once.  One that it has is
+ * faulted in behind the change: until then the page is an overlay of the slots
+ * that changed, and when the stored slots arrive the larger version wins each.
+ * So no write waits for its index page.
+ *
+ * Clean pages are in the LRU and may go; dirty ones wait for a checkpoint.  The
+ * live counts of segments follow each change here and nowhere else.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static bool stored(const struct lsom_comp *comp, uint64_t number)
+{
+	return comp->stored_bytes > number / 8 &&
+	       (comp->stored_pages[number / 8] >> (number % 8) & 1);
+}
+
+struct lsom__page *lsom__page_find(const struct lsom_comp *comp,
+				   uint64_t number)
+{
+	uint64_t dir = number / LSOM__DIR_PAGES;
+
+	if (dir >= comp->dirs_count || comp->dirs[dir] == NULL)
+		return NULL;
+	return comp->dirs[dir][number % LSOM__DIR_PAGES];
+}
+
+static int dirs_grow(struct lsom_comp *comp, uint64_t dir)
+{
+	size_t count = MAX((size_t)dir + 1, comp->dirs_count * 2);
+	struct lsom__page ***dirs;
+
+	if (dir >= comp->dirs_count) {
+		dirs = realloc(comp->dirs, count * sizeof(*dirs));
+		if (dirs == NULL)
+			return -ENOMEM;
+		memset(dirs + comp->dirs_count, 0,
+		       (count - comp->dirs_count) * sizeof(*dirs));
+		comp->dirs = dirs;
+		comp->dirs_count = count;
+	}
+	if (comp->dirs[dir] == NULL) {
+		comp->dirs[dir] =
+			calloc(LSOM__DIR_PAGES, sizeof(*comp->dirs[dir]));
+		if (comp->dirs[dir] == NULL)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+bool lsom__page_exists(const struct lsom_comp *comp, uint64_t number)
+{
+	const struct lsom__page *page = lsom__page_find(comp, number);
+
+	return page != NULL ? !page->gone : stored(comp, number);
+}
+
+uint64_t lsom__page_next(const struct lsom_comp *comp, uint64_t number)
+{
+	uint64_t end = MAX((uint64_t)comp->dirs_count * LSOM__DIR_PAGES,
+			   (uint64_t)comp->stored_bytes * 8);
+
+	while (number < end) {
+		if (lsom__page_exists(comp, number))
+			return number;
+		/* Skip whole directories that have nothing. */
+		if (number % 8 == 0 &&
+		    (number / LSOM__DIR_PAGES >= comp->dirs_count ||
+		     comp->dirs[number / LSOM__DIR_PAGES] == NULL) &&
+		    (number / 8 >= comp->stored_bytes ||
+		     comp->stored_pages[number / 8] == 0))
+			number += 8;
+		else
+			number++;
+	}
+	return UINT64_MAX;
+}
+
+/* ---- loading ---- */
+
+static void slot_live(struct lsom_disk *disk, const struct lsom__entry *e,
+		      int64_t n)
+{
+	if (e->kind == LSOM__E_RAW)
+		lsom__segment_live(disk, e->place, n);
+}
+
+/* Fold the stored slots under the overlay. */
+static int page_fill(struct lsom__page *page, const void *value, size_t len)
+{
+	struct lsom_disk *disk = page->comp->disk;
+	struct lsom__entry mine, theirs;
+	struct lsom__slots old;
+	unsigned i;
+	int rv;
+
+	lsom__slots_init(&old);
+	rv = lsom__slots_decode(value, len, &old, NULL);
+	for (i = 0; i < LSOM__PAGE_SLOTS && rv == 0; i++) {
+		lsom__slots_get(&old, i, &theirs);
+		if (theirs.kind == LSOM__E_RAW &&
+		    lsom__segment_of(disk, theirs.place) == LSOM__NONE) {
+			rv = -EUCLEAN;
+			break;
+		}
+		if (old.slot[i].bits == 0)
+			continue;
+		if (!lsom__bit(page->known, i)) {
+			rv = lsom__slots_set(&page->slots, i, &theirs);
+			continue;
+		}
+		lsom__slots_get(&page->slots, i, &mine);
+		if (lsom__version_compare(&mine, &theirs) >= 0) {
+			/* The same place may come back from the store. */
+			if (mine.place != theirs.place ||
+			    mine.kind != theirs.kind)
+				slot_live(disk, &theirs, -1);
+			continue;
+		}
+		slot_live(disk, &mine, -1);
+		rv = lsom__slots_set(&page->slots, i, &theirs);
+	}
+	lsom__slots_fini(&old);
+	return rv;
+}
+
+static void page_wake(struct lsom__page *page, int status)
+{
+	struct lsom__page_wait *wait;
+
+	page->pins++; /* callbacks may evict */
+	while ((wait = STAILQ_FIRST(&page->waits)) != NULL) {
+		STAILQ_REMOVE_HEAD(&page->waits, link);
+		wait->cb(wait, status);
+	}
+	page->pins--;
+}
+
+static void lru_add(struct lsom__page *page)
+{
+	if (!page->is_dirty)
+		TAILQ_INSERT_TAIL(&page->comp->disk->lru, page, lru);
+}
+
+static void page_load_work(struct env_work *work)
+{
+	struct lsom__page *page = container_of(work, struct lsom__page, load);
+
+	page->load_status = lsom__page_read(page->comp->disk->kv,
+					    page->comp->key, page->number,
+					    &page->loaded_value,
+					    &page->loaded_len);
+}
+
+static void page_load_done(struct env_work *work)
+{
+	struct lsom__page *page = container_of(work, struct lsom__page, load);
+	struct lsom_comp *comp = page->comp;
+	struct lsom_disk *disk = comp->disk;
+	int status = page->load_status;
+
+	assert(page->loading);
+	page->loading = false;
+	assert(disk->loads > 0);
+	disk->loads--;
+	disk->works--;
+	if (status == 0)
+		status = page_fill(page, page->loaded_value, page->loaded_len);
+	else if (status == -ENOENT)
+		status = -EUCLEAN; /* its bit said it is there */
+	free(page->loaded_value);
+	page->loaded_value = NULL;
+	if (status < 0) {
+		log_error("disk %s: index page %llu of component %llu: %s",
+			  disk->path, (unsigned long long)page->number,
+			  (unsigned long long)comp->key, err_text(status));
+		lsom__disk_fail(disk, "reading the index", status);
+	} else {
+		page->loaded = true;
+	}
+	lru_add(page);
+	page_wake(page, status);
+	lsom__pages_evict(disk);
+	lsom__disk_changed(disk);
+	lsom__comp_unref(comp);
+}
+
+static void page_load(struct lsom__page *page)
+{
+	struct lsom_disk *disk = page->comp->disk;
+
+	page->loading = true;
+	lsom__comp_ref(page->comp);
+	disk->loads++;
+	disk->works++;
+	page->load.work = page_load_work;
+	page->load.done = page_load_done;
+	env_work(disk->env, disk->index_lane, &page->load);
+}
+
+/* While recovering, on the recovery's own thread, it may block. */
+static int page_load_now(struct lsom__page *page)
+{
+	size_t len;
+	void *value;
+	int rv = lsom__page_read(page->comp->disk->kv, page->comp->key,
+				 page->number, &value, &len);
+
+	if (rv < 0)
+		return rv == -ENOENT ? -EUCLEAN : rv;
+	rv = page_fill(page, value, len);
+	free(value);
+	page->loaded = rv == 0;
+	return rv;
+}
+
+struct lsom__page *lsom__page_get(struct lsom_comp *comp, uint64_t number)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom__page *page = lsom__page_find(comp, number);
+
+	if (page != NULL) {
+		if (!page->is_dirty && !page->loading) {
+			TAILQ_REMOVE(&disk->lru, page, lru);
+			TAILQ_INSERT_TAIL(&disk->lru, page, lru);
+		}
+		return page;
+	}
+	if (dirs_grow(comp, number / LSOM__DIR_PAGES) < 0)
+		return NULL;
+	page = calloc(1, sizeof(*page));
+	if (page == NULL)
+		return NULL;
+	page->comp = comp;
+	page->number = number;
+	lsom__slots_init(&page->slots);
+	STAILQ_INIT(&page->waits);
+	page->loaded = !stored(comp, number);
+	if (!page->loaded && disk->recovery != NULL &&
+	    page_load_now(page) < 0) {
+		lsom__slots_fini(&page->slots);
+		free(page);
+		return NULL;
+	}
+	comp->dirs[number / LSOM__DIR_PAGES][number % LSOM__DIR_PAGES] = page;
+	disk->pages_count++;
+	if (page->loaded)
+		lru_add(page);
+	else
+		page_load(page);
+	return page;
+}
+
+int lsom__page_want(struct lsom_comp *comp, uint64_t number,
+		    struct lsom__page **out, struct lsom__page_wait *wait)
+{
+	struct lsom__page *page;
+
+	if (!lsom__page_exists(comp, number))
+		return -ENOENT;
+	page = lsom__page_get(comp, number);
+	if (page == NULL)
+		return -ENOMEM;
+	if (page->loaded) {
+		*out = page;
+		return 0;
+	}
+	if (!page->loading)
+		return -EUCLEAN; /* the load failed, and the disk with it */
+	STAILQ_INSERT_TAIL(&page->waits, wait, link);
+	return -EAGAIN;
+}
+
+static void range_wake(struct lsom__page_wait *wait, int status)
+{
+	struct lsom__range *range =
+		container_of(wait, struct lsom__range, wait);
+
+	if (status == 0)
+		status = lsom__range_load(range);
+	if (status != -EAGAIN)
+		range->cb(range, status);
+}
+
+int lsom__range_load(struct lsom__range *range)
+{
+	struct lsom__page *page;
+	int rv;
+
+	assert(range->blocks <= LSOM__PAGE_SLOTS);
+	range->wait.cb = range_wake;
+	if (range->pages_count == 0 && range->next < range->first)
+		range->next = range->first;
+	while (range->next < range->first + range->blocks) {
+		rv = lsom__page_want(range->comp,
+				     range->next / LSOM__PAGE_SLOTS, &page,
+				     &range->wait);
+		if (rv < 0 && rv != -ENOENT)
+			return rv;
+		if (rv == 0) {
+			page->pins++;
+			range->pages[range->pages_count++] = page;
+		}
+		range->next = ROUND_DOWN(range->next, LSOM__PAGE_SLOTS) +
+			      LSOM__PAGE_SLOTS;
+	}
+	return 0;
+}
+
+void lsom__range_unpin(struct lsom__range *range)
+{
+	while (range->pages_count > 0) {
+		assert(range->pages[range->pages_count - 1]->pins > 0);
+		range->pages[--range->pages_count]->pins--;
+	}
+}
+
+/* ---- changing ---- */
+
+void lsom__page_dirty(struct lsom__page *page, unsigned slot)
+{
+	struct lsom_disk *disk = page->comp->disk;
+
+	lsom__bit_set(page->dirty, slot);
+	if (page->is_dirty)
+		return;
+	if (!page->loading)
+		TAILQ_REMOVE(&disk->lru, page, lru);
+	page->is_dirty = true;
+	disk->dirty_count++;
+	TAILQ_INSERT_TAIL(&disk->dirty_pages, page, dirty_link);
+}
+
+void lsom__page_clean(struct lsom__page *page)
+{
+	struct lsom_disk *disk = page->comp->disk;
+
+	assert(page->is_dirty);
+	memset(page->dirty, 0, sizeof(page->dirty));
+	page->is_dirty = false;
+	assert(disk->dirty_count > 0);
+	disk->dirty_count--;
+	TAILQ_REMOVE(&disk->dirty_pages, page, dirty_link);
+	if (!page->loading)
+		lru_add(page);
+}
+
+static bool applies(const struct lsom__entry *old, const struct lsom__entry *now,
+		    enum lsom__apply how, uint64_t source)
+{
+	int order = lsom__version_compare(now, old);
+
+	switch (how) {
+	case LSOM__APPLY_NEWER:
+		return order > 0;
+	case LSOM__APPLY_REPAIR:
+		/* The rebuild goes by version alone: the two must agree. */
+		return old->lsn == now->lsn && order >= 0 &&
+		       old->kind == LSOM__E_RAW;
+	case LSOM__APPLY_MOVE:
+	case LSOM__APPLY_DROP:
+		return order == 0 && old->kind != LSOM__E_EMPTY &&
+		       old->place == source;
+	case LSOM__APPLY_REPLAY:
+		/* @source 0: an equal version that is a repair. */
+		return order > 0 ||
+		       (order == 0 && (source == 0 || old->place == source));
+	}
+	return false;
+}
+
+int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
+		      const struct lsom__entry *entry, enum lsom__apply how,
+		      uint64_t source)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom__page *page =
+		lsom__page_get(comp, block / LSOM__PAGE_SLOTS);
+	unsigned slot = block % LSOM__PAGE_SLOTS;
+	struct lsom__entry old, now = *entry;
+	int rv;
+
+	if (page == NULL)
+		return -ENOMEM;
+	if (page->gone)
+		return 0;
+	/* Moves and repairs look at what is there: callers have it loaded. */
+	assert(page->loaded || how == LSOM__APPLY_NEWER);
+	lsom__slots_get(&page->slots, slot, &old);
+	if (page->slots.slot[slot].bits != 0 || page->loaded) {
+		if (page->slots.slot[slot].bits == 0 &&
+		    (how == LSOM__APPLY_REPAIR || how == LSOM__APPLY_MOVE ||
+		     how == LSOM__APPLY_DROP))
+			return 0;
+		if (page->slots.slot[slot].bits != 0 &&
+		    !applies(&old, &now, how, source))
+			return 0;
+	}
+	if (how == LSOM__APPLY_DROP) {
+		now = old;
+		now.kind = LSOM__E_EMPTY;
+		now.place = 0;
+		now.crc = 0;
+	}
+	rv = lsom__slots_set(&page->slots, slot, &now);
+	if (rv < 0)
+		return rv;
+	slot_live(disk, &old, -1);
+	slot_live(disk, &now, 1);
+	lsom__bit_set(page->known, slot);
+	lsom__page_dirty(page, slot);
+	return 0;
+}
+
+/* ---- letting go ---- */
+
+void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page)
+{
+	struct lsom__entry e;
+	unsigned i;
+
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		lsom__slots_get(&page->slots, i, &e);
+		slot_live(comp->disk, &e, -1);
+	}
+	memset(page->slots.slot, 0, sizeof(page->slots.slot));
+	page->gone = true;
+	lsom__page_dirty(page, 0);
+}
+
+void lsom__page_free(struct lsom__page *page)
+{
+	struct lsom_comp *comp = page->comp;
+	struct lsom_disk *disk = comp->disk;
+
+	assert(!page->loading);
+	assert(STAILQ_EMPTY(&page->waits));
+	if (page->is_dirty)
+		lsom__page_clean(page);
+	TAILQ_REMOVE(&disk->lru, page, lru);
+	comp->dirs[page->number / LSOM__DIR_PAGES]
+		  [page->number % LSOM__DIR_PAGES] = NULL;
+	assert(disk->pages_count > 0);
+	disk->pages_count--;
+	lsom__slots_fini(&page->slots);
+	free(page);
+}
+
+void lsom__index_drop(struct lsom_comp *comp)
+{
+	size_t i, j;
+
+	for (i = 0; i < comp->dirs_count; i++) {
+		for (j = 0; comp->dirs[i] != NULL && j < LSOM__DIR_PAGES; j++)
+			if (comp->dirs[i][j] != NULL)
+				lsom__page_free(comp->dirs[i][j]);
+		free(comp->dirs[i]);
+	}
+	free(comp->dirs);
+	comp->dirs = NULL;
+	comp->dirs_count = 0;
+}
+
+void lsom__pages_evict(struct lsom_disk *disk)
+{
+	struct lsom__page *page, *next;
+	unsigned tries = 64;
+
+	if (disk->kv == NULL)
+		return;
+	for (page = TAILQ_FIRST(&disk->lru);
+	     page != NULL && tries > 0 &&
+	     disk->pages_count > disk->lsom->pages_max;
+	     page = next, tries--) {
+		next = TAILQ_NEXT(page, lru);
+		if (page->pins == 0 && page->loaded)
+			lsom__page_free(page);
+	}
+}

@@ -1,0 +1,262 @@
+/*
+ * index_page: the 256 entries of a page, packed, and their form in the store.
+ *
+ * Pure functions.  An entry takes 16 bytes, because its version is an index
+ * into the page's table of (member_csn, oepoch) and the sequence number.  In
+ * the store a page and a merge operand have one form, a list of slots: a whole
+ * page has many of them, an operand those that changed.  Folding an operand
+ * lets the larger version win and a later record on ties, so it gives the same
+ * page as the changes gave in memory, also over partial folds.
+ */
+#include "lsom/lsom_int.h"
+
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define EPOCHS_MAX 4096u /* 12 bits */
+#define PLACE_BITS 36
+#define PLACE_MASK ((1ull << PLACE_BITS) - 1)
+#define UNITS 8u /* 512-byte units of a block */
+#define VALUE_VERSION 1u
+
+struct value_header {
+	uint8_t version;
+	uint8_t reserved;
+	uint16_t epochs;
+	uint32_t bits[LSOM__PAGE_SLOTS / 32];
+};
+static_assert(sizeof(struct value_header) == 36, "page value: no padding");
+
+void lsom__slots_init(struct lsom__slots *slots)
+{
+	memset(slots, 0, sizeof(*slots));
+}
+
+void lsom__slots_fini(struct lsom__slots *slots)
+{
+	free(slots->epochs);
+	slots->epochs = NULL;
+}
+
+void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
+		     struct lsom__entry *out)
+{
+	const struct lsom__slot *s = &slots->slot[slot];
+	unsigned epoch = s->bits >> 44 & (EPOCHS_MAX - 1);
+
+	memset(out, 0, sizeof(*out));
+	if (s->bits == 0)
+		return;
+	assert(epoch < slots->epochs_count);
+	out->place = (s->bits & PLACE_MASK) / UNITS;
+	/* Kind 0 is an empty slot that remembers its version. */
+	out->kind = s->bits >> 40 & 15;
+	out->crc = s->crc;
+	out->member_csn = slots->epochs[epoch].member_csn;
+	out->lsn = LSN(slots->epochs[epoch].oepoch,
+		       (s->bits >> 56) << 32 | s->seq_low);
+}
+
+/* Throw out epochs that no slot uses. */
+static void epochs_compact(struct lsom__slots *slots)
+{
+	uint16_t map[EPOCHS_MAX];
+	unsigned i, from, n = 0;
+	bool used[EPOCHS_MAX] = { false };
+
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++)
+		if (slots->slot[i].bits != 0)
+			used[slots->slot[i].bits >> 44 & (EPOCHS_MAX - 1)] =
+				true;
+	for (i = 0; i < slots->epochs_count; i++) {
+		if (!used[i])
+			continue;
+		map[i] = (uint16_t)n;
+		slots->epochs[n++] = slots->epochs[i];
+	}
+	slots->epochs_count = n;
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		if (slots->slot[i].bits == 0)
+			continue;
+		from = slots->slot[i].bits >> 44 & (EPOCHS_MAX - 1);
+		slots->slot[i].bits &= ~((uint64_t)(EPOCHS_MAX - 1) << 44);
+		slots->slot[i].bits |= (uint64_t)map[from] << 44;
+	}
+}
+
+static int epoch_find(struct lsom__slots *slots, uint64_t member_csn,
+		      uint32_t oepoch)
+{
+	struct lsom__epoch *e;
+	unsigned i, room;
+
+	/* The newest is the likely one. */
+	for (i = slots->epochs_count; i-- > 0;)
+		if (slots->epochs[i].member_csn == member_csn &&
+		    slots->epochs[i].oepoch == oepoch)
+			return (int)i;
+	if (slots->epochs_count >= 2 * LSOM__PAGE_SLOTS)
+		epochs_compact(slots);
+	if (slots->epochs_count == slots->epochs_room) {
+		room = MAX(2u, slots->epochs_room * 2);
+		e = realloc(slots->epochs, room * sizeof(*e));
+		if (e == NULL)
+			return -ENOMEM;
+		slots->epochs = e;
+		slots->epochs_room = room;
+	}
+	slots->epochs[slots->epochs_count] = (struct lsom__epoch){
+		.member_csn = member_csn,
+		.oepoch = oepoch,
+	};
+	return (int)slots->epochs_count++;
+}
+
+int lsom__slots_set(struct lsom__slots *slots, unsigned slot,
+		    const struct lsom__entry *entry)
+{
+	uint64_t seq = entry->lsn & ((1ull << LSN_SEQ_BITS) - 1);
+	int epoch = epoch_find(slots, entry->member_csn,
+			       LSN_OEPOCH(entry->lsn));
+
+	if (epoch < 0)
+		return epoch;
+	assert(entry->place * UNITS <= PLACE_MASK);
+	slots->slot[slot].bits =
+		entry->place * UNITS | (uint64_t)(UNITS - 1) << PLACE_BITS |
+		(uint64_t)entry->kind << 40 | (uint64_t)epoch << 44 |
+		(seq >> 32) << 56;
+	slots->slot[slot].crc = entry->crc;
+	slots->slot[slot].seq_low = (uint32_t)seq;
+	return 0;
+}
+
+int lsom__version_compare(const struct lsom__entry *a,
+			  const struct lsom__entry *b)
+{
+	if (a->member_csn != b->member_csn)
+		return a->member_csn < b->member_csn ? -1 : 1;
+	return a->lsn < b->lsn ? -1 : a->lsn > b->lsn;
+}
+
+void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
+			 size_t *out_len)
+{
+	struct value_header h = { .version = VALUE_VERSION };
+	size_t count = 0, len;
+	uint8_t *buf, *p;
+	unsigned i;
+
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		if (!lsom__bit(bits, i) || slots->slot[i].bits == 0)
+			continue;
+		lsom__bit_set(h.bits, i);
+		count++;
+	}
+	h.epochs = (uint16_t)slots->epochs_count;
+	len = sizeof(h) + h.epochs * sizeof(struct lsom__epoch) +
+	      count * sizeof(struct lsom__slot);
+	buf = malloc(len);
+	if (buf == NULL)
+		return NULL;
+	memcpy(buf, &h, sizeof(h));
+	p = buf + sizeof(h);
+	if (h.epochs > 0)
+		memcpy(p, slots->epochs, h.epochs * sizeof(*slots->epochs));
+	p += h.epochs * sizeof(*slots->epochs);
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		if (!lsom__bit(h.bits, i))
+			continue;
+		memcpy(p, &slots->slot[i], sizeof(struct lsom__slot));
+		p += sizeof(struct lsom__slot);
+	}
+	*out_len = len;
+	return buf;
+}
+
+/* One stored slot over what @slots has: the larger version, or a tie, wins. */
+static int slot_fold(struct lsom__slots *slots, unsigned i,
+		     const struct lsom__slot *s, const struct lsom__epoch *e)
+{
+	struct lsom__entry now, old;
+
+	now.place = (s->bits & PLACE_MASK) / UNITS;
+	now.kind = s->bits >> 40 & 15;
+	now.crc = s->crc;
+	now.member_csn = e->member_csn;
+	now.lsn = LSN(e->oepoch, (s->bits >> 56) << 32 | s->seq_low);
+	if (now.kind > LSOM__E_HOLE)
+		return -EUCLEAN;
+	if (slots->slot[i].bits != 0) {
+		lsom__slots_get(slots, i, &old);
+		if (lsom__version_compare(&now, &old) < 0)
+			return 0;
+	}
+	return lsom__slots_set(slots, i, &now);
+}
+
+int lsom__slots_decode(const void *value, size_t len,
+		       struct lsom__slots *slots, uint32_t *bits)
+{
+	const uint8_t *p = value, *epochs;
+	struct value_header h;
+	struct lsom__epoch e;
+	struct lsom__slot s;
+	size_t count = 0;
+	unsigned i, epoch;
+	int rv;
+
+	if (len < sizeof(h))
+		return -EUCLEAN;
+	memcpy(&h, p, sizeof(h));
+	for (i = 0; i < LSOM__PAGE_SLOTS / 32; i++)
+		count += (size_t)__builtin_popcount(h.bits[i]);
+	if (h.version != VALUE_VERSION ||
+	    len != sizeof(h) + h.epochs * sizeof(e) + count * sizeof(s))
+		return -EUCLEAN;
+	epochs = p + sizeof(h);
+	p = epochs + h.epochs * sizeof(e);
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		if (!lsom__bit(h.bits, i))
+			continue;
+		memcpy(&s, p, sizeof(s));
+		p += sizeof(s);
+		epoch = s.bits >> 44 & (EPOCHS_MAX - 1);
+		if (epoch >= h.epochs || s.bits == 0)
+			return -EUCLEAN;
+		memcpy(&e, epochs + epoch * sizeof(e), sizeof(e));
+		rv = slot_fold(slots, i, &s, &e);
+		if (rv < 0)
+			return rv;
+		if (bits != NULL)
+			lsom__bit_set(bits, i);
+	}
+	return 0;
+}
+
+void *lsom__merge(struct kv_slice key, struct kv_slice old,
+		  const struct kv_slice *operands, size_t count,
+		  size_t *out_len)
+{
+	uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 0 };
+	struct lsom__slots slots;
+	void *out = NULL;
+	size_t i;
+
+	(void)key;
+	lsom__slots_init(&slots);
+	if (old.data != NULL &&
+	    lsom__slots_decode(old.data, old.len, &slots, bits) < 0)
+		goto out;
+	for (i = 0; i < count; i++)
+		if (lsom__slots_decode(operands[i].data, operands[i].len,
+				       &slots, bits) < 0)
+			goto out;
+	epochs_compact(&slots);
+	out = lsom__slots_encode(&slots, bits, out_len);
+out:
+	lsom__slots_fini(&slots);
+	return out;
+}

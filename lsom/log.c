@@ -1,0 +1,527 @@
+/*
+ * log: heads, batches, group commit.
+ *
+ * Records queue at a head; at the end of the turn everything that waits goes
+ * into one batch: one durable gathered write of [header | data], data straight
+ * from the callers' pages.  Several batches are in flight; their records are
+ * applied, and so acknowledged, in batch order.  That order is what lets
+ * recovery drop a torn tail: whatever was acknowledged lies before the first
+ * batch that is missing (R27).
+ *
+ * After one failed write the disk is fail-stop: a write after it could succeed
+ * and leave a hole that recovery takes for the end of the log.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct counter batches_total = {
+	.name = "basalt_lsom_batches_total",
+	.help = "Batches written to logs",
+};
+static struct counter blocks_total = {
+	.name = "basalt_lsom_batch_blocks_total",
+	.help = "Data blocks written to logs, moved ones included",
+};
+
+static void head_run(struct lsom__head *head);
+
+static void head_kick(struct env_task *task)
+{
+	head_run(container_of(task, struct lsom__head, kick));
+}
+
+int lsom__log_init(struct lsom_disk *disk)
+{
+	struct lsom__head *head;
+	struct lsom__batch *b;
+	unsigned i, j;
+
+	counter_register(&batches_total);
+	counter_register(&blocks_total);
+	for (i = 0; i < LSOM__HEADS; i++) {
+		head = &disk->heads[i];
+		head->disk = disk;
+		head->id = (uint16_t)i;
+		head->segment = LSOM__NONE;
+		head->batch_next = 1;
+		STAILQ_INIT(&head->queue);
+		TAILQ_INIT(&head->inflight);
+		TAILQ_INIT(&head->idle);
+		head->kick.cb = head_kick;
+	}
+	for (i = 0; i < LSOM__HEADS; i++) {
+		head = &disk->heads[i];
+		for (j = 0; j < LSOM__BATCHES; j++) {
+			b = &head->slots[j];
+			b->head = head;
+			STAILQ_INIT(&b->ops);
+			/* One block more, for a segment's header. */
+			b->header = aligned_alloc(LSOM_BLOCK,
+						  LSOM__HEADER_BYTES_MAX +
+							  LSOM_BLOCK);
+			b->iov = calloc(ENV_IOV_MAX, sizeof(*b->iov));
+			if (b->header == NULL || b->iov == NULL) {
+				lsom__log_fini(disk);
+				return -ENOMEM;
+			}
+			TAILQ_INSERT_TAIL(&head->idle, b, link);
+		}
+	}
+	return 0;
+}
+
+void lsom__log_fini(struct lsom_disk *disk)
+{
+	unsigned i, j;
+
+	for (i = 0; i < LSOM__HEADS; i++) {
+		assert(STAILQ_EMPTY(&disk->heads[i].queue));
+		assert(TAILQ_EMPTY(&disk->heads[i].inflight));
+		for (j = 0; j < LSOM__BATCHES; j++) {
+			free(disk->heads[i].slots[j].header);
+			free(disk->heads[i].slots[j].iov);
+			disk->heads[i].slots[j].header = NULL;
+			disk->heads[i].slots[j].iov = NULL;
+		}
+	}
+}
+
+/* ---- records on their way ---- */
+
+struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
+			      uint16_t type, size_t len)
+{
+	struct lsom__op *op;
+	struct lsom__record *r;
+
+	assert(len % 8 == 0);
+	assert(len >= sizeof(struct lsom__record));
+	op = calloc(1, sizeof(*op) + len);
+	if (op == NULL)
+		return NULL;
+	op->disk = disk;
+	op->comp = comp;
+	op->len = (uint32_t)len;
+	r = (void *)op->record;
+	r->type = type;
+	r->len = (uint32_t)len;
+	if (comp != NULL) {
+		lsom__comp_ref(comp);
+		r->component = comp->key;
+	}
+	return op;
+}
+
+void lsom__op_free(struct lsom__op *op)
+{
+	sgl_put(op->sgl);
+	if (op->comp != NULL)
+		lsom__comp_unref(op->comp);
+	free(op);
+}
+
+static void later_run(struct env_task *task)
+{
+	struct lsom_disk *disk =
+		container_of(task, struct lsom_disk, later_task);
+	struct lsom__ops ops = STAILQ_HEAD_INITIALIZER(ops);
+	struct lsom__op *op;
+
+	STAILQ_CONCAT(&ops, &disk->later);
+	while ((op = STAILQ_FIRST(&ops)) != NULL) {
+		STAILQ_REMOVE_HEAD(&ops, link);
+		assert(disk->works > 0);
+		op->apply(op, op->status);
+		disk->works--;
+	}
+	lsom__disk_changed(disk);
+}
+
+void lsom__later(struct lsom__op *op)
+{
+	struct lsom_disk *disk = op->disk;
+
+	disk->works++;
+	disk->later_task.cb = later_run;
+	STAILQ_INSERT_TAIL(&disk->later, op, link);
+	env_defer(disk->env, &disk->later_task);
+}
+
+/* ---- batches ---- */
+
+struct plan {
+	unsigned ops;
+	uint32_t records, records_bytes, data_blocks, iovs;
+};
+
+static uint32_t header_blocks(uint32_t records_bytes)
+{
+	return (uint32_t)DIV_UP(sizeof(struct lsom__batch_header) +
+					records_bytes,
+				LSOM_BLOCK);
+}
+
+/* Would a segment with @seg's contents still hold its summary behind this? */
+static bool plan_fits(const struct lsom_disk *disk,
+		      const struct lsom__segment *seg, const struct plan *p)
+{
+	uint64_t frames = (uint64_t)seg->frames_bytes +
+			  sizeof(struct lsom__frame) + p->records_bytes;
+
+	return seg->used + header_blocks(p->records_bytes) + p->data_blocks +
+		       lsom__summary_need(frames) <=
+	       disk->segment_blocks;
+}
+
+/* Take as many waiting records as one batch in @seg can hold. */
+static struct plan plan_make(struct lsom__head *head,
+			     const struct lsom__segment *seg)
+{
+	struct plan p = { .iovs = 3 }, q;
+	struct lsom__op *op;
+
+	STAILQ_FOREACH(op, &head->queue, link) {
+		q = p;
+		q.ops++;
+		q.records++;
+		q.records_bytes += op->len;
+		q.data_blocks += op->blocks;
+		q.iovs += op->sgl ? MIN(op->sgl->pieces_count,
+					ENV_IOV_MAX) : 0;
+		if (q.records > UINT16_MAX ||
+		    q.records_bytes > LSOM__RECORDS_BYTES_MAX ||
+		    (p.ops > 0 && q.data_blocks > LSOM__BATCH_BLOCKS) ||
+		    q.iovs > ENV_IOV_MAX || !plan_fits(head->disk, seg, &q))
+			break;
+		p = q;
+	}
+	return p;
+}
+
+static void segment_header_write(struct lsom_disk *disk, uint32_t segment,
+				 uint8_t *block)
+{
+	const struct lsom__segment *seg = &disk->segments[segment];
+	struct lsom__segment_header h = {
+		.magic = LSOM__SEGMENT_MAGIC,
+		.disk = disk->super.disk,
+		.sequence = seg->sequence,
+		.generation = seg->generation,
+		.open_pos = seg->open_pos,
+		.index_number = seg->index_number,
+		.first_batch = seg->first_batch,
+		.segment = segment,
+		.head = seg->head,
+		.version = LSOM__VERSION,
+	};
+
+	memset(block, 0, LSOM_BLOCK);
+	memcpy(block, &h, sizeof(h));
+	lsom__segment_header_seal(block);
+}
+
+/* Copy the planned records behind the header; their places become known. */
+static uint32_t records_place(struct lsom__batch *b, const struct plan *p,
+			      uint8_t *out, uint32_t header_block)
+{
+	struct lsom__head *head = b->head;
+	struct lsom_disk *disk = head->disk;
+	struct lsom__segment *seg = &disk->segments[b->segment];
+	uint32_t data = header_block + header_blocks(p->records_bytes);
+	struct lsom__record *r;
+	struct lsom__op *op;
+	unsigned i;
+
+	for (i = 0; i < p->ops; i++) {
+		op = STAILQ_FIRST(&head->queue);
+		STAILQ_REMOVE_HEAD(&head->queue, link);
+		head->queued--;
+		head->queued_blocks -= op->blocks;
+		op->segment = b->segment;
+		op->pos = b->pos;
+		r = (void *)op->record;
+		op->place = lsom__place(disk, b->segment,
+					op->blocks ? data : header_block);
+		if (r->type == LSOM__R_DATA) {
+			((struct lsom__data_record *)r)->data =
+				op->blocks ? data : 0;
+			if (op->blocks == 0)
+				seg->has_holes = true;
+		} else {
+			seg->has_meta = true;
+		}
+		data += op->blocks;
+		memcpy(out, op->record, op->len);
+		out += op->len;
+		STAILQ_INSERT_TAIL(&b->ops, op, link);
+	}
+	return data - header_block;
+}
+
+static unsigned batch_iov(struct lsom__batch *b, uint32_t hb, bool first)
+{
+	struct lsom__op *op;
+	size_t covered;
+	unsigned n = 1;
+
+	b->iov[0].iov_base = first ? b->header : b->header + LSOM_BLOCK;
+	b->iov[0].iov_len = (size_t)(hb + (first ? 1 : 0)) * LSOM_BLOCK;
+	STAILQ_FOREACH(op, &b->ops, link) {
+		if (op->sgl == NULL)
+			continue;
+		n += sgl_iov(op->sgl, op->sgl_offset,
+			     (size_t)op->blocks * LSOM_BLOCK, b->iov + n,
+			     ENV_IOV_MAX - n, &covered);
+		assert(covered == (size_t)op->blocks * LSOM_BLOCK);
+	}
+	return n;
+}
+
+static void batch_done(struct env_io *io, int64_t res);
+
+/* Seal and send @p of the queue into the head's segment.  0 or -ENOMEM. */
+static int batch_submit(struct lsom__head *head, const struct plan *p)
+{
+	struct lsom_disk *disk = head->disk;
+	struct lsom__segment *seg = &disk->segments[head->segment];
+	struct lsom__batch *b = TAILQ_FIRST(&head->idle);
+	uint32_t hb = header_blocks(p->records_bytes);
+	uint32_t block = seg->used;
+	struct lsom__batch_header *h = (void *)(b->header + LSOM_BLOCK);
+	struct lsom__frame frame = {
+		.batch = head->batch_next,
+		.pos = disk->pos_next,
+		.records_bytes = p->records_bytes,
+		.records = (uint16_t)p->records,
+		.block = block,
+	};
+	bool first = block == 1;
+	unsigned n;
+	int rv;
+
+	b->number = head->batch_next;
+	b->pos = disk->pos_next;
+	b->segment = head->segment;
+	b->done = false;
+	b->status = 0;
+	memset(h, 0, (size_t)hb * LSOM_BLOCK);
+	/* Room in the frames first: it alone can fail. */
+	rv = lsom__segment_frame(seg, &frame, h + 1);
+	if (rv < 0)
+		return rv;
+	TAILQ_REMOVE(&head->idle, b, link);
+	TAILQ_INSERT_TAIL(&head->inflight, b, link);
+	records_place(b, p, (uint8_t *)(h + 1), block);
+	memcpy(seg->frames + seg->frames_bytes - p->records_bytes, h + 1,
+	       p->records_bytes);
+	h->magic = LSOM__BATCH_MAGIC;
+	h->disk = disk->super.disk;
+	h->generation = disk->super.generation;
+	h->segment_sequence = seg->sequence;
+	h->batch = b->number;
+	h->durable_prefix = head->durable_prefix;
+	h->pos = b->pos;
+	h->head = head->id;
+	h->version = LSOM__VERSION;
+	h->header_blocks = (uint16_t)hb;
+	h->records = (uint16_t)p->records;
+	h->records_bytes = p->records_bytes;
+	h->data_blocks = p->data_blocks;
+	h->block = block;
+	lsom__batch_seal(h, hb);
+	if (first)
+		segment_header_write(disk, head->segment, b->header);
+	n = batch_iov(b, hb, first);
+	head->batch_next++;
+	disk->pos_next++;
+	seg->used += hb + p->data_blocks;
+	seg->last_batch = b->number;
+	seg->inflight++;
+	seg->dirty = true;
+	assert(seg->used + lsom__summary_need(seg->frames_bytes) <=
+	       disk->segment_blocks);
+	counter_add(&batches_total, 1);
+	counter_add(&blocks_total, p->data_blocks);
+	b->io.cb = batch_done;
+	env_dev_writev(disk->env, disk->dev, &b->io, b->iov, n,
+		       lsom__place(disk, b->segment, first ? 0 : block) *
+			       LSOM_BLOCK,
+		       ENV_DURABLE);
+	return 0;
+}
+
+static void queue_fail(struct lsom__head *head)
+{
+	struct lsom__op *op;
+
+	while ((op = STAILQ_FIRST(&head->queue)) != NULL) {
+		STAILQ_REMOVE_HEAD(&head->queue, link);
+		head->queued--;
+		head->queued_blocks -= op->blocks;
+		op->status = -ENODEV;
+		lsom__later(op);
+	}
+}
+
+static void head_run(struct lsom__head *head)
+{
+	struct lsom_disk *disk = head->disk;
+	uint32_t segment;
+	struct plan p;
+
+	if (disk->state == LSOM_DISK_FAILED)
+		queue_fail(head);
+	while (!STAILQ_EMPTY(&head->queue) && !TAILQ_EMPTY(&head->idle)) {
+		if (head->segment == LSOM__NONE) {
+			head->segment = lsom__segment_take(disk, head->id);
+			if (head->segment == LSOM__NONE) {
+				lsom__cleaner_kick(disk);
+				return; /* kicked when one is free */
+			}
+		}
+		p = plan_make(head, &disk->segments[head->segment]);
+		if (p.ops == 0) {
+			/* An empty segment holds any record we accept. */
+			assert(disk->segments[head->segment].used > 1);
+			segment = head->segment;
+			head->segment = LSOM__NONE;
+			lsom__segment_close(disk, segment);
+			continue;
+		}
+		if (batch_submit(head, &p) < 0)
+			return; /* no memory: the next batch's end retries */
+	}
+}
+
+/* Apply, in order, the batches that are durable. */
+static void head_complete(struct lsom__head *head)
+{
+	struct lsom_disk *disk = head->disk;
+	struct lsom__ops ops;
+	struct lsom__batch *b;
+	struct lsom__op *op;
+	int status;
+
+	while ((b = TAILQ_FIRST(&head->inflight)) != NULL && b->done) {
+		if (b->status < 0)
+			lsom__disk_fail(disk, "writing the log", b->status);
+		/* What follows a failed write is lost with it. */
+		status = disk->state == LSOM_DISK_FAILED ? -ENODEV : 0;
+		if (b->status < 0)
+			status = -EIO;
+		if (status == 0)
+			head->durable_prefix = b->number;
+		STAILQ_INIT(&ops);
+		STAILQ_CONCAT(&ops, &b->ops);
+		/*
+		 * The batch stays in flight while its records are applied, so
+		 * that none of them counts as applied too early.
+		 */
+		while ((op = STAILQ_FIRST(&ops)) != NULL) {
+			STAILQ_REMOVE_HEAD(&ops, link);
+			op->apply(op, status);
+		}
+		TAILQ_REMOVE(&head->inflight, b, link);
+		TAILQ_INSERT_TAIL(&head->idle, b, link);
+		assert(disk->segments[b->segment].inflight > 0);
+		if (--disk->segments[b->segment].inflight == 0 &&
+		    disk->segments[b->segment].state == LSOM__SEG_CLOSING)
+			lsom__segment_close(disk, b->segment);
+	}
+}
+
+static void batch_done(struct env_io *io, int64_t res)
+{
+	struct lsom__batch *b = container_of(io, struct lsom__batch, io);
+	struct lsom__head *head = b->head;
+
+	assert(!b->done);
+	b->done = true;
+	b->status = res < 0 ? (int)res : 0;
+	head_complete(head);
+	if (!STAILQ_EMPTY(&head->queue))
+		env_defer(head->disk->env, &head->kick);
+	if (lsom__checkpoint_due(head->disk))
+		lsom__checkpoint_start(head->disk);
+	lsom__disk_changed(head->disk);
+}
+
+/* ---- from outside ---- */
+
+void lsom__log_append(struct lsom_disk *disk, unsigned id, struct lsom__op *op)
+{
+	struct lsom__head *head = &disk->heads[id];
+	struct lsom__op *stable;
+
+	assert(op->apply != NULL);
+	if (disk->state == LSOM_DISK_FAILED) {
+		op->status = -ENODEV;
+		lsom__later(op);
+		return;
+	}
+	STAILQ_INSERT_TAIL(&head->queue, op, link);
+	head->queued++;
+	head->queued_blocks += op->blocks;
+	/* What is decided rides along (g0: stable_lsn is persisted lazily). */
+	if (op->comp != NULL && op->comp->decided_dirty &&
+	    id == LSOM__HEAD_GUEST) {
+		op->comp->decided_dirty = false;
+		stable = lsom__stable_op(op->comp);
+		if (stable != NULL) {
+			STAILQ_INSERT_TAIL(&head->queue, stable, link);
+			head->queued++;
+		} else {
+			op->comp->decided_dirty = true;
+		}
+	}
+	env_defer(disk->env, &head->kick);
+}
+
+void lsom__log_kick(struct lsom_disk *disk)
+{
+	unsigned i;
+
+	for (i = 0; i < LSOM__HEADS; i++)
+		if (!STAILQ_EMPTY(&disk->heads[i].queue))
+			env_defer(disk->env, &disk->heads[i].kick);
+}
+
+bool lsom__log_busy(const struct lsom_disk *disk, unsigned blocks)
+{
+	const struct lsom__head *head = &disk->heads[LSOM__HEAD_GUEST];
+
+	return head->queued >= LSOM__OPS_MAX ||
+	       head->queued_blocks + blocks > LSOM__QUEUE_BLOCKS;
+}
+
+bool lsom__log_idle(const struct lsom_disk *disk)
+{
+	unsigned i;
+
+	for (i = 0; i < LSOM__HEADS; i++)
+		if (!STAILQ_EMPTY(&disk->heads[i].queue) ||
+		    !TAILQ_EMPTY(&disk->heads[i].inflight))
+			return false;
+	return true;
+}
+
+uint64_t lsom__log_applied_pos(const struct lsom_disk *disk)
+{
+	uint64_t pos = disk->pos_next;
+	const struct lsom__batch *b;
+	unsigned i;
+
+	for (i = 0; i < LSOM__HEADS; i++) {
+		b = TAILQ_FIRST(&disk->heads[i].inflight);
+		if (b != NULL)
+			pos = MIN(pos, b->pos);
+	}
+	return pos;
+}

@@ -1,0 +1,553 @@
+/*
+ * lsom_int: what the files of the room share.
+ *
+ * One disk is driven by one loop.  The files stand on each other in this order:
+ * format; segment, log; index_page, index; undecided, component, read;
+ * checkpoint; recover; cleaner; disk, which puts them together.
+ *
+ * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
+ * counts batches in the order they were submitted, over all heads.
+ */
+#ifndef BASALT_LSOM_LSOM_INT_H
+#define BASALT_LSOM_LSOM_INT_H
+
+#include "lsom/format.h"
+
+/* glibc's queue.h lacks it. */
+#ifndef TAILQ_FOREACH_SAFE
+#define TAILQ_FOREACH_SAFE(var, head, field, next)                            \
+	for ((var) = TAILQ_FIRST(head);                                       \
+	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);           \
+	     (var) = (next))
+#endif
+
+#define LSOM__NONE UINT32_MAX
+#define LSOM__BATCHES 8u	  /* in flight of one head */
+#define LSOM__BATCH_BLOCKS 512u	  /* of data in one batch */
+#define LSOM__OPS_MAX 4096u	  /* requests waiting in one head */
+#define LSOM__QUEUE_BLOCKS 16384u /* of data waiting in one head: 64 MiB */
+#define LSOM__PAGE_SLOTS 256u
+#define LSOM__DIR_PAGES 512u
+#define LSOM__READS_MAX 4096u
+#define LSOM__PREPS_MAX 1280u /* a window, and some of a takeover */
+#define LSOM__COMP_BYTES_MAX (1ull << 46)
+
+struct lsom__op;
+struct lsom__page;
+struct lsom__recovery;
+struct lsom__cleaner;
+
+/* ---- segments ---- */
+
+enum lsom__segment_state {
+	LSOM__SEG_FREE,	   /* may be taken */
+	LSOM__SEG_OPEN,	   /* a head appends to it */
+	LSOM__SEG_CLOSING, /* full; batches or the summary in flight */
+	LSOM__SEG_CLOSED,
+	LSOM__SEG_CLEANED, /* nothing needed in it; waits for a flushed index */
+};
+
+struct lsom__segment {
+	uint64_t sequence; /* 0: nothing of ours was ever in it */
+	uint64_t generation, open_pos, index_number, first_batch;
+	uint64_t last_batch;
+	uint64_t cleaned_number; /* a checkpoint above this one frees it */
+	uint32_t live;		 /* blocks the index or the table points to */
+	uint32_t reads;		 /* references that bar reuse */
+	uint32_t used;		 /* blocks appended */
+	uint32_t inflight;	 /* batches */
+	uint8_t state, head;
+	bool has_meta;	/* records other than data and commits */
+	bool has_holes; /* their entries point into it */
+	bool dirty;	/* differs from the flushed table */
+	bool summary_wanted;
+	/* while open: what the summary will say */
+	uint8_t *frames;
+	uint32_t frames_bytes, frames_room;
+};
+
+/* ---- the log ---- */
+
+/*
+ * A record on its way into the log, one allocation with its bytes.  @apply runs
+ * in batch order when it is durable, or with the error, and owns the op.
+ */
+struct lsom__op {
+	STAILQ_ENTRY(lsom__op) link;
+	struct lsom_disk *disk;
+	struct lsom_comp *comp; /* referenced, or NULL */
+	void (*apply)(struct lsom__op *op, int status);
+	void *req;
+	struct sgl *sgl; /* referenced; its data, from byte @sgl_offset */
+	size_t sgl_offset;
+	uint32_t blocks;  /* of data */
+	uint32_t segment; /* set when it is placed */
+	uint64_t place;	  /* of the data; of the header if there is none */
+	uint64_t pos;
+	uint64_t extra;	  /* apply's */
+	int status;
+	uint32_t len;
+	uint64_t record[]; /* struct lsom__record and what follows */
+};
+STAILQ_HEAD(lsom__ops, lsom__op);
+
+struct lsom__batch {
+	struct env_io io;
+	TAILQ_ENTRY(lsom__batch) link;
+	struct lsom__head *head;
+	uint8_t *header; /* LSOM__HEADER_BYTES_MAX + a segment header */
+	struct iovec *iov;
+	struct lsom__ops ops;
+	uint64_t number, pos;
+	uint32_t segment;
+	bool done;
+	int status;
+};
+TAILQ_HEAD(lsom__batches, lsom__batch);
+
+struct lsom__head {
+	struct lsom_disk *disk;
+	uint16_t id;
+	uint32_t segment; /* open, or LSOM__NONE */
+	uint64_t batch_next, durable_prefix;
+	struct lsom__ops queue;
+	unsigned queued, queued_blocks;
+	struct lsom__batches inflight, idle;
+	struct lsom__batch slots[LSOM__BATCHES];
+	struct env_task kick;
+};
+
+/* ---- the index ---- */
+
+enum { LSOM__E_EMPTY, LSOM__E_RAW, LSOM__E_HOLE };
+
+/* An entry unpacked; in memory and in the store it takes 16 bytes. */
+struct lsom__entry {
+	uint64_t member_csn, lsn;
+	uint64_t place;
+	uint32_t crc;
+	uint8_t kind;
+};
+
+struct lsom__slot {
+	/* place:36 (512-byte units), length:4, kind:4, epoch:12, seq_high:8 */
+	uint64_t bits;
+	uint32_t crc;
+	uint32_t seq_low;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__slot) == 16, "index entry");
+
+struct lsom__epoch {
+	uint64_t member_csn;
+	uint32_t oepoch;
+	uint32_t reserved;
+} __attribute__((packed));
+
+struct lsom__slots {
+	struct lsom__slot slot[LSOM__PAGE_SLOTS];
+	struct lsom__epoch *epochs;
+	unsigned epochs_count, epochs_room;
+};
+
+struct lsom__page_wait {
+	void (*cb)(struct lsom__page_wait *wait, int status);
+	STAILQ_ENTRY(lsom__page_wait) link;
+};
+
+struct lsom__page {
+	struct lsom_comp *comp;
+	uint64_t number;
+	struct lsom__slots slots;
+	uint32_t known[LSOM__PAGE_SLOTS / 32]; /* while not loaded: overlay */
+	uint32_t dirty[LSOM__PAGE_SLOTS / 32];
+	bool loaded, loading, is_dirty, gone;
+	unsigned pins;
+	int load_status;
+	void *loaded_value;
+	size_t loaded_len;
+	struct env_work load;
+	STAILQ_HEAD(, lsom__page_wait) waits;
+	TAILQ_ENTRY(lsom__page) lru, dirty_link;
+};
+TAILQ_HEAD(lsom__pages, lsom__page);
+
+/* ---- components ---- */
+
+/* A version that is durable and not yet decided. */
+struct lsom__prep {
+	TAILQ_ENTRY(lsom__prep) link; /* by lsn */
+	uint64_t lsn, member_csn;
+	uint64_t first, blocks;
+	uint64_t place, pos;
+	uint16_t flags;
+	uint16_t parts_count;
+	bool stored; /* a key of its own is in the store */
+	const uint32_t *crcs;
+	const struct uuid *parts;
+	uint32_t mem[];
+};
+
+struct lsom_comp {
+	struct lsom_disk *disk;
+	uint64_t key;
+	struct lsom_comp_meta meta; /* what is durable */
+	unsigned refs;
+	bool created, deleted, linked, reaped;
+	bool dirty;	/* its state differs from the flushed one */
+	bool in_store;	/* has keys there */
+	struct lsom_decided decided; /* in memory; may be ahead of meta */
+	bool decided_dirty;	     /* not yet in a record */
+	TAILQ_HEAD(lsom__preps, lsom__prep) preps;
+	unsigned preps_count;
+	struct lsom__abort *aborts;
+	uint64_t *aborts_pos; /* when each was applied */
+	unsigned aborts_count, aborts_room;
+	/* Committed lsns that the decided set cannot name; sorted on replay. */
+	uint64_t *committed;
+	size_t committed_count, committed_room;
+	TAILQ_HEAD(, lsom_meta) metas; /* the first one is in the log */
+	uint64_t meta_sequence;
+	uint64_t state_pos; /* records before it are in a later state record */
+	uint64_t credits;
+	uint64_t reap_next; /* deleted: the next page to release */
+	bool reaping;
+	struct lsom__page_wait reap_wait;
+	struct lsom__page ***dirs;
+	size_t dirs_count;
+	uint8_t *stored_pages; /* bit: the store has this page */
+	size_t stored_bytes;
+	TAILQ_ENTRY(lsom_comp) link; /* by key */
+	struct lsom_comp *hash_next, *key_next;
+};
+
+struct lsom__tomb { /* a deleted component; barred while older data lies */
+	TAILQ_ENTRY(lsom__tomb) link;
+	uint64_t key, pos;
+	bool dirty, stored;
+};
+
+#define LSOM__HASH 1024u
+
+/* Up to where a checkpoint covers each head: the next batch to replay. */
+struct lsom__head_position {
+	uint64_t generation, batch, sequence;
+};
+
+struct lsom__position {
+	uint32_t version, heads_count;
+	struct uuid disk;
+	uint64_t number; /* of checkpoints; 0: there is none */
+	uint64_t pos_next, key_next;
+	struct lsom__head_position heads[LSOM__HEADS];
+};
+static_assert(sizeof(struct lsom__position) == 48 + 24 * LSOM__HEADS,
+	      "position: no padding");
+
+struct lsom_disk {
+	struct lsom *lsom;
+	struct env *env;
+	struct env_dev *dev;
+	struct kv *kv;
+	struct env_lane *index_lane, *flush_lane;
+	char path[256];
+	char failure[160];
+	struct env_dev_info info;
+	struct lsom__super super;
+	enum lsom_disk_state state;
+	bool closing;
+	struct lsom_disk_close *close_req;
+	uint64_t opened_ns, recovery_ns;
+
+	uint32_t segment_blocks;
+	uint32_t record_blocks_max; /* what one record may carry */
+	struct lsom__segment *segments;
+	uint32_t segments_free;
+	uint64_t sequence_next, pos_next;
+	uint64_t live_blocks, usable_blocks, credits;
+	struct lsom__head heads[LSOM__HEADS];
+
+	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
+	unsigned comps_count;
+	struct lsom_comp *hash[LSOM__HASH];	/* by cid */
+	struct lsom_comp *by_key[LSOM__HASH];
+	uint64_t key_next;
+	TAILQ_HEAD(, lsom__tomb) tombs;
+
+	struct lsom__pages lru, dirty_pages;
+	size_t pages_count, dirty_count, loads;
+
+	struct lsom__position position; /* of the index as it was opened */
+	uint64_t recovered_records;
+	uint64_t checkpoint_number; /* the last one begun */
+	uint64_t flushed_number;    /* the last one durable */
+	uint64_t checkpoint_pos;    /* pos_next when it began */
+	void *checkpoint;	    /* the running one */
+	bool checkpoint_again, checkpoint_ticking, tombs_dirty;
+	uint64_t checkpoint_sequence;
+	struct env_task checkpoint_task;
+	TAILQ_HEAD(, lsom_checkpoint) checkpoint_reqs;
+	struct env_timer checkpoint_timer;
+
+	unsigned reads, handles;
+	unsigned works; /* internal requests in flight: bars closing */
+	struct lsom__ops later;
+	struct env_task later_task;
+	struct lsom__cleaner *cleaner;
+	struct lsom__recovery *recovery;
+
+	bool zero_busy;
+	struct env_io zero_io;
+	struct iovec *zero_iov;
+	uint32_t zero_at; /* block within the segment being zeroed */
+
+	uint8_t congestion[4];
+	bool failed_untold; /* watchers are to hear of it */
+	bool closed, close_checkpointed;
+	struct env_task watch_task;
+	TAILQ_HEAD(, lsom_disk_watch) watches;
+	TAILQ_ENTRY(lsom_disk) link;
+};
+
+struct lsom {
+	struct env *env;
+	struct lsom_config config;
+	size_t pages_max; /* of the index, in memory, per disk */
+	TAILQ_HEAD(, lsom_disk) disks;
+};
+
+/* ---- places ---- */
+
+static inline uint64_t lsom__place(const struct lsom_disk *disk,
+				   uint32_t segment, uint32_t block)
+{
+	return disk->super.data_start / LSOM_BLOCK +
+	       (uint64_t)segment * disk->segment_blocks + block;
+}
+
+/* The segment of a place, or LSOM__NONE if it is in none. */
+static inline uint32_t lsom__segment_of(const struct lsom_disk *disk,
+					uint64_t place)
+{
+	uint64_t start = disk->super.data_start / LSOM_BLOCK;
+
+	if (place < start ||
+	    (place - start) / disk->segment_blocks >= disk->super.segments)
+		return LSOM__NONE;
+	return (uint32_t)((place - start) / disk->segment_blocks);
+}
+
+/* ---- segment.c ---- */
+
+/* Take a free segment for @head, or LSOM__NONE. */
+uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head);
+void lsom__segment_live(struct lsom_disk *disk, uint64_t place, int64_t blocks);
+void lsom__segment_read_get(struct lsom_disk *disk, uint64_t place);
+void lsom__segment_read_put(struct lsom_disk *disk, uint64_t place);
+/* Remember a batch's records for the summary.  0 or -ENOMEM. */
+int lsom__segment_frame(struct lsom__segment *seg,
+			const struct lsom__frame *frame, const void *records);
+uint32_t lsom__summary_need(uint64_t frames_bytes);
+/* Write the summary once nothing of the segment is in flight. */
+void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);
+/* Free what is cleaned and covered by a flushed checkpoint. */
+void lsom__segments_release(struct lsom_disk *disk);
+/* The smallest open_pos of what lies on the disk, @except left out. */
+uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except);
+void lsom__zero_kick(struct lsom_disk *disk);
+
+/* ---- log.c ---- */
+
+int lsom__log_init(struct lsom_disk *disk);
+void lsom__log_fini(struct lsom_disk *disk);
+/* A record of @len bytes, zeroed; NULL: no memory. */
+struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
+			      uint16_t type, size_t len);
+void lsom__op_free(struct lsom__op *op);
+void lsom__log_append(struct lsom_disk *disk, unsigned head,
+		      struct lsom__op *op);
+void lsom__log_kick(struct lsom_disk *disk);
+bool lsom__log_busy(const struct lsom_disk *disk, unsigned blocks);
+bool lsom__log_idle(const struct lsom_disk *disk);
+/* Every record of a batch with a smaller pos has been applied. */
+uint64_t lsom__log_applied_pos(const struct lsom_disk *disk);
+/* Run op->apply(op, op->status) at the end of this turn. */
+void lsom__later(struct lsom__op *op);
+
+/* ---- index_page.c (pure) ---- */
+
+void lsom__slots_init(struct lsom__slots *slots);
+void lsom__slots_fini(struct lsom__slots *slots);
+void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
+		     struct lsom__entry *out);
+/* 0 or -ENOMEM. */
+int lsom__slots_set(struct lsom__slots *slots, unsigned slot,
+		    const struct lsom__entry *entry);
+/* Encode the slots whose bit is set; malloc()ed, or NULL. */
+void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
+			 size_t *out_len);
+/* Decode over what is there; @bits gets what was in it.  0, -EUCLEAN, -ENOMEM. */
+int lsom__slots_decode(const void *value, size_t len,
+		       struct lsom__slots *slots, uint32_t *bits);
+void *lsom__merge(struct kv_slice key, struct kv_slice old,
+		  const struct kv_slice *operands, size_t count,
+		  size_t *out_len);
+/* <0, 0, >0: the order of versions. */
+int lsom__version_compare(const struct lsom__entry *a,
+			  const struct lsom__entry *b);
+
+static inline bool lsom__bit(const uint32_t *bits, unsigned i)
+{
+	return bits[i / 32] >> (i % 32) & 1;
+}
+
+static inline void lsom__bit_set(uint32_t *bits, unsigned i)
+{
+	bits[i / 32] |= 1u << (i % 32);
+}
+
+/* ---- index.c ---- */
+
+/* The page if it is in memory; else NULL. */
+struct lsom__page *lsom__page_find(const struct lsom_comp *comp, uint64_t number);
+/* The page, made or on its way; NULL: no memory. */
+struct lsom__page *lsom__page_get(struct lsom_comp *comp, uint64_t number);
+/* True if a page exists, in memory or in the store. */
+bool lsom__page_exists(const struct lsom_comp *comp, uint64_t number);
+/* The next page that exists at or above @number; UINT64_MAX: none. */
+uint64_t lsom__page_next(const struct lsom_comp *comp, uint64_t number);
+/*
+ * 0: the page is whole in *@out.  -EAGAIN: @wait->cb runs when it is, on the
+ * loop.  -ENOENT: no such page, every slot is empty.  -ENOMEM, -EUCLEAN.
+ */
+int lsom__page_want(struct lsom_comp *comp, uint64_t number,
+		    struct lsom__page **out, struct lsom__page_wait *wait);
+
+/* How an entry reaches the index. */
+enum lsom__apply {
+	LSOM__APPLY_NEWER,  /* if its version is larger */
+	LSOM__APPLY_REPAIR, /* if the lsn is equal */
+	LSOM__APPLY_MOVE,   /* if the entry points to @source */
+	LSOM__APPLY_REPLAY, /* larger, or equal and a later record */
+	LSOM__APPLY_DROP,   /* a hole that nobody needs, if it points there */
+};
+/* 0 or -ENOMEM. */
+int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
+		      const struct lsom__entry *entry, enum lsom__apply how,
+		      uint64_t source);
+/* Forget all pages in memory; live counts stay. */
+void lsom__index_drop(struct lsom_comp *comp);
+void lsom__page_clean(struct lsom__page *page);
+void lsom__page_dirty(struct lsom__page *page, unsigned slot);
+void lsom__pages_evict(struct lsom_disk *disk);
+void lsom__page_free(struct lsom__page *page);
+void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page);
+
+/*
+ * Have the pages of up to 256 blocks whole in memory, and keep them there.
+ * 0: they are.  -EAGAIN: @cb runs later, on the loop.  Else -errno.
+ */
+struct lsom__range {
+	struct lsom__page_wait wait;
+	struct lsom_comp *comp;
+	uint64_t first, blocks, next;
+	struct lsom__page *pages[2];
+	unsigned pages_count;
+	void (*cb)(struct lsom__range *range, int status);
+};
+int lsom__range_load(struct lsom__range *range);
+void lsom__range_unpin(struct lsom__range *range);
+
+/* ---- undecided.c ---- */
+
+struct lsom__prep *lsom__prep_new(const struct lsom__data_record *d,
+				  uint64_t place, uint64_t pos);
+void lsom__prep_insert(struct lsom_comp *comp, struct lsom__prep *prep);
+void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep);
+struct lsom__prep *lsom__prep_find(const struct lsom_comp *comp, uint64_t lsn);
+struct lsom__prep *lsom__prep_same(const struct lsom_comp *comp, uint64_t lsn,
+				   uint64_t first, uint64_t blocks);
+bool lsom__decided(const struct lsom_decided *decided, uint64_t lsn);
+/* Make it the committed version of its blocks. */
+void lsom__prep_commit(struct lsom_comp *comp, struct lsom__prep *prep);
+void lsom__prep_drop(struct lsom_comp *comp, struct lsom__prep *prep);
+/* Put all blocks of a range into the index. */
+void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
+		       uint64_t place, const uint32_t *crcs, bool hole,
+		       uint64_t member_csn, uint64_t lsn, enum lsom__apply how,
+		       uint64_t source);
+bool lsom__aborted(const struct lsom_comp *comp, uint64_t lsn,
+		   uint64_t member_csn);
+int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn);
+/* Forget aborts that nothing older on the disk can contradict. */
+void lsom__aborts_prune(struct lsom_comp *comp, uint64_t oldest);
+/* Remember that @lsn is committed.  0 or -ENOMEM. */
+int lsom__committed_add(struct lsom_comp *comp, uint64_t lsn);
+bool lsom__committed(const struct lsom_comp *comp, uint64_t lsn);
+/* The same without looking at the decided set: replay, any order. */
+int lsom__committed_note(struct lsom_comp *comp, uint64_t lsn);
+void lsom__decided_take(struct lsom_comp *comp,
+			const struct lsom_decided *decided);
+/* Commit what the decided set covers. */
+void lsom__decided_run(struct lsom_comp *comp);
+
+/* ---- component.c ---- */
+
+struct lsom_comp *lsom__comp_new(struct lsom_disk *disk, uint64_t key,
+				 const struct uuid *cid);
+void lsom__comp_link(struct lsom_comp *comp);
+void lsom__comp_free(struct lsom_comp *comp);
+struct lsom_comp *lsom__comp_by_key(const struct lsom_disk *disk, uint64_t key);
+void lsom__comp_ref(struct lsom_comp *comp);
+void lsom__comp_unref(struct lsom_comp *comp);
+/* A state record of what @comp is now. */
+struct lsom__op *lsom__state_op(struct lsom_comp *comp,
+				const struct lsom_comp_meta *meta,
+				uint64_t meta_sequence);
+struct lsom__op *lsom__stable_op(struct lsom_comp *comp);
+void lsom__comp_deleted(struct lsom_comp *comp);
+/* Take it out of the registry; handles keep it. */
+void lsom__comp_forget(struct lsom_comp *comp);
+/* Take the parts of a state record over; the newest metadata counts. */
+int lsom__state_take(struct lsom_comp *comp,
+		     const struct lsom__state_record *s);
+void lsom__comp_reap(struct lsom_comp *comp);
+int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos);
+int lsom__state_of(const struct lsom_disk *disk);
+/* Is there room for @blocks more of guests? */
+bool lsom__space(const struct lsom_disk *disk, uint64_t blocks);
+
+/* ---- checkpoint.c ---- */
+
+/* Begin one, or one more after the running one. */
+void lsom__checkpoint_start(struct lsom_disk *disk);
+/* Has enough changed since the last one? */
+bool lsom__checkpoint_due(struct lsom_disk *disk);
+/* Would another one make anything durable? */
+bool lsom__checkpoint_idle(const struct lsom_disk *disk);
+/* Answer lsom_checkpoint() requests that wait. */
+void lsom__checkpoint_fail(struct lsom_disk *disk, int status);
+int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
+		    size_t *out_len);
+
+/* ---- recover.c ---- */
+
+/* Blocking, on a worker; nothing else touches @disk.  @why: for people. */
+int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
+		  size_t why_len);
+
+/* ---- cleaner.c ---- */
+
+int lsom__cleaner_init(struct lsom_disk *disk);
+void lsom__cleaner_fini(struct lsom_disk *disk);
+void lsom__cleaner_kick(struct lsom_disk *disk);
+bool lsom__cleaner_idle(const struct lsom_disk *disk);
+
+/* ---- disk.c ---- */
+
+void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status);
+/* Something changed that watchers, waiters or a close may care about. */
+void lsom__disk_changed(struct lsom_disk *disk);
+/* Write the superblock, to the slot the last one is not in. */
+int lsom__super_write_now(struct lsom_disk *disk); /* blocking */
+
+#endif

@@ -1,0 +1,497 @@
+/*
+ * read: committed blocks, each checked against its CRC, and the scan.
+ *
+ * A read takes its pages of the index, then the places of its blocks, holds a
+ * reference on their segments, and reads straight into the pages that its
+ * caller gets.  Neighbouring places are one I/O.  A block that does not match
+ * is looked up once more: if its entry points elsewhere by now, that is read.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/crc.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct counter crc_errors_total = {
+	.name = "basalt_lsom_crc_errors_total",
+	.help = "Blocks read whose checksum did not match",
+};
+
+struct part {
+	struct env_io io;
+	struct read *read;
+	unsigned first, count;
+};
+
+struct read {
+	struct lsom__range range;
+	struct lsom_read *req;
+	struct lsom_comp *comp;
+	struct env_task start;
+	unsigned blocks, parts_left, parts_count, pages_count;
+	int status;
+	bool again;
+	struct lsom__entry *entries;
+	struct page **pages;
+	struct iovec *iov;
+	struct part *parts;
+};
+
+static void read_free(struct read *r)
+{
+	free(r->entries);
+	free(r->pages);
+	free(r->iov);
+	free(r->parts);
+	free(r);
+}
+
+static void read_finish(struct read *r, int status)
+{
+	struct lsom_comp *comp = r->comp;
+	struct lsom_read *req = r->req;
+	struct env *env = comp->disk->env;
+	unsigned i;
+
+	if (status < 0 && req->sgl != NULL) {
+		sgl_put(req->sgl);
+		req->sgl = NULL;
+	}
+	for (i = 0; i < r->blocks; i++)
+		if (r->pages != NULL && r->pages[i] != NULL &&
+		    r->pages[i] != page_zero())
+			page_put(env->pages, r->pages[i]);
+	lsom__range_unpin(&r->range);
+	read_free(r);
+	assert(comp->disk->reads > 0);
+	comp->disk->reads--;
+	lsom__disk_changed(comp->disk);
+	req->status = status;
+	req->cb(req, status);
+	lsom__comp_unref(comp);
+}
+
+/* The places, as the index has them now. */
+static void entries_take(struct read *r)
+{
+	struct lsom__page *page;
+	uint64_t block;
+	unsigned i;
+
+	for (i = 0; i < r->blocks; i++) {
+		block = r->range.first + i;
+		page = lsom__page_find(r->comp, block / LSOM__PAGE_SLOTS);
+		memset(&r->entries[i], 0, sizeof(r->entries[i]));
+		if (page != NULL && !page->gone)
+			lsom__slots_get(&page->slots,
+					block % LSOM__PAGE_SLOTS,
+					&r->entries[i]);
+	}
+}
+
+static void part_done(struct env_io *io, int64_t res);
+
+/* Read the blocks [first, first + count), neighbours on the disk. */
+static void part_send(struct read *r, unsigned first, unsigned count)
+{
+	struct part *part = &r->parts[r->parts_count++];
+	struct lsom_disk *disk = r->comp->disk;
+
+	part->read = r;
+	part->first = first;
+	part->count = count;
+	part->io.cb = part_done;
+	r->parts_left++;
+	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first, count,
+		      r->entries[first].place * LSOM_BLOCK);
+}
+
+static bool neighbours(const struct lsom__entry *a, const struct lsom__entry *b)
+{
+	return a->kind == LSOM__E_RAW && b->kind == LSOM__E_RAW &&
+	       a->place + 1 == b->place;
+}
+
+static void parts_send(struct read *r)
+{
+	struct lsom_disk *disk = r->comp->disk;
+	unsigned i, n;
+
+	r->parts_count = 0;
+	r->parts_left = 1; /* ours, until all are sent */
+	for (i = 0; i < r->blocks; i += n) {
+		n = 1;
+		if (r->entries[i].kind != LSOM__E_RAW)
+			continue;
+		while (i + n < r->blocks &&
+		       neighbours(&r->entries[i + n - 1], &r->entries[i + n]) &&
+		       lsom__segment_of(disk, r->entries[i + n].place) ==
+			       lsom__segment_of(disk, r->entries[i].place))
+			n++;
+		lsom__segment_read_get(disk, r->entries[i].place);
+		part_send(r, i, n);
+	}
+	r->parts_left--;
+}
+
+/* Pages for blocks with data; the zero page for the others. */
+static int pages_make(struct read *r)
+{
+	struct env *env = r->comp->disk->env;
+	unsigned i, n = 0;
+	int rv;
+
+	for (i = 0; i < r->blocks; i++)
+		if (r->entries[i].kind == LSOM__E_RAW)
+			n++;
+	if (n > 0) {
+		rv = pages_alloc(env->pages, r->req->class, n, r->pages);
+		if (rv < 0) {
+			memset(r->pages, 0, n * sizeof(*r->pages));
+			return rv == -EINVAL ? -EBUSY : rv;
+		}
+	}
+	for (i = r->blocks; i-- > 0;) {
+		if (r->entries[i].kind == LSOM__E_RAW)
+			r->pages[i] = r->pages[--n];
+		else
+			r->pages[i] = page_zero();
+		r->iov[i].iov_base = r->pages[i]->data;
+		r->iov[i].iov_len = LSOM_BLOCK;
+	}
+	return 0;
+}
+
+static bool block_bad(const struct read *r, unsigned i)
+{
+	return r->entries[i].kind == LSOM__E_RAW &&
+	       crc32c(r->pages[i]->data, LSOM_BLOCK) != r->entries[i].crc;
+}
+
+/* True if a bad block has moved since: then everything is read once more. */
+static bool places_changed(struct read *r)
+{
+	struct lsom__entry *old = malloc(r->blocks * sizeof(*old));
+	bool changed = false;
+	unsigned i;
+
+	if (old == NULL)
+		return false;
+	memcpy(old, r->entries, r->blocks * sizeof(*old));
+	entries_take(r);
+	for (i = 0; i < r->blocks; i++) {
+		if (r->entries[i].kind != old[i].kind)
+			changed = true;
+		else if (r->entries[i].place != old[i].place)
+			changed = true;
+		/* Pages were made for the kinds as they were. */
+		if (r->entries[i].kind != old[i].kind) {
+			memcpy(r->entries, old, r->blocks * sizeof(*old));
+			changed = false;
+			break;
+		}
+	}
+	free(old);
+	return changed;
+}
+
+static int sgl_make(struct read *r)
+{
+	struct sgl_piece *pieces = calloc(r->blocks, sizeof(*pieces));
+	unsigned i;
+
+	if (pieces == NULL)
+		return -ENOMEM;
+	for (i = 0; i < r->blocks; i++)
+		pieces[i] = (struct sgl_piece){ r->pages[i], 0, LSOM_BLOCK };
+	r->req->sgl = sgl_of_pieces(r->comp->disk->env->pages, pieces,
+				    r->blocks);
+	free(pieces);
+	return r->req->sgl == NULL ? -ENOMEM : 0;
+}
+
+static void read_check(struct read *r)
+{
+	struct lsom_read *req = r->req;
+	unsigned i;
+
+	for (i = 0; i < r->blocks && r->status == 0; i++)
+		if (block_bad(r, i))
+			break;
+	if (r->status == 0 && i < r->blocks) {
+		if (!r->again && places_changed(r)) {
+			r->again = true;
+			parts_send(r);
+			assert(r->parts_left > 0);
+			return;
+		}
+		counter_add(&crc_errors_total, 1);
+		req->bad_offset = req->offset + (uint64_t)i * LSOM_BLOCK;
+		r->status = -EBADMSG;
+	}
+	if (r->status == 0 && req->crcs != NULL)
+		for (i = 0; i < r->blocks; i++)
+			req->crcs[i] = r->entries[i].kind == LSOM__E_RAW ?
+					       r->entries[i].crc :
+					       CRC32C_ZERO_PAGE;
+	if (r->status == 0)
+		r->status = sgl_make(r);
+	read_finish(r, r->status);
+}
+
+static void part_done(struct env_io *io, int64_t res)
+{
+	struct part *part = container_of(io, struct part, io);
+	struct read *r = part->read;
+
+	lsom__segment_read_put(r->comp->disk, r->entries[part->first].place);
+	if (res < 0)
+		r->status = -EIO;
+	assert(r->parts_left > 0);
+	if (--r->parts_left == 0)
+		read_check(r);
+}
+
+static void read_go(struct read *r)
+{
+	int rv = lsom__state_of(r->comp->disk);
+
+	if (rv == -ESHUTDOWN)
+		rv = 0; /* it was accepted before */
+	if (rv == 0 && r->comp->deleted)
+		rv = -ENOENT;
+	if (rv == 0) {
+		entries_take(r);
+		rv = pages_make(r);
+	}
+	if (rv < 0) {
+		read_finish(r, rv);
+		return;
+	}
+	parts_send(r);
+	if (r->parts_left == 0)
+		read_check(r);
+}
+
+static void read_loaded(struct lsom__range *range, int status)
+{
+	struct read *r = container_of(range, struct read, range);
+
+	if (status < 0)
+		read_finish(r, status);
+	else
+		read_go(r);
+}
+
+static void read_start(struct env_task *task)
+{
+	struct read *r = container_of(task, struct read, start);
+	int rv = lsom__range_load(&r->range);
+
+	if (rv != -EAGAIN)
+		read_loaded(&r->range, rv);
+}
+
+int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
+{
+	struct lsom_disk *disk = comp->disk;
+	uint64_t blocks = req->len / LSOM_BLOCK;
+	struct read *r;
+	int rv = lsom__state_of(disk);
+
+	if (rv < 0)
+		return rv;
+	if (comp->deleted)
+		return -ENOENT;
+	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
+	    req->len == 0 || req->len > LSOM_WRITE_MAX)
+		return -EINVAL;
+	if (req->len > comp->meta.size_bytes ||
+	    req->offset > comp->meta.size_bytes - req->len)
+		return -ERANGE;
+	if (disk->reads >= LSOM__READS_MAX)
+		return -EBUSY;
+	r = calloc(1, sizeof(*r));
+	if (r == NULL)
+		return -ENOMEM;
+	r->entries = calloc(blocks, sizeof(*r->entries));
+	r->pages = calloc(blocks, sizeof(struct page *));
+	r->iov = calloc(blocks, sizeof(*r->iov));
+	r->parts = calloc(blocks, sizeof(*r->parts));
+	if (r->entries == NULL || r->pages == NULL || r->iov == NULL ||
+	    r->parts == NULL) {
+		read_free(r);
+		return -ENOMEM;
+	}
+	counter_register(&crc_errors_total);
+	if (req->decided != NULL)
+		lsom__decided_take(comp, req->decided);
+	req->comp = comp;
+	req->cb = cb;
+	req->sgl = NULL;
+	req->status = 0;
+	r->req = req;
+	r->comp = comp;
+	r->blocks = (unsigned)blocks;
+	r->range.comp = comp;
+	r->range.first = r->range.next = req->offset / LSOM_BLOCK;
+	r->range.blocks = blocks;
+	r->range.cb = read_loaded;
+	r->start.cb = read_start;
+	lsom__comp_ref(comp);
+	disk->reads++;
+	/* With its index pages there the I/O goes out in this turn. */
+	rv = lsom__range_load(&r->range);
+	if (rv == -EAGAIN)
+		return 0;
+	if (rv == 0) {
+		entries_take(r);
+		rv = pages_make(r);
+		if (rv == 0) {
+			parts_send(r);
+			if (r->parts_left > 0)
+				return 0;
+		}
+		if (rv == 0) { /* all holes */
+			env_defer(disk->env, &r->start);
+			return 0;
+		}
+	}
+	lsom__range_unpin(&r->range);
+	disk->reads--;
+	lsom__comp_unref(comp);
+	read_free(r);
+	return rv;
+}
+
+/* ---- scan ---- */
+
+struct scan {
+	struct lsom__page_wait wait;
+	struct env_task start;
+	struct lsom_scan *req;
+	struct lsom_comp *comp;
+	uint64_t block, end;
+};
+
+static void scan_page(struct scan *s, const struct lsom__page *page)
+{
+	struct lsom_scan *req = s->req;
+	uint64_t base = page->number * LSOM__PAGE_SLOTS;
+	struct lsom__entry e;
+
+	while (s->block < s->end && s->block < base + LSOM__PAGE_SLOTS &&
+	       req->items_count < req->items_max) {
+		lsom__slots_get(&page->slots,
+				(unsigned)(s->block - base), &e);
+		if (e.kind != LSOM__E_EMPTY && e.lsn > req->since)
+			req->items[req->items_count++] = (struct lsom_version){
+				.offset = s->block * LSOM_BLOCK,
+				.member_csn = e.member_csn,
+				.lsn = e.lsn,
+				.crc = e.crc,
+				.hole = e.kind == LSOM__E_HOLE,
+			};
+		s->block++;
+	}
+}
+
+static void scan_finish(struct scan *s, int status)
+{
+	struct lsom_scan *req = s->req;
+	struct lsom_comp *comp = s->comp;
+
+	req->next = s->block * LSOM_BLOCK;
+	assert(comp->disk->reads > 0);
+	comp->disk->reads--;
+	free(s);
+	lsom__disk_changed(comp->disk);
+	req->cb(req, status);
+	lsom__comp_unref(comp);
+}
+
+/* One page a turn: a scan of a large component must not hold the loop. */
+static void scan_step(struct env_task *task)
+{
+	struct scan *s = container_of(task, struct scan, start);
+	struct lsom_comp *comp = s->comp;
+	struct lsom__page *page;
+	uint64_t number;
+	int rv;
+
+	if (comp->deleted || comp->disk->state == LSOM_DISK_FAILED) {
+		scan_finish(s, comp->deleted ? -ENOENT : -ENODEV);
+		return;
+	}
+	if (s->block >= s->end || s->req->items_count == s->req->items_max) {
+		scan_finish(s, 0);
+		return;
+	}
+	number = lsom__page_next(comp, s->block / LSOM__PAGE_SLOTS);
+	if (number == UINT64_MAX || number * LSOM__PAGE_SLOTS >= s->end) {
+		s->block = s->end;
+		scan_finish(s, 0);
+		return;
+	}
+	s->block = MAX(s->block, number * LSOM__PAGE_SLOTS);
+	rv = lsom__page_want(comp, number, &page, &s->wait);
+	if (rv == -EAGAIN)
+		return;
+	if (rv < 0) {
+		scan_finish(s, rv);
+		return;
+	}
+	scan_page(s, page);
+	env_defer(comp->disk->env, &s->start);
+}
+
+static void scan_wake(struct lsom__page_wait *wait, int status)
+{
+	struct scan *s = container_of(wait, struct scan, wait);
+
+	if (status < 0)
+		scan_finish(s, status);
+	else
+		env_defer(s->comp->disk->env, &s->start);
+}
+
+int lsom_scan(struct lsom_comp *comp, struct lsom_scan *req, lsom_scan_cb cb)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct scan *s;
+	int rv = lsom__state_of(disk);
+
+	if (rv < 0)
+		return rv;
+	if (comp->deleted)
+		return -ENOENT;
+	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
+	    req->items_max == 0)
+		return -EINVAL;
+	if (req->len > comp->meta.size_bytes ||
+	    req->offset > comp->meta.size_bytes - req->len)
+		return -ERANGE;
+	if (disk->reads >= LSOM__READS_MAX)
+		return -EBUSY;
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return -ENOMEM;
+	req->comp = comp;
+	req->cb = cb;
+	req->items_count = 0;
+	s->req = req;
+	s->comp = comp;
+	s->block = req->offset / LSOM_BLOCK;
+	s->end = s->block + req->len / LSOM_BLOCK;
+	s->start.cb = scan_step;
+	s->wait.cb = scan_wake;
+	lsom__comp_ref(comp);
+	disk->reads++;
+	env_defer(disk->env, &s->start);
+	return 0;
+}

@@ -1,0 +1,46 @@
+/* recover_int: what recover.c, replay.c and checkpoint.c share. */
+#ifndef BASALT_LSOM_RECOVER_INT_H
+#define BASALT_LSOM_RECOVER_INT_H
+
+#include "lsom/lsom_int.h"
+
+#define LSOM__PASSES 3u
+
+/* The records of one segment: frames, as in a summary. */
+struct lsom__frames {
+	uint8_t *mem;
+	size_t bytes;
+	uint64_t last_batch, durable_prefix;
+	uint32_t used;
+	bool closed, scanned, borrowed;
+};
+
+struct lsom__recovery {
+	struct lsom_disk *disk;
+	struct lsom__segment_header *headers; /* sequence 0: none */
+	struct lsom__frames **open; /* of generations that were not closed */
+	uint32_t *order;	    /* segments in use, by sequence */
+	uint32_t order_count;
+	bool *void_segment; /* holds nothing that counts */
+	bool *from_table;   /* the index knows it as it is */
+	uint64_t index_number; /* the checkpoint the log needs at least */
+	uint64_t records;
+	bool damaged;
+	uint8_t *buf; /* one segment */
+};
+
+int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
+		      struct lsom__frames *out);
+void lsom__frames_fini(struct lsom__frames *f);
+
+/* replay.c */
+int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
+			const struct lsom__frame *frame,
+			const struct lsom__record *r, unsigned pass);
+int lsom__pass_end(struct lsom__recovery *rec, unsigned pass);
+
+/* checkpoint.c */
+int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
+			  bool rebuild, char *why, size_t why_len);
+
+#endif

@@ -1,0 +1,256 @@
+/*
+ * replay: what one record of the log does to a disk that is being recovered.
+ *
+ * Three passes over the records: states and deletions; commits, aborts and
+ * stable_lsn; data.  When data comes, everything about its fate is known, so a
+ * block goes into the index, or the table, or nowhere, at once.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/recover_int.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { PASS_STATES, PASS_DECISIONS, PASS_DATA };
+
+int lsom__committed_note(struct lsom_comp *comp, uint64_t lsn)
+{
+	size_t room = MAX((size_t)16, comp->committed_room * 2);
+	uint64_t *p;
+
+	if (comp->committed_count == comp->committed_room) {
+		p = realloc(comp->committed, room * sizeof(*p));
+		if (p == NULL)
+			return -ENOMEM;
+		comp->committed = p;
+		comp->committed_room = room;
+	}
+	comp->committed[comp->committed_count++] = lsn;
+	return 0;
+}
+
+static int replay_state(struct lsom_disk *disk,
+			const struct lsom__state_record *s)
+{
+	struct lsom_comp *comp = lsom__comp_by_key(disk, s->r.component);
+
+	if (comp == NULL) {
+		comp = lsom__comp_new(disk, s->r.component, &s->cid);
+		if (comp == NULL)
+			return -ENOMEM;
+		comp->created = true;
+		disk->comps_count++;
+		lsom__comp_link(comp);
+	}
+	comp->dirty = true;
+	return lsom__state_take(comp, s);
+}
+
+static int replay_stable(struct lsom_comp *comp,
+			 const struct lsom__stable_record *s)
+{
+	const uint8_t *bits = (const uint8_t *)(s + 1);
+	uint32_t i;
+	int rv = 0;
+
+	comp->meta.stable_lsn = MAX(comp->meta.stable_lsn, s->stable_lsn);
+	comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
+	comp->decided.hole_floor =
+		MAX(comp->decided.hole_floor, s->hole_floor);
+	for (i = 0; i < s->bitmap_bytes * 8 && rv == 0; i++)
+		if (bits[i / 8] >> (i % 8) & 1)
+			rv = lsom__committed_note(comp,
+						  s->stable_lsn + 1 + i);
+	comp->dirty = true;
+	return rv;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static bool committed(const struct lsom_comp *comp, uint64_t lsn)
+{
+	return lsn <= comp->meta.stable_lsn ||
+	       (comp->committed_count > 0 &&
+		bsearch(&lsn, comp->committed, comp->committed_count,
+			sizeof(lsn), by_value) != NULL);
+}
+
+static int replay_prep(struct lsom_comp *comp,
+		       const struct lsom__data_record *d, uint64_t place,
+		       uint64_t pos)
+{
+	struct lsom__prep *p =
+		lsom__prep_same(comp, d->r.lsn, d->first, d->blocks);
+
+	if (p != NULL) {
+		if (!(d->r.flags & LSOM__F_MOVED) || p->place != d->source)
+			return 0;
+		lsom__prep_remove(comp, p);
+		p->place = place;
+		lsom__prep_insert(comp, p);
+		return 0;
+	}
+	p = lsom__prep_new(d, place, pos);
+	if (p == NULL)
+		return -ENOMEM;
+	lsom__prep_insert(comp, p);
+	return 0;
+}
+
+static int replay_data(struct lsom__recovery *rec, uint32_t segment,
+		       const struct lsom__frame *f,
+		       const struct lsom__data_record *d)
+{
+	struct lsom_disk *disk = rec->disk;
+	struct lsom_comp *comp = lsom__comp_by_key(disk, d->r.component);
+	bool hole = d->r.flags & LSOM__F_HOLE;
+	uint64_t place = lsom__place(disk, segment, hole ? f->block : d->data);
+	uint64_t source = 1ull << 60; /* no place: a tie changes nothing */
+
+	if (comp == NULL || comp->deleted)
+		return 0;
+	comp->dirty = true;
+	comp->meta.max_lsn = MAX(comp->meta.max_lsn, d->r.lsn);
+	if (!(d->r.flags & LSOM__F_COMMITTED)) {
+		if (lsom__aborted(comp, d->r.lsn, d->r.member_csn))
+			return 0;
+		if (!committed(comp, d->r.lsn))
+			return replay_prep(comp, d, place, f->pos);
+	}
+	comp->meta.max_committed = MAX(comp->meta.max_committed, d->r.lsn);
+	if (d->r.flags & LSOM__F_REPAIR)
+		source = 0;
+	else if (d->r.flags & LSOM__F_MOVED)
+		source = d->source;
+	lsom__range_apply(comp, d->first, d->blocks, place,
+			  lsom__record_crcs(d), hole, d->r.member_csn,
+			  d->r.lsn, LSOM__APPLY_REPLAY, source);
+	return disk->state == LSOM_DISK_FAILED ? -EUCLEAN : 0;
+}
+
+static int replay_decision(struct lsom_disk *disk, const struct lsom__record *r)
+{
+	struct lsom_comp *comp = lsom__comp_by_key(disk, r->component);
+
+	if (comp == NULL || comp->deleted)
+		return 0;
+	comp->dirty = true;
+	switch (r->type) {
+	case LSOM__R_COMMIT:
+		return lsom__committed_note(comp, r->lsn);
+	case LSOM__R_ABORT:
+		return lsom__abort_add(comp, r->lsn, r->member_csn);
+	case LSOM__R_STABLE:
+		return replay_stable(comp, (const void *)r);
+	}
+	return 0;
+}
+
+int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
+			const struct lsom__frame *frame,
+			const struct lsom__record *r, unsigned pass)
+{
+	struct lsom_disk *disk = rec->disk;
+
+	disk->key_next = MAX(disk->key_next, r->component + 1);
+	if (pass == PASS_STATES && r->type == LSOM__R_STATE)
+		return replay_state(disk, (const void *)r);
+	if (pass == PASS_STATES && r->type == LSOM__R_DELETE)
+		return lsom__tomb_add(disk, r->component,
+				      MAX(frame->pos, r->orig_pos));
+	if (pass == PASS_DECISIONS)
+		return replay_decision(disk, r);
+	if (pass == PASS_DATA && r->type == LSOM__R_DATA)
+		return replay_data(rec, segment, frame, (const void *)r);
+	return 0;
+}
+
+/* ---- between the passes ---- */
+
+static void states_end(struct lsom_disk *disk)
+{
+	struct lsom__tomb *t;
+	struct lsom_comp *comp;
+
+	TAILQ_FOREACH(t, &disk->tombs, link) {
+		comp = lsom__comp_by_key(disk, t->key);
+		if (comp != NULL)
+			lsom__comp_deleted(comp);
+	}
+}
+
+static void decisions_end(struct lsom_disk *disk)
+{
+	struct lsom_comp *comp;
+
+	TAILQ_FOREACH(comp, &disk->comps, link)
+		if (comp->committed_count > 0)
+			qsort(comp->committed, comp->committed_count,
+			      sizeof(*comp->committed), by_value);
+}
+
+/* From the lists of the replay to the sets of the running component. */
+static int sets_settle(struct lsom_comp *comp)
+{
+	uint64_t *list = comp->committed;
+	size_t count = comp->committed_count, i;
+	int rv = 0;
+
+	comp->committed = NULL;
+	comp->committed_count = comp->committed_room = 0;
+	comp->decided.stable_lsn = comp->meta.stable_lsn;
+	comp->decided.g_all = comp->meta.g_all;
+	for (i = 0; i < count && rv == 0; i++)
+		rv = lsom__committed_add(comp, list[i]);
+	free(list);
+	return rv == -EBUSY ? 0 : rv;
+}
+
+static int data_end(struct lsom_disk *disk)
+{
+	struct lsom__prep *p, *next;
+	struct lsom_comp *comp;
+	int rv = 0;
+
+	TAILQ_FOREACH(comp, &disk->comps, link) {
+		/* Those of the checkpoint, decided by what came after it. */
+		TAILQ_FOREACH_SAFE(p, &comp->preps, link, next) {
+			if (lsom__aborted(comp, p->lsn, p->member_csn))
+				lsom__prep_drop(comp, p);
+			else if (committed(comp, p->lsn))
+				lsom__prep_commit(comp, p);
+		}
+		rv = sets_settle(comp);
+		if (rv < 0)
+			return rv;
+	}
+	return disk->state == LSOM_DISK_FAILED ? -EUCLEAN : 0;
+}
+
+int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
+{
+	struct lsom_comp *comp;
+
+	switch (pass) {
+	case PASS_STATES:
+		states_end(rec->disk);
+		return 0;
+	case PASS_DECISIONS:
+		decisions_end(rec->disk);
+		return 0;
+	}
+	if (rec->damaged)
+		TAILQ_FOREACH(comp, &rec->disk->comps, link) {
+			comp->meta.damaged = true;
+			comp->dirty = true;
+		}
+	return data_end(rec->disk);
+}

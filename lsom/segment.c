@@ -1,0 +1,370 @@
+/*
+ * segment: who uses which part of the disk.
+ *
+ * A free segment is taken by a head, filled batch by batch, closed by its
+ * summary, and in the end cleaned: nothing in it is needed.  It may be taken
+ * again when a flushed index covers every record that emptied it and no read
+ * holds it.  The oldest contents are overwritten first, so that records which
+ * only bar older data (aborts, holes, tombs) can be dropped soon.
+ *
+ * A file's segments are written with zeros once before use, ahead of need and
+ * in the background: writing into unwritten extents takes twice as long.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Free segments only the cleaner may take, or it could not free any. */
+#define RESERVED_FOR_CLEANER 2u
+/* Zeroed segments to have at hand. */
+#define ZERO_AHEAD 4u
+#define ZERO_CHUNK_BLOCKS 64u
+
+static bool zeroed(const struct lsom_disk *disk, uint32_t i)
+{
+	return disk->info.block_device || i < disk->super.zeroed ||
+	       disk->segments[i].sequence != 0;
+}
+
+/* Better to overwrite @a than @b: ready, then old contents, then low places. */
+static bool take_before(const struct lsom_disk *disk, uint32_t a, uint32_t b)
+{
+	const struct lsom__segment *sa = &disk->segments[a];
+	const struct lsom__segment *sb = &disk->segments[b];
+
+	if (zeroed(disk, a) != zeroed(disk, b))
+		return zeroed(disk, a);
+	if ((sa->sequence != 0) != (sb->sequence != 0))
+		return sa->sequence != 0;
+	return sa->sequence < sb->sequence;
+}
+
+uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
+{
+	uint32_t best = LSOM__NONE, i;
+	struct lsom__segment *seg;
+
+	if (disk->segments_free == 0 ||
+	    (head == LSOM__HEAD_GUEST &&
+	     disk->segments_free <= RESERVED_FOR_CLEANER))
+		return LSOM__NONE;
+	for (i = 0; i < disk->super.segments; i++)
+		if (disk->segments[i].state == LSOM__SEG_FREE &&
+		    (best == LSOM__NONE || take_before(disk, i, best)))
+			best = i;
+	assert(best != LSOM__NONE);
+	seg = &disk->segments[best];
+	assert(seg->reads == 0);
+	assert(seg->frames == NULL);
+	disk->segments_free--;
+	disk->live_blocks -= seg->live;
+	seg->state = LSOM__SEG_OPEN;
+	seg->head = (uint8_t)head;
+	seg->sequence = disk->sequence_next++;
+	seg->generation = disk->super.generation;
+	seg->open_pos = disk->pos_next;
+	seg->index_number = disk->flushed_number;
+	seg->first_batch = disk->heads[head].batch_next;
+	seg->last_batch = 0;
+	seg->live = 0;
+	seg->used = 1;
+	seg->inflight = 0;
+	seg->has_meta = seg->has_holes = false;
+	seg->dirty = true;
+	lsom__zero_kick(disk);
+	lsom__disk_changed(disk);
+	return best;
+}
+
+void lsom__segment_live(struct lsom_disk *disk, uint64_t place, int64_t blocks)
+{
+	uint32_t i = lsom__segment_of(disk, place);
+	struct lsom__segment *seg;
+
+	if (i == LSOM__NONE)
+		return;
+	seg = &disk->segments[i];
+	/* A count may be too large after a crash, never too small. */
+	if (blocks < 0 && (uint64_t)-blocks > seg->live)
+		blocks = -(int64_t)seg->live;
+	seg->live = (uint32_t)((int64_t)seg->live + blocks);
+	disk->live_blocks = (uint64_t)((int64_t)disk->live_blocks + blocks);
+	seg->dirty = true;
+}
+
+void lsom__segment_read_get(struct lsom_disk *disk, uint64_t place)
+{
+	uint32_t i = lsom__segment_of(disk, place);
+
+	assert(i != LSOM__NONE);
+	disk->segments[i].reads++;
+}
+
+void lsom__segment_read_put(struct lsom_disk *disk, uint64_t place)
+{
+	uint32_t i = lsom__segment_of(disk, place);
+
+	assert(i != LSOM__NONE);
+	assert(disk->segments[i].reads > 0);
+	disk->segments[i].reads--;
+}
+
+/* ---- summaries ---- */
+
+int lsom__segment_frame(struct lsom__segment *seg,
+			const struct lsom__frame *frame, const void *records)
+{
+	uint32_t need = seg->frames_bytes + (uint32_t)sizeof(*frame) +
+			frame->records_bytes;
+	uint32_t room = seg->frames_room;
+	uint8_t *p;
+
+	if (need > room) {
+		room = MAX(need, MAX(room * 2, 4096u));
+		p = realloc(seg->frames, room);
+		if (p == NULL)
+			return -ENOMEM;
+		seg->frames = p;
+		seg->frames_room = room;
+	}
+	p = seg->frames + seg->frames_bytes;
+	memcpy(p, frame, sizeof(*frame));
+	memcpy(p + sizeof(*frame), records, frame->records_bytes);
+	seg->frames_bytes = need;
+	return 0;
+}
+
+uint32_t lsom__summary_need(uint64_t frames_bytes)
+{
+	return (uint32_t)DIV_UP(frames_bytes +
+					sizeof(struct lsom__summary_header) +
+					sizeof(struct lsom__summary_footer),
+				(uint64_t)LSOM_BLOCK);
+}
+
+struct summary {
+	struct env_io io;
+	struct iovec iov;
+	struct lsom_disk *disk;
+	uint32_t segment;
+};
+
+static void summary_done(struct env_io *io, int64_t res)
+{
+	struct summary *s = container_of(io, struct summary, io);
+	struct lsom_disk *disk = s->disk;
+	struct lsom__segment *seg = &disk->segments[s->segment];
+
+	assert(seg->state == LSOM__SEG_CLOSING);
+	assert(disk->works > 0);
+	disk->works--;
+	if (res < 0) {
+		lsom__disk_fail(disk, "writing a segment summary", (int)res);
+	} else {
+		free(seg->frames);
+		seg->frames = NULL;
+		seg->frames_bytes = seg->frames_room = 0;
+		seg->state = LSOM__SEG_CLOSED;
+		seg->dirty = true;
+	}
+	free(s->iov.iov_base);
+	free(s);
+	lsom__disk_changed(disk);
+	lsom__cleaner_kick(disk);
+}
+
+static void *summary_encode(const struct lsom_disk *disk,
+			    const struct lsom__segment *seg, uint32_t blocks)
+{
+	size_t bytes = (size_t)blocks * LSOM_BLOCK;
+	uint8_t *buf = aligned_alloc(LSOM_BLOCK, bytes);
+	struct lsom__summary_header *h = (void *)buf;
+	struct lsom__summary_footer f = { LSOM__SUMMARY_MAGIC, blocks,
+					  seg->sequence };
+
+	if (buf == NULL)
+		return NULL;
+	memset(buf, 0, bytes);
+	h->magic = LSOM__SUMMARY_MAGIC;
+	h->disk = disk->super.disk;
+	h->segment_sequence = seg->sequence;
+	h->generation = seg->generation;
+	h->last_batch = seg->last_batch;
+	h->blocks = blocks;
+	h->bytes = seg->frames_bytes;
+	h->head = seg->head;
+	h->version = LSOM__VERSION;
+	h->used_blocks = seg->used;
+	if (seg->frames_bytes > 0)
+		memcpy(h + 1, seg->frames, seg->frames_bytes);
+	memcpy(buf + bytes - sizeof(f), &f, sizeof(f));
+	lsom__summary_seal(buf, blocks);
+	return buf;
+}
+
+void lsom__segment_close(struct lsom_disk *disk, uint32_t segment)
+{
+	struct lsom__segment *seg = &disk->segments[segment];
+	uint32_t blocks = lsom__summary_need(seg->frames_bytes);
+	struct summary *s;
+
+	assert(seg->state == LSOM__SEG_OPEN ||
+	       seg->state == LSOM__SEG_CLOSING);
+	seg->state = LSOM__SEG_CLOSING;
+	seg->summary_wanted = true;
+	if (seg->inflight > 0 || disk->state == LSOM_DISK_FAILED)
+		return;
+	assert(seg->used + blocks <= disk->segment_blocks);
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return; /* tried again with the next batch */
+	s->iov.iov_len = (size_t)blocks * LSOM_BLOCK;
+	s->iov.iov_base = summary_encode(disk, seg, blocks);
+	if (s->iov.iov_base == NULL) {
+		free(s);
+		return;
+	}
+	seg->summary_wanted = false;
+	s->disk = disk;
+	s->segment = segment;
+	s->io.cb = summary_done;
+	disk->works++;
+	env_dev_writev(disk->env, disk->dev, &s->io, &s->iov, 1,
+		       lsom__place(disk, segment,
+				   disk->segment_blocks - blocks) *
+			       LSOM_BLOCK,
+		       ENV_DURABLE);
+}
+
+/* ---- reuse ---- */
+
+uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except)
+{
+	uint64_t oldest = UINT64_MAX;
+	uint32_t i;
+
+	/* Free ones count: what lies in them is there until overwritten. */
+	for (i = 0; i < disk->super.segments; i++)
+		if (i != except && disk->segments[i].sequence != 0)
+			oldest = MIN(oldest, disk->segments[i].open_pos);
+	return oldest;
+}
+
+void lsom__segments_release(struct lsom_disk *disk)
+{
+	struct lsom__segment *seg;
+	bool freed = false;
+	uint32_t i;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		seg = &disk->segments[i];
+		if (seg->state == LSOM__SEG_CLOSED && seg->live == 0 &&
+		    !seg->has_meta && !seg->has_holes) {
+			seg->state = LSOM__SEG_CLEANED;
+			seg->cleaned_number = disk->checkpoint_number;
+			seg->dirty = true;
+		}
+		if (seg->state == LSOM__SEG_CLEANED && seg->reads == 0 &&
+		    seg->cleaned_number < disk->flushed_number) {
+			seg->state = LSOM__SEG_FREE;
+			seg->dirty = true;
+			disk->segments_free++;
+			freed = true;
+		}
+	}
+	if (freed) {
+		lsom__log_kick(disk);
+		lsom__disk_changed(disk);
+	}
+}
+
+/* ---- zeroing ---- */
+
+static void zero_step(struct lsom_disk *disk);
+
+static void zero_stop(struct lsom_disk *disk)
+{
+	assert(disk->works > 0);
+	disk->works--;
+	disk->zero_busy = false;
+	lsom__disk_changed(disk);
+}
+
+static void zero_done(struct env_io *io, int64_t res)
+{
+	struct lsom_disk *disk = container_of(io, struct lsom_disk, zero_io);
+
+	if (res < 0) {
+		lsom__disk_fail(disk, "zeroing a segment", (int)res);
+		zero_stop(disk);
+		return;
+	}
+	disk->zero_at += ZERO_CHUNK_BLOCKS;
+	if (disk->zero_at >= disk->segment_blocks) {
+		/*
+		 * The mark is durable with the next superblock.  One too low
+		 * costs zeroing again; what was taken meanwhile is skipped.
+		 */
+		disk->zero_at = 0;
+		disk->super.zeroed++;
+		lsom__log_kick(disk);
+	}
+	zero_step(disk);
+}
+
+static unsigned zeroed_free(const struct lsom_disk *disk)
+{
+	unsigned n = 0;
+	uint32_t i;
+
+	for (i = 0; i < disk->super.segments && n < ZERO_AHEAD; i++)
+		if (disk->segments[i].state == LSOM__SEG_FREE &&
+		    zeroed(disk, i))
+			n++;
+	return n;
+}
+
+static void zero_step(struct lsom_disk *disk)
+{
+	uint32_t i, n;
+
+	/* Segments that were taken before their turn were written already. */
+	while (disk->zero_at == 0 && disk->super.zeroed < disk->super.segments &&
+	       disk->segments[disk->super.zeroed].sequence != 0)
+		disk->super.zeroed++;
+	i = disk->super.zeroed;
+	if (disk->closing || disk->state == LSOM_DISK_FAILED ||
+	    i == disk->super.segments ||
+	    (disk->zero_at == 0 && zeroed_free(disk) >= ZERO_AHEAD)) {
+		zero_stop(disk);
+		return;
+	}
+	if (disk->segments[i].sequence != 0) {
+		/* Taken while we were at it: it must not be zeroed further. */
+		disk->zero_at = 0;
+		disk->super.zeroed++;
+		zero_step(disk);
+		return;
+	}
+	n = MIN(ZERO_CHUNK_BLOCKS, disk->segment_blocks - disk->zero_at);
+	disk->zero_io.cb = zero_done;
+	env_dev_writev(disk->env, disk->dev, &disk->zero_io, disk->zero_iov, n,
+		       lsom__place(disk, i, disk->zero_at) * LSOM_BLOCK, 0);
+}
+
+void lsom__zero_kick(struct lsom_disk *disk)
+{
+	if (disk->zero_busy || disk->info.block_device || disk->closing ||
+	    disk->state == LSOM_DISK_FAILED || disk->recovery != NULL ||
+	    disk->super.zeroed == disk->super.segments ||
+	    zeroed_free(disk) >= ZERO_AHEAD)
+		return;
+	disk->zero_busy = true;
+	disk->works++;
+	zero_step(disk);
+}

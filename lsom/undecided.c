@@ -1,0 +1,307 @@
+/*
+ * undecided: versions that are durable and not yet committed, beside the index.
+ *
+ * A prepared version leaves the table when it is decided: committed, its blocks
+ * go into the index where their version is the larger one (R38); aborted, its
+ * blocks are dead and the pair (lsn, member_csn) goes into the abort set, which
+ * bars both a late PREP (R41) and the record's return in a replay.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct lsom__prep *lsom__prep_new(const struct lsom__data_record *d,
+				  uint64_t place, uint64_t pos)
+{
+	size_t crcs = lsom__record_crcs_bytes(d->r.flags, d->blocks);
+	size_t parts = d->parts * sizeof(struct uuid);
+	struct lsom__prep *p = calloc(1, sizeof(*p) + crcs + parts);
+
+	if (p == NULL)
+		return NULL;
+	p->lsn = d->r.lsn;
+	p->member_csn = d->r.member_csn;
+	p->first = d->first;
+	p->blocks = d->blocks;
+	p->place = place;
+	p->pos = pos;
+	p->flags = d->r.flags & (LSOM__F_HOLE | LSOM__F_ATOMIC);
+	p->parts_count = d->parts;
+	memcpy(p->mem, lsom__record_crcs(d), crcs);
+	memcpy((uint8_t *)p->mem + crcs, lsom__record_parts(d), parts);
+	p->crcs = crcs ? p->mem : NULL;
+	p->parts = (const void *)((uint8_t *)p->mem + crcs);
+	return p;
+}
+
+static uint64_t prep_live(const struct lsom__prep *prep)
+{
+	return prep->flags & LSOM__F_HOLE ? 0 : prep->blocks;
+}
+
+void lsom__prep_insert(struct lsom_comp *comp, struct lsom__prep *prep)
+{
+	struct lsom__prep *before;
+
+	/* Mostly in order: look from the end. */
+	TAILQ_FOREACH_REVERSE(before, &comp->preps, lsom__preps, link)
+		if (before->lsn <= prep->lsn)
+			break;
+	if (before != NULL)
+		TAILQ_INSERT_AFTER(&comp->preps, before, prep, link);
+	else
+		TAILQ_INSERT_HEAD(&comp->preps, prep, link);
+	comp->preps_count++;
+	lsom__segment_live(comp->disk, prep->place, (int64_t)prep_live(prep));
+	comp->dirty = true;
+}
+
+void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep)
+{
+	assert(comp->preps_count > 0);
+	comp->preps_count--;
+	TAILQ_REMOVE(&comp->preps, prep, link);
+	lsom__segment_live(comp->disk, prep->place, -(int64_t)prep_live(prep));
+	comp->dirty = true;
+}
+
+struct lsom__prep *lsom__prep_find(const struct lsom_comp *comp, uint64_t lsn)
+{
+	struct lsom__prep *p;
+
+	TAILQ_FOREACH(p, &comp->preps, link)
+		if (p->lsn == lsn)
+			return p;
+	return NULL;
+}
+
+struct lsom__prep *lsom__prep_same(const struct lsom_comp *comp, uint64_t lsn,
+				   uint64_t first, uint64_t blocks)
+{
+	struct lsom__prep *p;
+
+	TAILQ_FOREACH(p, &comp->preps, link)
+		if (p->lsn == lsn && p->first == first && p->blocks == blocks)
+			return p;
+	return NULL;
+}
+
+bool lsom__decided(const struct lsom_decided *decided, uint64_t lsn)
+{
+	uint64_t i;
+
+	if (lsn <= decided->stable_lsn)
+		return true;
+	i = lsn - decided->stable_lsn - 1;
+	return i < LSOM_WINDOW && (decided->committed[i / 8] >> (i % 8) & 1);
+}
+
+void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
+		       uint64_t place, const uint32_t *crcs, bool hole,
+		       uint64_t member_csn, uint64_t lsn, enum lsom__apply how,
+		       uint64_t source)
+{
+	struct lsom__entry e = {
+		.member_csn = member_csn,
+		.lsn = lsn,
+		.kind = hole ? LSOM__E_HOLE : LSOM__E_RAW,
+	};
+	uint64_t size = comp->meta.size_bytes / LSOM_BLOCK, i, next;
+	int rv;
+
+	for (i = 0; i < blocks && first + i < size; i++) {
+		/*
+		 * On a whole replica a block that was never written needs no
+		 * hole: nothing older can come for it.  On one being filled a
+		 * copy may be on its way, and the entry bars it.
+		 */
+		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
+		    !lsom__page_exists(comp, (first + i) / LSOM__PAGE_SLOTS)) {
+			next = lsom__page_next(comp, (first + i) /
+							     LSOM__PAGE_SLOTS);
+			if (next == UINT64_MAX ||
+			    next * LSOM__PAGE_SLOTS >= first + blocks)
+				return;
+			i = next * LSOM__PAGE_SLOTS - first;
+		}
+		e.place = hole ? place : place + i;
+		e.crc = hole ? 0 : crcs[i];
+		rv = lsom__index_apply(comp, first + i, &e, how,
+				       source == 0 || hole ? source :
+							     source + i);
+		if (rv < 0) {
+			/* The record is durable: a restart applies it. */
+			lsom__disk_fail(comp->disk, "changing the index", rv);
+			return;
+		}
+	}
+}
+
+void lsom__prep_commit(struct lsom_comp *comp, struct lsom__prep *prep)
+{
+	lsom__range_apply(comp, prep->first, prep->blocks, prep->place,
+			  prep->crcs, prep->flags & LSOM__F_HOLE,
+			  prep->member_csn, prep->lsn, LSOM__APPLY_NEWER, 0);
+	comp->meta.max_committed = MAX(comp->meta.max_committed, prep->lsn);
+	lsom__prep_drop(comp, prep);
+}
+
+void lsom__prep_drop(struct lsom_comp *comp, struct lsom__prep *prep)
+{
+	lsom__prep_remove(comp, prep);
+	free(prep);
+}
+
+/* ---- aborts ---- */
+
+bool lsom__aborted(const struct lsom_comp *comp, uint64_t lsn,
+		   uint64_t member_csn)
+{
+	unsigned i;
+
+	for (i = 0; i < comp->aborts_count; i++)
+		if (comp->aborts[i].lsn == lsn &&
+		    comp->aborts[i].member_csn >= member_csn)
+			return true;
+	return false;
+}
+
+int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
+{
+	unsigned room = MAX(8u, comp->aborts_room * 2);
+	struct lsom__abort *aborts;
+	uint64_t *pos;
+
+	if (lsom__aborted(comp, lsn, member_csn))
+		return 0;
+	if (comp->aborts_count == LSOM__ABORTS_MAX)
+		return -EBUSY;
+	if (comp->aborts_count == comp->aborts_room) {
+		aborts = realloc(comp->aborts, room * sizeof(*aborts));
+		if (aborts == NULL)
+			return -ENOMEM;
+		comp->aborts = aborts;
+		pos = realloc(comp->aborts_pos, room * sizeof(*pos));
+		if (pos == NULL)
+			return -ENOMEM;
+		comp->aborts_pos = pos;
+		comp->aborts_room = room;
+	}
+	comp->aborts_pos[comp->aborts_count] = comp->disk->pos_next;
+	comp->aborts[comp->aborts_count++] = (struct lsom__abort){
+		.lsn = lsn,
+		.member_csn = member_csn,
+	};
+	comp->dirty = true;
+	return 0;
+}
+
+void lsom__aborts_prune(struct lsom_comp *comp, uint64_t oldest)
+{
+	unsigned i, n = 0;
+
+	for (i = 0; i < comp->aborts_count; i++) {
+		if (comp->aborts_pos[i] <= oldest &&
+		    comp->aborts[i].lsn <= comp->meta.stable_lsn)
+			continue;
+		comp->aborts[n] = comp->aborts[i];
+		comp->aborts_pos[n++] = comp->aborts_pos[i];
+	}
+	if (n != comp->aborts_count)
+		comp->dirty = true;
+	comp->aborts_count = n;
+}
+
+/* ---- what is decided ---- */
+
+bool lsom__committed(const struct lsom_comp *comp, uint64_t lsn)
+{
+	size_t i;
+
+	if (lsom__decided(&comp->decided, lsn))
+		return true;
+	for (i = 0; i < comp->committed_count; i++)
+		if (comp->committed[i] == lsn)
+			return true;
+	return false;
+}
+
+int lsom__committed_add(struct lsom_comp *comp, uint64_t lsn)
+{
+	size_t room = MAX((size_t)16, comp->committed_room * 2), i, n;
+	uint64_t *p;
+
+	if (lsom__decided(&comp->decided, lsn))
+		return 0;
+	i = lsn - comp->decided.stable_lsn - 1;
+	if (i < LSOM_WINDOW) {
+		comp->decided.committed[i / 8] |= (uint8_t)(1u << (i % 8));
+		comp->dirty = true;
+		return 0;
+	}
+	for (i = n = 0; i < comp->committed_count; i++)
+		if (comp->committed[i] > comp->decided.stable_lsn &&
+		    comp->committed[i] != lsn)
+			comp->committed[n++] = comp->committed[i];
+	comp->committed_count = n;
+	if (n == LSOM__COMMITS_MAX - LSOM_WINDOW)
+		return -EBUSY;
+	if (n == comp->committed_room) {
+		p = realloc(comp->committed, room * sizeof(*p));
+		if (p == NULL)
+			return -ENOMEM;
+		comp->committed = p;
+		comp->committed_room = room;
+	}
+	comp->committed[comp->committed_count++] = lsn;
+	comp->dirty = true;
+	return 0;
+}
+
+void lsom__decided_run(struct lsom_comp *comp)
+{
+	struct lsom__prep *p, *next;
+
+	TAILQ_FOREACH_SAFE(p, &comp->preps, link, next)
+		if (lsom__decided(&comp->decided, p->lsn))
+			lsom__prep_commit(comp, p);
+}
+
+void lsom__decided_take(struct lsom_comp *comp,
+			const struct lsom_decided *decided)
+{
+	struct lsom_decided *mine = &comp->decided;
+	unsigned i;
+
+	if (decided->stable_lsn < mine->stable_lsn)
+		return; /* an old message; its bits may be about other lsns */
+	if (decided->stable_lsn == mine->stable_lsn) {
+		for (i = 0; i < sizeof(mine->committed); i++) {
+			if (decided->committed[i] & ~mine->committed[i])
+				comp->decided_dirty = true;
+			mine->committed[i] |= decided->committed[i];
+		}
+	} else {
+		mine->stable_lsn = decided->stable_lsn;
+		memcpy(mine->committed, decided->committed,
+		       sizeof(mine->committed));
+		comp->decided_dirty = true;
+	}
+	if (decided->g_all > mine->g_all) {
+		mine->g_all = decided->g_all;
+		comp->decided_dirty = true;
+	}
+	if (decided->hole_floor > mine->hole_floor) {
+		mine->hole_floor = decided->hole_floor;
+		comp->decided_dirty = true;
+	}
+	if (comp->decided_dirty)
+		comp->dirty = true;
+	if (!TAILQ_EMPTY(&comp->preps))
+		lsom__decided_run(comp);
+}

@@ -1,0 +1,423 @@
+/*
+ * write: PREP, RPREP, RCOPY and REPAIR, COMMIT and ABORT of a component.
+ *
+ * A request is checked, becomes a record of the log, and is applied when that
+ * is durable: a prepared version goes into the table of undecided ones, a copy
+ * straight into the index.  A guest's write needs space that is free for
+ * guests; everything else draws on the disk's reserve.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/lsom_int.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- when it is durable ---- */
+
+static int prep_arrived(struct lsom__op *op, const struct lsom__data_record *d,
+			struct lsom__prep *prep)
+{
+	struct lsom_comp *comp = op->comp;
+
+	if (lsom__aborted(comp, d->r.lsn, d->r.member_csn)) {
+		free(prep);
+		return -ESTALE;
+	}
+	if (lsom__prep_same(comp, d->r.lsn, d->first, d->blocks) != NULL) {
+		free(prep); /* a repeat: the first one counts */
+		return 0;
+	}
+	prep->place = op->place;
+	prep->pos = op->pos;
+	lsom__prep_insert(comp, prep);
+	if (lsom__committed(comp, d->r.lsn))
+		lsom__prep_commit(comp, prep);
+	return 0;
+}
+
+static int write_arrived(struct lsom__op *op)
+{
+	const struct lsom__data_record *d = (void *)op->record;
+	struct lsom__prep *prep = (void *)(uintptr_t)op->extra;
+	struct lsom_comp *comp = op->comp;
+
+	if (comp->deleted) {
+		free(prep);
+		return -ENOENT;
+	}
+	comp->meta.max_lsn = MAX(comp->meta.max_lsn, d->r.lsn);
+	comp->dirty = true;
+	if (prep != NULL)
+		return prep_arrived(op, d, prep);
+	lsom__range_apply(comp, d->first, d->blocks, op->place,
+			  lsom__record_crcs(d), d->r.flags & LSOM__F_HOLE,
+			  d->r.member_csn, d->r.lsn,
+			  d->r.flags & LSOM__F_REPAIR ? LSOM__APPLY_REPAIR :
+							LSOM__APPLY_NEWER,
+			  0);
+	comp->meta.max_committed = MAX(comp->meta.max_committed, d->r.lsn);
+	return 0;
+}
+
+static void write_apply(struct lsom__op *op, int status)
+{
+	struct lsom_write *req = op->req;
+	struct lsom__range *range = req->impl[0];
+
+	assert(op->disk->credits >= op->blocks);
+	op->disk->credits -= op->blocks;
+	if (status == 0)
+		status = write_arrived(op);
+	else
+		free((void *)(uintptr_t)op->extra);
+	if (range != NULL) {
+		lsom__range_unpin(range);
+		free(range);
+	}
+	lsom__op_free(op);
+	req->cb(req, status);
+}
+
+static void answer(struct lsom__op *op, int status)
+{
+	struct lsom_write *req = op->req;
+
+	lsom__op_free(op);
+	req->cb(req, status);
+}
+
+/* ---- when it comes ---- */
+
+static int write_check(const struct lsom_comp *comp,
+		       const struct lsom_write *req)
+{
+	bool hole = req->flags & LSOM_W_HOLE;
+	uint64_t blocks = req->len / LSOM_BLOCK, i;
+
+	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
+	    req->len == 0 || req->kind > LSOM_REPAIR || req->lsn == 0 ||
+	    (req->flags & ~(LSOM_W_HOLE | LSOM_W_ATOMIC)) ||
+	    req->participants_count > LSOM_PARTICIPANTS_MAX)
+		return -EINVAL;
+	if (req->len > comp->meta.size_bytes ||
+	    req->offset > comp->meta.size_bytes - req->len)
+		return -ERANGE;
+	if (hole)
+		return req->sgl == NULL && req->kind != LSOM_REPAIR ? 0 :
+								      -EINVAL;
+	if (req->sgl == NULL || req->crcs == NULL ||
+	    req->sgl->len_bytes != req->len)
+		return -EINVAL;
+	if (req->len > LSOM_WRITE_MAX || blocks > comp->disk->record_blocks_max)
+		return -EMSGSIZE;
+	for (i = 0; i < blocks; i++)
+		if (sgl_crc(req->sgl, i * LSOM_BLOCK, LSOM_BLOCK) !=
+		    req->crcs[i])
+			return -EBADMSG;
+	return 0;
+}
+
+/* What is known already answers a PREP: 1, or go on: 0, or -errno. */
+static int prep_check(struct lsom_comp *comp, const struct lsom_write *req)
+{
+	if (lsom__prep_same(comp, req->lsn, req->offset / LSOM_BLOCK,
+			    req->len / LSOM_BLOCK) != NULL)
+		return 1; /* R26 */
+	if (lsom__aborted(comp, req->lsn, req->member_csn))
+		return -ESTALE;
+	if (req->kind != LSOM_PREP)
+		return 0;
+	if (req->lsn <= comp->decided.stable_lsn)
+		return -ESTALE; /* R41 */
+	return lsom__decided(&comp->decided, req->lsn) ? 1 : 0;
+}
+
+static struct lsom__op *write_record(struct lsom_comp *comp,
+				     const struct lsom_write *req)
+{
+	uint64_t blocks = req->len / LSOM_BLOCK;
+	unsigned parts = req->participants_count;
+	struct lsom__data_record *d;
+	struct lsom__op *op;
+	uint16_t flags = 0;
+
+	if (req->flags & LSOM_W_HOLE)
+		flags |= LSOM__F_HOLE;
+	if (req->flags & LSOM_W_ATOMIC)
+		flags |= LSOM__F_ATOMIC;
+	if (req->kind == LSOM_RCOPY || req->kind == LSOM_REPAIR)
+		flags |= LSOM__F_COMMITTED;
+	if (req->kind == LSOM_REPAIR)
+		flags |= LSOM__F_REPAIR;
+	op = lsom__op_new(comp->disk, comp, LSOM__R_DATA,
+			  lsom__data_record_len(flags, blocks, parts));
+	if (op == NULL)
+		return NULL;
+	d = (void *)op->record;
+	d->r.flags = flags;
+	d->r.lsn = req->lsn;
+	d->r.member_csn = req->member_csn;
+	d->first = req->offset / LSOM_BLOCK;
+	d->blocks = blocks;
+	d->parts = (uint16_t)parts;
+	if (!(flags & LSOM__F_HOLE))
+		memcpy(d + 1, req->crcs, blocks * sizeof(*req->crcs));
+	if (parts > 0)
+		memcpy((void *)(uintptr_t)lsom__record_parts(d),
+		       req->participants, parts * sizeof(struct uuid));
+	if (!(flags & LSOM__F_COMMITTED)) {
+		op->extra = (uintptr_t)lsom__prep_new(d, 0, 0);
+		if (op->extra == 0) {
+			lsom__op_free(op);
+			return NULL;
+		}
+	}
+	if (req->sgl != NULL) {
+		op->sgl = sgl_get(req->sgl);
+		op->blocks = (uint32_t)blocks;
+	}
+	return op;
+}
+
+/* A repair looks at the entry it replaces, so its page comes first. */
+struct repair {
+	struct lsom__range range;
+	struct lsom__op *op;
+};
+
+static void repair_ready(struct lsom__range *range, int status)
+{
+	struct lsom__op *op = container_of(range, struct repair, range)->op;
+	struct lsom_disk *disk = op->disk;
+
+	disk->works--;
+	if (status < 0) {
+		op->apply(op, status);
+		return;
+	}
+	lsom__log_append(disk, LSOM__HEAD_GUEST, op);
+}
+
+static int repair_start(struct lsom_write *req, struct lsom__op *op)
+{
+	struct repair *r = calloc(1, sizeof(*r));
+	int rv;
+
+	if (r == NULL)
+		return -ENOMEM;
+	r->op = op;
+	r->range.comp = op->comp;
+	r->range.first = r->range.next = req->offset / LSOM_BLOCK;
+	r->range.blocks = req->len / LSOM_BLOCK;
+	r->range.cb = repair_ready;
+	req->impl[0] = &r->range;
+	op->disk->works++;
+	rv = lsom__range_load(&r->range);
+	if (rv == 0)
+		repair_ready(&r->range, 0);
+	if (rv == 0 || rv == -EAGAIN)
+		return 0;
+	op->disk->works--;
+	lsom__range_unpin(&r->range);
+	free(r);
+	return rv;
+}
+
+int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
+{
+	struct lsom_disk *disk = comp->disk;
+	uint64_t need = req->flags & LSOM_W_HOLE ? 0 : req->len / LSOM_BLOCK;
+	uint64_t credits = MIN(req->credits, comp->credits);
+	struct lsom__op *op;
+	int rv = lsom__state_of(disk);
+
+	if (rv == 0 && comp->deleted)
+		rv = -ENOENT;
+	if (rv == 0)
+		rv = write_check(comp, req);
+	if (rv < 0)
+		return rv;
+	if (lsom__log_busy(disk, (unsigned)need) ||
+	    comp->preps_count >= LSOM__PREPS_MAX)
+		return -EBUSY;
+	if (req->decided != NULL)
+		lsom__decided_take(comp, req->decided);
+	rv = 0;
+	if (req->kind == LSOM_PREP || req->kind == LSOM_RPREP)
+		rv = prep_check(comp, req);
+	if (rv == 0 && req->kind == LSOM_PREP && need > credits &&
+	    !lsom__space(disk, need - credits))
+		rv = -ENOSPC;
+	op = write_record(comp, req);
+	if (op == NULL)
+		return -ENOMEM;
+
+	req->comp = comp;
+	req->cb = cb;
+	req->impl[0] = NULL;
+	op->req = req;
+	if (rv != 0) {
+		free((void *)(uintptr_t)op->extra);
+		op->apply = answer;
+		op->status = MIN(rv, 0);
+		lsom__later(op);
+		return 0;
+	}
+	op->apply = write_apply;
+	/* Credit becomes blocks on their way, and those live blocks. */
+	comp->credits -= MIN(credits, need);
+	disk->credits -= MIN(credits, need);
+	disk->credits += op->blocks;
+	if (req->kind == LSOM_REPAIR) {
+		rv = repair_start(req, op);
+		if (rv < 0) {
+			disk->credits -= op->blocks;
+			lsom__op_free(op);
+		}
+		return rv;
+	}
+	lsom__log_append(disk, LSOM__HEAD_GUEST, op);
+	return 0;
+}
+
+/* ---- COMMIT and ABORT ---- */
+
+static int commit_arrived(struct lsom_comp *comp, uint64_t lsn)
+{
+	struct lsom__prep *p;
+	int rv = lsom__committed_add(comp, lsn);
+
+	while (rv == 0 && (p = lsom__prep_find(comp, lsn)) != NULL)
+		lsom__prep_commit(comp, p);
+	return rv;
+}
+
+static int abort_arrived(struct lsom_comp *comp, uint64_t lsn)
+{
+	struct lsom__prep *p;
+	int rv = lsom__abort_add(comp, lsn, comp->meta.member_csn);
+
+	while (rv == 0 && (p = lsom__prep_find(comp, lsn)) != NULL) {
+		rv = lsom__abort_add(comp, lsn, p->member_csn);
+		lsom__prep_drop(comp, p);
+	}
+	return rv;
+}
+
+static void decide_apply(struct lsom__op *op, int status)
+{
+	const struct lsom__record *r = (void *)op->record;
+	struct lsom_decide *req = op->req;
+	struct lsom_comp *comp = op->comp;
+
+	if (status == 0 && comp->deleted)
+		status = -ENOENT;
+	if (status == 0)
+		status = r->type == LSOM__R_COMMIT ?
+				 commit_arrived(comp, r->lsn) :
+				 abort_arrived(comp, r->lsn);
+	if (status == -ENOMEM) /* durable, and not followed */
+		lsom__disk_fail(comp->disk, "out of memory", status);
+	lsom__op_free(op);
+	req->cb(req, status);
+}
+
+static void decide_answer(struct lsom__op *op, int status)
+{
+	struct lsom_decide *req = op->req;
+
+	lsom__op_free(op);
+	req->cb(req, status);
+}
+
+/* 1: it is so already.  0: to be recorded. */
+static int decide_check(struct lsom_comp *comp, const struct lsom_decide *req)
+{
+	bool aborted = lsom__aborted(comp, req->lsn, comp->meta.member_csn) ||
+		       lsom__aborted(comp, req->lsn, 0);
+	bool committed = !aborted && lsom__committed(comp, req->lsn);
+
+	if (req->lsn == 0)
+		return -EINVAL;
+	if (req->commit) {
+		if (aborted && lsom__prep_find(comp, req->lsn) == NULL)
+			return -EINVAL;
+		return committed ? 1 : 0;
+	}
+	if (committed)
+		return -EINVAL;
+	if (aborted && lsom__prep_find(comp, req->lsn) == NULL)
+		return 1;
+	return comp->aborts_count >= LSOM__ABORTS_MAX / 2 ? -EBUSY : 0;
+}
+
+int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		lsom_decide_cb cb)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom__op *op;
+	int rv = lsom__state_of(disk);
+
+	if (rv < 0)
+		return rv;
+	if (comp->deleted)
+		return -ENOENT;
+	if (lsom__log_busy(disk, 0))
+		return -EBUSY;
+	rv = decide_check(comp, req);
+	if (rv == -EBUSY) {
+		lsom__cleaner_kick(disk);
+		return rv;
+	}
+	op = lsom__op_new(disk, comp,
+			  req->commit ? LSOM__R_COMMIT : LSOM__R_ABORT,
+			  sizeof(struct lsom__record));
+	if (op == NULL)
+		return -ENOMEM;
+	((struct lsom__record *)(void *)op->record)->lsn = req->lsn;
+	((struct lsom__record *)(void *)op->record)->member_csn =
+		comp->meta.member_csn;
+	req->comp = comp;
+	req->cb = cb;
+	op->req = req;
+	op->apply = rv == 0 ? decide_apply : decide_answer;
+	op->status = MIN(rv, 0);
+	if (rv == 0)
+		lsom__log_append(disk, LSOM__HEAD_GUEST, op);
+	else
+		lsom__later(op);
+	return 0;
+}
+
+void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided)
+{
+	if (!comp->deleted)
+		lsom__decided_take(comp, decided);
+}
+
+void lsom_undecided_each(struct lsom_comp *comp,
+			 void (*cb)(const struct lsom_undecided *u, void *arg),
+			 void *arg)
+{
+	struct lsom__prep *p, *next;
+	struct lsom_undecided u;
+
+	TAILQ_FOREACH_SAFE(p, &comp->preps, link, next) {
+		u = (struct lsom_undecided){
+			.lsn = p->lsn,
+			.member_csn = p->member_csn,
+			.offset = p->first * LSOM_BLOCK,
+			.len = p->blocks * LSOM_BLOCK,
+			.flags = (p->flags & LSOM__F_HOLE ? LSOM_W_HOLE : 0) |
+				 (p->flags & LSOM__F_ATOMIC ? LSOM_W_ATOMIC :
+							      0),
+			.crcs = p->crcs,
+			.participants = p->parts,
+			.participants_count = p->parts_count,
+		};
+		cb(&u, arg);
+	}
+}
