@@ -1,0 +1,387 @@
+/* The login state machine: stages, access, keys, and every way to fail. */
+#include "base/shard.h"
+#include "iscsi/iscsi_int.h"
+#include "tests/lib/fake_dom.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+
+#define IQN "iqn.2026-11.internal.basalt:t"
+#define WHO "iqn.2026-11.example:me"
+#define NAMES "InitiatorName=" WHO "\0TargetName=" IQN "\0SessionType=Normal\0"
+
+static struct test_shard ts;
+static struct dom *dom;
+static struct iscsi *iscsi;
+static struct iscsi_portal portal = { .number = 1, .tpgt = 7 };
+static struct login *login;
+static struct login_answer answer;
+static uint8_t bhs[ISCSI_BHS_LEN];
+
+static void begin(const char *chap_user, const char *const *allow,
+		  unsigned allow_count)
+{
+	struct iscsi_target_conf conf = {
+		.iqn = IQN,
+		.alias = "disk",
+		.allow = allow,
+		.allow_count = allow_count,
+		.chap_user = chap_user,
+		.chap_secret = (const uint8_t *)"0123456789abcdef",
+		.chap_secret_len = 16,
+	};
+
+	test_shard_open(&ts);
+	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
+	CHECK_EQ(iscsi_open(&(struct iscsi_config){ .env = ts.env, .dom = dom },
+			    &iscsi),
+		 0);
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+	login = iscsi__login_new(iscsi, &portal, false);
+	memset(bhs, 0, sizeof(bhs));
+	bhs[0] = 0x43;
+	put_be32(bhs + 16, 1);
+	put_be32(bhs + 24, 100);
+}
+
+static const char *const any[] = { "any" };
+
+static void begin_open(void)
+{
+	begin(NULL, any, 1);
+}
+
+static void on_done(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void end(void)
+{
+	bool done = false;
+
+	iscsi__login_free(login);
+	iscsi_close(iscsi, 0, on_done, &done);
+	test_run(&ts, &done);
+	done = false;
+	dom_close(dom, on_done, &done);
+	test_run(&ts, &done);
+	test_shard_close(&ts);
+}
+
+/* One request: @flags is byte 1.  Returns the status. */
+static unsigned request(uint8_t flags, const char *text, size_t len)
+{
+	bhs[1] = flags;
+	put_be24(bhs + 5, (uint32_t)len);
+	iscsi__login_request(login, bhs, (const uint8_t *)text, (uint32_t)len,
+			     &answer);
+	return (unsigned)answer.status_class << 8 | answer.status_detail;
+}
+#define REQUEST(flags, literal) request(flags, literal, sizeof(literal) - 1)
+
+#define T 0x80
+#define C 0x40
+#define SEC_OP 0x01  /* CSG 0, NSG 1 */
+#define SEC_FULL 0x03
+#define OP_FULL 0x07 /* CSG 1, NSG 3 */
+#define OP 0x04
+
+/* The value answered for @key, or NULL. */
+static const char *said(const char *key)
+{
+	static char copy[ISCSI_LOGIN_DATA_MAX + 1];
+	size_t len = answer.text_len;
+	char *at = copy, *k, *v;
+
+	memcpy(copy, login->answer, len);
+	copy[len] = '\0';
+	while (iscsi__text_next(&at, &len, &k, &v) > 0)
+		if (strcmp(k, key) == 0)
+			return v;
+	return NULL;
+}
+
+TEST(iscsi_login, straight_to_full_feature)
+{
+	begin_open();
+	CHECK_EQ(REQUEST(T | OP_FULL,
+			 NAMES "MaxBurstLength=16776192\0"
+			       "FirstBurstLength=65536\0InitialR2T=No\0"
+			       "ImmediateData=Yes\0HeaderDigest=CRC32C,None\0"
+			       "DataDigest=None\0MaxOutstandingR2T=8\0"
+			       "MaxRecvDataSegmentLength=65536\0"
+			       "ErrorRecoveryLevel=2\0MaxConnections=4\0"
+			       "DefaultTime2Wait=0\0DefaultTime2Retain=20\0"
+			       "DataPDUInOrder=No\0DataSequenceInOrder=No\0"
+			       "iSCSIProtocolLevel=3\0TaskReporting=FastAbort\0"),
+		 0);
+	CHECK(answer.final);
+	CHECK_EQ(answer.flags, T | OP_FULL);
+	CHECK_STR(said("TargetPortalGroupTag"), "7");
+	CHECK_STR(said("MaxBurstLength"), "1048576");
+	CHECK_STR(said("FirstBurstLength"), "65536");
+	CHECK_STR(said("InitialR2T"), "No");
+	CHECK_STR(said("ImmediateData"), "Yes");
+	CHECK_STR(said("HeaderDigest"), "CRC32C");
+	CHECK_STR(said("DataDigest"), "None");
+	CHECK_STR(said("MaxOutstandingR2T"), "4");
+	CHECK_STR(said("ErrorRecoveryLevel"), "0");
+	CHECK_STR(said("MaxConnections"), "1");
+	CHECK_STR(said("DefaultTime2Wait"), "2");
+	CHECK_STR(said("DefaultTime2Retain"), "0");
+	CHECK_STR(said("DataPDUInOrder"), "Yes");
+	CHECK_STR(said("DataSequenceInOrder"), "Yes");
+	CHECK_STR(said("iSCSIProtocolLevel"), "2");
+	CHECK_STR(said("TaskReporting"), "Reject");
+	CHECK_STR(said("MaxRecvDataSegmentLength"), "262144");
+	CHECK_EQ(login->keys.max_send_data, 65536);
+	CHECK_EQ(login->keys.first_burst, 65536);
+	CHECK(login->keys.header_digest && !login->keys.data_digest);
+	CHECK(!login->keys.initial_r2t);
+	end();
+}
+
+TEST(iscsi_login, two_stages_and_unknown_keys)
+{
+	begin_open();
+	CHECK_EQ(REQUEST(T | SEC_OP, NAMES "AuthMethod=CHAP,None\0"), 0);
+	CHECK_STR(said("AuthMethod"), "None");
+	CHECK_STR(said("TargetPortalGroupTag"), "7");
+	CHECK(said("MaxRecvDataSegmentLength") == NULL);
+	CHECK(!answer.final);
+	CHECK_EQ(REQUEST(OP, "X-com.example.key=1\0IFMarker=Yes\0"
+			     "OFMarkInt=1~2\0RDMAExtensions=Yes\0"
+			     "TargetRecvDataSegmentLength=8192\0"),
+		 0);
+	CHECK_EQ(answer.flags, OP);
+	CHECK_STR(said("X-com.example.key"), "NotUnderstood");
+	CHECK_STR(said("IFMarker"), "No");
+	CHECK_STR(said("OFMarkInt"), "Reject");
+	CHECK_STR(said("RDMAExtensions"), "No");
+	CHECK_STR(said("TargetRecvDataSegmentLength"), "Irrelevant");
+	CHECK_EQ(REQUEST(T | OP_FULL, ""), 0);
+	CHECK(answer.final);
+	end();
+}
+
+TEST(iscsi_login, text_in_parts)
+{
+	begin_open();
+	CHECK_EQ(REQUEST(C | OP, "InitiatorName=" WHO "\0TargetNa"), 0);
+	CHECK_EQ(answer.text_len, 0);
+	CHECK_EQ(answer.flags, OP);
+	CHECK_EQ(REQUEST(C | OP, "me=" IQN), 0);
+	CHECK_EQ(REQUEST(T | OP_FULL, "\0"), 0);
+	CHECK(answer.final);
+	end();
+}
+
+TEST(iscsi_login, discovery_needs_no_target)
+{
+	begin("alice", NULL, 0);
+	CHECK_EQ(REQUEST(T | OP_FULL,
+			 "InitiatorName=" WHO "\0SessionType=Discovery\0"
+			 "MaxBurstLength=65536\0"),
+		 0);
+	CHECK(answer.final);
+	CHECK(said("TargetPortalGroupTag") == NULL);
+	CHECK_STR(said("MaxBurstLength"), "Irrelevant");
+	end();
+}
+
+TEST(iscsi_login, access_list)
+{
+	static const char *const other[] = { "iqn.2026-11.example:other",
+					     "iqn.2026-11.EXAMPLE:ME" };
+
+	begin(NULL, other, 1);
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES), 0x0202);
+	end();
+	begin(NULL, NULL, 0); /* nobody was named */
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES), 0x0202);
+	end();
+	begin(NULL, other, 2); /* names are compared in lower case */
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES), 0);
+	end();
+}
+
+TEST(iscsi_login, chap_is_not_gone_around)
+{
+	begin("alice", any, 1);
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES), 0x0201);
+	end();
+	begin("alice", any, 1);
+	CHECK_EQ(REQUEST(T | SEC_FULL, NAMES "AuthMethod=None\0"), 0x0201);
+	end();
+	begin("alice", any, 1); /* saying nothing of it leads nowhere */
+	CHECK_EQ(REQUEST(T | SEC_FULL, NAMES), 0);
+	CHECK(!answer.final);
+	CHECK_EQ(answer.flags, 0);
+	CHECK_EQ(REQUEST(T | SEC_FULL, "AuthMethod=CHAP\0"), 0);
+	CHECK_EQ(answer.flags, 0);
+	CHECK_EQ(REQUEST(T | SEC_FULL, ""), 0);
+	CHECK(!answer.final);
+	end();
+	begin("alice", any, 1);
+	CHECK_EQ(REQUEST(0, NAMES "AuthMethod=CHAP\0CHAP_A=5\0"), 0x0201);
+	end();
+}
+
+TEST(iscsi_login, chap_to_full_feature)
+{
+	char text[200], hex[40] = "";
+	uint8_t r[CHAP_RESPONSE_MAX];
+	int n;
+
+	begin("alice", any, 1);
+	CHECK_EQ(REQUEST(0, NAMES "AuthMethod=CHAP,None\0"), 0);
+	CHECK_STR(said("AuthMethod"), "CHAP");
+	CHECK_EQ(REQUEST(0, "CHAP_A=9,5\0"), 0);
+	CHECK_STR(said("CHAP_A"), "5");
+	CHECK(said("CHAP_C") != NULL && strlen(said("CHAP_C")) == 34);
+	iscsi__chap_response(5, login->chap.id,
+			     (const uint8_t *)"0123456789abcdef", 16,
+			     login->chap.challenge, login->chap.challenge_len,
+			     r);
+	for (unsigned i = 0; i < 16; i++)
+		sprintf(hex + 2 * i, "%02x", r[i]);
+	n = sprintf(text, "CHAP_N=alice%cCHAP_R=0x%s", 0, hex) + 1;
+	CHECK_EQ(request(T | SEC_FULL, text, (size_t)n), 0);
+	CHECK(answer.final);
+	CHECK_EQ(answer.flags, T | SEC_FULL);
+	CHECK_STR(said("MaxRecvDataSegmentLength"), "262144");
+	end();
+}
+
+TEST(iscsi_login, statuses)
+{
+	static const struct {
+		const char *text;
+		size_t len;
+		uint8_t flags;
+		unsigned status;
+	} cases[] = {
+#define CASE(flags, text, status) { text, sizeof(text) - 1, flags, status }
+		CASE(T | OP_FULL, "TargetName=" IQN "\0", 0x0207),
+		CASE(T | OP_FULL, "InitiatorName=" WHO "\0", 0x0207),
+		CASE(T | OP_FULL,
+		     "InitiatorName=" WHO "\0TargetName=iqn.2026-11.no:x\0",
+		     0x0203),
+		CASE(T | OP_FULL, "InitiatorName=" WHO "\0SessionType=Foo\0",
+		     0x0209),
+		CASE(T | OP_FULL, "InitiatorName=bad name\0TargetName=" IQN "\0",
+		     0x0200),
+		CASE(T | OP_FULL, NAMES "ImmediateData=Yes\0ImmediateData=Yes\0",
+		     0x0200),
+		CASE(T | OP_FULL, NAMES "nonsense\0", 0x0200),
+		CASE(T | OP_FULL, NAMES "ImmediateData=\0", 0x0200),
+		CASE(T | OP_FULL, NAMES "ImmediateData=Yes", 0x0200),
+		CASE(T | OP_FULL, NAMES "HeaderDigest=MD5\0", 0x0200),
+		CASE(T | OP_FULL, NAMES "AuthMethod=None\0", 0x0200),
+		CASE(T | SEC_OP, NAMES "AuthMethod=KRB5\0", 0x0201),
+		CASE(T | SEC_OP, NAMES "CHAP_A=5\0", 0x0201),
+		CASE(T | C | OP_FULL, NAMES, 0x020b),
+		CASE(T | 0x06, NAMES, 0x020b), /* NSG 2 */
+		CASE(T | 0x0b, NAMES, 0x020b), /* CSG 2 */
+		CASE(T | 0x04, NAMES, 0x020b), /* backwards */
+		CASE(T | 0x05, NAMES, 0x020b), /* nowhere */
+		CASE(0x0f, NAMES, 0x020b),
+#undef CASE
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
+		unsigned status;
+
+		begin_open();
+		status = request(cases[i].flags, cases[i].text, cases[i].len);
+		if (status != cases[i].status)
+			print_error("case %u\n", i);
+		CHECK_EQ(status, cases[i].status);
+		CHECK(!answer.final);
+		end();
+	}
+}
+
+TEST(iscsi_login, header_must_not_change)
+{
+	static const unsigned bytes[] = { 8, 15, 19, 21 };
+
+	for (unsigned i = 0; i < ARRAY_LEN(bytes); i++) {
+		begin_open();
+		CHECK_EQ(REQUEST(0, NAMES), 0);
+		bhs[bytes[i]] ^= 0x40;
+		CHECK_EQ(REQUEST(0, ""), 0x020b);
+		end();
+	}
+	begin_open();
+	bhs[3] = 1;
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES), 0x0205);
+	end();
+}
+
+TEST(iscsi_login, no_end)
+{
+	char filler[8000];
+	unsigned i, status = 0;
+
+	begin_open();
+	CHECK_EQ(REQUEST(0, NAMES), 0);
+	for (i = 0; i < 100 && status == 0; i++)
+		status = REQUEST(0, "");
+	CHECK_EQ(status, 0x0200);
+	CHECK(i < 65);
+	end();
+	begin_open();
+	memset(filler, 'x', sizeof(filler));
+	for (i = 0, status = 0; i < 20 && status == 0; i++)
+		status = request(C | OP, filler, sizeof(filler));
+	CHECK_EQ(status, 0x0200);
+	CHECK(i <= 5);
+	end();
+}
+
+TEST(iscsi_login, numbers_out_of_range_keep_the_default)
+{
+	begin_open();
+	CHECK_EQ(REQUEST(T | OP_FULL,
+			 NAMES "MaxBurstLength=511\0FirstBurstLength=-1\0"
+			       "MaxOutstandingR2T=1~4\0ErrorRecoveryLevel=3\0"
+			       "MaxRecvDataSegmentLength=16777216\0"
+			       "InitialR2T=yes\0"),
+		 0);
+	CHECK_STR(said("MaxBurstLength"), "Reject");
+	CHECK_STR(said("FirstBurstLength"), "Reject");
+	CHECK_STR(said("MaxOutstandingR2T"), "Reject");
+	CHECK_STR(said("ErrorRecoveryLevel"), "Reject");
+	CHECK_STR(said("InitialR2T"), "Reject");
+	CHECK_EQ(login->keys.max_burst, 262144);
+	CHECK_EQ(login->keys.first_burst, 65536);
+	CHECK_EQ(login->keys.max_send_data, 8192);
+	CHECK_EQ(login->keys.max_outstanding_r2t, 1);
+	CHECK(login->keys.initial_r2t);
+	end();
+}
+
+TEST(iscsi_login, targets_are_checked)
+{
+	struct iscsi_target_conf conf = { .iqn = IQN, .chap_user = "u" };
+
+	begin_open();
+	conf.chap_secret = (const uint8_t *)"short";
+	conf.chap_secret_len = 5;
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), -EINVAL);
+	conf.chap_secret = (const uint8_t *)"0123456789abcdef";
+	conf.chap_secret_len = 16;
+	conf.mutual_user = "m";
+	conf.mutual_secret = conf.chap_secret; /* the same both ways */
+	conf.mutual_secret_len = 16;
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), -EINVAL);
+	conf.iqn = "not a name";
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), -EINVAL);
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = "iqn.x.y",
+							 .block_bytes = 512 }),
+		 -ENOENT);
+	end();
+}
