@@ -124,7 +124,8 @@ static void write_done(struct dom_io *io, int status)
 
 static void write_with(struct scsi_cmd *cmd, unsigned flags, dom_io_cb cb)
 {
-	assert(cmd->data_out->len_bytes == cmd->transfer_len);
+	assert(cmd->data_out->len_bytes ==
+	       MIN(cmd->transfer_len, scsi__out_len(cmd)));
 	scsi__io(cmd, dom_write(cmd->lun->object, &cmd->io, offset_of(cmd),
 				cmd->data_out, flags, cb));
 }
@@ -189,10 +190,11 @@ static int64_t verify_compare(struct scsi_cmd *cmd, struct sgl *sgl)
 	/* A block at a time: 11b compares each with the same one. */
 	for (size_t at = 0; at < sgl->len_bytes; at += block) {
 		size_t from = BYTCHK(cmd) == 3 ? 0 : cmd->offset + at;
+		size_t n = MIN(block, sgl->len_bytes - at);
 
-		sgl_read(sgl, at, got, block);
-		sgl_read(cmd->data_out, from, want, block);
-		for (uint32_t i = 0; i < block; i++)
+		sgl_read(sgl, at, got, n);
+		sgl_read(cmd->data_out, from, want, n);
+		for (size_t i = 0; i < n; i++)
 			if (got[i] != want[i])
 				return (int64_t)(cmd->offset + at + i);
 	}
@@ -213,6 +215,7 @@ static void verify_done(struct dom_io *io, int status)
 	if (BYTCHK(cmd) != 0)
 		differs = verify_compare(cmd, sgl);
 	cmd->offset += sgl->len_bytes;
+	cmd->left -= sgl->len_bytes;
 	sgl_put(sgl);
 	if (differs >= 0) {
 		scsi__check_info(cmd, SENSE_MISCOMPARE, (uint64_t)differs);
@@ -225,15 +228,13 @@ static void verify_done(struct dom_io *io, int status)
 /* The medium is really read, so that a bad checksum is found. */
 static void verify_step(struct scsi_cmd *cmd)
 {
-	uint64_t left = bytes_of(cmd) - cmd->offset;
-
-	if (left == 0) {
+	if (cmd->left == 0) {
 		scsi__done(cmd);
 		return;
 	}
 	scsi__io(cmd, dom_read(cmd->lun->object, &cmd->io,
 			       offset_of(cmd) + cmd->offset,
-			       MIN(left, VERIFY_STEP), verify_done));
+			       MIN(cmd->left, VERIFY_STEP), verify_done));
 }
 
 bool scsi__verify_parse(struct scsi_cmd *cmd)
@@ -256,6 +257,7 @@ bool scsi__verify_parse(struct scsi_cmd *cmd)
 
 void scsi__verify(struct scsi_cmd *cmd)
 {
+	cmd->left = bytes_of(cmd);
 	verify_step(cmd);
 }
 
@@ -270,8 +272,10 @@ static void written(struct dom_io *io, int status)
 {
 	struct scsi_cmd *cmd = scsi__io_end(io, status);
 
-	if (cmd != NULL)
-		verify_step(cmd);
+	if (cmd == NULL)
+		return;
+	cmd->left = cmd->data_out->len_bytes;
+	verify_step(cmd);
 }
 
 void scsi__write_verify(struct scsi_cmd *cmd)

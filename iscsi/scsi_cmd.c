@@ -134,6 +134,25 @@ static bool cut_short(struct scsi_cmd *cmd)
 	return true;
 }
 
+/*
+ * The initiator offers less than the CDB moves: an overflow is told, and a
+ * write does what came (RFC 7143 11.4.5) if that is whole sectors.
+ */
+static bool check_data_out(struct scsi_cmd *cmd)
+{
+	uint64_t offered = scsi__out_len(cmd);
+
+	if (cmd->dir != SCSI_DIR_OUT || offered >= cmd->transfer_len ||
+	    (cmd->op->flags & OP_EXACT) != 0)
+		return true;
+	if ((cmd->op->flags & OP_PARTIAL) != 0 && offered > 0 &&
+	    offered % DOM_SECTOR == 0)
+		return true;
+	scsi__check(cmd, SENSE_SHORT_DATA);
+	cmd->op = NULL; /* keeps transfer_len: see scsi_cmd_begin() */
+	return false;
+}
+
 /* SPC-4's order: unit, attention, state, reservation, fields, protection. */
 static bool check_all(struct scsi_cmd *cmd)
 {
@@ -175,14 +194,7 @@ static bool check_all(struct scsi_cmd *cmd)
 		return false;
 	if (cut_short(cmd))
 		return true;
-	/* What an initiator does not send cannot be written (RFC 7143 11.4.5). */
-	if (cmd->dir == SCSI_DIR_OUT && (flags & OP_EXACT) == 0 &&
-	    scsi__out_len(cmd) < cmd->transfer_len) {
-		scsi__check(cmd, SENSE_SHORT_DATA);
-		cmd->op = NULL; /* the overflow is to be told */
-		return false;
-	}
-	return true;
+	return check_data_out(cmd);
 }
 
 /* ---- the task set (SAM-5 8.7) ---- */
@@ -485,7 +497,7 @@ bool scsi_cmd_begin(struct scsi_cmd *cmd)
 	if (cmd->attr == SCSI_ACA)
 		return scsi__check(cmd, SENSE(5, 0x49, 0x00));
 	if (!check_all(cmd)) {
-		if (cmd->op != NULL)
+		if (cmd->op != NULL) /* nothing was to move after all */
 			cmd->transfer_len = 0;
 		return false;
 	}

@@ -169,11 +169,11 @@ static size_t vpd_block_limits(struct scsi_cmd *cmd, uint8_t *p)
 	put_be16(p + 2, (uint16_t)granule);
 	put_be32(p + 4, SCSI_TRANSFER_MAX / block);
 	put_be32(p + 8, (1u << 20) / block);
-	put_be32(p + 16, (uint32_t)(SCSI_UNMAP_MAX / block));
+	put_be32(p + 16, scsi__unmap_max(block));
 	put_be32(p + 20, SCSI_UNMAP_DESCRIPTORS_MAX);
 	put_be32(p + 24, granule);
 	put_be32(p + 28, 0x80000000); /* aligned to 0 */
-	put_be64(p + 32, SCSI_WRITE_SAME_MAX / block);
+	put_be64(p + 32, scsi__write_same_max(block));
 	put_be32(p + 40, SCSI_ATOMIC_MAX / block);
 	return 0x3c;
 }

@@ -25,8 +25,15 @@
 #define SCSI_TRANSFER_MAX DOM_IO_MAX	/* bytes of one command */
 #define SCSI_COMPARE_BLOCKS_MAX 255u
 #define SCSI_ATOMIC_MAX DOM_ATOMIC_MAX
+/*
+ * Blocks of one WRITE SAME and UNMAP, besides the bytes: hosts that test us
+ * write as much in one command as WRITE SAME takes from 65536 blocks on, and
+ * call more than 2^20 blocks of UNMAP insane.
+ */
 #define SCSI_WRITE_SAME_MAX (64u << 20) /* bytes */
-#define SCSI_UNMAP_MAX (1ull << 30)	/* bytes of one UNMAP */
+#define SCSI_WRITE_SAME_BLOCKS_MAX 65528u
+#define SCSI_UNMAP_MAX (1u << 30) /* bytes */
+#define SCSI_UNMAP_BLOCKS_MAX (1u << 20)
 #define SCSI_UNMAP_DESCRIPTORS_MAX 256u
 #define SCSI_UNMAP_GRANULE 4096u
 #define SCSI_STEP_MAX (4u << 20) /* bytes of one step of a long command */
@@ -74,6 +81,7 @@ enum scsi_op_flag {
 	OP_WRITE = 32,	  /* refused on a write-protected unit */
 	OP_GROUP = 64,	  /* a group number is there, and ignored */
 	OP_EXACT = 128,	  /* its parse checks the data-out length */
+	OP_PARTIAL = 256, /* does with less data than the CDB says */
 };
 
 struct scsi_op {
@@ -81,7 +89,7 @@ struct scsi_op {
 	int8_t sa; /* service action, or -1 */
 	uint8_t len;
 	uint8_t access; /* enum dom_access, by persistent reservations */
-	uint8_t flags;
+	uint16_t flags;
 	uint8_t usage[16]; /* bits of the CDB that mean something */
 	/*
 	 * Parse checks the fields and sets dir, transfer_len, lba, blocks;
@@ -220,6 +228,17 @@ bool scsi__writable(struct scsi_cmd *cmd);
 /* False and answered if [lba, lba + blocks) is not all on the unit. */
 bool scsi__in_range(struct scsi_cmd *cmd);
 bool scsi__access(struct scsi_cmd *cmd, enum dom_access access);
+
+static inline uint32_t scsi__write_same_max(uint32_t block_bytes)
+{
+	return MIN(SCSI_WRITE_SAME_MAX / block_bytes,
+		   SCSI_WRITE_SAME_BLOCKS_MAX);
+}
+
+static inline uint32_t scsi__unmap_max(uint32_t block_bytes)
+{
+	return MIN(SCSI_UNMAP_MAX / block_bytes, SCSI_UNMAP_BLOCKS_MAX);
+}
 
 /* ---- lun.c ---- */
 

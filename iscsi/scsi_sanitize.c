@@ -11,6 +11,11 @@
 enum { OVERWRITE = 1, BLOCK_ERASE = 2, CRYPTO_ERASE = 3, EXIT_FAILED = 0x1f };
 
 #define RETRY_NS (10 * MSEC)
+/*
+ * An overwrite is spread over at least this long: it comes beside the I/O of
+ * other units, and hosts get to see that and how far it is.
+ */
+#define OVERWRITE_NS_MIN (8 * SEC)
 
 struct scsi_sanitize {
 	struct scsi_lun *lun;
@@ -20,7 +25,7 @@ struct scsi_sanitize {
 	bool running, stop, failed;
 	bool ause; /* a failure may be left by EXIT FAILURE MODE */
 	unsigned pass, passes;
-	uint64_t offset, size, part_len;
+	uint64_t offset, size, part_len, since_ns;
 	struct sgl *part;
 	struct dom_io io;
 	struct env_timer retry;
@@ -86,6 +91,23 @@ static void finish(struct scsi_sanitize *s, int status)
 
 static void step(struct scsi_sanitize *s);
 
+/* Go on now, or once it is time for the bytes that are done. */
+static void pace(struct scsi_sanitize *s)
+{
+	struct env *env = s->lun->target->env;
+	uint64_t total = s->size / DOM_SECTOR * s->passes;
+	uint64_t done = (s->size * s->pass + s->offset) / DOM_SECTOR;
+	uint64_t due = s->since_ns;
+
+	if (s->page != NULL)
+		due += (uint64_t)((double)done / (double)total *
+				  (double)OVERWRITE_NS_MIN);
+	if (due > env_now(env))
+		env_timer_start(env, &s->retry, due - env_now(env));
+	else
+		step(s);
+}
+
 static void stepped(struct dom_io *io, int status)
 {
 	struct scsi_sanitize *s = container_of(io, struct scsi_sanitize, io);
@@ -106,7 +128,7 @@ static void stepped(struct dom_io *io, int status)
 		return;
 	}
 	s->offset += s->part_len;
-	step(s);
+	pace(s);
 }
 
 static void retry(struct env_timer *timer)
@@ -253,6 +275,7 @@ static void start(struct scsi_cmd *cmd, struct scsi_sanitize *s)
 	s->ause = (cmd->cdb[1] & 0x20) != 0;
 	s->size = dom_object_size(lun->object);
 	s->retry.cb = retry;
+	s->since_ns = env_now(lun->target->env);
 	lun->sanitize = s;
 	lun->refs++;
 	log_info("unit %s: sanitize begun by %s", lun->name,

@@ -13,6 +13,7 @@
 #define B3 0xff, 0xff, 0xff
 #define B4 0xff, 0xff, 0xff, 0xff
 #define B8 B4, B4
+#define WRITES (OP_WRITE | OP_PARTIAL)
 #define FREE (OP_NO_UA | OP_NO_LUN | OP_NO_OBJECT | OP_SPC2 | OP_SANITIZE)
 #define TELL (OP_NO_OBJECT | OP_SANITIZE)
 
@@ -28,7 +29,7 @@ const struct scsi_op scsi__ops[] = {
 	/* READ(6), WRITE(6) */
 	{ 0x08, -1, 6, R, 0, { 0, 0x1f, B3 }, scsi__read_parse, scsi__read,
 	  30 },
-	{ 0x0a, -1, 6, W, OP_WRITE, { 0, 0x1f, B3 }, scsi__write_parse,
+	{ 0x0a, -1, 6, W, WRITES, { 0, 0x1f, B3 }, scsi__write_parse,
 	  scsi__write, 30 },
 	/* INQUIRY */
 	{ 0x12, -1, 6, N, FREE, { 0, 1, B3 }, scsi__inquiry_parse,
@@ -53,9 +54,9 @@ const struct scsi_op scsi__ops[] = {
 	/* READ(10), WRITE(10), WRITE AND VERIFY(10), VERIFY(10) */
 	{ 0x28, -1, 10, R, OP_GROUP, { 0, 0x18, B4, 0, B2 },
 	  scsi__read_parse, scsi__read, 30 },
-	{ 0x2a, -1, 10, W, OP_WRITE | OP_GROUP, { 0, 0x18, B4, 0, B2 },
+	{ 0x2a, -1, 10, W, WRITES | OP_GROUP, { 0, 0x18, B4, 0, B2 },
 	  scsi__write_parse, scsi__write, 30 },
-	{ 0x2e, -1, 10, W, OP_WRITE | OP_GROUP, { 0, 0x16, B4, 0, B2 },
+	{ 0x2e, -1, 10, W, WRITES | OP_GROUP, { 0, 0x16, B4, 0, B2 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },
 	{ 0x2f, -1, 10, R, OP_GROUP, { 0, 0x16, B4, 0, B2 },
 	  scsi__verify_parse, scsi__verify, 30 },
@@ -125,12 +126,12 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x89, -1, 16, W, OP_WRITE | OP_GROUP | OP_EXACT,
 	  { 0, 0x18, B8, 0, 0, 0, 0xff }, scsi__compare_parse, scsi__compare,
 	  10 },
-	{ 0x8a, -1, 16, W, OP_WRITE | OP_GROUP, { 0, 0x18, B8, B4 },
+	{ 0x8a, -1, 16, W, WRITES | OP_GROUP, { 0, 0x18, B8, B4 },
 	  scsi__write_parse, scsi__write, 30 },
 	{ 0x8b, -1, 16, W, OP_WRITE | OP_GROUP, { 0, 0x18, B8, B4 },
 	  scsi__orwrite_parse, scsi__orwrite, 30 },
 	/* WRITE AND VERIFY(16), VERIFY(16) */
-	{ 0x8e, -1, 16, W, OP_WRITE | OP_GROUP, { 0, 0x16, B8, B4 },
+	{ 0x8e, -1, 16, W, WRITES | OP_GROUP, { 0, 0x16, B8, B4 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },
 	{ 0x8f, -1, 16, R, OP_GROUP, { 0, 0x16, B8, B4 }, scsi__verify_parse,
 	  scsi__verify, 30 },
@@ -170,9 +171,9 @@ const struct scsi_op scsi__ops[] = {
 	/* READ(12), WRITE(12), WRITE AND VERIFY(12), VERIFY(12) */
 	{ 0xa8, -1, 12, R, OP_GROUP, { 0, 0x18, B8 }, scsi__read_parse,
 	  scsi__read, 30 },
-	{ 0xaa, -1, 12, W, OP_WRITE | OP_GROUP, { 0, 0x18, B8 },
+	{ 0xaa, -1, 12, W, WRITES | OP_GROUP, { 0, 0x18, B8 },
 	  scsi__write_parse, scsi__write, 30 },
-	{ 0xae, -1, 12, W, OP_WRITE | OP_GROUP, { 0, 0x16, B8 },
+	{ 0xae, -1, 12, W, WRITES | OP_GROUP, { 0, 0x16, B8 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },
 	{ 0xaf, -1, 12, R, OP_GROUP, { 0, 0x16, B8 }, scsi__verify_parse,
 	  scsi__verify, 30 },

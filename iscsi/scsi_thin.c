@@ -36,7 +36,7 @@ static bool unmap_check(struct scsi_cmd *cmd, const uint8_t *list)
 			return false;
 		total += cmd->blocks;
 	}
-	if (total * cmd->lun->block_bytes > SCSI_UNMAP_MAX)
+	if (total > scsi__unmap_max(cmd->lun->block_bytes))
 		return scsi__check_param(cmd, SENSE_INVALID_PARAM, 8);
 	cmd->left = count;
 	return true;
@@ -115,7 +115,7 @@ bool scsi__write_same_parse(struct scsi_cmd *cmd)
 		return false;
 	if (cmd->blocks == 0) /* WSNZ */
 		return scsi__check_field(cmd, at, -1);
-	if (cmd->blocks * cmd->lun->block_bytes > SCSI_WRITE_SAME_MAX)
+	if (cmd->blocks > scsi__write_same_max(cmd->lun->block_bytes))
 		return scsi__check_field(cmd, at, -1);
 	if (ndob(cmd)) {
 		/* No data-out buffer: one that comes all the same is a lie. */
@@ -211,6 +211,13 @@ void scsi__write_same(struct scsi_cmd *cmd)
 /* ---- GET LBA STATUS ---- */
 
 #define STATUS_DESCRIPTORS_MAX 64u
+#define STATUS_CALLS_MAX 4096u /* of dom_map: a bound on the work */
+
+struct lba_status {
+	unsigned descriptors, calls;
+	bool mapped; /* the last descriptor's state */
+	uint8_t buf[8 + 16 * STATUS_DESCRIPTORS_MAX];
+};
 
 bool scsi__lba_status_parse(struct scsi_cmd *cmd)
 {
@@ -224,30 +231,60 @@ static void status_step(struct scsi_cmd *cmd);
 
 static void status_end(struct scsi_cmd *cmd)
 {
-	uint8_t *buf = cmd->memory;
-	size_t len = 8 + 16 * (size_t)cmd->step;
+	struct lba_status *st = cmd->memory;
+	size_t len = 8 + 16 * (size_t)st->descriptors;
 
-	put_be32(buf, (uint32_t)(len - 4));
-	scsi__reply(cmd, buf, len, get_be32(cmd->cdb + 10));
+	put_be32(st->buf, (uint32_t)(len - 4));
+	scsi__reply(cmd, st->buf, len, get_be32(cmd->cdb + 10));
+}
+
+/*
+ * Add @blocks from @lba on; runs alike become one descriptor.  False: there is
+ * no room for another one.
+ */
+static bool status_add(struct scsi_cmd *cmd, uint64_t lba, uint64_t blocks,
+		       bool mapped)
+{
+	uint32_t alloc = get_be32(cmd->cdb + 10);
+	struct lba_status *st = cmd->memory;
+	uint64_t room = alloc > 8 ? (alloc - 8) / 16 : 0;
+	uint8_t *d = st->buf + 8 + 16 * (size_t)st->descriptors;
+
+	if (st->descriptors > 0 && st->mapped == mapped &&
+	    get_be32(d - 8) + blocks <= UINT32_MAX) {
+		put_be32(d - 8, (uint32_t)(get_be32(d - 8) + blocks));
+		return true;
+	}
+	room = MIN(MAX(room, 1u), STATUS_DESCRIPTORS_MAX);
+	if (st->descriptors == room)
+		return false;
+	put_be64(d, lba);
+	put_be32(d + 8, (uint32_t)MIN(blocks, UINT32_MAX));
+	d[12] = mapped ? 0 : 1;
+	st->descriptors++;
+	st->mapped = mapped;
+	return true;
 }
 
 static void status_done(struct dom_io *io, int status)
 {
 	struct scsi_cmd *cmd = scsi__io_end(io, status);
-	uint32_t block;
+	struct lba_status *st;
 	uint64_t blocks;
-	uint8_t *d;
+	uint32_t block;
 
 	if (cmd == NULL)
 		return;
+	st = cmd->memory;
 	block = cmd->lun->block_bytes;
-	/* A block that is mapped in part counts as mapped. */
-	blocks = MAX(io->mapped_len / block, 1u);
-	blocks = MIN(blocks, cmd->left);
-	d = (uint8_t *)cmd->memory + 8 + 16 * (size_t)cmd->step++;
-	put_be64(d, cmd->offset / block);
-	put_be32(d + 8, (uint32_t)blocks);
-	d[12] = io->mapped ? 0 : 1;
+	/* A block whose parts differ counts as its first part. */
+	blocks = MIN(MAX(io->mapped_len / block, 1u), cmd->left);
+	blocks = MIN(blocks, UINT32_MAX);
+	if (!status_add(cmd, cmd->offset / block, blocks, io->mapped) ||
+	    ++st->calls == STATUS_CALLS_MAX) {
+		status_end(cmd);
+		return;
+	}
 	cmd->offset += blocks * block;
 	cmd->left -= blocks;
 	status_step(cmd);
@@ -256,11 +293,7 @@ static void status_done(struct dom_io *io, int status)
 /* @left blocks may still be told of, from byte @offset on. */
 static void status_step(struct scsi_cmd *cmd)
 {
-	uint32_t alloc = get_be32(cmd->cdb + 10);
-	uint64_t room = alloc > 8 ? (alloc - 8) / 16 : 0;
-
-	room = MIN(MAX(room, 1u), STATUS_DESCRIPTORS_MAX);
-	if (cmd->left == 0 || cmd->step == room) {
+	if (cmd->left == 0) {
 		status_end(cmd);
 		return;
 	}
@@ -270,17 +303,24 @@ static void status_step(struct scsi_cmd *cmd)
 
 void scsi__lba_status(struct scsi_cmd *cmd)
 {
+	uint64_t capacity = scsi__lun_blocks(cmd->lun), lba = cmd->lba, next;
 	uint32_t block = cmd->lun->block_bytes;
 
-	cmd->memory = calloc(1, 8 + 16 * STATUS_DESCRIPTORS_MAX);
+	cmd->memory = calloc(1, sizeof(struct lba_status));
 	if (cmd->memory == NULL) {
 		scsi__status(cmd, -ENOMEM);
 		scsi__done(cmd);
 		return;
 	}
-	cmd->offset = cmd->lba * block;
-	/* A bound on the work, and on the 32-bit count of a descriptor. */
-	cmd->left = MIN(scsi__lun_blocks(cmd->lun) - cmd->lba,
-			SCSI_UNMAP_MAX / block);
+	/*
+	 * States are kept per physical block, so the report begins with the
+	 * first one that lies wholly behind the address asked for (what
+	 * libiscsi's GetLBAStatus.UnmapSingle demands of a 512e disk).
+	 */
+	next = ROUND_UP(lba, SCSI_UNMAP_GRANULE / block);
+	if (next < capacity)
+		lba = next;
+	cmd->offset = lba * block;
+	cmd->left = capacity - lba;
 	status_step(cmd);
 }
