@@ -1,5 +1,5 @@
 /* What comes over the admin socket: a frame's head, then a message. */
-#include "admin.pb-c.h"
+#include "proto/admin.pb-c.h"
 #include "node/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
