@@ -1,0 +1,176 @@
+/* basalt.conf: what is taken, what is refused, and that the line is named. */
+#include "node/config.h"
+#include "node/size.h"
+#include "tests/lib/test.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct config conf;
+static char why[512];
+
+static int parse(const char *text)
+{
+	why[0] = '\0';
+	return config_parse("t.conf", text, &conf, why, sizeof(why));
+}
+
+static void refused(const char *text, const char *place, const char *reason)
+{
+	CHECK_EQ(parse(text), -EINVAL);
+	if (strstr(why, place) != why || strstr(why, reason) == NULL) {
+		print_error("for:\n%s\ngot: %s\n", text, why);
+		fail();
+	}
+}
+
+TEST(node_config, defaults)
+{
+	CHECK_EQ(parse(""), 0);
+	CHECK_STR(conf.data_dir, "/var/lib/basalt");
+	CHECK_STR(conf.run_dir, "/run/basalt");
+	CHECK_EQ(conf.rdt_port, 7400);
+	CHECK_EQ(conf.portals_count, 1);
+	CHECK_STR(conf.portals[0].text, "0.0.0.0:3260");
+	CHECK_STR(conf.metrics.text, "");
+	CHECK_EQ(conf.arena, 256u << 20);
+}
+
+TEST(node_config, everything)
+{
+	const char *text = "# comment\n; another\n[node]\nname = a-1.b_c\n"
+			   "data_dir = /d\nrun_dir = /r\nshards = auto\n"
+			   "log_level = warn,lsom=debug\n\n[network]\n"
+			   "address = fe::1\nrdt_port = 1\n"
+			   "portals = 10.0.0.1 , [::1]:99,10.0.0.2:3261\n"
+			   "metrics = 127.0.0.1:9100\n[memory]\narena = 1.5G\n"
+			   "page_cache=64M\n";
+	struct sockaddr_in6 *v6;
+
+	CHECK_EQ(parse(text), 0);
+	CHECK_STR(conf.name, "a-1.b_c");
+	CHECK_EQ(conf.shards, 0);
+	CHECK_EQ(conf.portals_count, 3);
+	CHECK_STR(conf.portals[0].text, "10.0.0.1:3260");
+	CHECK_STR(conf.portals[1].text, "[::1]:99");
+	v6 = (struct sockaddr_in6 *)&conf.portals[1].address;
+	CHECK_EQ(v6->sin6_family, AF_INET6);
+	CHECK_EQ(ntohs(v6->sin6_port), 99);
+	CHECK_STR(conf.metrics.text, "127.0.0.1:9100");
+	CHECK_EQ(conf.arena, 1536ull << 20);
+	CHECK_EQ(config_log_level_apply("info"), 0);
+}
+
+TEST(node_config, default_portal_takes_the_address)
+{
+	CHECK_EQ(parse("[network]\naddress = ::1\n"), 0);
+	CHECK_STR(conf.portals[0].text, "[::1]:3260");
+}
+
+TEST(node_config, refusals_name_the_line)
+{
+	refused("[node]\nnam = x\n", "t.conf:2: ", "unknown key 'nam'");
+	refused("[node]\nname = x\n[nodes]\n", "t.conf:3: ",
+		"unknown section [nodes]");
+	refused("\n\nname = x\n", "t.conf:3: ", "before any [section]");
+	refused("[node]\nname = a\nname = b\n", "t.conf:3: ", "twice");
+	refused("[node]\njust words\n", "t.conf:2: ", "neither");
+	refused("[node\n", "t.conf:1: ", "]");
+	refused("[node]\nname =\n", "t.conf:2: ", "empty");
+	refused("[node]\nname = a b\n", "t.conf:2: ", "letters");
+	refused("[node]\ndata_dir = here\n", "t.conf:2: ", "absolute");
+	refused("[node]\nshards = 3\n", "t.conf:2: ", "one shard");
+	refused("[node]\nlog_level = loud\n", "t.conf:2: ", "error, warn");
+	refused("[node]\nlog_level = info,nope=debug\n", "t.conf:2: ", "rooms");
+	refused("[network]\naddress = host.example\n", "t.conf:2: ", "numeric");
+	refused("[network]\naddress = 10.0.0.1:5\n", "t.conf:2: ", "numeric");
+	refused("[network]\nrdt_port = 0\n", "t.conf:2: ", "65535");
+	refused("[network]\n\nportals = 10.0.0.1:99999\n", "t.conf:3: ",
+		"10.0.0.1:99999");
+	refused("[network]\nportals = ::1, ::1\n", "t.conf:2: ", "twice");
+	refused("[network]\nportals = [::1\n", "t.conf:2: ", "[::1");
+	refused("[network]\nmetrics = 127.0.0.1\n", "t.conf:2: ", "ADDR:PORT");
+	refused("[memory]\narena = lots\n", "t.conf:2: ", "size");
+	refused("[memory]\narena = 1M\n", "t.conf:2: ", "64M");
+	refused("[memory]\narena = 99999999999999999999\n", "t.conf:2: ",
+		"64M");
+	refused("[network]\nportals = 10.0.0.1,\n   10.0.0.2\n", "t.conf:3: ",
+		"blank");
+}
+
+TEST(node_config, long_lines_and_many_portals)
+{
+	char text[4096] = "[node]\nname = ";
+
+	memset(text + strlen(text), 'x', 3000);
+	refused(text, "t.conf:2: ", "longer than");
+	strcpy(text, "[network]\nportals = ");
+	for (int i = 0; i < 17; i++)
+		sprintf(text + strlen(text), "%s10.0.0.%d", i ? "," : "", i);
+	refused(text, "t.conf:2: ", "more than 16");
+}
+
+TEST(node_config, the_example_is_good)
+{
+	CHECK_EQ(config_load("deploy/basalt.conf.example", &conf, why,
+			     sizeof(why)),
+		 0);
+	CHECK_EQ(config_load("/nonexistent/x", &conf, why, sizeof(why)),
+		 -ENOENT);
+	CHECK(strstr(why, "/nonexistent/x") != NULL);
+}
+
+TEST(node_size, parse)
+{
+	static const struct {
+		const char *text;
+		int rv;
+		uint64_t bytes;
+	} cases[] = {
+		{ "0", 0, 0 },
+		{ "4096", 0, 4096 },
+		{ "10G", 0, 10ull << 30 },
+		{ "512m", 0, 512ull << 20 },
+		{ "1.5T", 0, 3ull << 39 },
+		{ "0.5K", 0, 512 },
+		{ "2KiB", 0, 2048 },
+		{ "2kb", 0, 2048 },
+		{ "7B", 0, 7 },
+		{ "1.25P", 0, 5ull << 48 },
+		{ "16383P", 0, 16383ull << 50 },
+		{ "16384P", -ERANGE, 0 },
+		{ "18446744073709551615", 0, UINT64_MAX },
+		{ "18446744073709551616", -ERANGE, 0 },
+		{ "", -EINVAL, 0 },
+		{ "G", -EINVAL, 0 },
+		{ "-1", -EINVAL, 0 },
+		{ "1.", -EINVAL, 0 },
+		{ "1X", -EINVAL, 0 },
+		{ "1GG", -EINVAL, 0 },
+		{ "1 G", -EINVAL, 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t got = 0;
+
+		if (size_parse(cases[i].text, &got) != cases[i].rv ||
+		    (cases[i].rv == 0 && got != cases[i].bytes)) {
+			print_error("size '%s' gave %llu\n", cases[i].text,
+				    (unsigned long long)got);
+			fail();
+		}
+	}
+}
+
+TEST(node_size, format)
+{
+	char text[SIZE_TEXT_MAX];
+
+	CHECK_STR(size_format(0, text), "0");
+	CHECK_STR(size_format(1023, text), "1023");
+	CHECK_STR(size_format(1024, text), "1K");
+	CHECK_STR(size_format(10ull << 30, text), "10G");
+	CHECK_STR(size_format(3ull << 29, text), "1.5G");
+	CHECK_STR(size_format(UINT64_MAX, text), "16.0E");
+}
