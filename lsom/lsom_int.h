@@ -61,6 +61,8 @@ struct lsom__segment {
 	bool has_holes; /* their entries point into it */
 	bool dirty;	/* differs from the flushed table */
 	bool summary_wanted;
+	bool unreadable;   /* its summary, or a block of it */
+	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
 	uint8_t *frames;
 	uint32_t frames_bytes, frames_room;
@@ -197,6 +199,7 @@ struct lsom_comp {
 	bool in_store;	/* has keys there */
 	struct lsom_decided decided; /* in memory; may be ahead of meta */
 	bool decided_dirty;	     /* not yet in a record */
+	bool carry; /* the cleaner is to write its state again */
 	TAILQ_HEAD(lsom__preps, lsom__prep) preps;
 	unsigned preps_count;
 	struct lsom__abort *aborts;
@@ -539,6 +542,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 
 int lsom__cleaner_init(struct lsom_disk *disk);
 void lsom__cleaner_fini(struct lsom_disk *disk);
+void lsom__cleaner_stop(struct lsom_disk *disk);
 void lsom__cleaner_kick(struct lsom_disk *disk);
 bool lsom__cleaner_idle(const struct lsom_disk *disk);
 

@@ -164,8 +164,7 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 	if (pass == PASS_STATES && r->type == LSOM__R_STATE)
 		return replay_state(disk, (const void *)r);
 	if (pass == PASS_STATES && r->type == LSOM__R_DELETE)
-		return lsom__tomb_add(disk, r->component,
-				      MAX(frame->pos, r->orig_pos));
+		return lsom__tomb_add(disk, r->component, UINT64_MAX);
 	if (pass == PASS_DECISIONS)
 		return replay_decision(disk, r);
 	if (pass == PASS_DATA && r->type == LSOM__R_DATA)
@@ -218,8 +217,12 @@ static int data_end(struct lsom_disk *disk)
 {
 	struct lsom__prep *p, *next;
 	struct lsom_comp *comp;
+	struct lsom__tomb *t;
 	int rv = 0;
 
+	/* When it was applied is not known: not after now. */
+	TAILQ_FOREACH(t, &disk->tombs, link)
+		t->pos = MIN(t->pos, disk->pos_next);
 	TAILQ_FOREACH(comp, &disk->comps, link) {
 		/* Those of the checkpoint, decided by what came after it. */
 		TAILQ_FOREACH_SAFE(p, &comp->preps, link, next) {
