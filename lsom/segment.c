@@ -55,9 +55,11 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 		return LSOM__NONE;
 	for (i = 0; i < disk->super.segments; i++)
 		if (disk->segments[i].state == LSOM__SEG_FREE &&
+		    !(disk->zero_busy && i == disk->super.zeroed) &&
 		    (best == LSOM__NONE || take_before(disk, i, best)))
 			best = i;
-	assert(best != LSOM__NONE);
+	if (best == LSOM__NONE)
+		return LSOM__NONE; /* the one being zeroed is all there is */
 	seg = &disk->segments[best];
 	assert(seg->reads == 0);
 	assert(seg->frames == NULL);
@@ -344,13 +346,7 @@ static void zero_step(struct lsom_disk *disk)
 		zero_stop(disk);
 		return;
 	}
-	if (disk->segments[i].sequence != 0) {
-		/* Taken while we were at it: it must not be zeroed further. */
-		disk->zero_at = 0;
-		disk->super.zeroed++;
-		zero_step(disk);
-		return;
-	}
+	assert(disk->segments[i].state == LSOM__SEG_FREE);
 	n = MIN(ZERO_CHUNK_BLOCKS, disk->segment_blocks - disk->zero_at);
 	disk->zero_io.cb = zero_done;
 	env_dev_writev(disk->env, disk->dev, &disk->zero_io, disk->zero_iov, n,

@@ -1,0 +1,68 @@
+/*
+ * sim_env: an env of one thread that lies as real hardware may.
+ *
+ * Everything follows from the seed.  Time is virtual.  The disk is memory:
+ * requests complete in any order; what is not durable yet may be lost, whole or
+ * torn at 512 bytes when the power goes.  The store keeps what was flushed and
+ * any prefix of what was applied after that.
+ *
+ * A power cut: sim_env_cut() settles what is left on the disk and in the store;
+ * from then on every write fails, so that the rooms above can be closed in an
+ * orderly way; sim_env_restore() then gives the next run what was left.
+ */
+#ifndef BASALT_TESTS_SIM_ENV_H
+#define BASALT_TESTS_SIM_ENV_H
+
+#include "base/env.h"
+#include "base/page.h"
+#include "base/timer_heap.h"
+
+struct memkv;
+
+struct sim_write {
+	uint64_t offset;
+	size_t len;
+	uint8_t *data;
+	bool done; /* completed, but not flushed */
+	struct env_io *io;
+	TAILQ_ENTRY(sim_write) link;
+};
+
+struct sim_batch {
+	struct kv_batch batch;
+	TAILQ_ENTRY(sim_batch) link;
+};
+
+struct sim_env {
+	struct env env; /* first */
+	struct arena *arena;
+	uint64_t random;
+	uint8_t *now, *durable; /* the disk: as read; as a power cut leaves it */
+	uint64_t bytes;
+	bool cut; /* the power is gone: writes fail */
+	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
+	/* Fail the Nth write or read from now on with -EIO; 0: none. */
+	uint64_t fail_write, fail_read;
+	uint64_t writes;
+	TAILQ_HEAD(sim_writes, sim_write) volatiles; /* not durable, in order */
+	STAILQ_HEAD(, env_task) tasks;
+	STAILQ_HEAD(, env_work) works;
+	struct env_io **ios; /* in flight */
+	size_t ios_count, ios_room;
+	struct timer_heap timers;
+	struct kv *kv_now, *kv_flushed;
+	kv_merge_fn merge;
+	TAILQ_HEAD(, sim_batch) batches; /* applied, not flushed */
+};
+
+void sim_env_init(struct sim_env *sim, uint64_t bytes, uint64_t seed);
+void sim_env_fini(struct sim_env *sim);
+uint64_t sim_env_random(struct sim_env *sim, uint64_t below);
+/* One event; false: nothing is left to do. */
+bool sim_env_turn(struct sim_env *sim);
+/* Until *@done; false: it never came. */
+bool sim_env_run(struct sim_env *sim, const bool *done);
+void sim_env_cut(struct sim_env *sim);
+void sim_env_restore(struct sim_env *sim);
+
+#endif
