@@ -42,6 +42,7 @@ CLI_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard node/cli/*.c))
 TESTLIB_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/lib/*.c))
 UNIT_SRC := $(wildcard tests/unit/*.c)
 UNIT_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(UNIT_SRC))
+SIM_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c))
 TOOL_SRC := $(wildcard tests/tools/*.c)
 TOOL_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TOOL_SRC))
 
@@ -119,6 +120,12 @@ $(O)/tests/tools/$(1): $(O)/tests/tools/$(1).o $(if $(call libs_of,$(1)),$(call 
 	$$(Q)$$(link) $(if $(call libs_of,$(1)),,-liscsi)
 endef
 $(foreach t,$(notdir $(TOOL_SRC:.c=)),$(eval $(call tool_rule,$(t))))
+
+# The simulator: the rooms as shipped, on a virtual clock and faulty disks.
+$(O)/sim: $(SIM_OBJS) $(foreach r,$(need_dom),$(call room_lib,$(r))) \
+		$(O)/lib/test.a
+	$(call say,LD,$@)
+	$(Q)$(link)
 
 unit-bins: $(UNIT_BINS)
 tools: $(TOOL_BINS)
