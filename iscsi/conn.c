@@ -392,7 +392,9 @@ static void on_timer(struct env_timer *timer)
 	if (conn->state == CONN_FULL)
 		iscsi__session_idle(conn);
 	else
-		iscsi__conn_end(conn, "the login takes too long");
+		iscsi__conn_end(conn, conn->state == CONN_CLOSING ?
+					      "the last answer was not fetched" :
+					      "the login takes too long");
 }
 
 static bool same_source(const struct sockaddr_storage *a,

@@ -243,6 +243,8 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_HELD_BYTES_MAX (1u << 20)
 #define ISCSI_ECHO_BYTES_MAX (1u << 20)
 #define ISCSI_DATA_SECONDS 60u
+/* A command that finds no memory is sent back after this. */
+#define ISCSI_PARKED_SECONDS 20u
 /* Payload a session may hold; one command more than this always goes. */
 #define ISCSI_SESSION_BYTES_MAX (32u << 20)
 
@@ -456,6 +458,7 @@ void iscsi__task_landed(struct task *task);
 void iscsi__task_abort(struct task *task);
 void iscsi__tasks_unpark(struct iscsi_session *session);
 bool iscsi__task_waits(const struct task *task);
+void iscsi__tasks_expire(struct iscsi_session *session);
 
 /* ---- tmf.c ---- */
 

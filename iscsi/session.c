@@ -273,6 +273,9 @@ static void on_data_timer(struct env_timer *timer)
 	s->data_timer_on = false;
 	if (s->ending)
 		return;
+	iscsi__tasks_expire(s);
+	if (s->ending)
+		return;
 	TAILQ_FOREACH(task, &s->tasks, link)
 		if (iscsi__task_waits(task))
 			oldest = MIN(oldest, task->since_ns);

@@ -27,10 +27,12 @@ struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
 	return NULL;
 }
 
-/* It waits for the initiator's data. */
+/* It waits for the initiator's data, or for memory. */
 bool iscsi__task_waits(const struct task *task)
 {
-	return task->state == TASK_DATA || task->state == TASK_R2T;
+	return !task->aborted &&
+	       (task->state == TASK_DATA || task->state == TASK_R2T ||
+		task->state == TASK_PARKED);
 }
 
 /* ---- the end ---- */
@@ -610,6 +612,8 @@ static void on_r2t(struct dm_data *data, int status)
 		return;
 	}
 	task->since_ns = env_now(task->session->iscsi->env);
+	if (task->session->conn != NULL)
+		task->session->conn->heard_ns = task->since_ns;
 	task_go_on(task);
 }
 
@@ -655,9 +659,25 @@ static void park(struct task *task)
 		task->parked = true;
 		TAILQ_INSERT_TAIL(&s->parked, task, parked_link);
 	}
+	iscsi__session_data_timer(s);
 	/* Room within the session's share comes with the end of a task. */
 	if (!s->pages.queued)
 		iscsi__session_kick(s);
+}
+
+/* Commands that have waited for memory long enough: let them come again. */
+void iscsi__tasks_expire(struct iscsi_session *s)
+{
+	uint64_t now = env_now(s->iscsi->env);
+	struct task *task;
+
+	while ((task = TAILQ_FIRST(&s->parked)) != NULL &&
+	       now - task->since_ns >= ISCSI_PARKED_SECONDS * SEC) {
+		unpark(task);
+		give_up(task, SCSI_TASK_SET_FULL);
+		if (!task->live) /* else on_done() is on its way */
+			task_respond(task);
+	}
 }
 
 /* A read's data will be held until the initiator has fetched it. */

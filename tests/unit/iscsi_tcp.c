@@ -1,0 +1,557 @@
+/*
+ * The TCP datamover on the wire: framing in every cut, digests, Data-In and R2T,
+ * deadlines.  The initiator is a socket in the same thread.
+ */
+#include "base/crc.h"
+#include "base/shard.h"
+#include "iscsi/iscsi_int.h"
+#include "tests/lib/fake_dom.h"
+#include "tests/lib/test.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define IQN "iqn.2026-11.internal.basalt:t"
+#define WHO "iqn.2026-11.example:me"
+
+static struct test_shard ts;
+static struct dom *dom;
+static struct iscsi *iscsi;
+static struct uuid oid = { .b = { 1, 2, 3 } };
+static struct sockaddr_storage bound;
+
+/* What came in and was not looked at yet. */
+struct client {
+	int fd;
+	bool hd, dd;
+	uint32_t cmdsn, itt;
+	uint8_t in[8 << 20];
+	size_t start, end;
+	bool eof;
+};
+static struct client cl;
+
+struct pdu {
+	uint8_t bhs[ISCSI_BHS_LEN];
+	uint8_t *data;
+	uint32_t len;
+};
+
+static void on_tick(uv_timer_t *timer)
+{
+}
+
+/* Run the target's loop for about @ms. */
+static void run(unsigned ms)
+{
+	uv_loop_t *loop = shard_loop(ts.env);
+	uint64_t end = uv_hrtime() + ms * MSEC;
+	uv_timer_t tick;
+
+	uv_timer_init(loop, &tick);
+	uv_timer_start(&tick, on_tick, 1, 1);
+	do {
+		uv_run(loop, UV_RUN_ONCE);
+	} while (uv_hrtime() < end);
+	uv_close((uv_handle_t *)&tick, NULL);
+	uv_run(loop, UV_RUN_NOWAIT);
+}
+
+static void fixture(struct iscsi_config config)
+{
+	struct sockaddr_in lo = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const char *const any = "any";
+
+	test_shard_open(&ts);
+	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
+	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
+	config.env = ts.env;
+	config.dom = dom;
+	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	CHECK_EQ(iscsi_portal_listen(iscsi, 1, (struct sockaddr *)&lo, 1), 0);
+	CHECK_EQ(iscsi_portal_listen(iscsi, 1, (struct sockaddr *)&lo, 1),
+		 -EEXIST);
+	CHECK_EQ(iscsi_portal_address(iscsi, 1, &bound), 0);
+	CHECK_EQ(iscsi_portal_listen(iscsi, 2, (struct sockaddr *)&bound, 1),
+		 -EADDRINUSE);
+	CHECK_EQ(iscsi_target_set(iscsi,
+				  &(struct iscsi_target_conf){
+					  .iqn = IQN,
+					  .allow = &any,
+					  .allow_count = 1 }),
+		 0);
+	CHECK_EQ(iscsi_lun_set(iscsi, &(struct iscsi_lun_conf){
+					      .iqn = IQN,
+					      .object = oid,
+					      .name = "disk",
+					      .block_bytes = 512 }),
+		 0);
+	run(2);
+}
+
+static void on_done(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void end(void)
+{
+	bool done = false;
+
+	if (cl.fd >= 0)
+		close(cl.fd);
+	iscsi_close(iscsi, 0, on_done, &done);
+	test_run(&ts, &done);
+	done = false;
+	dom_close(dom, on_done, &done);
+	test_run(&ts, &done);
+	test_shard_close(&ts);
+}
+
+static void dial(void)
+{
+	int one = 1;
+
+	cl.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	cl.start = cl.end = 0;
+	cl.eof = cl.hd = cl.dd = false;
+	cl.cmdsn = 1;
+	CHECK_EQ(connect(cl.fd, (struct sockaddr *)&bound,
+			 sizeof(struct sockaddr_in)),
+		 0);
+	setsockopt(cl.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+static void pull(void)
+{
+	for (;;) {
+		ssize_t n = recv(cl.fd, cl.in + cl.end, sizeof(cl.in) - cl.end,
+				 MSG_DONTWAIT);
+
+		if (n > 0) {
+			cl.end += (size_t)n;
+			continue;
+		}
+		if (n == 0 || errno == ECONNRESET)
+			cl.eof = true;
+		return;
+	}
+}
+
+/* Bytes to the target, in pieces of @step with a turn between them. */
+static void put_bytes(const uint8_t *bytes, size_t len, size_t step)
+{
+	while (len > 0) {
+		ssize_t n = send(cl.fd, bytes, MIN(step, len),
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno != EAGAIN)
+			return;
+		if (n > 0) {
+			bytes += n;
+			len -= (size_t)n;
+		}
+		if (len > 0)
+			uv_run(shard_loop(ts.env), UV_RUN_NOWAIT);
+	}
+}
+
+static size_t frame(uint8_t *out, const uint8_t *bhs, const void *data,
+		    uint32_t len)
+{
+	uint32_t pad = ROUND_UP(len, 4u) - len;
+	size_t n = ISCSI_BHS_LEN;
+
+	memcpy(out, bhs, n);
+	put_be24(out + 5, len);
+	if (cl.hd) {
+		put_le32(out + n, crc32c(out, ISCSI_BHS_LEN));
+		n += 4;
+	}
+	if (len > 0) {
+		memcpy(out + n, data, len);
+		memset(out + n + len, 0, pad);
+		if (cl.dd)
+			put_le32(out + n + len + pad,
+				 crc32c(out + n, len + pad));
+		n += len + pad + (cl.dd ? 4 : 0);
+	}
+	return n;
+}
+
+static uint8_t wire[4 << 20];
+
+static void put_pdu(const uint8_t *bhs, const void *data, uint32_t len,
+		    size_t step)
+{
+	put_bytes(wire, frame(wire, bhs, data, len), step);
+}
+
+/* The next PDU, its digests checked; false if none comes within a second. */
+static bool get_pdu(struct pdu *pdu)
+{
+	for (unsigned i = 0; i < 200; i++) {
+		size_t have = cl.end - cl.start, need = ISCSI_BHS_LEN;
+		const uint8_t *p = cl.in + cl.start;
+
+		if (have >= need) {
+			uint32_t len = get_be24(p + 5);
+			uint32_t pad = ROUND_UP(len, 4u) - len;
+			size_t at = ISCSI_BHS_LEN + (cl.hd ? 4 : 0);
+
+			need = at + len + pad + (cl.dd && len ? 4 : 0);
+			if (have >= need) {
+				memcpy(pdu->bhs, p, ISCSI_BHS_LEN);
+				pdu->data = cl.in + cl.start + at;
+				pdu->len = len;
+				if (cl.hd)
+					CHECK_EQ(get_le32(p + 48),
+						 crc32c(p, 48));
+				if (cl.dd && len > 0)
+					CHECK_EQ(get_le32(p + at + len + pad),
+						 crc32c(p + at, len + pad));
+				cl.start += need;
+				return true;
+			}
+		}
+		if (cl.eof)
+			return false;
+		run(1);
+		pull();
+	}
+	return false;
+}
+
+static bool hung_up(void)
+{
+	for (unsigned i = 0; i < 500 && !cl.eof; i++) {
+		run(1);
+		cl.start = cl.end = 0;
+		pull();
+	}
+	return cl.eof;
+}
+
+static void login(const char *more, size_t more_len)
+{
+	static const char names[] =
+		"InitiatorName=" WHO "\0TargetName=" IQN "\0";
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x43, 0x87 };
+	char text[1024];
+	struct pdu pdu;
+
+	dial();
+	memcpy(text, names, sizeof(names) - 1);
+	memcpy(text + sizeof(names) - 1, more, more_len);
+	bhs[8] = 0x80;
+	put_be32(bhs + 16, 1);
+	put_be32(bhs + 24, cl.cmdsn);
+	put_pdu(bhs, text, (uint32_t)(sizeof(names) - 1 + more_len), 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_LOGIN_RSP);
+	CHECK_EQ(get_be16(pdu.bhs + 36), 0);
+	CHECK_EQ(pdu.bhs[1], 0x87);
+	CHECK(get_be16(pdu.bhs + 14) != 0); /* TSIH */
+}
+#define LOGIN(more) login(more, sizeof(more) - 1)
+
+static uint32_t command(uint8_t flags, uint32_t edtl, uint8_t opcode,
+			uint32_t lba, uint16_t blocks, const void *data,
+			uint32_t len, size_t step)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, flags };
+
+	put_be32(bhs + 16, ++cl.itt);
+	put_be32(bhs + 20, edtl);
+	put_be32(bhs + 24, cl.cmdsn++);
+	bhs[32] = opcode;
+	put_be32(bhs + 34, lba);
+	put_be16(bhs + 39, blocks);
+	put_pdu(bhs, data, len, step);
+	return cl.itt;
+}
+
+static void ready(void)
+{
+	struct pdu pdu;
+
+	for (unsigned i = 0; i < 2; i++) {
+		command(0x80, 0, 0, 0, 0, NULL, 0, 4096);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
+	}
+	CHECK_EQ(pdu.bhs[3], 0);
+}
+
+static uint8_t pattern[1 << 20];
+
+static void fill(unsigned seed)
+{
+	for (size_t i = 0; i < sizeof(pattern); i++)
+		pattern[i] = (uint8_t)(i * 7 + i / 4096 + seed);
+}
+
+/* Write @len bytes at @lba, answering R2Ts in Data-Out of @chunk, cut at @step. */
+static void write_all(uint32_t lba, uint32_t len, uint32_t immediate,
+		      uint32_t chunk, size_t step)
+{
+	struct pdu pdu;
+
+	command(0xa0, len, 0x2a, lba, (uint16_t)(len / 512), pattern, immediate,
+		step);
+	for (;;) {
+		uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT };
+		uint32_t at, left, sn = 0;
+
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(get_be32(pdu.bhs + 16), cl.itt);
+		if (pdu.bhs[0] == ISCSI_OP_RESPONSE)
+			break;
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+		memcpy(bhs + 8, pdu.bhs + 8, 16); /* LUN, ITT, TTT */
+		at = get_be32(pdu.bhs + 40);
+		left = get_be32(pdu.bhs + 44);
+		while (left > 0) {
+			uint32_t n = MIN(left, chunk);
+
+			bhs[1] = n == left ? 0x80 : 0;
+			put_be32(bhs + 36, sn++);
+			put_be32(bhs + 40, at);
+			put_pdu(bhs, pattern + at, n, step);
+			at += n;
+			left -= n;
+		}
+	}
+	CHECK_EQ(pdu.bhs[3], 0);
+	CHECK_EQ(pdu.bhs[1], 0x80); /* no residual */
+}
+
+/* Read it back, looking at each Data-In. */
+static void read_all(uint32_t lba, uint32_t len, uint32_t max_data,
+		     uint32_t max_burst)
+{
+	uint32_t at = 0, sn = 0;
+	struct pdu pdu;
+
+	command(0xc0, len, 0x28, lba, (uint16_t)(len / 512), NULL, 0, 4096);
+	while (at < len) {
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_DATA_IN);
+		CHECK_EQ(get_be32(pdu.bhs + 36), sn++);
+		CHECK_EQ(get_be32(pdu.bhs + 40), at);
+		CHECK(pdu.len <= max_data);
+		CHECK_EQ(memcmp(pdu.data, pattern + at, pdu.len), 0);
+		at += pdu.len;
+		/* F ends a burst; S comes with the last one only */
+		CHECK_EQ(pdu.bhs[1] & 0x80, at % max_burst == 0 || at == len ?
+						    0x80 : 0);
+		CHECK_EQ(pdu.bhs[1] & 1, at == len);
+	}
+	CHECK_EQ(pdu.bhs[3], 0);
+}
+
+#define KEYS                                                                  \
+	"InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength=65536\0"           \
+	"FirstBurstLength=8192\0MaxOutstandingR2T=2\0"                        \
+	"MaxRecvDataSegmentLength=24000\0"
+#define DIGESTS "HeaderDigest=CRC32C\0DataDigest=CRC32C\0"
+
+static void write_and_read(void)
+{
+	static const struct {
+		uint32_t len, immediate, chunk;
+		size_t step;
+	} rounds[] = {
+		{ 512, 512, 512, 4096 },      { 512, 512, 512, 1 },
+		{ 4096, 0, 4096, 7 },	      { 65536, 8192, 8192, 65536 },
+		{ 262144, 8192, 65536, 1000000 }, { 262144, 0, 65536, 5003 },
+		{ 131072, 8189, 16383, 1000000 }, { 524288, 8192, 30001, 777 },
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(rounds); i++) {
+		fill(i);
+		write_all(i, rounds[i].len, rounds[i].immediate,
+			  rounds[i].chunk, rounds[i].step);
+		read_all(i, rounds[i].len, 24000, 65536);
+	}
+}
+
+TEST(iscsi_tcp, framing_in_every_cut)
+{
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	write_and_read();
+	end();
+}
+
+TEST(iscsi_tcp, with_digests)
+{
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS DIGESTS);
+	cl.hd = cl.dd = true;
+	ready();
+	write_and_read();
+	end();
+}
+
+/* A digest that is wrong: rejected and hung up; nothing was written. */
+TEST(iscsi_tcp, bad_data_digest)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	struct pdu pdu;
+	size_t n;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS DIGESTS);
+	cl.hd = cl.dd = true;
+	ready();
+	fill(3);
+	write_all(0, 4096, 4096, 4096, 4096);
+	put_be32(bhs + 16, 77);
+	put_be32(bhs + 20, 4096);
+	put_be32(bhs + 24, cl.cmdsn);
+	bhs[32] = 0x2a;
+	bhs[40] = 8;
+	n = frame(wire, bhs, pattern + 9000, 4096);
+	wire[n - 1] ^= 1;
+	put_bytes(wire, n, n);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_REJECT);
+	CHECK_EQ(pdu.bhs[2], REJECT_DATA_DIGEST);
+	CHECK_EQ(pdu.len, 48);
+	CHECK(hung_up());
+	close(cl.fd);
+	LOGIN(KEYS);
+	ready();
+	read_all(0, 4096, 24000, 65536);
+	end();
+}
+
+TEST(iscsi_tcp, data_out_outside_of_its_r2t)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
+	struct pdu pdu;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	command(0xa0, 8192, 0x2a, 0, 16, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+	memcpy(bhs + 8, pdu.bhs + 8, 16);
+	put_be32(bhs + 40, 4096); /* the first half is left out */
+	put_pdu(bhs, pattern, 4096, 4096);
+	CHECK(hung_up());
+	end();
+}
+
+TEST(iscsi_tcp, deadlines)
+{
+	static const uint8_t half[20] = { 0x43, 0x87 };
+	uint64_t start = uv_hrtime();
+	bool gone = false;
+
+	fixture((struct iscsi_config){ .pdu_ms = 60, .login_ms = 5000 });
+	dial();
+	/* a byte now and then does not help: the whole PDU is due */
+	for (unsigned i = 0; i < sizeof(half) && !gone; i++) {
+		put_bytes(half + i, 1, 1);
+		run(15);
+		pull();
+		gone = cl.eof;
+	}
+	CHECK(gone);
+	CHECK((uv_hrtime() - start) / MSEC < 2000);
+	close(cl.fd);
+	end();
+	fixture((struct iscsi_config){ .login_ms = 60 });
+	dial();
+	CHECK(hung_up());
+	end();
+}
+
+/* A peer that reads nothing holds up nobody, and ends without a leak. */
+TEST(iscsi_tcp, peer_that_does_not_read)
+{
+	int small = 4096;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	setsockopt(cl.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	ready();
+	for (unsigned i = 0; i < 100; i++)
+		command(0xc0, 1 << 20, 0x28, 0, 2048, NULL, 0, 4096);
+	run(50);
+	end(); /* the arena asserts that every page came home */
+}
+
+TEST(iscsi_tcp, discovery_in_parts)
+{
+	static const char *const any = "any";
+	uint8_t login_bhs[ISCSI_BHS_LEN] = { 0x43, 0x87 };
+	static const char names[] = "InitiatorName=" WHO
+				    "\0SessionType=Discovery\0"
+				    "MaxRecvDataSegmentLength=512\0";
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_TEXT, 0x80 };
+	char iqn[64], all[16384];
+	unsigned parts = 0, targets = 0;
+	size_t len = 0;
+	struct pdu pdu;
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(iqn, sizeof(iqn), IQN "%u", i);
+		CHECK_EQ(iscsi_target_set(iscsi,
+					  &(struct iscsi_target_conf){
+						  .iqn = iqn,
+						  .allow = &any,
+						  .allow_count = i < 40 }),
+			 0);
+	}
+	dial();
+	login_bhs[8] = 0x80;
+	put_be32(login_bhs + 24, cl.cmdsn);
+	put_pdu(login_bhs, names, sizeof(names) - 1, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(get_be16(pdu.bhs + 36), 0);
+	put_be32(bhs + 16, 5);
+	put_be32(bhs + 20, ISCSI_NO_TAG);
+	put_be32(bhs + 24, cl.cmdsn++);
+	put_pdu(bhs, "SendTargets=All", 16, 4096);
+	for (;;) {
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_TEXT_RSP);
+		CHECK(pdu.len <= 512 && len + pdu.len < sizeof(all));
+		memcpy(all + len, pdu.data, pdu.len);
+		len += pdu.len;
+		parts++;
+		if (pdu.bhs[1] & 0x80)
+			break;
+		/* C says that a pair is cut */
+		CHECK_EQ(!!(pdu.bhs[1] & 0x40), pdu.data[pdu.len - 1] != 0);
+		memcpy(bhs + 20, pdu.bhs + 20, 4);
+		put_be32(bhs + 24, cl.cmdsn++);
+		put_pdu(bhs, NULL, 0, 4096);
+	}
+	for (size_t at = 0; at < len; at += strlen(all + at) + 1)
+		targets += strncmp(all + at, "TargetName=", 11) == 0;
+	CHECK_EQ(targets, 41); /* those that admit nobody are not named */
+	CHECK(parts > 5);
+	end();
+}
+
+TEST(iscsi_tcp, not_iscsi)
+{
+	fixture((struct iscsi_config){ 0 });
+	dial();
+	put_bytes((const uint8_t *)"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"
+				   "more than one header has",
+		  60, 60);
+	CHECK(hung_up());
+	end();
+}
