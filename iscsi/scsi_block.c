@@ -130,9 +130,18 @@ static void write_with(struct scsi_cmd *cmd, unsigned flags, dom_io_cb cb)
 				cmd->data_out, flags, cb));
 }
 
+/* There may be less than the CDB says, or nothing (OP_PARTIAL). */
+static bool nothing_came(const struct scsi_cmd *cmd)
+{
+	if (cmd->data_out != NULL)
+		return false;
+	assert(MIN(cmd->transfer_len, scsi__out_len(cmd)) == 0);
+	return true;
+}
+
 void scsi__write(struct scsi_cmd *cmd)
 {
-	if (cmd->transfer_len == 0)
+	if (nothing_came(cmd))
 		scsi__done(cmd);
 	else
 		write_with(cmd, 0, write_done);
@@ -280,7 +289,7 @@ static void written(struct dom_io *io, int status)
 
 void scsi__write_verify(struct scsi_cmd *cmd)
 {
-	if (cmd->transfer_len == 0)
+	if (nothing_came(cmd))
 		scsi__done(cmd);
 	else
 		write_with(cmd, 0, written);

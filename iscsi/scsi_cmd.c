@@ -114,27 +114,6 @@ static bool find_op(struct scsi_cmd *cmd)
 }
 
 /*
- * A plain write for which the initiator sends less than the CDB asks, but whole
- * blocks: those are written, and the overflow is told (RFC 7143 11.4.5;
- * libiscsi's residual tests want it so).
- */
-static bool cut_short(struct scsi_cmd *cmd)
-{
-	uint64_t offered = scsi__out_len(cmd);
-
-	if (cmd->op->execute != scsi__write &&
-	    cmd->op->execute != scsi__write_verify)
-		return false;
-	if (offered >= cmd->transfer_len ||
-	    offered % cmd->lun->block_bytes != 0)
-		return false;
-	cmd->overflow = cmd->transfer_len - offered;
-	cmd->transfer_len = offered;
-	cmd->blocks = offered / cmd->lun->block_bytes;
-	return true;
-}
-
-/*
  * The initiator offers less than the CDB moves: an overflow is told, and a
  * write does what came (RFC 7143 11.4.5) if that is whole sectors.
  */
@@ -145,8 +124,7 @@ static bool check_data_out(struct scsi_cmd *cmd)
 	if (cmd->dir != SCSI_DIR_OUT || offered >= cmd->transfer_len ||
 	    (cmd->op->flags & OP_EXACT) != 0)
 		return true;
-	if ((cmd->op->flags & OP_PARTIAL) != 0 && offered > 0 &&
-	    offered % DOM_SECTOR == 0)
+	if ((cmd->op->flags & OP_PARTIAL) != 0 && offered % DOM_SECTOR == 0)
 		return true;
 	scsi__check(cmd, SENSE_SHORT_DATA);
 	cmd->op = NULL; /* keeps transfer_len: see scsi_cmd_begin() */
@@ -192,8 +170,6 @@ static bool check_all(struct scsi_cmd *cmd)
 		return false;
 	if ((flags & OP_WRITE) != 0 && !scsi__writable(cmd))
 		return false;
-	if (cut_short(cmd))
-		return true;
 	return check_data_out(cmd);
 }
 
