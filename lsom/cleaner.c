@@ -701,8 +701,10 @@ static bool victim_take(struct lsom__cleaner *c)
 	unsigned waiting = 0;
 	uint32_t i;
 
-	if (disk->closing || disk->state == LSOM_DISK_FAILED ||
-	    disk->state == LSOM_DISK_OPENING)
+	/* A closing disk is cleaned only as far as what waits needs it. */
+	if (disk->state == LSOM_DISK_FAILED ||
+	    disk->state == LSOM_DISK_OPENING ||
+	    (disk->closing && lsom__log_idle(disk)))
 		return false;
 	lsom__segments_release(disk);
 	for (i = 0; i < disk->super.segments; i++)
@@ -714,8 +716,10 @@ static bool victim_take(struct lsom__cleaner *c)
 	if (waiting > 0 && disk->checkpoint == NULL &&
 	    (waiting >= 4 || disk->segments_free <= 3))
 		lsom__checkpoint_start(disk);
-	if (disk->segments_free + waiting >= low_mark(disk) + 2 &&
-	    !aborts_many(disk)) {
+	/* A victim needs a segment to move into before it gives one back. */
+	if ((disk->segments_free <= 1 && waiting > 0) ||
+	    (disk->segments_free + waiting >= low_mark(disk) + 2 &&
+	     !aborts_many(disk))) {
 		if (disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
 		return false;
@@ -737,7 +741,7 @@ static bool victim_take(struct lsom__cleaner *c)
 static void cleaner_step(struct env_task *task)
 {
 	struct lsom__cleaner *c = container_of(task, struct lsom__cleaner, step);
-	bool stop = c->disk->state == LSOM_DISK_FAILED || c->disk->closing;
+	bool stop = c->disk->state == LSOM_DISK_FAILED;
 	int rv = 0;
 
 	if (c->busy)

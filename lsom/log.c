@@ -382,6 +382,9 @@ static void head_run(struct lsom__head *head)
 		if (head->segment == LSOM__NONE) {
 			head->segment = lsom__segment_take(disk, head->id);
 			if (head->segment == LSOM__NONE) {
+				/* What is cleaned waits for a checkpoint. */
+				if (disk->checkpoint == NULL)
+					lsom__checkpoint_start(disk);
 				lsom__cleaner_kick(disk);
 				return; /* kicked when one is free */
 			}

@@ -294,6 +294,7 @@ static void zero_stop(struct lsom_disk *disk)
 	assert(disk->works > 0);
 	disk->works--;
 	disk->zero_busy = false;
+	lsom__log_kick(disk); /* the one we were at may be taken now */
 	lsom__disk_changed(disk);
 }
 
