@@ -64,6 +64,7 @@ static int parse(struct io_record *r, const char *suffix)
 			.data = map + at - head.len,
 			.end = at,
 			.safe_at = SIZE_MAX,
+			.done_at = SIZE_MAX,
 		};
 	}
 	return dev == UINT32_MAX ? -ENOENT : 0;
@@ -116,7 +117,7 @@ int io_record_open(const char *path, const char *suffix, bool ignore_durable,
 
 		if (e->kind != RECORD_WRITE)
 			continue;
-		e->safe_at = done_of(out, i);
+		e->done_at = e->safe_at = done_of(out, i);
 		if (e->safe_at == SIZE_MAX)
 			continue;
 		if (ignore_durable || !(e->flags & ENV_DURABLE))

@@ -17,6 +17,7 @@ struct io_event {
 	 * is.  Until then a power cut may keep it, tear it or lose it.
 	 */
 	size_t safe_at;
+	size_t done_at; /* its completion; SIZE_MAX: none, or it failed */
 };
 
 struct io_record {

@@ -15,12 +15,13 @@
  *	--states N	about so many states (default: 2000), drawn from all
  *	--seed N
  *	--writer N	t_verify's
+ *	--cut I		only after event I, with LSOM's own messages
  *	--ignore-durable  pretend the durable flag of the writes was dropped
  *	--early-ack	  pretend acknowledgements left before the completion
  *
  * Status 0: every state good; 1: "BAD" lines; 2 usage; 3 the input is unusable.
  */
-#include "base/err.h"
+#include "base/log.h"
 #include "base/sgl.h"
 #include "lsom/lsom.h"
 #include "tests/lib/iorecord.h"
@@ -37,8 +38,9 @@
 #include <unistd.h>
 
 #define RISK_MAX 64u /* writes in flight that are varied */
+#define WRITE_BLOCKS_MAX 1024u /* of one write */
 #define BAD_MAX 10u
-#define RECENT 256u /* journal entries whose blocks are always checked */
+#define RECENT 96u /* journal entries whose blocks are always checked */
 #define FULL_EVERY 32u /* all blocks in one of so many states */
 #define REBUILD_EVERY 64u /* and the index rebuilt in one of so many */
 #define RECOVERY_NS (10 * SEC)
@@ -69,14 +71,17 @@ static struct {
 	unsigned risk_count;
 	enum keep keep[RISK_MAX];
 	uint32_t head_sectors[RISK_MAX];
+	/* Blocks of it that a later write, durable by now, lies on. */
+	uint8_t dead[RISK_MAX][WRITE_BLOCKS_MAX / 8];
 
 	struct block *blocks; /* what an initiator may expect */
 	uint64_t blocks_count;
 
 	bool counting; /* first pass: how many states there are */
-	uint64_t states_all, states, full, rebuilt, blocks_checked;
+	bool kv_noted; /* the record says what the index held */
+	uint64_t states_all, states, full, rebuilt, stale, blocks_checked;
 	uint64_t slowest_ns;
-	size_t cut;
+	size_t cut, only; /* from 1; 0: all */
 	const char *what;
 	unsigned bad, bad_state;
 } p = {
@@ -290,9 +295,10 @@ static uint64_t index_sum(struct lsom_comp *comp)
 
 /*
  * Open the state and check it; with @sum only say what its index holds, after
- * a rebuild from the log if @rebuild.
+ * a rebuild from the log if @rebuild.  Returns false if the index, which is
+ * that of the start of the record, is older than the log allows.
  */
-static void state_open(bool full, bool rebuild, uint64_t *sum)
+static bool state_open(bool full, bool rebuild, uint64_t *sum)
 {
 	struct lsom_config config = { .env = &p.me.env,
 				      .page_cache_bytes = 4u << 20 };
@@ -325,10 +331,12 @@ static void state_open(bool full, bool rebuild, uint64_t *sum)
 	if (rv == 0)
 		rv = w.status;
 	if (rv != 0) {
+		lsom_close(lsom);
+		if (rv == -EUCLEAN && !rebuild && !p.kv_noted)
+			return false;
 		bad("%s refused: %s (%s)", rebuild ? "a rebuild is" : "it is",
 		    strerror(-rv), open_req.why);
-		lsom_close(lsom);
-		return;
+		return true;
 	}
 	lsom_disk_info(open_req.opened, &info);
 	if (info.state != LSOM_DISK_ONLINE && info.state != LSOM_DISK_FULL)
@@ -360,9 +368,26 @@ static void state_open(bool full, bool rebuild, uint64_t *sum)
 		exit(1);
 	}
 	lsom_close(lsom);
+	return true;
 }
 
 /* ---- the states ---- */
+
+static bool block_dead(unsigned k, uint64_t at)
+{
+	return p.dead[k][at / BLOCK / 8] & 1u << at / BLOCK % 8;
+}
+
+/* Bytes [@at, @at + @len) of the write at @k reach the disk. */
+static void risk_poke(unsigned k, uint64_t at, uint64_t len)
+{
+	const struct io_event *e = &p.record.events[p.risk[k]];
+
+	for (uint64_t end = at + len; at < end; at += SECTOR)
+		if (!block_dead(k, at))
+			memenv_poke(&p.me, e->offset + at, e->data + at,
+				    SECTOR);
+}
 
 /* Lay what is kept of the writes in flight over the durable image. */
 static void state_make(uint64_t salt)
@@ -376,17 +401,15 @@ static void state_make(uint64_t salt)
 		case KEEP_NONE:
 			break;
 		case KEEP_ALL:
-			memenv_poke(&p.me, e->offset, e->data, e->len);
+			risk_poke(i, 0, e->len);
 			break;
 		case KEEP_HEAD:
-			memenv_poke(&p.me, e->offset, e->data,
-				    (size_t)p.head_sectors[i] * SECTOR);
+			risk_poke(i, 0, (uint64_t)p.head_sectors[i] * SECTOR);
 			break;
 		case KEEP_RANDOM:
 			for (uint64_t at = 0; at < e->len; at += SECTOR)
 				if (random_next(&r) & 1)
-					memenv_poke(&p.me, e->offset + at,
-						    e->data + at, SECTOR);
+					risk_poke(i, at, SECTOR);
 			break;
 		}
 	}
@@ -408,8 +431,12 @@ static void state(const char *what)
 	p.bad_state = 0;
 	salt = random_next(&p.random);
 	state_make(salt);
-	state_open(p.states % FULL_EVERY == 0, false, NULL);
-	if (p.states % REBUILD_EVERY == 1 && p.bad_state == 0) {
+	if (!state_open(p.states % FULL_EVERY == 0, false, NULL)) {
+		/* The index went with the system disk, say. */
+		state_make(salt);
+		state_open(p.states % FULL_EVERY == 0, true, NULL);
+		p.stale++;
+	} else if (p.states % REBUILD_EVERY == 1 && p.bad_state == 0) {
 		state_make(salt);
 		state_open(false, false, &normal);
 		state_make(salt);
@@ -427,6 +454,12 @@ static void keep_all_as(enum keep how)
 		p.keep[i] = how;
 }
 
+/* Not completed, or completed without being durable: there are many of those. */
+static bool in_flight(unsigned k)
+{
+	return p.record.events[p.risk[k]].done_at > p.cut;
+}
+
 static void states_of_cut(void)
 {
 	unsigned n = p.risk_count;
@@ -441,7 +474,9 @@ static void states_of_cut(void)
 		keep_all_as(KEEP_ALL);
 		p.keep[i] = KEEP_NONE;
 		state("one write lost");
-		for (unsigned j = i + 1; j < n; j++) {
+		for (unsigned j = i + 1; j < n && in_flight(i); j++) {
+			if (!in_flight(j))
+				continue;
 			p.keep[j] = KEEP_NONE;
 			state("two writes lost");
 			p.keep[j] = KEEP_ALL;
@@ -464,20 +499,62 @@ static void states_of_cut(void)
 	}
 }
 
+/* The write at @k stays on the disk, but for what is newer there. */
+static void risk_to_image(unsigned k)
+{
+	const struct io_event *e = &p.record.events[p.risk[k]];
+
+	for (uint64_t at = 0; at < e->len; at += SECTOR)
+		if (!block_dead(k, at))
+			memcpy(p.image + e->offset + at, e->data + at, SECTOR);
+	/* What was written before it can no longer come to light. */
+	for (unsigned j = 0; j < k; j++) {
+		const struct io_event *o = &p.record.events[p.risk[j]];
+
+		for (uint64_t at = 0; at < o->len; at += BLOCK)
+			if (o->offset + at >= e->offset &&
+			    o->offset + at < e->offset + e->len)
+				p.dead[j][at / BLOCK / 8] |=
+					(uint8_t)(1u << at / BLOCK % 8);
+	}
+}
+
+static void risk_drop(unsigned k)
+{
+	p.risk_count--;
+	memmove(&p.risk[k], &p.risk[k + 1],
+		(p.risk_count - k) * sizeof(p.risk[0]));
+	memmove(&p.dead[k], &p.dead[k + 1],
+		(p.risk_count - k) * sizeof(p.dead[0]));
+}
+
 /* What became durable with event @i goes into the image for good. */
 static void risk_settle(size_t i)
 {
-	unsigned kept = 0;
+	for (unsigned k = 0; k < p.risk_count;)
+		if (p.record.events[p.risk[k]].safe_at <= i) {
+			risk_to_image(k);
+			risk_drop(k);
+		} else {
+			k++;
+		}
+}
 
-	for (unsigned k = 0; k < p.risk_count; k++) {
-		const struct io_event *e = &p.record.events[p.risk[k]];
+static void risk_add(size_t i)
+{
+	const struct io_event *e = &p.record.events[i];
 
-		if (e->safe_at <= i)
-			memcpy(p.image + e->offset, e->data, e->len);
-		else
-			p.risk[kept++] = p.risk[k];
+	if (e->offset > p.image_bytes || e->len > p.image_bytes - e->offset ||
+	    e->offset % BLOCK || e->len % BLOCK ||
+	    e->len > WRITE_BLOCKS_MAX * BLOCK)
+		unusable("a write that cannot be", -ERANGE);
+	if (p.risk_count == RISK_MAX) {
+		/* Too many to vary: the oldest stays whole. */
+		risk_to_image(0);
+		risk_drop(0);
 	}
-	p.risk_count = kept;
+	memset(p.dead[p.risk_count], 0, sizeof(p.dead[0]));
+	p.risk[p.risk_count++] = i;
 }
 
 static void replay(void)
@@ -486,26 +563,14 @@ static void replay(void)
 		const struct io_event *e = &p.record.events[i];
 
 		p.cut = i;
-		if (e->kind == RECORD_WRITE) {
-			if (e->offset > p.image_bytes ||
-			    e->len > p.image_bytes - e->offset)
-				unusable("a write beyond the image", -ERANGE);
-			if (p.risk_count == RISK_MAX) {
-				/* Too many to vary: the oldest stays whole. */
-				const struct io_event *o =
-					&p.record.events[p.risk[0]];
-
-				memcpy(p.image + o->offset, o->data, o->len);
-				memmove(p.risk, p.risk + 1,
-					--p.risk_count * sizeof(p.risk[0]));
-			}
-			p.risk[p.risk_count++] = i;
-		}
+		if (e->kind == RECORD_WRITE)
+			risk_add(i);
 		risk_settle(i);
 		if (e->kind == RECORD_DISCARD)
 			continue;
 		journal_advance(e->end);
-		states_of_cut();
+		if (p.only == 0 || p.only == i + 1)
+			states_of_cut();
 		if (p.bad >= BAD_MAX)
 			return;
 	}
@@ -608,6 +673,7 @@ int main(int argc, char **argv)
 		{ "states", required_argument, NULL, 'n' },
 		{ "seed", required_argument, NULL, 's' },
 		{ "writer", required_argument, NULL, 'w' },
+		{ "cut", required_argument, NULL, 'c' },
 		{ "ignore-durable", no_argument, NULL, 'd' },
 		{ "early-ack", no_argument, NULL, 'e' },
 		{ 0 },
@@ -627,6 +693,9 @@ int main(int argc, char **argv)
 		case 'w':
 			p.writer = (uint32_t)atoi(optarg);
 			break;
+		case 'c':
+			p.only = strtoull(optarg, NULL, 0) + 1;
+			break;
 		case 'd':
 			p.ignore_durable = true;
 			break;
@@ -642,6 +711,8 @@ int main(int argc, char **argv)
 				"BASE-INDEX RECORD JOURNAL\n");
 		return 2;
 	}
+	if (p.only == 0)
+		log_level_set("lsom", "error");
 	p.base_path = argv[optind];
 	base = file_read(p.base_path, &p.image_bytes);
 	p.image = malloc(p.image_bytes);
@@ -668,11 +739,12 @@ int main(int argc, char **argv)
 	replay();
 	printf("powercut: %llu states of %llu legal ones, %zu events, %zu "
 	       "journal entries; %llu blocks compared, %llu states in full, "
-	       "%llu indexes rebuilt; slowest recovery %llu ms; %u bad\n",
+	       "%llu indexes rebuilt and compared, %llu used for want of a "
+	       "newer one; slowest recovery %llu ms; %u bad\n",
 	       (unsigned long long)p.states, (unsigned long long)p.states_all,
 	       p.record.count, p.journal_count,
 	       (unsigned long long)p.blocks_checked, (unsigned long long)p.full,
-	       (unsigned long long)p.rebuilt,
+	       (unsigned long long)p.rebuilt, (unsigned long long)p.stale,
 	       (unsigned long long)(p.slowest_ns / MSEC), p.bad);
 	if (p.slowest_ns > RECOVERY_NS) {
 		printf("BAD a recovery took longer than 10 s\n");
