@@ -1,0 +1,326 @@
+/*
+ * client: where sessions come in.
+ *
+ * Checks what a caller asks, gives it a deadline and hands it to the owner.  An
+ * owner on this node is called directly; whoever holds a handle keeps it across
+ * takeovers, and commands wait in the owner meanwhile.
+ */
+#include "dom/dom_int.h"
+
+#include "base/stats.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+int dom_object_open(struct dom *dom, struct dom_object_open *req,
+		    const struct uuid *oid, dom_object_open_cb cb)
+{
+	struct dom__owner *owner;
+
+	if (dom->closing)
+		return -ESHUTDOWN;
+	owner = dom__owner_get(dom, oid);
+	if (owner == NULL)
+		return -ENOMEM;
+	req->dom = dom;
+	req->oid = *oid;
+	req->cb = cb;
+	req->object = NULL;
+	memset(&req->task, 0, sizeof(req->task));
+	TAILQ_INSERT_TAIL(&owner->opens, req, link);
+	dom__owner_step(owner);
+	return 0;
+}
+
+void dom_object_close(struct dom_object *object)
+{
+	struct dom__owner *owner = object->owner;
+
+	assert(object->ops == 0);
+	assert(TAILQ_EMPTY(&object->watches));
+	TAILQ_REMOVE(&owner->objects, object, link);
+	free(object);
+	dom__owner_put(owner);
+}
+
+const struct uuid *dom_object_id(const struct dom_object *object)
+{
+	return &object->owner->oid;
+}
+
+uint64_t dom_object_size(const struct dom_object *object)
+{
+	return object->owner->size_bytes;
+}
+
+uint32_t dom_object_stripe_bytes(const struct dom_object *object)
+{
+	const struct dom__owner *owner = object->owner;
+
+	return owner->tree ? dom__tree_stripe_bytes(owner->tree) : DOM_BLOCK;
+}
+
+unsigned dom_object_congestion(const struct dom_object *object)
+{
+	const struct dom__owner *owner = object->owner;
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		const struct dom__cm *cm = owner->peers[i].cm;
+
+		if (cm != NULL)
+			most = MAX(most, cm->disk->congestion);
+	}
+	return most;
+}
+
+/*
+ * What the disks under the object have used and left.  A disk holds many
+ * objects, so used is at most what this one could use.
+ */
+void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
+		      uint64_t *free_bytes)
+{
+	struct dom__owner *owner = object->owner;
+	struct dom__disk *disk;
+
+	*used_bytes = 0;
+	*free_bytes = 0;
+	TAILQ_FOREACH(disk, &owner->dom->disks, link) {
+		if (!dom__owner_uses_disk(owner, disk))
+			continue;
+		*used_bytes += disk->used_bytes;
+		if (disk->usable_bytes > disk->used_bytes)
+			*free_bytes += disk->usable_bytes - disk->used_bytes;
+	}
+	*used_bytes = MIN(*used_bytes, owner->size_bytes);
+}
+
+void dom_object_watch(struct dom_object *object, struct dom_watch *watch)
+{
+	TAILQ_INSERT_TAIL(&object->watches, watch, link);
+}
+
+void dom_object_unwatch(struct dom_object *object, struct dom_watch *watch)
+{
+	TAILQ_REMOVE(&object->watches, watch, link);
+}
+
+/* ---- requests ---- */
+
+static int request_new(struct dom_object *object, struct dom_io *io,
+		       enum dom__op_kind kind, dom_io_cb cb,
+		       struct dom__op **out)
+{
+	struct dom__owner *owner = object->owner;
+	struct dom__op *op;
+
+	if (owner->dom->closing)
+		return -ESHUTDOWN;
+	/* The generation dies with the nexus: a late command is nobody's. */
+	if (io->nexus != NULL) {
+		struct dom__nexus *nexus =
+			dom__nexus_find(owner, io->nexus->generation);
+
+		if (nexus == NULL || nexus->closing)
+			return -ECANCELED;
+	}
+	op = dom__op_new(owner);
+	if (op == NULL)
+		return -EBUSY;
+	op->object = object;
+	op->io = io;
+	op->kind = kind;
+	op->generation = io->nexus ? io->nexus->generation : 0;
+	op->deadline_ns = io->deadline_ns != 0 ?
+				  io->deadline_ns :
+				  env_now(owner->dom->env) + DOM_DEADLINE_NS;
+	io->object = object;
+	io->cb = cb;
+	io->sgl = NULL;
+	io->bad_offset = 0;
+	io->miscompare = 0;
+	io->mapped_len = 0;
+	io->mapped = false;
+	*out = op;
+	return 0;
+}
+
+static int range_check(const struct dom_object *object, uint64_t offset,
+		       uint64_t len, uint64_t len_max)
+{
+	uint64_t size = object->owner->size_bytes;
+
+	if (len == 0 || len > len_max || offset % DOM_SECTOR ||
+	    len % DOM_SECTOR)
+		return -EINVAL;
+	if (offset > size || len > size - offset)
+		return -ERANGE;
+	return 0;
+}
+
+static int range_request(struct dom_object *object, struct dom_io *io,
+			 enum dom__op_kind kind, uint64_t offset, uint64_t len,
+			 uint64_t len_max, dom_io_cb cb, struct dom__op **out)
+{
+	int rv = range_check(object, offset, len, len_max);
+
+	if (rv < 0)
+		return rv;
+	rv = request_new(object, io, kind, cb, out);
+	if (rv < 0)
+		return rv;
+	(*out)->offset = offset;
+	(*out)->len = len;
+	return 0;
+}
+
+int dom_read(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	     uint64_t len, dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv = range_request(object, io, DOM__READ, offset, len, DOM_IO_MAX,
+			       cb, &op);
+
+	if (rv < 0)
+		return rv;
+	counter_add(&dom__reads, 1);
+	counter_add(&dom__read_bytes, len);
+	dom__op_submit(op);
+	return 0;
+}
+
+int dom_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	      struct sgl *sgl, unsigned flags, dom_io_cb cb)
+{
+	uint64_t max = flags & DOM_ATOMIC ? DOM_ATOMIC_MAX : DOM_IO_MAX;
+	struct dom__op *op;
+	int rv = range_request(object, io, DOM__WRITE, offset, sgl->len_bytes,
+			       max, cb, &op);
+
+	if (rv < 0)
+		return rv;
+	op->flags = flags;
+	op->sgl = sgl_get(sgl);
+	counter_add(&dom__writes, 1);
+	counter_add(&dom__write_bytes, op->len);
+	dom__op_submit(op);
+	return 0;
+}
+
+int dom_unmap(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	      uint64_t len, dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv = range_request(object, io, DOM__UNMAP, offset, len, UINT64_MAX,
+			       cb, &op);
+
+	if (rv < 0)
+		return rv;
+	counter_add(&dom__unmaps, 1);
+	dom__op_submit(op);
+	return 0;
+}
+
+int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
+			  uint64_t offset, struct sgl *compare, struct sgl *sgl,
+			  dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv;
+
+	if (compare->len_bytes != sgl->len_bytes)
+		return -EINVAL;
+	rv = range_request(object, io, DOM__COMPARE, offset, sgl->len_bytes,
+			   DOM_ATOMIC_MAX, cb, &op);
+	if (rv < 0)
+		return rv;
+	op->sgl = sgl_get(sgl);
+	op->compare = sgl_get(compare);
+	counter_add(&dom__writes, 1);
+	dom__op_submit(op);
+	return 0;
+}
+
+int dom_or_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
+		 struct sgl *sgl, dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv = range_request(object, io, DOM__OR, offset, sgl->len_bytes,
+			       DOM_ATOMIC_MAX, cb, &op);
+
+	if (rv < 0)
+		return rv;
+	op->sgl = sgl_get(sgl);
+	counter_add(&dom__writes, 1);
+	counter_add(&dom__write_bytes, op->len);
+	dom__op_submit(op);
+	return 0;
+}
+
+int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
+	    uint64_t len, dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv = range_request(object, io, DOM__MAP, offset, len, UINT64_MAX,
+			       cb, &op);
+
+	if (rv < 0)
+		return rv;
+	dom__op_submit(op);
+	return 0;
+}
+
+int dom_reserve(struct dom_object *object, struct dom_io *io,
+		const struct dom_pr *pr, dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv;
+
+	if (io->nexus == NULL && pr->action != DOM_SPC2_RESET)
+		return -EINVAL;
+	if (pr->initiator_ports_count > DOM_REGISTRATIONS_MAX)
+		return -ENOMEM;
+	rv = request_new(object, io, DOM__RESERVE, cb, &op);
+	if (rv < 0)
+		return rv;
+	op->pr = pr;
+	dom__op_submit(op);
+	return 0;
+}
+
+void dom_cancel(struct dom_io *io)
+{
+	struct dom__op *op = io->impl[0];
+
+	if (op != NULL && dom__op_stoppable(op))
+		dom__op_cancel(op, -ECANCELED);
+}
+
+const struct dom_reservation *dom_reservation(struct dom_object *object)
+{
+	return &object->owner->reservation;
+}
+
+bool dom_access_allowed(struct dom_object *object,
+			const struct dom_nexus *nexus, enum dom_access access)
+{
+	struct dom__pr_who who = { nexus->initiator_port, nexus->target_port };
+
+	return dom__reservation_allows(&object->owner->reservation, &who,
+				       access);
+}
+
+unsigned dom_nexus_attention(struct dom_object *object,
+			     const struct dom_nexus *nexus)
+{
+	struct dom__nexus *own =
+		dom__nexus_find(object->owner, nexus->generation);
+	unsigned bits = 0;
+
+	if (own != NULL) {
+		bits = own->attention;
+		own->attention = 0;
+	}
+	return bits;
+}

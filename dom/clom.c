@@ -1,0 +1,606 @@
+/*
+ * clom: placement, compliance and health; pure.
+ *
+ * A leg is one component, or RAID0 over as many disks as the policy's stripe
+ * width; a size beyond one leg's makes a CONCAT of legs.  Disks with the most
+ * free space come first, then those with the fewest components.  What needs
+ * several fault domains is refused with what is missing, or with force_provision
+ * placed as one copy and flagged.
+ */
+#include "dom/dom_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LEG_BYTES (256ull << 30)
+#define UNIT_BYTES (1u << 20)
+#define DISK_COMPONENTS_MAX 9000u
+#define LEGS_MAX 512u
+
+struct place {
+	const struct clom_snapshot *snapshot;
+	const struct clom_request *request;
+	unsigned width;
+	uint64_t unit, leg_bytes;
+	uint64_t *planned; /* bytes put on each disk by this plan */
+	unsigned *added;   /* components, likewise */
+};
+
+/* ---- trees ---- */
+
+static Directory__TreeNode *node_new(Directory__TreeNode__Type type,
+				     uint64_t size, size_t children)
+{
+	Directory__TreeNode *node = calloc(1, sizeof(*node));
+
+	if (node == NULL)
+		return NULL;
+	directory__tree_node__init(node);
+	node->type = type;
+	node->size_bytes = size;
+	if (children > 0) {
+		node->children = calloc(children, sizeof(*node->children));
+		if (node->children == NULL) {
+			free(node);
+			return NULL;
+		}
+	}
+	return node;
+}
+
+static void node_free(Directory__TreeNode *node)
+{
+	if (node != NULL)
+		directory__tree_node__free_unpacked(node, NULL);
+}
+
+static bool id_put(ProtobufCBinaryData *to, const struct uuid *id)
+{
+	to->data = malloc(sizeof(id->b));
+	if (to->data == NULL)
+		return false;
+	to->len = sizeof(id->b);
+	memcpy(to->data, id->b, sizeof(id->b));
+	return true;
+}
+
+static Directory__TreeNode *leaf_new(const struct place *p, unsigned disk,
+				     uint64_t size)
+{
+	Directory__TreeNode *node =
+		node_new(DIRECTORY__TREE_NODE__TYPE__COMPONENT, size, 0);
+	const struct clom_request *rq = p->request;
+	const struct clom_disk *d = &p->snapshot->disks[disk];
+	struct uuid cid, inc;
+
+	if (node == NULL)
+		return NULL;
+	node->leaf = calloc(1, sizeof(*node->leaf));
+	if (node->leaf == NULL)
+		goto err;
+	directory__leaf__init(node->leaf);
+	rq->uuid_make(rq->arg, &cid);
+	rq->uuid_make(rq->arg, &inc);
+	if (!id_put(&node->leaf->cid, &cid) ||
+	    !id_put(&node->leaf->node, &d->node) ||
+	    !id_put(&node->leaf->disk, &d->disk))
+		goto err;
+	node->leaf->cinc = get_le64(inc.b) | 1;
+	node->leaf->state = DIRECTORY__LEAF__STATE__ACTIVE;
+	node->leaf->member_csn = rq->csn;
+	node->leaf->votes = 1;
+	p->planned[disk] += size;
+	p->added[disk]++;
+	return node;
+
+err:
+	node_free(node);
+	return NULL;
+}
+
+/* ---- choosing ---- */
+
+static bool usable(const struct place *p, unsigned i)
+{
+	const struct clom_disk *d = &p->snapshot->disks[i];
+
+	return d->healthy && !d->removing &&
+	       d->components + p->added[i] < DISK_COMPONENTS_MAX;
+}
+
+/* Signed: thin provisioning may promise more than there is. */
+static int64_t space_left(const struct place *p, unsigned i)
+{
+	const struct clom_disk *d = &p->snapshot->disks[i];
+
+	return (int64_t)d->usable_bytes -
+	       (int64_t)MAX(d->used_bytes, d->reserved_bytes) -
+	       (int64_t)p->planned[i];
+}
+
+/* The best disk that @taken does not have yet; -1: none. */
+static int disk_best(const struct place *p, const bool *taken)
+{
+	int best = -1;
+
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
+		int64_t a, b;
+
+		if (taken[i] || !usable(p, i))
+			continue;
+		if (best < 0) {
+			best = (int)i;
+			continue;
+		}
+		a = space_left(p, i);
+		b = space_left(p, (unsigned)best);
+		if (a > b || (a == b && p->added[i] < p->added[best]))
+			best = (int)i;
+	}
+	return best;
+}
+
+static unsigned disks_usable(const struct place *p)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++)
+		n += usable(p, i);
+	return n;
+}
+
+static uint64_t column_size(const struct place *p, uint64_t size)
+{
+	return DIV_UP(size, p->unit * p->width) * p->unit;
+}
+
+static int leg_new(struct place *p, uint64_t size, Directory__TreeNode **out)
+{
+	bool *taken = calloc(p->snapshot->disks_count + 1, sizeof(*taken));
+	Directory__TreeNode *leg = NULL;
+	int rv = -ENOMEM, disk;
+
+	if (taken == NULL)
+		return -ENOMEM;
+	if (p->width == 1) {
+		disk = disk_best(p, taken);
+		if (disk < 0) {
+			rv = -ENXIO;
+			goto out;
+		}
+		leg = leaf_new(p, (unsigned)disk, size);
+		rv = leg ? 0 : -ENOMEM;
+		goto out;
+	}
+	leg = node_new(DIRECTORY__TREE_NODE__TYPE__RAID0, size, p->width);
+	if (leg == NULL)
+		goto out;
+	leg->stripe_unit_bytes = (uint32_t)p->unit;
+	for (unsigned c = 0; c < p->width; c++) {
+		disk = disk_best(p, taken);
+		if (disk < 0) {
+			rv = -ENXIO;
+			goto out;
+		}
+		taken[disk] = true;
+		leg->children[c] =
+			leaf_new(p, (unsigned)disk, column_size(p, size));
+		if (leg->children[c] == NULL)
+			goto out;
+		leg->n_children++;
+	}
+	rv = 0;
+out:
+	free(taken);
+	if (rv < 0)
+		node_free(leg);
+	else
+		*out = leg;
+	return rv;
+}
+
+static unsigned domains_count(const struct clom_snapshot *s)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->disks_count; i++) {
+		bool seen = !s->disks[i].healthy || s->disks[i].removing;
+
+		for (unsigned k = 0; k < i && !seen; k++)
+			seen = s->disks[k].healthy && !s->disks[k].removing &&
+			       strcmp(s->disks[k].fault_domain,
+				      s->disks[i].fault_domain) == 0;
+		n += !seen;
+	}
+	return n;
+}
+
+/* Fault domains a policy needs (e1): 2f+1, or k+m. */
+static unsigned domains_needed(const Directory__Policy *policy)
+{
+	switch (policy->method) {
+	case DIRECTORY__POLICY__METHOD__METHOD_RAID5:
+		return 4;
+	case DIRECTORY__POLICY__METHOD__METHOD_RAID6:
+		return 6;
+	default:
+		return 2 * policy->failures_to_tolerate + 1;
+	}
+}
+
+/*
+ * 0, or why not.  Components in one fault domain give no copies: a policy that
+ * wants some is placed as one copy, and only when forced.
+ */
+static int policy_check(struct place *p, bool *forced, char *why,
+			size_t why_len)
+{
+	const Directory__Policy *policy = p->request->policy;
+	unsigned domains = domains_count(p->snapshot);
+	unsigned disks = disks_usable(p), need;
+
+	p->width = policy && policy->stripe_width > 1 ? policy->stripe_width : 1;
+	if (disks == 0) {
+		snprintf(why, why_len,
+			 "no disk can take components: add one with "
+			 "'basalt disk add'");
+		return -ENXIO;
+	}
+	if (policy == NULL)
+		return 0;
+	need = domains_needed(policy);
+	if (need > 1) {
+		if (!policy->force_provision) {
+			snprintf(why, why_len,
+				 "failures to tolerate %u needs %u fault "
+				 "domains, %u found%s",
+				 policy->failures_to_tolerate, need, domains,
+				 domains >= need ?
+					 "; copies on several nodes are not "
+					 "supported by this version" :
+					 "");
+			return -ENXIO;
+		}
+		*forced = true;
+	}
+	if (p->width > disks) {
+		if (!policy->force_provision) {
+			snprintf(why, why_len,
+				 "stripe width %u needs %u disks, %u found",
+				 p->width, p->width, disks);
+			return -ENXIO;
+		}
+		p->width = disks;
+		*forced = true;
+	}
+	return 0;
+}
+
+/* Reserved space must be there; what is thin may be promised. */
+static int space_check(const struct place *p, uint64_t size, char *why,
+		       size_t why_len)
+{
+	const Directory__Policy *policy = p->request->policy;
+	uint64_t want = policy ? size / 100 * policy->reserve_percent : 0;
+	uint64_t have = 0;
+
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
+		int64_t left = space_left(p, i);
+
+		if (usable(p, i) && left > 0)
+			have += (uint64_t)left;
+	}
+	if (want <= have)
+		return 0;
+	snprintf(why, why_len,
+		 "the policy reserves %llu MiB, %llu MiB are left to reserve",
+		 (unsigned long long)(want >> 20),
+		 (unsigned long long)(have >> 20));
+	return -ENOSPC;
+}
+
+static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
+		       const struct clom_request *request)
+{
+	memset(p, 0, sizeof(*p));
+	p->snapshot = snapshot;
+	p->request = request;
+	p->unit = request->stripe_unit_bytes ? request->stripe_unit_bytes :
+					       UNIT_BYTES;
+	p->leg_bytes = request->leg_bytes ? request->leg_bytes : LEG_BYTES;
+	if (p->unit % DOM_BLOCK || p->leg_bytes % DOM_BLOCK)
+		return -EINVAL;
+	p->planned = calloc(snapshot->disks_count + 1, sizeof(*p->planned));
+	p->added = calloc(snapshot->disks_count + 1, sizeof(*p->added));
+	return p->planned == NULL || p->added == NULL ? -ENOMEM : 0;
+}
+
+static void place_end(struct place *p)
+{
+	free(p->planned);
+	free(p->added);
+}
+
+/* Legs for @size more bytes, appended to @concat, which has room. */
+static int legs_add(struct place *p, Directory__TreeNode *concat, uint64_t size)
+{
+	while (size > 0) {
+		uint64_t part = MIN(size, p->leg_bytes);
+		int rv = leg_new(p, part,
+				 &concat->children[concat->n_children]);
+
+		if (rv < 0)
+			return rv;
+		concat->n_children++;
+		size -= part;
+	}
+	return 0;
+}
+
+int clom_place(const struct clom_snapshot *snapshot,
+	       const struct clom_request *request, Directory__TreeNode **out,
+	       bool *forced, char *why, size_t why_len)
+{
+	uint64_t size = ROUND_UP(request->size_bytes, (uint64_t)DOM_BLOCK);
+	Directory__TreeNode *root = NULL;
+	struct place p;
+	uint64_t legs;
+	int rv;
+
+	*forced = false;
+	rv = place_begin(&p, snapshot, request);
+	if (rv < 0)
+		goto out;
+	rv = policy_check(&p, forced, why, why_len);
+	if (rv == 0)
+		rv = space_check(&p, size, why, why_len);
+	if (rv < 0)
+		goto out;
+	legs = DIV_UP(size, p.leg_bytes);
+	if (legs > LEGS_MAX || legs * p.width > DOM_LEAVES_MAX / 4) {
+		snprintf(why, why_len, "an object has at most %u legs of "
+				       "%llu GiB",
+			 LEGS_MAX, (unsigned long long)(p.leg_bytes >> 30));
+		rv = -ENOSPC;
+		goto out;
+	}
+	if (legs <= 1) {
+		rv = leg_new(&p, size, &root);
+		goto out;
+	}
+	root = node_new(DIRECTORY__TREE_NODE__TYPE__CONCAT, size, legs);
+	rv = root ? legs_add(&p, root, size) : -ENOMEM;
+	if (rv < 0) {
+		node_free(root);
+		root = NULL;
+	}
+out:
+	place_end(&p);
+	if (rv == 0)
+		*out = root;
+	else if (rv == -ENOMEM)
+		snprintf(why, why_len, "out of memory");
+	return rv;
+}
+
+/* ---- resize ---- */
+
+static Directory__TreeNode *tree_copy(const Directory__TreeNode *tree)
+{
+	size_t len = directory__tree_node__get_packed_size(tree);
+	uint8_t *bytes = malloc(len + 1);
+	Directory__TreeNode *copy = NULL;
+
+	if (bytes != NULL) {
+		directory__tree_node__pack(tree, bytes);
+		copy = directory__tree_node__unpack(NULL, len, bytes);
+	}
+	free(bytes);
+	return copy;
+}
+
+/* Give the last leg, a component or a RAID0, another size. */
+static void leg_size_set(Directory__TreeNode *leg, uint64_t size)
+{
+	leg->size_bytes = size;
+	for (size_t i = 0; i < leg->n_children; i++) {
+		uint64_t row = (uint64_t)leg->stripe_unit_bytes *
+			       leg->n_children;
+
+		leg->children[i]->size_bytes =
+			DIV_UP(size, row) * leg->stripe_unit_bytes;
+	}
+}
+
+/* @root as a CONCAT with room for @legs children; takes it over. */
+static Directory__TreeNode *concat_of(Directory__TreeNode *root, uint64_t legs)
+{
+	Directory__TreeNode **children;
+	Directory__TreeNode *concat;
+
+	if (root->type != DIRECTORY__TREE_NODE__TYPE__CONCAT) {
+		concat = node_new(DIRECTORY__TREE_NODE__TYPE__CONCAT,
+				  root->size_bytes, legs);
+		if (concat != NULL)
+			concat->children[concat->n_children++] = root;
+		return concat;
+	}
+	children = realloc(root->children, legs * sizeof(*children));
+	if (children == NULL)
+		return NULL;
+	root->children = children;
+	return root;
+}
+
+static int grow(struct place *p, Directory__TreeNode **root, uint64_t size)
+{
+	Directory__TreeNode *tree = *root, *last;
+	bool concat = tree->type == DIRECTORY__TREE_NODE__TYPE__CONCAT;
+	uint64_t more = size - tree->size_bytes, room, legs;
+	int rv;
+
+	last = concat ? tree->children[tree->n_children - 1] : tree;
+	room = last->size_bytes < p->leg_bytes ?
+		       MIN(p->leg_bytes - last->size_bytes, more) :
+		       0;
+	leg_size_set(last, last->size_bytes + room);
+	more -= room;
+	if (more > 0) {
+		legs = (concat ? tree->n_children : 1) +
+		       DIV_UP(more, p->leg_bytes);
+		if (legs > LEGS_MAX || legs * p->width > DOM_LEAVES_MAX / 4)
+			return -ENOSPC;
+		tree = concat_of(tree, legs);
+		if (tree == NULL)
+			return -ENOMEM;
+		*root = tree;
+		rv = legs_add(p, tree, more);
+		if (rv < 0)
+			return rv;
+	}
+	tree->size_bytes = size;
+	return 0;
+}
+
+static void shrink(Directory__TreeNode *tree, uint64_t size)
+{
+	uint64_t start = 0;
+	size_t keep = 0;
+
+	if (tree->type != DIRECTORY__TREE_NODE__TYPE__CONCAT) {
+		leg_size_set(tree, size);
+		return;
+	}
+	while (keep < tree->n_children && start < size) {
+		Directory__TreeNode *leg = tree->children[keep++];
+
+		if (leg->size_bytes > size - start)
+			leg_size_set(leg, size - start);
+		start += leg->size_bytes;
+	}
+	for (size_t i = keep; i < tree->n_children; i++)
+		node_free(tree->children[i]);
+	tree->n_children = keep;
+	tree->size_bytes = size;
+}
+
+int clom__resize(const struct clom_snapshot *snapshot,
+		 const struct clom_request *request,
+		 const Directory__TreeNode *root, Directory__TreeNode **out,
+		 char *why, size_t why_len)
+{
+	uint64_t size = ROUND_UP(request->size_bytes, (uint64_t)DOM_BLOCK);
+	Directory__TreeNode *tree = NULL;
+	bool forced;
+	struct place p;
+	int rv = place_begin(&p, snapshot, request);
+
+	if (rv == 0) {
+		tree = tree_copy(root);
+		rv = tree == NULL ? -ENOMEM : 0;
+	}
+	if (rv == 0 && size > root->size_bytes) {
+		rv = policy_check(&p, &forced, why, why_len);
+		if (rv == 0)
+			rv = space_check(&p, size - root->size_bytes, why,
+					 why_len);
+		if (rv == 0)
+			rv = grow(&p, &tree, size);
+		if (rv == -ENOSPC && why[0] == '\0')
+			snprintf(why, why_len, "an object has at most %u legs",
+				 LEGS_MAX);
+	} else if (rv == 0) {
+		shrink(tree, size);
+	}
+	place_end(&p);
+	if (rv < 0)
+		node_free(tree);
+	else
+		*out = tree;
+	return rv;
+}
+
+/* ---- judging ---- */
+
+static unsigned width_of(const Directory__TreeNode *node)
+{
+	unsigned width = UINT32_MAX;
+
+	if (node->type == DIRECTORY__TREE_NODE__TYPE__COMPONENT)
+		return 1;
+	if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID0)
+		return (unsigned)node->n_children;
+	for (size_t i = 0; i < node->n_children; i++)
+		width = MIN(width, width_of(node->children[i]));
+	return width;
+}
+
+/* Copies the layout keeps: 1, until trees have redundant nodes. */
+static bool redundant(const Directory__TreeNode *node)
+{
+	if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID1 ||
+	    node->type == DIRECTORY__TREE_NODE__TYPE__RAID5 ||
+	    node->type == DIRECTORY__TREE_NODE__TYPE__RAID6)
+		return true;
+	for (size_t i = 0; i < node->n_children; i++) {
+		if (!redundant(node->children[i]))
+			return false;
+	}
+	return node->n_children > 0;
+}
+
+bool clom_compliant(const Directory__Object *object,
+		    const Directory__Policy *policy, char *why, size_t why_len)
+{
+	if (why_len > 0)
+		why[0] = '\0';
+	if (policy == NULL || object->tree == NULL)
+		return policy == NULL;
+	if (domains_needed(policy) > 1 && !redundant(object->tree)) {
+		snprintf(why, why_len,
+			 "one copy, the policy tolerates %u failures",
+			 MAX(1u, policy->failures_to_tolerate));
+		return false;
+	}
+	if (policy->stripe_width > 1 &&
+	    width_of(object->tree) < policy->stripe_width) {
+		snprintf(why, why_len, "striped over %u disks, not %u",
+			 width_of(object->tree), policy->stripe_width);
+		return false;
+	}
+	return true;
+}
+
+static enum clom_health node_health(const Directory__TreeNode *node)
+{
+	enum clom_health worst = CLOM_HEALTHY;
+	unsigned lost = 0, may_lose = 0;
+
+	if (node->leaf != NULL)
+		return node->leaf->state == DIRECTORY__LEAF__STATE__ACTIVE ?
+			       CLOM_HEALTHY :
+			       CLOM_UNAVAILABLE;
+	for (size_t i = 0; i < node->n_children; i++) {
+		enum clom_health h = node_health(node->children[i]);
+
+		lost += h == CLOM_UNAVAILABLE;
+		worst = MAX(worst, h);
+	}
+	if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID1)
+		may_lose = node->n_children > 0 ?
+				   (unsigned)node->n_children - 1 :
+				   0;
+	else if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID5)
+		may_lose = 1;
+	else if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID6)
+		may_lose = 2;
+	if (lost > may_lose)
+		return CLOM_UNAVAILABLE;
+	return lost > 0 ? CLOM_REDUCED : worst;
+}
+
+enum clom_health clom_health(const Directory__Object *object)
+{
+	return object->tree == NULL ? CLOM_UNAVAILABLE :
+				      node_health(object->tree);
+}

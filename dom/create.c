@@ -1,0 +1,409 @@
+/*
+ * create: new objects, and another size for those there are.
+ *
+ * A create is placed (clom.c), put into the directory in one command with what
+ * the caller adds, and then opened once: takeover makes the components.  A
+ * resize is the owner's, as it changes the layout: the owner comes to rest, the
+ * new tree goes into the directory, and the next takeover fits the components.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- what clom looks at ---- */
+
+struct snapshot {
+	struct clom_snapshot clom;
+	struct clom_disk *disks;
+};
+
+static uint64_t reserved_on(struct dom *dom, const struct uuid *disk,
+			    const Directory__TreeNode *node, unsigned *leaves)
+{
+	uint64_t mine = 0;
+	struct uuid id;
+
+	if (node == NULL)
+		return 0;
+	if (node->leaf != NULL) {
+		(*leaves)++;
+		return dom__uuid_of(&node->leaf->disk, &id) &&
+		       uuid_equal(&id, disk);
+	}
+	for (size_t i = 0; i < node->n_children; i++)
+		mine += reserved_on(dom, disk, node->children[i], leaves);
+	return mine;
+}
+
+static uint64_t disk_reserved(struct dom *dom, const struct uuid *disk)
+{
+	const struct cmmds_entry *entry = NULL;
+	uint64_t sum = 0;
+
+	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
+		const Directory__Object *o = (const void *)entry->message;
+		unsigned leaves = 0;
+		uint64_t mine;
+
+		if (o == NULL || o->deleted || o->reserved_bytes == 0)
+			continue;
+		mine = reserved_on(dom, disk, o->tree, &leaves);
+		if (leaves > 0)
+			sum += o->reserved_bytes / leaves * mine;
+	}
+	return sum;
+}
+
+static int snapshot_take(struct dom *dom, struct snapshot *s)
+{
+	const struct cmmds_entry *entry;
+	struct dom__disk *disk;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(disk, &dom->disks, link)
+		n++;
+	s->disks = calloc(n ? n : 1, sizeof(*s->disks));
+	if (s->disks == NULL)
+		return -ENOMEM;
+	s->clom = (struct clom_snapshot){ .disks = s->disks };
+	TAILQ_FOREACH(disk, &dom->disks, link) {
+		struct clom_disk *out = &s->disks[s->clom.disks_count++];
+		const Directory__Disk *msg;
+
+		entry = cmmds_get(dom->cmmds, CMMDS_DISK, disk->id.b,
+				  sizeof(disk->id.b));
+		msg = entry ? (const void *)entry->message : NULL;
+		out->disk = disk->id;
+		out->node = dom->node;
+		uuid_format(&dom->node, out->fault_domain);
+		out->usable_bytes = disk->usable_bytes;
+		out->used_bytes = disk->used_bytes;
+		out->reserved_bytes = disk_reserved(dom, &disk->id);
+		out->components = disk->components;
+		out->healthy = disk->healthy;
+		out->removing = disk->removing || (msg && msg->removing);
+	}
+	return 0;
+}
+
+static void id_make(void *arg, struct uuid *out)
+{
+	uuid_make(((struct dom *)arg)->env, out);
+}
+
+/* ---- create ---- */
+
+struct create {
+	struct dom_create *req;
+	struct cmmds_command cmd;
+	struct dom_object_open open;
+	unsigned unknowns;
+	struct env_task task;
+	int status;
+};
+
+static void create_end(struct create *c, int status)
+{
+	struct dom_create *req = c->req;
+	struct dom *dom = req->dom;
+
+	if (status < 0 && req->why[0] == '\0')
+		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
+	free(c);
+	dom->jobs--;
+	dom__kick(dom);
+	req->cb(req, status);
+}
+
+static void create_opened(struct dom_object_open *open, int status)
+{
+	struct create *c = open->data;
+
+	if (status == 0)
+		dom_object_close(open->object);
+	else
+		snprintf(c->req->why, sizeof(c->req->why),
+			 "the object is in the directory, but its components "
+			 "cannot be made: %s",
+			 err_text(status));
+	create_end(c, status);
+}
+
+static void create_stored(struct cmmds_command *cmd, int status)
+{
+	struct create *c = container_of(cmd, struct create, cmd);
+
+	if (status == -ETIMEDOUT && c->unknowns++ < 3 &&
+	    cmmds_propose_again(cmd, 0, create_stored) == 0)
+		return;
+	if (status < 0)
+		snprintf(c->req->why, sizeof(c->req->why), "%s",
+			 cmd->why[0] ? cmd->why : err_text(status));
+	cmmds_command_fini(cmd);
+	if (status == 0) {
+		c->open.data = c;
+		status = dom_object_open(c->req->dom, &c->open, &c->req->oid,
+					 create_opened);
+		if (status == 0)
+			return;
+	}
+	create_end(c, status);
+}
+
+int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
+{
+	Directory__Object object = DIRECTORY__OBJECT__INIT;
+	const Directory__Policy *policy = NULL;
+	const char *name = req->policy ? req->policy : "";
+	struct snapshot s;
+	struct create *c;
+	char oid[UUID_TEXT_LEN];
+	bool forced = false;
+	int rv;
+
+	req->why[0] = '\0';
+	req->dom = dom;
+	req->cb = cb;
+	if (dom->closing)
+		return -ESHUTDOWN;
+	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
+		return -EINVAL;
+	if (name[0] != '\0') {
+		policy = cmmds_policy(dom->cmmds, name);
+		if (policy == NULL) {
+			snprintf(req->why, sizeof(req->why),
+				 "there is no policy '%.64s'", name);
+			return -ENOENT;
+		}
+	}
+	if (uuid_is_zero(&req->oid))
+		uuid_make(dom->env, &req->oid);
+	rv = snapshot_take(dom, &s);
+	if (rv < 0)
+		return rv;
+	rv = clom_place(&s.clom,
+			&(struct clom_request){ .policy = policy,
+						.size_bytes = req->size_bytes,
+						.csn = 1,
+						.uuid_make = id_make,
+						.arg = dom },
+			&object.tree, &forced, req->why, sizeof(req->why));
+	free(s.disks);
+	if (rv < 0)
+		return rv;
+	c = calloc(1, sizeof(*c));
+	if (c == NULL) {
+		directory__tree_node__free_unpacked(object.tree, NULL);
+		return -ENOMEM;
+	}
+	object.oid.data = req->oid.b;
+	object.oid.len = sizeof(req->oid.b);
+	object.csn = 1;
+	object.size_bytes = req->size_bytes;
+	object.policy = (char *)name;
+	object.forced = forced;
+	if (policy != NULL)
+		object.reserved_bytes =
+			req->size_bytes / 100 * policy->reserve_percent;
+	c->req = req;
+	cmmds_command_init(&c->cmd);
+	cmmds_put(&c->cmd, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b),
+		  CMMDS_MUST_NOT_EXIST, &object.base);
+	directory__tree_node__free_unpacked(object.tree, NULL);
+	uuid_format(&req->oid, oid);
+	if (req->commit != NULL)
+		req->commit(req, &c->cmd);
+	else
+		cmmds_audit(&c->cmd, req->who ? req->who : "",
+			    "object %s created, %llu bytes", oid,
+			    (unsigned long long)req->size_bytes);
+	rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
+	if (rv < 0) {
+		cmmds_command_fini(&c->cmd);
+		free(c);
+		return rv;
+	}
+	dom->jobs++;
+	return 0;
+}
+
+/* ---- resize ---- */
+
+struct dom__resize {
+	struct dom_resize *req;
+	struct dom__owner *owner;
+	struct cmmds_command cmd;
+	struct dom_object_open open;
+	unsigned unknowns;
+	bool proposed, stored;
+};
+
+static void resize_end(struct dom__resize *r, int status)
+{
+	struct dom_resize *req = r->req;
+	struct dom__owner *owner = r->owner;
+	struct dom *dom = req->dom;
+
+	if (status < 0 && req->why[0] == '\0')
+		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
+	owner->resize = NULL;
+	owner->resizing = false;
+	if (owner->state == DOM__READY) {
+		owner->hold = owner->restart || owner->deleted;
+		dom__op_start_parked(owner);
+	}
+	dom__owner_put(owner);
+	dom__owner_step(owner);
+	free(r);
+	dom->jobs--;
+	dom__kick(dom);
+	req->cb(req, status);
+}
+
+static void resize_stored(struct cmmds_command *cmd, int status)
+{
+	struct dom__resize *r = container_of(cmd, struct dom__resize, cmd);
+	struct dom__owner *owner = r->owner;
+
+	if (status == -ETIMEDOUT && r->unknowns++ < 3 &&
+	    cmmds_propose_again(cmd, 0, resize_stored) == 0)
+		return;
+	if (status < 0)
+		snprintf(r->req->why, sizeof(r->req->why), "%s",
+			 cmd->why[0] ? cmd->why : err_text(status));
+	cmmds_command_fini(cmd);
+	if (status < 0) {
+		/* The entry may have changed under us: read it again. */
+		owner->restart = true;
+		resize_end(r, status);
+		return;
+	}
+	r->stored = true;
+	owner->restart = true; /* the next takeover fits the components */
+	owner->hold = true;
+	dom__owner_step(owner);
+}
+
+/* Nothing runs at the owner: change the layout. */
+void dom__resize_quiet(struct dom__owner *owner)
+{
+	struct dom__resize *r = owner->resize;
+	struct dom *dom = owner->dom;
+	const Directory__Object *object =
+		cmmds_object(dom->cmmds, &owner->oid);
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	Directory__TreeNode *tree;
+	struct snapshot s;
+	int rv;
+
+	if (r->proposed)
+		return;
+	r->proposed = true;
+	if (object == NULL || object->deleted) {
+		resize_end(r, -ENOENT);
+		return;
+	}
+	rv = snapshot_take(dom, &s);
+	if (rv == 0) {
+		rv = clom__resize(
+			&s.clom,
+			&(struct clom_request){
+				.policy = object->policy[0] ?
+						  cmmds_policy(dom->cmmds,
+							       object->policy) :
+						  NULL,
+				.size_bytes = r->req->size_bytes,
+				.csn = object->csn + 1,
+				.uuid_make = id_make,
+				.arg = dom },
+			object->tree, &tree, r->req->why, sizeof(r->req->why));
+		free(s.disks);
+	}
+	if (rv < 0) {
+		resize_end(r, rv);
+		return;
+	}
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__RESIZE;
+	op.oid.data = owner->oid.b;
+	op.oid.len = sizeof(owner->oid.b);
+	op.expect_oepoch = object->oepoch;
+	op.expect_csn = object->csn;
+	op.tree = tree;
+	op.size_bytes = r->req->size_bytes;
+	cmmds_command_init(&r->cmd);
+	cmmds_object_op(&r->cmd, &op);
+	directory__tree_node__free_unpacked(tree, NULL);
+	if (r->req->commit != NULL)
+		r->req->commit(r->req, &r->cmd);
+	rv = cmmds_propose(dom->cmmds, &r->cmd, 0, resize_stored);
+	if (rv < 0) {
+		cmmds_command_fini(&r->cmd);
+		resize_end(r, rv);
+	}
+}
+
+/* A takeover ended: with the new layout, or without one. */
+void dom__resize_taken(struct dom__owner *owner, int status)
+{
+	struct dom__resize *r = owner->resize;
+
+	if (r == NULL || (status == 0 && !r->stored))
+		return;
+	if (status == 0) {
+		dom__owner_event(owner, DOM_RESIZED);
+		dom__gc_kick(owner->dom);
+	}
+	resize_end(r, status);
+}
+
+static void resize_opened(struct dom_object_open *open, int status)
+{
+	struct dom__resize *r = open->data;
+	struct dom__owner *owner = r->owner;
+
+	if (status < 0) {
+		resize_end(r, status);
+		return;
+	}
+	dom_object_close(open->object);
+	owner->resize = r;
+	owner->hold = true;
+	dom__owner_step(owner);
+}
+
+int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+{
+	struct dom__owner *owner;
+	struct dom__resize *r;
+	int rv;
+
+	req->why[0] = '\0';
+	req->dom = dom;
+	req->cb = cb;
+	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
+		return -EINVAL;
+	r = calloc(1, sizeof(*r));
+	owner = r ? dom__owner_get(dom, &req->oid) : NULL;
+	if (owner == NULL) {
+		free(r);
+		return -ENOMEM;
+	}
+	r->req = req;
+	r->owner = owner;
+	r->open.data = r;
+	rv = owner->resizing ? -EBUSY :
+			       dom_object_open(dom, &r->open, &req->oid,
+					       resize_opened);
+	if (rv < 0) {
+		dom__owner_put(owner);
+		free(r);
+		return rv;
+	}
+	owner->resizing = true;
+	dom->jobs++;
+	return 0;
+}

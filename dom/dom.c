@@ -1,0 +1,262 @@
+/*
+ * dom: the room put together: disks as they come and go, what the directory
+ * says of objects, opening and closing.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+#include "base/stats.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Below this much of a disk free, thin disks ask for attention. */
+#define LOW_SPACE_PERCENT 20u
+
+struct counter dom__reads = { .name = "basalt_dom_reads_total",
+			      .help = "read commands" };
+struct counter dom__writes = { .name = "basalt_dom_writes_total",
+			       .help = "write commands" };
+struct counter dom__read_bytes = { .name = "basalt_dom_read_bytes_total",
+				   .help = "bytes asked for by reads" };
+struct counter dom__write_bytes = { .name = "basalt_dom_write_bytes_total",
+				    .help = "bytes brought by writes" };
+struct counter dom__unmaps = { .name = "basalt_dom_unmaps_total",
+			       .help = "unmap commands" };
+struct counter dom__merges = { .name = "basalt_dom_merged_blocks_total",
+			       .help = "blocks put together by copying" };
+struct counter dom__conflicts = { .name = "basalt_dom_conflicts_total",
+				  .help = "commands a reservation refused" };
+struct counter dom__timeouts = { .name = "basalt_dom_timeouts_total",
+				 .help = "commands past their deadline" };
+struct counter dom__takeovers = { .name = "basalt_dom_takeovers_total",
+				  .help = "objects taken over" };
+
+static void counters_register(void)
+{
+	struct counter *all[] = { &dom__reads,	    &dom__writes,
+				  &dom__read_bytes, &dom__write_bytes,
+				  &dom__unmaps,	    &dom__merges,
+				  &dom__conflicts,  &dom__timeouts,
+				  &dom__takeovers };
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		counter_register(all[i]);
+}
+
+/* ---- disks ---- */
+
+struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id)
+{
+	struct dom__disk *disk;
+
+	TAILQ_FOREACH(disk, &dom->disks, link) {
+		if (uuid_equal(&disk->id, id))
+			return disk;
+	}
+	return NULL;
+}
+
+static void disk_look(struct dom__disk *disk)
+{
+	struct lsom_disk_info info;
+	struct dom__owner *owner;
+	uint8_t congestion = 0;
+	bool low, more;
+
+	lsom_disk_info(disk->lsom, &info);
+	for (size_t i = 0; i < ARRAY_LEN(info.congestion); i++)
+		congestion = MAX(congestion, info.congestion[i]);
+	disk->used_bytes = info.used_bytes;
+	disk->usable_bytes = info.usable_bytes;
+	disk->components = info.components;
+	disk->healthy = info.state != LSOM_DISK_FAILED;
+	low = info.used_bytes >
+	      info.usable_bytes / 100 * (100 - LOW_SPACE_PERCENT);
+	more = low && !disk->low_space;
+	disk->low_space = low;
+	if (congestion == disk->congestion && !more)
+		return;
+	disk->congestion = congestion;
+	TAILQ_FOREACH(owner, &disk->dom->owners, link) {
+		if (!dom__owner_uses_disk(owner, disk))
+			continue;
+		dom__owner_event(owner, DOM_CONGESTION);
+		if (more)
+			dom__owner_event(owner, DOM_LOW_SPACE);
+	}
+}
+
+static void disk_changed(struct lsom_disk_watch *watch, struct lsom_disk *lsom)
+{
+	disk_look(container_of(watch, struct dom__disk, watch));
+}
+
+void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
+{
+	struct dom__disk *disk = calloc(1, sizeof(*disk));
+	struct dom__owner *owner;
+	struct lsom_disk_info info;
+
+	if (disk == NULL) {
+		log_error("no memory for a disk: it is not used");
+		return;
+	}
+	lsom_disk_info(lsom, &info);
+	disk->dom = dom;
+	disk->lsom = lsom;
+	disk->id = info.disk;
+	disk->watch.cb = disk_changed;
+	TAILQ_INIT(&disk->cms);
+	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
+	lsom_disk_watch(lsom, &disk->watch);
+	disk_look(disk);
+	/* Objects that waited for it need not wait for their timer. */
+	TAILQ_FOREACH(owner, &dom->owners, link) {
+		if (owner->again_armed)
+			env_timer_stop(dom->env, &owner->again_timer);
+		owner->again_armed = false;
+		dom__owner_step(owner);
+	}
+	dom__gc_kick(dom);
+}
+
+void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
+		     void (*cb)(void *arg), void *arg)
+{
+	struct dom__disk *disk;
+	struct dom__owner *owner;
+
+	TAILQ_FOREACH(disk, &dom->disks, link) {
+		if (disk->lsom == lsom)
+			break;
+	}
+	if (disk == NULL) {
+		cb(arg);
+		return;
+	}
+	disk->removing = true;
+	disk->removed = cb;
+	disk->removed_arg = arg;
+	TAILQ_FOREACH(owner, &dom->owners, link) {
+		if (owner->state == DOM__READY &&
+		    dom__owner_uses_disk(owner, disk)) {
+			owner->restart = true;
+			owner->hold = true;
+			dom__owner_step(owner);
+		}
+	}
+	dom__kick(dom);
+}
+
+/* ---- what the directory says ---- */
+
+static void object_changed(struct cmmds_subscription *sub,
+			   const struct cmmds_change *change)
+{
+	struct dom *dom = sub->data;
+	const struct cmmds_entry *entry =
+		change->new_entry ? change->new_entry : change->old_entry;
+	const Directory__Object *object =
+		change->new_entry ? (const void *)change->new_entry->message :
+				    NULL;
+	struct dom__owner *owner;
+	struct uuid oid;
+
+	if (entry->key_len != sizeof(oid.b))
+		return;
+	memcpy(oid.b, entry->key, sizeof(oid.b));
+	if (object != NULL && !object->deleted)
+		return;
+	owner = dom__owner_find(dom, &oid);
+	if (owner != NULL && !owner->deleted) {
+		owner->deleted = true;
+		owner->hold = true;
+		dom__owner_event(owner, DOM_DELETED);
+		dom__owner_step(owner);
+	}
+	if (object != NULL)
+		dom__gc_kick(dom);
+}
+
+/* ---- opening and closing ---- */
+
+int dom_open(const struct dom_config *config, struct dom **out)
+{
+	struct dom *dom = calloc(1, sizeof(*dom));
+	int rv;
+
+	if (dom == NULL)
+		return -ENOMEM;
+	counters_register();
+	dom->env = config->env;
+	dom->cmmds = config->cmmds;
+	dom->lsom = config->lsom;
+	dom->node = config->node;
+	dom->rules_off = config->rules_off;
+	/* So that a generation of an earlier run is nobody's. */
+	dom->generation = env_rand(dom->env) >> 1 | 1;
+	TAILQ_INIT(&dom->disks);
+	TAILQ_INIT(&dom->owners);
+	rv = dom__gc_open(dom);
+	if (rv < 0) {
+		free(dom);
+		return rv;
+	}
+	dom->objects_sub = (struct cmmds_subscription){
+		.data = dom, .kind = CMMDS_OBJECT, .cb = object_changed
+	};
+	cmmds_subscribe(dom->cmmds, &dom->objects_sub);
+	*out = dom;
+	return 0;
+}
+
+static void kick_task(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, task);
+	void (*closed)(void *arg) = dom->closed;
+	void *arg = dom->closed_arg;
+	struct dom__disk *disk;
+
+again:
+	TAILQ_FOREACH(disk, &dom->disks, link) {
+		void (*removed)(void *arg) = disk->removed;
+		void *removed_arg = disk->removed_arg;
+
+		if (!(disk->removing || dom->closing) ||
+		    !TAILQ_EMPTY(&disk->cms) || disk->metas > 0)
+			continue;
+		TAILQ_REMOVE(&dom->disks, disk, link);
+		lsom_disk_unwatch(disk->lsom, &disk->watch);
+		free(disk);
+		if (removed != NULL)
+			removed(removed_arg);
+		goto again;
+	}
+	if (!dom->closing || !TAILQ_EMPTY(&dom->owners) ||
+	    !TAILQ_EMPTY(&dom->disks) || dom->jobs > 0 || !dom__gc_idle(dom))
+		return;
+	cmmds_unsubscribe(&dom->objects_sub);
+	dom__gc_close(dom);
+	free(dom);
+	closed(arg);
+}
+
+void dom__kick(struct dom *dom)
+{
+	dom->task.cb = kick_task;
+	env_defer(dom->env, &dom->task);
+}
+
+void dom_close(struct dom *dom, void (*cb)(void *arg), void *arg)
+{
+	struct dom__owner *owner;
+
+	dom->closing = true;
+	dom->closed = cb;
+	dom->closed_arg = arg;
+	TAILQ_FOREACH(owner, &dom->owners, link)
+		dom__owner_step(owner);
+	dom__kick(dom);
+}

@@ -1,0 +1,588 @@
+/*
+ * dom_int: what the files of dom share and no other room sees.
+ *
+ * The pieces, from the bottom up: tree (where a byte lies), group (what is
+ * decided), range_lock (who waits for whom), component_manager (the fence in
+ * front of lsom), peer (an owner's view of one leaf), owner (one per object:
+ * its life and its operations), takeover, reservation, client, dom.
+ */
+#ifndef BASALT_DOM_DOM_INT_H
+#define BASALT_DOM_DOM_INT_H
+
+#include "base/env.h"
+#include "base/err.h"
+#include "base/util.h"
+#include "cmmds/cmmds.h"
+#include "dom/clom.h"
+#include "dom/dom.h"
+#include "lsom/lsom.h"
+
+#define DOM_BLOCK LSOM_BLOCK
+#define DOM_LEAVES_MAX 4096u
+#define DOM_DEADLINE_NS (25 * SEC)
+
+/* ---- tree.c ---- */
+
+struct dom__leaf {
+	struct uuid cid, node, disk;
+	uint64_t cinc, member_csn, stale_lsn;
+	uint64_t size_bytes; /* of the component: a multiple of DOM_BLOCK */
+	enum lsom_leaf_state state;
+	bool created;
+};
+
+struct dom__extent {
+	unsigned leaf;
+	uint64_t offset, len; /* in the component */
+};
+
+struct dom__tree;
+
+/*
+ * Check and flatten a blueprint that covers @size_bytes.  -EUCLEAN: it makes no
+ * sense; -EOPNOTSUPP: a type this version cannot run.  @why says which.
+ */
+int dom__tree_make(const Directory__TreeNode *root, uint64_t size_bytes,
+		   struct dom__tree **out, char *why, size_t why_len);
+void dom__tree_free(struct dom__tree *tree);
+unsigned dom__tree_leaves_count(const struct dom__tree *tree);
+struct dom__leaf *dom__tree_leaf(struct dom__tree *tree, unsigned index);
+uint64_t dom__tree_size(const struct dom__tree *tree);
+/* Bytes between edges; the whole size rounded down to 1 GiB if none. */
+uint32_t dom__tree_stripe_bytes(const struct dom__tree *tree);
+
+/* Where @offset lies and how much (at most @len) follows it there. */
+struct dom__extent dom__tree_map(const struct dom__tree *tree, uint64_t offset,
+				 uint64_t len);
+
+/*
+ * What of [@offset, @offset + @len) lies on which leaf: one contiguous extent
+ * each, in no order of the object.  @out has room for every leaf.
+ */
+unsigned dom__tree_spread(const struct dom__tree *tree, uint64_t offset,
+			  uint64_t len, struct dom__extent *out);
+
+/* ---- clom.c, beside clom.h ---- */
+
+/*
+ * @root (an object's tree) made to cover @size_bytes: the last leg grows up to
+ * its limit and new legs follow, or legs and tails beyond are cut off.
+ */
+int clom__resize(const struct clom_snapshot *snapshot,
+		 const struct clom_request *request,
+		 const Directory__TreeNode *root, Directory__TreeNode **out,
+		 char *why, size_t why_len);
+
+/* ---- range_lock.c ---- */
+
+struct dom__range {
+	uint64_t start, end;
+	bool exclusive, held;
+	void (*cb)(struct dom__range *range); /* granted after a wait */
+	TAILQ_ENTRY(dom__range) link;
+};
+
+struct dom__locks {
+	TAILQ_HEAD(, dom__range) queue; /* in order of arrival */
+	unsigned waiting;
+};
+
+void dom__locks_init(struct dom__locks *locks);
+bool dom__range_lock(struct dom__locks *locks, struct dom__range *range);
+void dom__range_unlock(struct dom__locks *locks, struct dom__range *range);
+
+/* ---- group.c ---- */
+
+struct dom__group {
+	uint64_t next_lsn;
+	struct lsom_decided decided;
+	uint8_t aborted[LSOM_WINDOW / 8];
+	bool dirty; /* decided holds what no message has carried */
+	int dead;   /* why no write can be decided any more; or 0 */
+};
+
+void dom__group_init(struct dom__group *group, uint64_t oepoch,
+		     uint64_t recorded_lsn);
+unsigned dom__group_room(const struct dom__group *group);
+uint64_t dom__group_issue(struct dom__group *group);
+void dom__group_commit(struct dom__group *group, uint64_t lsn);
+void dom__group_abort(struct dom__group *group, uint64_t lsn);
+/* Every ACTIVE leaf has durably recorded @stable_lsn. */
+void dom__group_recorded(struct dom__group *group, uint64_t stable_lsn);
+
+/* ---- component_manager.c ---- */
+
+/* What every message of an owner carries for the FENCE (g0). */
+struct dom__fence {
+	uint64_t cinc, member_csn;
+	uint64_t oepoch;
+};
+
+struct dom__disk;
+
+struct dom__cm {
+	struct dom__disk *disk;
+	struct lsom_comp *comp;
+	uint64_t promised_oepoch; /* at least what is durable */
+	bool barred;		  /* not ACTIVE when opened: wait (R42) */
+	unsigned in_flight;	  /* accepted data messages */
+	struct dom__cm_meta *seal; /* waits for in_flight to reach 0 */
+	struct env_task seal_task;
+	unsigned refs;
+	TAILQ_ENTRY(dom__cm) link;
+};
+
+struct dom__cm_meta {
+	struct lsom_meta meta;
+	struct dom__cm *cm;
+	struct dom__disk *disk;
+	void (*cb)(struct dom__cm_meta *req, int status);
+};
+
+struct dom__cm_write {
+	struct lsom_write write;
+	struct dom__cm *cm;
+	void (*cb)(struct dom__cm_write *req, int status);
+};
+
+struct dom__cm_read {
+	struct lsom_read read;
+	struct dom__cm *cm;
+	void (*cb)(struct dom__cm_read *req, int status);
+};
+
+struct dom__cm_decide {
+	struct lsom_decide decide;
+	struct dom__cm *cm;
+	void (*cb)(struct dom__cm_decide *req, int status);
+};
+
+struct dom__cm_scan {
+	struct lsom_scan scan;
+	struct dom__cm *cm;
+	void (*cb)(struct dom__cm_scan *req, int status);
+};
+
+/* A handle on a component of @disk, or NULL; put it when quiet. */
+struct dom__cm *dom__cm_get(struct dom__disk *disk, const struct uuid *cid);
+void dom__cm_put(struct dom__cm *cm);
+
+/*
+ * CREATE, from a directory entry only (R24): the caller read it after its own
+ * GRANT and found the leaf not `created`.
+ */
+int dom__cm_create(struct dom__disk *disk, struct dom__cm_meta *req,
+		   const struct dom__leaf *leaf, const struct uuid *oid,
+		   uint64_t oepoch, uint64_t csn,
+		   void (*cb)(struct dom__cm_meta *req, int status));
+
+/*
+ * SEAL (g1.3): -ESTALE if a larger epoch was promised, or another cinc is
+ * there; 0 once the promise is durable and all older records are settled.
+ */
+int dom__cm_seal(struct dom__cm *cm, struct dom__cm_meta *req,
+		 const struct dom__leaf *leaf, uint64_t oepoch, uint64_t csn,
+		 void (*cb)(struct dom__cm_meta *req, int status));
+
+/* CONFIG and ATTACH (g6.2); RESIZE.  Fenced by @fence like data. */
+int dom__cm_update(struct dom__cm *cm, const struct dom__fence *fence,
+		   struct dom__cm_meta *req, enum lsom_meta_op op,
+		   const struct lsom_comp_meta *meta,
+		   void (*cb)(struct dom__cm_meta *req, int status));
+
+/*
+ * Data messages: -ESTALE: FENCED.  Else as lsom's calls; the request's lsom
+ * part is filled by the caller.
+ */
+int dom__cm_write(struct dom__cm *cm, const struct dom__fence *fence,
+		  struct dom__cm_write *req,
+		  void (*cb)(struct dom__cm_write *req, int status));
+int dom__cm_read(struct dom__cm *cm, const struct dom__fence *fence,
+		 struct dom__cm_read *req,
+		 void (*cb)(struct dom__cm_read *req, int status));
+int dom__cm_decide(struct dom__cm *cm, const struct dom__fence *fence,
+		   struct dom__cm_decide *req,
+		   void (*cb)(struct dom__cm_decide *req, int status));
+int dom__cm_scan(struct dom__cm *cm, const struct dom__fence *fence,
+		 struct dom__cm_scan *req,
+		 void (*cb)(struct dom__cm_scan *req, int status));
+void dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
+		     const struct lsom_decided *decided);
+
+/* ---- peer.c ---- */
+
+/* One leaf as its owner sees it; all of them are near for now: @cm. */
+struct dom__peer {
+	const struct dom__leaf *leaf;
+	struct dom__cm *cm; /* NULL: not reached */
+	struct dom__fence fence;
+	struct dom__cm_meta meta; /* one metadata exchange at a time */
+	void *data;
+};
+
+/* ---- reservation.c: pure ---- */
+
+/* What a change owes to one port. */
+struct dom__pr_effect {
+	char initiator_port[256];
+	uint16_t target_port;
+	bool all_target_ports;
+	unsigned attention; /* DOM_UA_* */
+	bool abort;	    /* PREEMPT AND ABORT: its commands die */
+};
+
+struct dom__pr_effects {
+	unsigned count;
+	struct dom__pr_effect items[DOM_REGISTRATIONS_MAX + 1];
+};
+
+struct dom__pr_who {
+	const char *initiator_port;
+	uint16_t target_port;
+};
+
+void dom__reservation_init(struct dom_reservation *res);
+void dom__reservation_fini(struct dom_reservation *res);
+int dom__reservation_copy(struct dom_reservation *to,
+			  const struct dom_reservation *from);
+
+/*
+ * Apply one action to @res.  0: done, *@changed says whether anything is to be
+ * stored; -EPERM, -EINVAL with *@bad_byte of the parameter list, or -ENOMEM: @res
+ * is as before.
+ */
+int dom__reservation_apply(struct dom_reservation *res,
+			   const struct dom__pr_who *who,
+			   const struct dom_pr *pr, bool *changed,
+			   unsigned *bad_byte, struct dom__pr_effects *effects);
+bool dom__reservation_allows(const struct dom_reservation *res,
+			     const struct dom__pr_who *who,
+			     enum dom_access access);
+
+int dom__reservation_unpack(struct dom_reservation *res,
+			    const Directory__Reservation *msg);
+/* Borrows @res's strings; frees what it made itself with _pack_free(). */
+int dom__reservation_pack(const struct dom_reservation *res,
+			  const struct uuid *oid, bool swp,
+			  Directory__Reservation *msg);
+void dom__reservation_pack_free(Directory__Reservation *msg);
+
+/* ---- owner.c, owner_io.c, owner_pr.c, takeover.c ---- */
+
+struct dom__owner;
+struct dom__op;
+
+/* A contiguous piece of one component in one request. */
+struct dom__part {
+	struct dom__op *op;
+	struct dom__fetch *fetch; /* a read's */
+	unsigned leaf;
+	bool hole, durable, credit;
+	uint64_t offset, len; /* in the component */
+	uint64_t lsn, stable_sent;
+	struct sgl *sgl;
+	uint32_t *crcs;
+	int status;
+	union {
+		struct dom__cm_read read;
+		struct dom__cm_write write;
+	};
+	struct dom__cm_decide decide;
+	bool retrying;
+	TAILQ_ENTRY(dom__part) link; /* owner->retries */
+};
+
+/* A run of the request that lies in one part, in the request's order. */
+struct dom__frag {
+	unsigned part;
+	uint64_t offset, len; /* in the part's data */
+};
+
+struct dom__plan {
+	unsigned parts_count, frags_count;
+	struct dom__part *parts;
+	struct dom__frag *frags;
+	struct dom__part part_one;
+	struct dom__frag frag_one;
+};
+
+/* A read of whole blocks. */
+struct dom__fetch {
+	struct dom__op *op;
+	uint64_t offset, len; /* of the object */
+	struct dom__plan plan;
+	unsigned left;
+	bool used;
+	int status;
+	uint64_t bad_offset;
+	struct sgl *sgl; /* out */
+};
+
+enum dom__op_kind {
+	DOM__READ,
+	DOM__WRITE,
+	DOM__UNMAP,
+	DOM__COMPARE,
+	DOM__OR,
+	DOM__MAP,
+	DOM__RESERVE,
+};
+
+enum dom__op_stage {
+	DOM__PARKED,  /* the owner does not serve now */
+	DOM__LOCKING, /* waits for its range */
+	DOM__RUNNING, /* passed the reservation check */
+	DOM__WAITING, /* running, but waits for pages or for the window */
+	DOM__ENDING,  /* its status is known; the callback is deferred */
+};
+
+struct dom__op {
+	struct dom__owner *owner;
+	struct dom_object *object;
+	struct dom_io *io; /* NULL: answered already */
+	enum dom__op_kind kind;
+	enum dom__op_stage stage;
+	unsigned flags, retries;
+	uint64_t generation; /* of the nexus; 0: internal */
+	uint64_t offset, len, deadline_ns;
+	uint64_t pr_epoch; /* the reservation it was checked against */
+	struct sgl *sgl, *compare;
+	const struct dom_pr *pr;
+	struct dom__range range;
+	bool locked;	/* in owner->locks, held or waiting */
+	bool counted;	/* in owner->running */
+	bool sync;	/* inside dom__op_run(): an end is deferred */
+	int status;
+	struct env_task task;
+
+	struct dom__fetch fetch[2];
+	unsigned fetches_left;
+	struct sgl *out; /* whole blocks, ready for the log */
+	struct dom__plan plan;
+	unsigned parts_left;
+	uint32_t *crcs;
+	struct page_waiter pages;
+	bool pages_waiting, window_waiting;
+
+	struct dom__cm_scan scan;
+	struct lsom_version *versions;
+	uint64_t map_len, map_run; /* known so far; of the scan under way */
+	unsigned map_leaf, map_steps;
+	bool map_mapped;
+	TAILQ_ENTRY(dom__op) wait_link; /* owner->parked or ->window */
+	TAILQ_ENTRY(dom__op) link;	/* owner->ops */
+	/* last: not cleared for each operation */
+	uint32_t crcs_few[64];
+};
+TAILQ_HEAD(dom__op_list, dom__op);
+
+/* An I_T nexus that is logged in at this owner. */
+struct dom__nexus {
+	uint64_t generation;
+	char initiator_port[256];
+	uint16_t target_port;
+	unsigned attention;
+	/* closing: called when no operation of it is left */
+	bool closing;
+	void (*cb)(void *arg);
+	void *arg;
+	TAILQ_ENTRY(dom__nexus) link;
+};
+
+enum dom__owner_state {
+	DOM__DOWN,
+	DOM__TAKING,
+	DOM__READY,
+	DOM__RELEASING,
+};
+
+struct dom__takeover;
+
+struct dom__owner {
+	struct dom *dom;
+	struct uuid oid;
+	enum dom__owner_state state;
+	bool deleted, restart, linger;
+	bool resizing;	     /* one at a time */
+	bool hold;	     /* start nothing: somebody waits for quiet */
+	int down_status;     /* why it is DOWN */
+	unsigned handles;    /* dom_object's and internal references */
+	uint32_t oepoch;
+	uint64_t csn, size_bytes;
+	struct dom__tree *tree;
+	struct dom__peer *peers;    /* one per leaf */
+	struct dom__group *groups;  /* one per leaf: no mirrors yet */
+	unsigned leaves;
+
+	struct dom__locks locks;
+	struct dom__op_list ops, parked, window;
+	unsigned ops_count, running;
+	TAILQ_HEAD(dom__parts, dom__part) retries;
+	struct env_timer retry_timer;	/* parts that lsom was too busy for */
+	struct env_timer decided_timer; /* tell components, when idle */
+	struct env_timer tick_timer;	/* deadlines */
+	struct env_timer linger_timer;	/* keep an unused owner a little */
+	struct env_timer again_timer;	/* after a takeover that failed */
+	bool retry_armed, decided_armed, tick_armed, again_armed;
+	struct env_task step_task;
+
+	struct dom__takeover *takeover;
+	struct cmmds_command release;
+	struct dom__resize *resize;
+
+	/* reservations */
+	struct dom_reservation reservation;
+	uint64_t reservation_revision, pr_epoch;
+	bool reservation_swp;
+	struct dom__pr_job *pr_job;
+	struct dom__op_list pr_queue;
+	TAILQ_HEAD(, dom__nexus) nexuses;
+	unsigned nexuses_closing;
+	struct env_task nexus_task;
+
+	TAILQ_HEAD(, dom_object) objects;
+	TAILQ_HEAD(, dom_object_open) opens;
+	struct env_task event_task;
+	unsigned events; /* bits of enum dom_event */
+
+	struct dom__op_list op_pool;
+	unsigned op_pool_count;
+	TAILQ_ENTRY(dom__owner) link;
+};
+
+struct dom_object {
+	struct dom__owner *owner;
+	unsigned ops;
+	TAILQ_HEAD(, dom_watch) watches;
+	TAILQ_ENTRY(dom_object) link;
+};
+
+/* owner.c: the life of an owner */
+struct dom__owner *dom__owner_find(struct dom *dom, const struct uuid *oid);
+struct dom__owner *dom__owner_get(struct dom *dom, const struct uuid *oid);
+void dom__owner_put(struct dom__owner *owner);
+void dom__owner_step(struct dom__owner *owner); /* deferred */
+void dom__owner_lost(struct dom__owner *owner); /* fenced: take over again */
+void dom__owner_event(struct dom__owner *owner, enum dom_event event);
+void dom__owner_drop_leaves(struct dom__owner *owner);
+bool dom__owner_uses_disk(const struct dom__owner *owner,
+			  const struct dom__disk *disk);
+void dom__takeover_done(struct dom__owner *owner, int status);
+void dom__owner_end(struct dom__owner *owner); /* at dom_close() */
+
+/* takeover.c */
+void dom__participant_pack(struct uuid *out, uint64_t lsn, uint64_t offset,
+			   uint64_t len);
+void dom__participant_unpack(const struct uuid *in, uint64_t *lsn,
+			     uint64_t *offset, uint64_t *len);
+int dom__takeover_start(struct dom__owner *owner);
+
+/* op.c: an operation's life */
+struct dom__op *dom__op_new(struct dom__owner *owner);
+void dom__op_submit(struct dom__op *op);
+void dom__op_finish(struct dom__op *op, int status);
+void dom__op_fail_parked(struct dom__owner *owner, int status);
+void dom__op_start_parked(struct dom__owner *owner);
+void dom__op_cancel(struct dom__op *op, int status);
+void dom__op_expire(struct dom__owner *owner);
+bool dom__op_stoppable(const struct dom__op *op);
+bool dom__op_allowed(const struct dom__op *op);
+void dom__op_pool_free(struct dom__owner *owner);
+
+/* owner_io.c: reading and writing blocks */
+void dom__op_run(struct dom__op *op);
+void dom__op_reset(struct dom__op *op); /* drop what running gathered */
+void dom__window_kick(struct dom__owner *owner);
+void dom__decided_push(struct dom__owner *owner);
+void dom__retries_run(struct dom__owner *owner);
+
+/* plan.c: what of a request goes where */
+int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
+		   uint64_t offset, uint64_t len);
+int dom__plan_alloc(struct dom__plan *plan, unsigned parts, unsigned frags);
+void dom__plan_fini(struct dom__plan *plan);
+
+/* merge.c: whole blocks out of what a command brought */
+unsigned dom__merge_edges(const struct dom__op *op, uint64_t blocks[2]);
+int dom__merge(struct dom__op *op, size_t *pages_wanted);
+
+/* owner_pr.c */
+void dom__pr_start(struct dom__op *op);
+void dom__pr_op_ended(struct dom__owner *owner);
+void dom__pr_expire(struct dom__owner *owner);
+bool dom__pr_idle(const struct dom__owner *owner);
+int dom__pr_load(struct dom__owner *owner, bool nexuses_lost);
+void dom__nexus_op_ended(struct dom__owner *owner);
+struct dom__nexus *dom__nexus_find(struct dom__owner *owner,
+				   uint64_t generation);
+
+/* ---- dom.c ---- */
+
+struct dom__disk {
+	struct dom *dom;
+	struct lsom_disk *lsom;
+	struct uuid id;
+	struct lsom_disk_watch watch;
+	uint8_t congestion;
+	bool low_space, removing, healthy;
+	unsigned metas; /* creations under way */
+	uint64_t used_bytes, usable_bytes;
+	unsigned components;
+	TAILQ_HEAD(, dom__cm) cms;
+	void (*removed)(void *arg);
+	void *removed_arg;
+	TAILQ_ENTRY(dom__disk) link;
+};
+
+struct dom {
+	struct env *env;
+	struct cmmds *cmmds;
+	struct lsom *lsom;
+	struct uuid node;
+	uint64_t rules_off;
+	uint64_t generation; /* of the last nexus */
+	bool closing;
+	void (*closed)(void *arg);
+	void *closed_arg;
+	struct env_task task;
+	unsigned jobs; /* creates and resizes under way */
+	struct cmmds_subscription objects_sub;
+	struct dom__gc *gc;
+	TAILQ_HEAD(, dom__disk) disks;
+	TAILQ_HEAD(, dom__owner) owners;
+};
+
+struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id);
+void dom__kick(struct dom *dom); /* look again whether a close can finish */
+
+/* True while rule R@n of replication.md is on. */
+static inline bool dom__rule(const struct dom *dom, unsigned n)
+{
+	return (dom->rules_off >> n & 1) == 0;
+}
+
+static inline bool dom__uuid_of(const ProtobufCBinaryData *bytes,
+				struct uuid *out)
+{
+	if (bytes->len != sizeof(out->b))
+		return false;
+	memcpy(out->b, bytes->data, sizeof(out->b));
+	return true;
+}
+
+/* gc.c: components whose entry is gone, and entries whose components are */
+int dom__gc_open(struct dom *dom);
+void dom__gc_kick(struct dom *dom);
+bool dom__gc_idle(const struct dom *dom);
+void dom__gc_close(struct dom *dom);
+
+/* create.c */
+void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */
+void dom__resize_taken(struct dom__owner *owner, int status);
+
+/* counters (dom.c) */
+extern struct counter dom__reads, dom__writes, dom__read_bytes,
+	dom__write_bytes, dom__unmaps, dom__merges, dom__conflicts,
+	dom__timeouts, dom__takeovers;
+
+#endif

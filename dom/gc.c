@@ -1,0 +1,260 @@
+/*
+ * gc: what nobody refers to any more (g6.11).
+ *
+ * A component whose object is gone, deleted, or no longer names it with this
+ * cinc is deleted, after a barrier: the local copy of the directory is a hint
+ * until then (R22).  A deleted object's entry is erased when none of its
+ * components is left; one on a disk that is away keeps it, so that the disk
+ * finds the tombstone when it comes back (R25).
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+
+#define BATCH 64u
+
+struct victim {
+	struct dom__disk *disk;
+	struct uuid cid;
+};
+
+struct dom__gc {
+	struct dom *dom;
+	bool busy, again;
+	struct env_task task;
+	struct cmmds_barrier barrier;
+	struct victim victims[BATCH];
+	unsigned victims_count, at;
+	struct dom__disk *looking;
+	struct dom__cm *cm;
+	struct lsom_meta meta;
+	struct cmmds_command cmd;
+};
+
+static void gc_barrier_done(struct cmmds_barrier *barrier, int status);
+
+static void gc_task(struct env_task *task)
+{
+	struct dom__gc *gc = container_of(task, struct dom__gc, task);
+
+	if (gc->busy || gc->dom->closing)
+		return;
+	gc->again = false;
+	if (cmmds_barrier(gc->dom->cmmds, &gc->barrier, gc_barrier_done) == 0)
+		gc->busy = true;
+}
+
+int dom__gc_open(struct dom *dom)
+{
+	dom->gc = calloc(1, sizeof(*dom->gc));
+	if (dom->gc == NULL)
+		return -ENOMEM;
+	dom->gc->dom = dom;
+	dom->gc->task.cb = gc_task;
+	return 0;
+}
+
+void dom__gc_close(struct dom *dom)
+{
+	free(dom->gc);
+	dom->gc = NULL;
+}
+
+bool dom__gc_idle(const struct dom *dom)
+{
+	return !dom->gc->busy && !dom->gc->task.queued;
+}
+
+void dom__gc_kick(struct dom *dom)
+{
+	struct dom__gc *gc = dom->gc;
+
+	if (gc->busy)
+		gc->again = true;
+	else
+		env_defer(dom->env, &gc->task);
+}
+
+static void gc_end(struct dom__gc *gc)
+{
+	gc->busy = false;
+	if (gc->again)
+		env_defer(gc->dom->env, &gc->task);
+	dom__kick(gc->dom);
+}
+
+static const Directory__Leaf *leaf_named(const Directory__TreeNode *node,
+					 const struct uuid *cid)
+{
+	const Directory__Leaf *found = NULL;
+	struct uuid id;
+
+	if (node == NULL)
+		return NULL;
+	if (node->leaf != NULL && dom__uuid_of(&node->leaf->cid, &id) &&
+	    uuid_equal(&id, cid))
+		return node->leaf;
+	for (size_t i = 0; i < node->n_children && found == NULL; i++)
+		found = leaf_named(node->children[i], cid);
+	return found;
+}
+
+static void look_at(struct lsom_comp *comp, void *arg)
+{
+	struct dom__gc *gc = arg;
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	const Directory__Object *object =
+		cmmds_object(gc->dom->cmmds, &meta->oid);
+	const struct dom__owner *owner =
+		dom__owner_find(gc->dom, &meta->oid);
+	const Directory__Leaf *leaf = NULL;
+
+	if (object != NULL && !object->deleted)
+		leaf = leaf_named(object->tree, &meta->cid);
+	if (leaf != NULL && leaf->cinc == meta->cinc)
+		return;
+	/* An owner that has not let go yet kicks us when it does. */
+	if (owner != NULL && owner->leaves > 0)
+		return;
+	if (gc->victims_count == BATCH) {
+		gc->again = true;
+		return;
+	}
+	gc->victims[gc->victims_count++] =
+		(struct victim){ .disk = gc->looking, .cid = meta->cid };
+}
+
+static void tombstones(struct dom__gc *gc);
+static void victim_next(struct dom__gc *gc);
+
+static void victim_gone(struct lsom_meta *meta, int status)
+{
+	struct dom__gc *gc = container_of(meta, struct dom__gc, meta);
+	char cid[UUID_TEXT_LEN];
+
+	uuid_format(&gc->victims[gc->at].cid, cid);
+	if (status < 0)
+		log_warn("component %s cannot be deleted: %s", cid,
+			 err_text(status));
+	else
+		log_info("component %s is no longer needed: deleted", cid);
+	dom__cm_put(gc->cm);
+	gc->cm = NULL;
+	gc->at++;
+	victim_next(gc);
+}
+
+static void victim_next(struct dom__gc *gc)
+{
+	for (; gc->at < gc->victims_count; gc->at++) {
+		struct victim *v = &gc->victims[gc->at];
+		struct dom__disk *disk;
+
+		TAILQ_FOREACH(disk, &gc->dom->disks, link) {
+			if (disk == v->disk)
+				break;
+		}
+		if (disk == NULL || disk->removing || gc->dom->closing)
+			continue;
+		gc->cm = dom__cm_get(disk, &v->cid);
+		if (gc->cm == NULL)
+			continue;
+		gc->meta = (struct lsom_meta){
+			.op = LSOM_DELETE,
+			.meta = *lsom_comp_meta(gc->cm->comp)
+		};
+		if (lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone) == 0)
+			return;
+		dom__cm_put(gc->cm);
+		gc->cm = NULL;
+	}
+	tombstones(gc);
+}
+
+static bool leaves_gone(struct dom *dom, const Directory__TreeNode *node)
+{
+	struct dom__disk *disk;
+	struct uuid id, cid;
+	struct lsom_comp *comp;
+
+	if (node == NULL)
+		return true;
+	for (size_t i = 0; i < node->n_children; i++) {
+		if (!leaves_gone(dom, node->children[i]))
+			return false;
+	}
+	if (node->leaf == NULL || !dom__uuid_of(&node->leaf->disk, &id) ||
+	    !dom__uuid_of(&node->leaf->cid, &cid))
+		return true;
+	if (cmmds_get(dom->cmmds, CMMDS_DISK, id.b, sizeof(id.b)) == NULL)
+		return true; /* removed for good */
+	disk = dom__disk_find(dom, &id);
+	if (disk == NULL || disk->removing)
+		return false;
+	comp = lsom_comp_get(disk->lsom, &cid);
+	if (comp != NULL)
+		lsom_comp_put(comp);
+	return comp == NULL;
+}
+
+static void tombstone_gone(struct cmmds_command *cmd, int status)
+{
+	struct dom__gc *gc = container_of(cmd, struct dom__gc, cmd);
+
+	cmmds_command_fini(cmd);
+	if (status < 0 && status != -EAGAIN) {
+		log_warn("a deleted object's entry stays: %s",
+			 err_text(status));
+		gc_end(gc);
+		return;
+	}
+	tombstones(gc);
+}
+
+static void tombstones(struct dom__gc *gc)
+{
+	struct dom *dom = gc->dom;
+	const struct cmmds_entry *entry = NULL, *reservation;
+
+	while (!dom->closing &&
+	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
+		const Directory__Object *object = (const void *)entry->message;
+
+		if (object == NULL || !object->deleted ||
+		    !leaves_gone(dom, object->tree))
+			continue;
+		reservation = cmmds_get(dom->cmmds, CMMDS_RESERVATION,
+					entry->key, entry->key_len);
+		cmmds_command_init(&gc->cmd);
+		if (reservation != NULL)
+			cmmds_erase(&gc->cmd, CMMDS_RESERVATION, entry->key,
+				    entry->key_len, reservation->revision);
+		cmmds_erase(&gc->cmd, CMMDS_OBJECT, entry->key, entry->key_len,
+			    entry->revision);
+		if (cmmds_propose(dom->cmmds, &gc->cmd, 0, tombstone_gone) == 0)
+			return;
+		cmmds_command_fini(&gc->cmd);
+		break;
+	}
+	gc_end(gc);
+}
+
+static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
+{
+	struct dom__gc *gc = container_of(barrier, struct dom__gc, barrier);
+
+	gc->victims_count = 0;
+	gc->at = 0;
+	if (status < 0 || gc->dom->closing) {
+		gc_end(gc);
+		return;
+	}
+	TAILQ_FOREACH(gc->looking, &gc->dom->disks, link) {
+		if (!gc->looking->removing)
+			lsom_comp_each(gc->looking->lsom, look_at, gc);
+	}
+	victim_next(gc);
+}

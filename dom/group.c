@@ -1,0 +1,105 @@
+/*
+ * group: what of a redundancy group is decided (g0, R48).
+ *
+ * lsns are issued in order, decided in any; stable_lsn follows the contiguous
+ * decided prefix.  At most LSOM_WINDOW lsns lie above it, so that the set fits
+ * in the bitmap every message carries; a full window stops admission to this
+ * group only.  Pure: no I/O, no clock.
+ */
+#include "dom/dom_int.h"
+
+#include <assert.h>
+
+/* @recorded_lsn: the stable_lsn that every ACTIVE leaf recorded before. */
+void dom__group_init(struct dom__group *group, uint64_t oepoch,
+		     uint64_t recorded_lsn)
+{
+	memset(group, 0, sizeof(*group));
+	group->decided.stable_lsn = LSN(oepoch, 0);
+	group->decided.g_all = recorded_lsn;
+	group->decided.hole_floor = recorded_lsn;
+	group->next_lsn = LSN(oepoch, 1);
+}
+
+/* How many lsns may be issued now. */
+unsigned dom__group_room(const struct dom__group *group)
+{
+	uint64_t open = group->next_lsn - 1 - group->decided.stable_lsn;
+
+	assert(open <= LSOM_WINDOW);
+	return LSOM_WINDOW - (unsigned)open;
+}
+
+uint64_t dom__group_issue(struct dom__group *group)
+{
+	assert(dom__group_room(group) > 0);
+	return group->next_lsn++;
+}
+
+static bool bit_get(const uint8_t *map, unsigned i)
+{
+	return map[i / 8] >> (i % 8) & 1;
+}
+
+/* Bit i := bit i + @n; zeros come in from above. */
+static void shift(uint8_t *map, unsigned n)
+{
+	uint64_t words[LSOM_WINDOW / 64 + 1] = { 0 };
+	unsigned skip = n / 64, bits = n % 64;
+
+	memcpy(words, map, LSOM_WINDOW / 8);
+	for (unsigned i = 0; i < LSOM_WINDOW / 64; i++) {
+		uint64_t lo = i + skip < LSOM_WINDOW / 64 ? words[i + skip] : 0;
+		uint64_t hi =
+			i + skip + 1 < LSOM_WINDOW / 64 ? words[i + skip + 1] :
+							  0;
+
+		words[i] = bits == 0 ? lo : lo >> bits | hi << (64 - bits);
+	}
+	memcpy(map, words, LSOM_WINDOW / 8);
+}
+
+static void decide(struct dom__group *group, uint64_t lsn, uint8_t *map)
+{
+	struct lsom_decided *d = &group->decided;
+	uint64_t i = lsn - d->stable_lsn - 1;
+	unsigned n = 0;
+
+	assert(lsn > d->stable_lsn);
+	assert(lsn < group->next_lsn);
+	assert(!bit_get(d->committed, (unsigned)i));
+	assert(!bit_get(group->aborted, (unsigned)i));
+	map[i / 8] |= (uint8_t)(1u << (i % 8));
+	group->dirty = true;
+	while (n < LSOM_WINDOW &&
+	       (bit_get(d->committed, n) || bit_get(group->aborted, n)))
+		n++;
+	if (n > 0) {
+		shift(d->committed, n);
+		shift(group->aborted, n);
+		d->stable_lsn += n;
+	}
+}
+
+void dom__group_commit(struct dom__group *group, uint64_t lsn)
+{
+	decide(group, lsn, group->decided.committed);
+}
+
+/* Nowhere durable, or durably aborted on every leaf that had it. */
+void dom__group_abort(struct dom__group *group, uint64_t lsn)
+{
+	decide(group, lsn, group->aborted);
+}
+
+/*
+ * Holes are kept for leaves that are behind; all are ACTIVE here, so the floor
+ * is g_all itself (g2.2).
+ */
+void dom__group_recorded(struct dom__group *group, uint64_t stable_lsn)
+{
+	if (stable_lsn > group->decided.g_all) {
+		group->decided.g_all = stable_lsn;
+		group->decided.hole_floor = stable_lsn;
+	}
+}

@@ -1,0 +1,342 @@
+/*
+ * op: the life of one operation at its owner.
+ *
+ * submit -> (parked while nobody serves) -> waits for its range -> runs (op.c
+ * hands it to owner_io.c or owner_pr.c) -> finish -> its callback, last.  An
+ * operation is the owner's; the caller's dom_io is only told.  So a deadline can
+ * answer the caller while the operation completes behind it: a write that was
+ * PREPped is never un-written (g2.5).
+ */
+#include "dom/dom_int.h"
+
+#include "base/stats.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define POOL_MAX 64u
+#define RETRIES_MAX 8u
+#define TICK_NS (250 * MSEC)
+
+/* Returns NULL when the owner has all it may admit, or without memory. */
+struct dom__op *dom__op_new(struct dom__owner *owner)
+{
+	struct dom__op *op = TAILQ_FIRST(&owner->op_pool);
+
+	if (owner->ops_count >= DOM_OPS_MAX)
+		return NULL;
+	if (op != NULL) {
+		TAILQ_REMOVE(&owner->op_pool, op, link);
+		owner->op_pool_count--;
+	} else {
+		op = malloc(sizeof(*op));
+		if (op == NULL)
+			return NULL;
+	}
+	memset(op, 0, offsetof(struct dom__op, crcs_few));
+	op->owner = owner;
+	return op;
+}
+
+static void op_free(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	if (owner->op_pool_count < POOL_MAX) {
+		TAILQ_INSERT_HEAD(&owner->op_pool, op, link);
+		owner->op_pool_count++;
+	} else {
+		free(op);
+	}
+}
+
+void dom__op_pool_free(struct dom__owner *owner)
+{
+	struct dom__op *op;
+
+	while ((op = TAILQ_FIRST(&owner->op_pool)) != NULL) {
+		TAILQ_REMOVE(&owner->op_pool, op, link);
+		free(op);
+	}
+	owner->op_pool_count = 0;
+}
+
+/* ---- ending ---- */
+
+static void op_complete(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+	struct dom_object *object = op->object;
+	struct dom_io *io = op->io;
+	int status = op->status;
+
+	if (io != NULL) {
+		io->impl[0] = NULL;
+		if (status == 0 && op->kind == DOM__READ) {
+			io->sgl = op->out;
+			op->out = NULL;
+		}
+	}
+	dom__op_reset(op);
+	sgl_put(op->sgl);
+	sgl_put(op->compare);
+	TAILQ_REMOVE(&owner->ops, op, link);
+	owner->ops_count--;
+	object->ops--;
+	if (op->counted) {
+		assert(owner->running > 0);
+		owner->running--;
+	}
+	if (op->locked)
+		dom__range_unlock(&owner->locks, &op->range);
+	op_free(op);
+	if (!TAILQ_EMPTY(&owner->window))
+		dom__window_kick(owner);
+	dom__pr_op_ended(owner);
+	dom__nexus_op_ended(owner);
+	if (owner->hold || owner->state != DOM__READY)
+		dom__owner_step(owner);
+	if (io != NULL)
+		io->cb(io, status); /* may free it, or close the object */
+}
+
+static void op_task(struct env_task *task)
+{
+	op_complete(container_of(task, struct dom__op, task));
+}
+
+static void op_end_later(struct dom__op *op, int status)
+{
+	assert(op->stage != DOM__ENDING);
+	op->stage = DOM__ENDING;
+	op->status = status;
+	op->task.cb = op_task;
+	env_defer(op->owner->dom->env, &op->task);
+}
+
+static void op_park(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	op->stage = DOM__PARKED;
+	TAILQ_INSERT_TAIL(&owner->parked, op, wait_link);
+	dom__owner_step(owner);
+}
+
+/*
+ * Fenced: another epoch has begun.  Nothing was answered, so the same command
+ * is carried out again under the next one; a write of ours that takeover rolls
+ * forward is then overwritten by itself.
+ */
+static bool op_again(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	dom__owner_lost(owner);
+	if (op->io == NULL || op->retries == RETRIES_MAX ||
+	    op->kind == DOM__COMPARE || op->kind == DOM__OR)
+		return false;
+	op->retries++;
+	dom__op_reset(op);
+	if (op->counted)
+		owner->running--;
+	op->counted = false;
+	if (op->locked)
+		dom__range_unlock(&owner->locks, &op->range);
+	op->locked = false;
+	op_park(op);
+	return true;
+}
+
+/* The end of a running operation, from its own completions. */
+void dom__op_finish(struct dom__op *op, int status)
+{
+	if (status == -ESTALE) {
+		if (op_again(op))
+			return;
+		status = -ENXIO;
+	}
+	if (op->sync) {
+		op_end_later(op, status);
+		return;
+	}
+	op->stage = DOM__ENDING;
+	op->status = status;
+	op_complete(op);
+}
+
+/* ---- starting ---- */
+
+bool dom__op_allowed(const struct dom__op *op)
+{
+	const struct dom_nexus *nexus = op->io ? op->io->nexus : NULL;
+	enum dom_access access = op->kind == DOM__READ || op->kind == DOM__MAP ?
+					 DOM_ACCESS_READ :
+					 DOM_ACCESS_WRITE;
+	struct dom__pr_who who;
+
+	if (nexus == NULL)
+		return true;
+	who = (struct dom__pr_who){ nexus->initiator_port, nexus->target_port };
+	return dom__reservation_allows(&op->owner->reservation, &who, access);
+}
+
+static void op_granted(struct dom__op *op)
+{
+	op->stage = DOM__RUNNING;
+	op->sync = true;
+	op->pr_epoch = op->owner->pr_epoch;
+	if (op->io == NULL) {
+		dom__op_finish(op, -ETIMEDOUT); /* nobody waits for it */
+	} else if (!dom__op_allowed(op)) {
+		counter_add(&dom__conflicts, 1);
+		dom__op_finish(op, -EPERM);
+	} else {
+		dom__op_run(op);
+	}
+	op->sync = false;
+}
+
+static void range_granted(struct dom__range *range)
+{
+	struct dom__op *op = container_of(range, struct dom__op, range);
+
+	if (op->stage == DOM__LOCKING)
+		op_granted(op);
+	/* else it was cancelled, and unlocks when it completes */
+}
+
+static void op_start(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	op->stage = DOM__LOCKING;
+	op->counted = true;
+	owner->running++;
+	if (op->kind == DOM__RESERVE) {
+		dom__pr_start(op);
+		return;
+	}
+	op->range = (struct dom__range){
+		.start = ROUND_DOWN(op->offset, (uint64_t)DOM_BLOCK),
+		.end = ROUND_UP(op->offset + op->len, (uint64_t)DOM_BLOCK),
+		.exclusive = op->kind != DOM__READ && op->kind != DOM__MAP,
+		.cb = range_granted,
+	};
+	op->locked = true;
+	if (dom__range_lock(&owner->locks, &op->range))
+		op_granted(op);
+}
+
+static void tick(struct env_timer *timer)
+{
+	struct dom__owner *owner =
+		container_of(timer, struct dom__owner, tick_timer);
+
+	owner->tick_armed = false;
+	dom__op_expire(owner);
+	dom__pr_expire(owner);
+	if (owner->ops_count > 0 && !owner->tick_armed) {
+		owner->tick_armed = true;
+		env_timer_start(owner->dom->env, &owner->tick_timer, TICK_NS);
+	}
+}
+
+void dom__op_submit(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	TAILQ_INSERT_TAIL(&owner->ops, op, link);
+	owner->ops_count++;
+	op->object->ops++;
+	op->io->impl[0] = op;
+	if (!owner->tick_armed) {
+		owner->tick_armed = true;
+		owner->tick_timer.cb = tick;
+		env_timer_start(owner->dom->env, &owner->tick_timer, TICK_NS);
+	}
+	if (owner->deleted)
+		op_end_later(op, -ENOENT);
+	else if (owner->state == DOM__READY && !owner->hold)
+		op_start(op);
+	else
+		op_park(op);
+}
+
+void dom__op_start_parked(struct dom__owner *owner)
+{
+	struct dom__op *op;
+
+	while (owner->state == DOM__READY && !owner->hold &&
+	       (op = TAILQ_FIRST(&owner->parked)) != NULL) {
+		TAILQ_REMOVE(&owner->parked, op, wait_link);
+		/* The object may have shrunk meanwhile. */
+		if (op->kind != DOM__RESERVE &&
+		    op->offset + op->len > owner->size_bytes)
+			op_end_later(op, -ERANGE);
+		else
+			op_start(op);
+	}
+}
+
+void dom__op_fail_parked(struct dom__owner *owner, int status)
+{
+	struct dom__op *op;
+
+	while ((op = TAILQ_FIRST(&owner->parked)) != NULL) {
+		TAILQ_REMOVE(&owner->parked, op, wait_link);
+		op_end_later(op, status);
+	}
+}
+
+/* ---- stopping ---- */
+
+/* True while nothing of @op has reached a component that could change it. */
+bool dom__op_stoppable(const struct dom__op *op)
+{
+	return op->stage == DOM__PARKED || op->stage == DOM__LOCKING ||
+	       op->stage == DOM__WAITING;
+}
+
+void dom__op_cancel(struct dom__op *op, int status)
+{
+	struct dom__owner *owner = op->owner;
+
+	assert(dom__op_stoppable(op));
+	if (op->stage == DOM__PARKED)
+		TAILQ_REMOVE(&owner->parked, op, wait_link);
+	else if (op->stage == DOM__LOCKING && op->kind == DOM__RESERVE)
+		TAILQ_REMOVE(&owner->pr_queue, op, wait_link);
+	/* What WAITING hangs on is dropped by dom__op_reset(). */
+	if (op->pages_waiting)
+		page_wait_stop(owner->dom->env->pages, &op->pages);
+	op->pages_waiting = false;
+	if (op->window_waiting)
+		TAILQ_REMOVE(&owner->window, op, wait_link);
+	op->window_waiting = false;
+	op_end_later(op, status);
+}
+
+void dom__op_expire(struct dom__owner *owner)
+{
+	uint64_t now = env_now(owner->dom->env);
+	struct dom__op *op;
+
+again:
+	TAILQ_FOREACH(op, &owner->ops, link) {
+		struct dom_io *io = op->io;
+
+		if (io == NULL || op->deadline_ns > now ||
+		    op->stage == DOM__ENDING)
+			continue;
+		counter_add(&dom__timeouts, 1);
+		if (dom__op_stoppable(op)) {
+			dom__op_cancel(op, -ETIMEDOUT);
+			goto again;
+		}
+		op->io = NULL;
+		io->impl[0] = NULL;
+		io->cb(io, -ETIMEDOUT);
+		goto again;
+	}
+}

@@ -1,0 +1,389 @@
+/*
+ * owner: the life of an object's owner on this node.
+ *
+ *	DOWN -> TAKING (takeover.c) -> READY -> RELEASING -> DOWN
+ *
+ * Whatever needs quiet (a resize, a disk that leaves, a deletion, a fence that
+ * refused us) sets `hold`: new operations are parked, running ones finish, and
+ * the step that finds nothing running goes on.  Parked operations start when the
+ * owner is READY again, or fail with the reason why it cannot be.  An unused
+ * owner lingers a little, so that a login does not cost two commits.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+#include "base/stats.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define LINGER_NS (2 * SEC)
+#define AGAIN_NS (1 * SEC)
+
+struct dom__owner *dom__owner_find(struct dom *dom, const struct uuid *oid)
+{
+	struct dom__owner *owner;
+
+	TAILQ_FOREACH(owner, &dom->owners, link) {
+		if (uuid_equal(&owner->oid, oid))
+			return owner;
+	}
+	return NULL;
+}
+
+static void step(struct env_task *task);
+
+static void events_run(struct env_task *task)
+{
+	struct dom__owner *owner =
+		container_of(task, struct dom__owner, event_task);
+
+	/*
+	 * A callback may close its handle or watch others, so each event goes
+	 * to everybody who is there by then, found afresh by counting.
+	 */
+	while (owner->events != 0) {
+		enum dom_event event = __builtin_ctz(owner->events);
+		unsigned skip = 0;
+
+		owner->events &= owner->events - 1;
+		for (;;) {
+			struct dom_object *object;
+			struct dom_watch *watch = NULL;
+			unsigned n = 0;
+
+			TAILQ_FOREACH(object, &owner->objects, link) {
+				TAILQ_FOREACH(watch, &object->watches, link) {
+					if (n++ == skip)
+						goto found;
+				}
+			}
+			break;
+found:
+			skip++;
+			watch->cb(watch, event);
+		}
+	}
+}
+
+struct dom__owner *dom__owner_get(struct dom *dom, const struct uuid *oid)
+{
+	struct dom__owner *owner = dom__owner_find(dom, oid);
+
+	if (owner == NULL) {
+		owner = calloc(1, sizeof(*owner));
+		if (owner == NULL)
+			return NULL;
+		owner->dom = dom;
+		owner->oid = *oid;
+		owner->step_task.cb = step;
+		owner->event_task.cb = events_run;
+		dom__locks_init(&owner->locks);
+		TAILQ_INIT(&owner->ops);
+		TAILQ_INIT(&owner->parked);
+		TAILQ_INIT(&owner->window);
+		TAILQ_INIT(&owner->retries);
+		TAILQ_INIT(&owner->pr_queue);
+		TAILQ_INIT(&owner->nexuses);
+		TAILQ_INIT(&owner->objects);
+		TAILQ_INIT(&owner->opens);
+		TAILQ_INIT(&owner->op_pool);
+		dom__reservation_init(&owner->reservation);
+		TAILQ_INSERT_TAIL(&dom->owners, owner, link);
+	}
+	owner->handles++;
+	return owner;
+}
+
+static void linger_fired(struct env_timer *timer)
+{
+	struct dom__owner *owner =
+		container_of(timer, struct dom__owner, linger_timer);
+
+	owner->linger = false;
+	dom__owner_step(owner);
+}
+
+void dom__owner_put(struct dom__owner *owner)
+{
+	struct dom *dom = owner->dom;
+
+	assert(owner->handles > 0);
+	if (--owner->handles > 0)
+		return;
+	if (!dom->closing && !owner->deleted && owner->state == DOM__READY) {
+		owner->linger = true;
+		owner->linger_timer.cb = linger_fired;
+		env_timer_start(dom->env, &owner->linger_timer, LINGER_NS);
+	}
+	dom__owner_step(owner);
+}
+
+void dom__owner_step(struct dom__owner *owner)
+{
+	env_defer(owner->dom->env, &owner->step_task);
+}
+
+/* Our epoch, or our session, is over: nothing is acknowledged in it again. */
+void dom__owner_lost(struct dom__owner *owner)
+{
+	if (owner->state == DOM__READY && !owner->restart) {
+		log_warn("an owner lost its epoch %u and takes over again",
+			 owner->oepoch);
+		owner->restart = true;
+		owner->hold = true;
+	}
+	dom__owner_step(owner);
+}
+
+void dom__owner_event(struct dom__owner *owner, enum dom_event event)
+{
+	owner->events |= 1u << event;
+	env_defer(owner->dom->env, &owner->event_task);
+}
+
+bool dom__owner_uses_disk(const struct dom__owner *owner,
+			  const struct dom__disk *disk)
+{
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		if (uuid_equal(&owner->peers[i].leaf->disk, &disk->id))
+			return true;
+	}
+	return false;
+}
+
+/* Let the components go; the reservation and the nexuses stay. */
+void dom__owner_drop_leaves(struct dom__owner *owner)
+{
+	struct env *env = owner->dom->env;
+
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		if (owner->peers[i].cm != NULL)
+			dom__cm_put(owner->peers[i].cm);
+	}
+	free(owner->peers);
+	free(owner->groups);
+	dom__tree_free(owner->tree);
+	owner->peers = NULL;
+	owner->groups = NULL;
+	owner->tree = NULL;
+	owner->leaves = 0;
+	if (owner->decided_armed)
+		env_timer_stop(env, &owner->decided_timer);
+	owner->decided_armed = false;
+}
+
+static void owner_free(struct dom__owner *owner)
+{
+	struct dom *dom = owner->dom;
+	struct dom__nexus *nexus;
+
+	assert(owner->ops_count == 0);
+	assert(owner->leaves == 0);
+	if (owner->step_task.queued || owner->event_task.queued ||
+	    owner->nexus_task.queued) {
+		dom__owner_step(owner); /* a task still names it */
+		return;
+	}
+	env_timer_stop(dom->env, &owner->linger_timer);
+	env_timer_stop(dom->env, &owner->again_timer);
+	env_timer_stop(dom->env, &owner->tick_timer);
+	env_timer_stop(dom->env, &owner->retry_timer);
+	while ((nexus = TAILQ_FIRST(&owner->nexuses)) != NULL) {
+		TAILQ_REMOVE(&owner->nexuses, nexus, link);
+		free(nexus);
+	}
+	dom__op_pool_free(owner);
+	dom__reservation_fini(&owner->reservation);
+	TAILQ_REMOVE(&dom->owners, owner, link);
+	free(owner);
+	dom__kick(dom);
+}
+
+/* ---- opens ---- */
+
+static void open_task(struct env_task *task)
+{
+	struct dom_object_open *req =
+		container_of(task, struct dom_object_open, task);
+
+	req->cb(req, req->object != NULL ? 0 : (int)(intptr_t)req->dom);
+}
+
+/* @req->dom carries the status to the task: it is not needed any more. */
+static void open_end(struct dom_object_open *req, struct dom__owner *owner,
+		     int status)
+{
+	struct dom_object *object = NULL;
+	struct dom *dom = owner->dom;
+
+	if (status == 0) {
+		object = calloc(1, sizeof(*object));
+		if (object == NULL)
+			status = -ENOMEM;
+	}
+	if (object != NULL) {
+		object->owner = owner; /* the open's reference goes over */
+		TAILQ_INIT(&object->watches);
+		TAILQ_INSERT_TAIL(&owner->objects, object, link);
+	} else {
+		dom__owner_put(owner);
+	}
+	req->object = object;
+	req->dom = (void *)(intptr_t)status;
+	req->task.cb = open_task;
+	env_defer(dom->env, &req->task);
+}
+
+static void opens_end(struct dom__owner *owner, int status)
+{
+	struct dom_object_open *req;
+
+	while ((req = TAILQ_FIRST(&owner->opens)) != NULL) {
+		TAILQ_REMOVE(&owner->opens, req, link);
+		open_end(req, owner, status);
+	}
+}
+
+/* ---- taking and releasing ---- */
+
+static void again_fired(struct env_timer *timer)
+{
+	struct dom__owner *owner =
+		container_of(timer, struct dom__owner, again_timer);
+
+	owner->again_armed = false;
+	dom__owner_step(owner);
+}
+
+/* takeover.c is done: READY, or DOWN with the reason. */
+void dom__takeover_done(struct dom__owner *owner, int status)
+{
+	struct dom *dom = owner->dom;
+
+	owner->restart = false;
+	owner->down_status = status;
+	if (status == 0) {
+		owner->state = DOM__READY;
+		owner->hold = owner->deleted || owner->resize != NULL;
+		counter_add(&dom__takeovers, 1);
+		dom__resize_taken(owner, 0);
+		opens_end(owner, 0);
+		dom__op_start_parked(owner);
+		dom__owner_step(owner);
+		return;
+	}
+	owner->state = DOM__DOWN;
+	dom__owner_drop_leaves(owner);
+	if (status == -ENOENT)
+		owner->deleted = true;
+	dom__resize_taken(owner, status);
+	opens_end(owner, status);
+	dom__op_fail_parked(owner, status);
+	if (!owner->again_armed) {
+		owner->again_armed = true;
+		owner->again_timer.cb = again_fired;
+		env_timer_start(dom->env, &owner->again_timer, AGAIN_NS);
+	}
+	dom__owner_step(owner);
+}
+
+static void released(struct cmmds_command *cmd, int status)
+{
+	struct dom__owner *owner = container_of(cmd, struct dom__owner, release);
+
+	/*
+	 * Unknown or refused: the next takeover reads the entry and releases
+	 * once more if it must; nothing is served in between.
+	 */
+	cmmds_command_fini(cmd);
+	owner->state = DOM__DOWN;
+	owner->restart = false;
+	owner->hold = owner->deleted;
+	dom__gc_kick(owner->dom);
+	dom__owner_step(owner);
+}
+
+static void release_start(struct dom__owner *owner)
+{
+	struct dom *dom = owner->dom;
+	Directory__Owner me = DIRECTORY__OWNER__INIT;
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	int rv;
+
+	dom__decided_push(owner);
+	dom__owner_drop_leaves(owner);
+	owner->state = DOM__RELEASING;
+	me.node.data = dom->node.b;
+	me.node.len = sizeof(dom->node.b);
+	me.incarnation = cmmds_incarnation(dom->cmmds);
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__RELEASE;
+	op.oid.data = owner->oid.b;
+	op.oid.len = sizeof(owner->oid.b);
+	op.expect_oepoch = owner->oepoch;
+	op.expect_csn = owner->csn;
+	op.owner = &me;
+	cmmds_command_init(&owner->release);
+	cmmds_object_op(&owner->release, &op);
+	rv = cmmds_propose(dom->cmmds, &owner->release, 0, released);
+	if (rv < 0)
+		released(&owner->release, rv);
+}
+
+static bool wanted(const struct dom__owner *owner)
+{
+	if (!TAILQ_EMPTY(&owner->opens) || !TAILQ_EMPTY(&owner->parked))
+		return true;
+	return owner->handles > 0 && !owner->again_armed;
+}
+
+static void step_down(struct dom__owner *owner)
+{
+	int rv;
+
+	if (owner->deleted) {
+		opens_end(owner, -ENOENT);
+		dom__op_fail_parked(owner, -ENOENT);
+	}
+	if (owner->handles == 0 && owner->ops_count == 0 &&
+	    dom__pr_idle(owner)) {
+		owner_free(owner);
+		return;
+	}
+	if (owner->deleted || owner->dom->closing || !wanted(owner))
+		return;
+	owner->state = DOM__TAKING;
+	owner->hold = true;
+	rv = dom__takeover_start(owner);
+	if (rv < 0)
+		dom__takeover_done(owner, rv);
+}
+
+static void step(struct env_task *task)
+{
+	struct dom__owner *owner =
+		container_of(task, struct dom__owner, step_task);
+	bool leave;
+
+	if (owner->state == DOM__DOWN) {
+		step_down(owner);
+		return;
+	}
+	if (owner->state != DOM__READY)
+		return;
+	leave = owner->restart || owner->deleted ||
+		(owner->handles == 0 &&
+		 (!owner->linger || owner->dom->closing));
+	if (!leave && owner->resize == NULL) {
+		opens_end(owner, 0);
+		return;
+	}
+	owner->hold = true;
+	if (owner->running > 0 || !dom__pr_idle(owner))
+		return;
+	if (!leave)
+		dom__resize_quiet(owner);
+	else
+		release_start(owner);
+}

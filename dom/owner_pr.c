@@ -1,0 +1,439 @@
+/*
+ * owner_pr: nexuses, and carrying out reservations at the owner (h6).
+ *
+ * One change at a time: apply it to a copy (reservation.c), store the copy by
+ * compare-and-set, only then make it ours, tell the nexuses, and answer once
+ * every operation that was let in under the older state has ended (I17).  A
+ * change whose outcome is unknown is asked for again until it is known; its
+ * asker is answered at its deadline, the next change waits.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define RELOADS_MAX 8u
+
+struct dom__pr_job {
+	struct dom__owner *owner;
+	struct dom__op *op; /* NULL: answered, or nobody asked (nexus loss) */
+	struct dom_pr pr;
+	struct dom__pr_who who;
+	char port[256]; /* of @who, when nobody asked */
+	struct dom_reservation next;
+	struct dom__pr_effects effects;
+	struct cmmds_command cmd;
+	bool proposed, adopted;
+	unsigned reloads;
+	TAILQ_ENTRY(dom__pr_job) link;
+};
+
+static void job_next(struct dom__owner *owner);
+static void job_apply(struct dom__pr_job *job);
+
+/* ---- loading ---- */
+
+/* @nexuses_lost: another daemon's life ended, so did its SPC-2 reservation. */
+int dom__pr_load(struct dom__owner *owner, bool nexuses_lost)
+{
+	const struct cmmds_entry *entry =
+		cmmds_get(owner->dom->cmmds, CMMDS_RESERVATION, owner->oid.b,
+			  sizeof(owner->oid.b));
+	const Directory__Reservation *msg;
+	int rv;
+
+	if (entry == NULL) {
+		dom__reservation_fini(&owner->reservation);
+		owner->reservation_revision = CMMDS_MUST_NOT_EXIST;
+		owner->reservation_swp = false;
+		return 0;
+	}
+	msg = (const Directory__Reservation *)entry->message;
+	if (msg == NULL)
+		return -EUCLEAN;
+	rv = dom__reservation_unpack(&owner->reservation, msg);
+	if (rv < 0)
+		return rv;
+	owner->reservation_revision = entry->revision;
+	owner->reservation_swp = msg->swp;
+	if (nexuses_lost) {
+		owner->reservation.spc2_holder[0] = '\0';
+		owner->reservation.spc2_target_port = 0;
+	}
+	return 0;
+}
+
+/* ---- one change ---- */
+
+bool dom__pr_idle(const struct dom__owner *owner)
+{
+	return owner->pr_job == NULL;
+}
+
+static void job_free(struct dom__pr_job *job)
+{
+	struct dom__owner *owner = job->owner;
+
+	owner->pr_job = NULL;
+	dom__reservation_fini(&job->next);
+	free(job);
+	dom__owner_step(owner);
+	job_next(owner);
+}
+
+static void job_end(struct dom__pr_job *job, int status)
+{
+	struct dom__op *op = job->op;
+
+	job_free(job);
+	if (op != NULL)
+		dom__op_finish(op, status);
+}
+
+static void effect_apply(struct dom__owner *owner,
+			 const struct dom__pr_effect *e)
+{
+	struct dom__nexus *nexus;
+	struct dom__op *op;
+
+	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+		if (strcmp(nexus->initiator_port, e->initiator_port) != 0 ||
+		    (!e->all_target_ports &&
+		     nexus->target_port != e->target_port))
+			continue;
+		nexus->attention |= e->attention;
+		if (!e->abort)
+			continue;
+		/* Cancelling only defers the end: the list stays whole. */
+		TAILQ_FOREACH(op, &owner->ops, link) {
+			if (op->generation == nexus->generation &&
+			    dom__op_stoppable(op))
+				dom__op_cancel(op, -ECANCELED);
+		}
+	}
+}
+
+/* Does anything run that was let in under an older reservation? */
+static bool older_runs(const struct dom__owner *owner)
+{
+	const struct dom__op *op;
+
+	TAILQ_FOREACH(op, &owner->ops, link) {
+		if (op->kind != DOM__RESERVE && op->pr_epoch < owner->pr_epoch &&
+		    (op->stage == DOM__RUNNING || op->stage == DOM__WAITING))
+			return true;
+	}
+	return false;
+}
+
+static void job_adopt(struct dom__pr_job *job)
+{
+	struct dom__owner *owner = job->owner;
+	const struct cmmds_entry *entry =
+		cmmds_get(owner->dom->cmmds, CMMDS_RESERVATION, owner->oid.b,
+			  sizeof(owner->oid.b));
+
+	if (entry != NULL)
+		owner->reservation_revision = entry->revision;
+	dom__reservation_fini(&owner->reservation);
+	owner->reservation = job->next;
+	dom__reservation_init(&job->next);
+	owner->pr_epoch++;
+	for (unsigned i = 0; i < job->effects.count; i++)
+		effect_apply(owner, &job->effects.items[i]);
+	dom__owner_event(owner, DOM_RESERVATION);
+	job->adopted = true;
+	if (!older_runs(owner))
+		job_end(job, 0);
+}
+
+/* An operation ended: a change may be waiting for it. */
+void dom__pr_op_ended(struct dom__owner *owner)
+{
+	struct dom__pr_job *job = owner->pr_job;
+
+	if (job != NULL && job->adopted && !older_runs(owner))
+		job_end(job, 0);
+}
+
+static void job_stored(struct cmmds_command *cmd, int status)
+{
+	struct dom__pr_job *job = container_of(cmd, struct dom__pr_job, cmd);
+	struct dom__owner *owner = job->owner;
+
+	if (status == -ETIMEDOUT &&
+	    cmmds_propose_again(cmd, 0, job_stored) == 0)
+		return;
+	cmmds_command_fini(cmd);
+	job->proposed = false;
+	if (status == 0) {
+		job_adopt(job);
+		return;
+	}
+	if ((status == -EAGAIN || status == -EEXIST || status == -ENOENT) &&
+	    job->reloads++ < RELOADS_MAX &&
+	    cmmds_object(owner->dom->cmmds, &owner->oid) != NULL &&
+	    dom__pr_load(owner, false) == 0) {
+		/* Somebody else's change came first: decide anew. */
+		if (job->op != NULL || job->who.initiator_port == job->port) {
+			job_apply(job);
+			return;
+		}
+	}
+	log_warn("a reservation could not be stored: %s", err_text(status));
+	job_end(job, status == -ETIMEDOUT ? -ETIMEDOUT : -ENXIO);
+}
+
+static void job_apply(struct dom__pr_job *job)
+{
+	struct dom__owner *owner = job->owner;
+	Directory__Reservation msg;
+	unsigned bad = 0;
+	bool changed;
+	int rv;
+
+	dom__reservation_fini(&job->next);
+	rv = dom__reservation_copy(&job->next, &owner->reservation);
+	if (rv == 0)
+		rv = dom__reservation_apply(&job->next, &job->who, &job->pr,
+					    &changed, &bad, &job->effects);
+	if (rv < 0 || !changed) {
+		if (job->op != NULL && job->op->io != NULL)
+			job->op->io->bad_offset =
+				bad == UINT32_MAX ? UINT64_MAX : bad;
+		job_end(job, rv);
+		return;
+	}
+	rv = dom__reservation_pack(&job->next, &owner->oid,
+				   owner->reservation_swp, &msg);
+	if (rv < 0) {
+		job_end(job, rv);
+		return;
+	}
+	cmmds_command_init(&job->cmd);
+	cmmds_put(&job->cmd, CMMDS_RESERVATION, owner->oid.b,
+		  sizeof(owner->oid.b), owner->reservation_revision,
+		  &msg.base);
+	dom__reservation_pack_free(&msg);
+	rv = cmmds_propose(owner->dom->cmmds, &job->cmd, 0, job_stored);
+	if (rv < 0) {
+		cmmds_command_fini(&job->cmd);
+		job_end(job, rv == -EBUSY ? -ENXIO : rv);
+		return;
+	}
+	job->proposed = true;
+}
+
+static struct dom__pr_job *job_new(struct dom__owner *owner)
+{
+	struct dom__pr_job *job = calloc(1, sizeof(*job));
+
+	if (job == NULL)
+		return NULL;
+	assert(owner->pr_job == NULL);
+	job->owner = owner;
+	owner->pr_job = job;
+	return job;
+}
+
+static void job_next(struct dom__owner *owner)
+{
+	struct dom__op *op;
+	struct dom__pr_job *job;
+
+	while (owner->pr_job == NULL &&
+	       (op = TAILQ_FIRST(&owner->pr_queue)) != NULL) {
+		TAILQ_REMOVE(&owner->pr_queue, op, wait_link);
+		op->stage = DOM__RUNNING;
+		op->sync = true;
+		job = job_new(owner);
+		if (job == NULL) {
+			dom__op_finish(op, -ENOMEM);
+			op->sync = false;
+			continue;
+		}
+		job->op = op;
+		job->pr = *op->pr;
+		if (op->io->nexus != NULL)
+			job->who = (struct dom__pr_who){
+				op->io->nexus->initiator_port,
+				op->io->nexus->target_port
+			};
+		job_apply(job);
+		op->sync = false;
+	}
+}
+
+void dom__pr_start(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	TAILQ_INSERT_TAIL(&owner->pr_queue, op, wait_link);
+	job_next(owner);
+}
+
+/*
+ * The asker of the change under way is answered at its deadline; its parameters
+ * are not ours any more then, so a refusal of the store cannot be tried anew.
+ */
+void dom__pr_expire(struct dom__owner *owner)
+{
+	struct dom__pr_job *job = owner->pr_job;
+
+	if (job == NULL || job->op == NULL || job->op->io != NULL)
+		return;
+	if (job->proposed || job->adopted) {
+		struct dom__op *op = job->op;
+
+		job->op = NULL;
+		dom__op_finish(op, -ETIMEDOUT);
+	}
+}
+
+/* ---- nexuses ---- */
+
+struct dom__nexus *dom__nexus_find(struct dom__owner *owner,
+				   uint64_t generation)
+{
+	struct dom__nexus *nexus;
+
+	if (generation == 0)
+		return NULL;
+	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+		if (nexus->generation == generation)
+			return nexus;
+	}
+	return NULL;
+}
+
+void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus)
+{
+	struct dom__owner *owner = object->owner;
+	struct dom__nexus *own = calloc(1, sizeof(*own));
+
+	nexus->generation = 0;
+	if (own == NULL)
+		return; /* its commands are refused as those of no nexus */
+	own->generation = ++owner->dom->generation;
+	memcpy(own->initiator_port, nexus->initiator_port,
+	       sizeof(own->initiator_port));
+	own->initiator_port[sizeof(own->initiator_port) - 1] = '\0';
+	own->target_port = nexus->target_port;
+	nexus->generation = own->generation;
+	owner->handles++;
+	TAILQ_INSERT_TAIL(&owner->nexuses, own, link);
+}
+
+/* The SPC-2 reservation of a nexus goes with it (SPC-2 5.5.1, nexus loss). */
+static void spc2_drop(struct dom__owner *owner, const struct dom__nexus *nexus)
+{
+	struct dom__pr_job *job;
+
+	if (owner->reservation.spc2_target_port != nexus->target_port ||
+	    strcmp(owner->reservation.spc2_holder, nexus->initiator_port) != 0)
+		return;
+	if (owner->state != DOM__READY || owner->pr_job != NULL ||
+	    (job = job_new(owner)) == NULL) {
+		/* Ours at once; the entry follows with the next change. */
+		owner->reservation.spc2_holder[0] = '\0';
+		return;
+	}
+	memcpy(job->port, nexus->initiator_port, sizeof(job->port));
+	job->who = (struct dom__pr_who){ job->port, nexus->target_port };
+	job->pr.action = DOM_SPC2_RESET;
+	job_apply(job);
+}
+
+static void nexus_task_run(struct dom__nexus *nexus, struct dom__owner *owner)
+{
+	void (*cb)(void *arg) = nexus->cb;
+	void *arg = nexus->arg;
+
+	TAILQ_REMOVE(&owner->nexuses, nexus, link);
+	spc2_drop(owner, nexus);
+	free(nexus);
+	dom__owner_put(owner);
+	if (cb != NULL)
+		cb(arg);
+}
+
+static bool nexus_quiet(const struct dom__owner *owner,
+			const struct dom__nexus *nexus)
+{
+	const struct dom__op *op;
+
+	TAILQ_FOREACH(op, &owner->ops, link) {
+		if (op->generation == nexus->generation)
+			return false;
+	}
+	return true;
+}
+
+static void nexuses_task(struct env_task *task)
+{
+	struct dom__owner *owner =
+		container_of(task, struct dom__owner, nexus_task);
+	struct dom__nexus *nexus;
+
+again:
+	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+		if (nexus->closing && nexus_quiet(owner, nexus)) {
+			nexus_task_run(nexus, owner);
+			goto again;
+		}
+	}
+}
+
+static void nexuses_look(struct dom__owner *owner)
+{
+	owner->nexus_task.cb = nexuses_task;
+	env_defer(owner->dom->env, &owner->nexus_task);
+}
+
+void dom__nexus_op_ended(struct dom__owner *owner)
+{
+	const struct dom__nexus *nexus;
+
+	if (owner->nexuses_closing == 0)
+		return;
+	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+		if (nexus->closing) {
+			nexuses_look(owner);
+			return;
+		}
+	}
+	owner->nexuses_closing = 0;
+}
+
+void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
+		     void (*cb)(void *arg), void *arg)
+{
+	struct dom__owner *owner = object->owner;
+	struct dom__nexus *own = dom__nexus_find(owner, nexus->generation);
+	struct dom__op *op;
+
+	if (own == NULL) {
+		/* It never opened: there is only the answer to give. */
+		own = calloc(1, sizeof(*own));
+		if (own == NULL) {
+			cb(arg);
+			return;
+		}
+		owner->handles++;
+		TAILQ_INSERT_TAIL(&owner->nexuses, own, link);
+	}
+	nexus->generation = 0;
+	own->closing = true;
+	own->cb = cb;
+	own->arg = arg;
+	owner->nexuses_closing++;
+	TAILQ_FOREACH(op, &owner->ops, link) {
+		if (own->generation != 0 && op->generation == own->generation &&
+		    dom__op_stoppable(op))
+			dom__op_cancel(op, -ECANCELED);
+	}
+	nexuses_look(owner);
+}

@@ -1,0 +1,693 @@
+/*
+ * takeover: from an entry in the directory to an owner that serves (g1, g3).
+ *
+ *	read the entry, RELEASE what an earlier life of ours left
+ *	GRANT		compare-and-set; the epoch is ours
+ *	CREATE		components the entry names and nobody made yet
+ *	SEAL		every leaf: promise the epoch, settle what was accepted
+ *	RESIZE		leaves whose size is not the layout's
+ *	gather, decide	every undecided record: forward, or back when an atomic
+ *			command did not reach every group it lists (R44)
+ *	reservation	loaded behind a barrier
+ *
+ * Each step is one callback; the first failure ends the takeover, and the owner
+ * tries again when somebody asks or a disk comes.  Nothing is served before the
+ * last step.  Redundancy groups are single leaves here, so R is that leaf or
+ * the object is unavailable.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define GRANTS_MAX 10u
+#define UNKNOWN_MAX 6u
+
+/* An undecided record found on a leaf, and what becomes of it. */
+struct record {
+	unsigned leaf;
+	uint64_t lsn, offset, len;
+	bool atomic, forward;
+	unsigned participants_count;
+	struct uuid participants[LSOM_PARTICIPANTS_MAX];
+};
+
+struct dom__takeover {
+	struct dom__owner *owner;
+	struct cmmds_command cmd;
+	struct cmmds_barrier barrier;
+	void (*next)(struct dom__takeover *t); /* after the command */
+	unsigned grants, unknowns, at, left;
+	int status;
+	bool nexuses_lost;
+	struct record *records;
+	unsigned records_count, records_max;
+	unsigned participant; /* of records[at], while checking it */
+	struct dom__cm_scan scan;
+	struct lsom_version version;
+	struct dom__cm_decide decide;
+	struct env_task task;
+};
+
+void dom__participant_pack(struct uuid *out, uint64_t lsn, uint64_t offset,
+			   uint64_t len)
+{
+	put_le64(out->b, lsn);
+	put_le64(out->b + 8, offset / DOM_BLOCK |
+				     (len / DOM_BLOCK) << 44);
+}
+
+void dom__participant_unpack(const struct uuid *in, uint64_t *lsn,
+			     uint64_t *offset, uint64_t *len)
+{
+	uint64_t where = get_le64(in->b + 8);
+
+	*lsn = get_le64(in->b);
+	*offset = (where & ((1ull << 44) - 1)) * DOM_BLOCK;
+	*len = (where >> 44) * DOM_BLOCK;
+}
+
+static void takeover_end(struct dom__takeover *t, int status)
+{
+	struct dom__owner *owner = t->owner;
+
+	owner->takeover = NULL;
+	free(t->records);
+	free(t);
+	dom__takeover_done(owner, status);
+}
+
+/* ---- commands ---- */
+
+static void grant(struct dom__takeover *t);
+
+static void commanded(struct cmmds_command *cmd, int status)
+{
+	struct dom__takeover *t = container_of(cmd, struct dom__takeover, cmd);
+
+	/* Unknown: only the same request id can tell (R4). */
+	if (status == -ETIMEDOUT && dom__rule(t->owner->dom, 4) &&
+	    t->unknowns++ < UNKNOWN_MAX &&
+	    cmmds_propose_again(cmd, 0, commanded) == 0)
+		return;
+	cmmds_command_fini(cmd);
+	if (status == -EAGAIN && t->grants < GRANTS_MAX) {
+		grant(t); /* the entry changed: read it again */
+	} else if (status < 0) {
+		log_warn("the directory refused a takeover: %s",
+			 err_text(status));
+		takeover_end(t, status == -ENOENT ? -ENOENT : -ENXIO);
+	} else {
+		t->next(t);
+	}
+}
+
+static int command(struct dom__takeover *t, Directory__ObjectCommand__Op what,
+		   const Directory__Object *object, const struct uuid *cid,
+		   void (*next)(struct dom__takeover *t))
+{
+	struct dom *dom = t->owner->dom;
+	Directory__Owner me = DIRECTORY__OWNER__INIT;
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	int rv;
+
+	me.node.data = dom->node.b;
+	me.node.len = sizeof(dom->node.b);
+	me.incarnation = cmmds_incarnation(dom->cmmds);
+	op.op = what;
+	op.oid.data = t->owner->oid.b;
+	op.oid.len = sizeof(t->owner->oid.b);
+	op.expect_oepoch = object->oepoch;
+	op.expect_csn = object->csn;
+	op.owner = &me;
+	if (cid != NULL) {
+		op.cid.data = (uint8_t *)cid->b;
+		op.cid.len = sizeof(cid->b);
+	}
+	t->next = next;
+	cmmds_command_init(&t->cmd);
+	cmmds_object_op(&t->cmd, &op);
+	rv = cmmds_propose(dom->cmmds, &t->cmd, 0, commanded);
+	if (rv < 0)
+		cmmds_command_fini(&t->cmd);
+	return rv;
+}
+
+static bool owned_by_me(const struct dom *dom, const Directory__Object *object)
+{
+	return object->owner != NULL &&
+	       object->owner->node.len == sizeof(dom->node.b) &&
+	       memcmp(object->owner->node.data, dom->node.b,
+		      sizeof(dom->node.b)) == 0 &&
+	       object->owner->incarnation == cmmds_incarnation(dom->cmmds);
+}
+
+/* ---- build: the tree, and a peer for every leaf ---- */
+
+static void create_next(struct dom__takeover *t);
+
+/* Every leaf that must be there is reachable, before an epoch is spent. */
+static int leaves_check(struct dom__owner *owner, struct dom__tree *tree)
+{
+	for (unsigned i = 0; i < dom__tree_leaves_count(tree); i++) {
+		struct dom__leaf *leaf = dom__tree_leaf(tree, i);
+		struct dom__disk *disk = dom__disk_find(owner->dom,
+							&leaf->disk);
+		struct dom__cm *cm;
+		char cid[UUID_TEXT_LEN];
+
+		uuid_format(&leaf->cid, cid);
+		if (leaf->state != LSOM_ACTIVE) {
+			log_warn("component %s is not ACTIVE and has no copy",
+				 cid);
+			return -ENXIO;
+		}
+		if (disk == NULL || disk->removing)
+			return -ENXIO;
+		if (!leaf->created)
+			continue;
+		cm = dom__cm_get(disk, &leaf->cid);
+		if (cm == NULL) {
+			log_error("component %s is lost: its disk does not "
+				  "have it",
+				  cid);
+			return -ENXIO;
+		}
+		dom__cm_put(cm);
+	}
+	return 0;
+}
+
+static int tree_of(const Directory__Object *object, struct dom__tree **out)
+{
+	char why[160] = "";
+	int rv = dom__tree_make(object->tree, object->size_bytes, out, why,
+				sizeof(why));
+
+	if (rv < 0)
+		log_error("an object cannot be opened: %s",
+			  why[0] ? why : err_text(rv));
+	return rv;
+}
+
+static void granted(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+	const Directory__Object *object =
+		cmmds_object(owner->dom->cmmds, &owner->oid);
+	int rv;
+
+	if (object == NULL || object->deleted) {
+		takeover_end(t, -ENOENT);
+		return;
+	}
+	if (!owned_by_me(owner->dom, object)) {
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	owner->oepoch = object->oepoch;
+	owner->csn = object->csn;
+	owner->size_bytes = object->size_bytes;
+	rv = tree_of(object, &owner->tree);
+	if (rv < 0) {
+		takeover_end(t, rv);
+		return;
+	}
+	owner->leaves = dom__tree_leaves_count(owner->tree);
+	owner->peers = calloc(owner->leaves, sizeof(*owner->peers));
+	owner->groups = calloc(owner->leaves, sizeof(*owner->groups));
+	if (owner->peers == NULL || owner->groups == NULL) {
+		free(owner->peers);
+		owner->peers = NULL;
+		owner->leaves = 0;
+		takeover_end(t, -ENOMEM);
+		return;
+	}
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__peer *peer = &owner->peers[i];
+
+		peer->leaf = dom__tree_leaf(owner->tree, i);
+		peer->data = t;
+		peer->fence = (struct dom__fence){
+			.cinc = peer->leaf->cinc,
+			.member_csn = peer->leaf->member_csn,
+			.oepoch = owner->oepoch,
+		};
+	}
+	t->at = 0;
+	create_next(t);
+}
+
+static void grant(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+	const Directory__Object *object =
+		cmmds_object(owner->dom->cmmds, &owner->oid);
+	struct dom__tree *tree;
+	int rv;
+
+	if (object == NULL || object->deleted) {
+		takeover_end(t, -ENOENT);
+		return;
+	}
+	rv = tree_of(object, &tree);
+	if (rv == 0) {
+		rv = leaves_check(owner, tree);
+		dom__tree_free(tree);
+	}
+	if (rv == 0) {
+		bool mine = owned_by_me(owner->dom, object);
+
+		dom__owner_drop_leaves(owner);
+		/* The sessions of another life of this daemon are gone. */
+		if (object->owner != NULL && !mine)
+			t->nexuses_lost = true;
+		t->grants++;
+		rv = command(t,
+			     mine ? DIRECTORY__OBJECT_COMMAND__OP__RELEASE :
+				    DIRECTORY__OBJECT_COMMAND__OP__GRANT,
+			     object, NULL, mine ? grant : granted);
+	}
+	if (rv < 0)
+		takeover_end(t, rv);
+}
+
+/* ---- create ---- */
+
+static void seal_all(struct dom__takeover *t);
+static void create_recorded(struct dom__takeover *t);
+
+static void created(struct dom__cm_meta *req, int status)
+{
+	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
+	struct dom__takeover *t = peer->data;
+	const Directory__Object *object;
+
+	if (status < 0) {
+		log_error("a component cannot be created: %s",
+			  err_text(status));
+		takeover_end(t, status == -ENOSPC ? -ENOSPC : -ENXIO);
+		return;
+	}
+	object = cmmds_object(t->owner->dom->cmmds, &t->owner->oid);
+	if (object == NULL) {
+		takeover_end(t, -ENOENT);
+		return;
+	}
+	status = command(t, DIRECTORY__OBJECT_COMMAND__OP__CREATED, object,
+			 &peer->leaf->cid, create_recorded);
+	if (status < 0)
+		takeover_end(t, status);
+}
+
+static void create_recorded(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+	const Directory__Object *object =
+		cmmds_object(owner->dom->cmmds, &owner->oid);
+
+	if (object == NULL || !owned_by_me(owner->dom, object) ||
+	    object->oepoch != owner->oepoch) {
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	owner->csn = object->csn;
+	dom__tree_leaf(owner->tree, t->at)->created = true;
+	t->at++;
+	create_next(t);
+}
+
+static void create_next(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+	struct dom__peer *peer;
+	struct dom__disk *disk;
+	int rv;
+
+	while (t->at < owner->leaves && owner->peers[t->at].leaf->created)
+		t->at++;
+	if (t->at == owner->leaves) {
+		seal_all(t);
+		return;
+	}
+	peer = &owner->peers[t->at];
+	disk = dom__disk_find(owner->dom, &peer->leaf->disk);
+	rv = disk == NULL || disk->removing ?
+		     -ENXIO :
+		     dom__cm_create(disk, &peer->meta, peer->leaf, &owner->oid,
+				    owner->oepoch, owner->csn, created);
+	if (rv < 0)
+		takeover_end(t, rv);
+}
+
+/* ---- seal ---- */
+
+static void size_next(struct dom__takeover *t);
+
+static void sealed_one(struct dom__takeover *t, int status)
+{
+	if (status < 0 && t->status == 0)
+		t->status = status;
+	if (--t->left > 0)
+		return;
+	if (t->status < 0) {
+		log_error("a component cannot be sealed: %s",
+			  err_text(t->status));
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	t->at = 0;
+	size_next(t);
+}
+
+static void sealed(struct dom__cm_meta *req, int status)
+{
+	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
+
+	sealed_one(peer->data, status);
+}
+
+static void seal_all(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+
+	t->left = owner->leaves + 1;
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__peer *peer = &owner->peers[i];
+		struct dom__disk *disk =
+			dom__disk_find(owner->dom, &peer->leaf->disk);
+		int rv = -ENXIO;
+
+		if (disk != NULL && !disk->removing)
+			peer->cm = dom__cm_get(disk, &peer->leaf->cid);
+		if (peer->cm != NULL)
+			rv = dom__cm_seal(peer->cm, &peer->meta, peer->leaf,
+					  owner->oepoch, owner->csn, sealed);
+		if (rv < 0) {
+			t->left--;
+			t->status = rv;
+		}
+	}
+	/*
+	 * A failure found at once must not end the takeover under the seals
+	 * that are on their way: the last of them does.
+	 */
+	sealed_one(t, 0);
+}
+
+/* ---- size: what a resize left to do ---- */
+
+static void gather(struct dom__takeover *t);
+
+static void sized(struct dom__cm_meta *req, int status)
+{
+	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
+	struct dom__takeover *t = peer->data;
+
+	if (status < 0) {
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	t->at++;
+	size_next(t);
+}
+
+static void size_next(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+
+	for (; t->at < owner->leaves; t->at++) {
+		struct dom__peer *peer = &owner->peers[t->at];
+		struct lsom_comp_meta meta = *lsom_comp_meta(peer->cm->comp);
+		int rv;
+
+		if (meta.size_bytes == peer->leaf->size_bytes)
+			continue;
+		meta.size_bytes = peer->leaf->size_bytes;
+		rv = dom__cm_update(peer->cm, &peer->fence, &peer->meta,
+				    LSOM_RESIZE, &meta, sized);
+		if (rv < 0)
+			takeover_end(t, -ENXIO);
+		return;
+	}
+	gather(t);
+}
+
+/* ---- gather ---- */
+
+static void check_next(struct dom__takeover *t);
+
+static void gather_one(const struct lsom_undecided *u, void *arg)
+{
+	struct dom__takeover *t = arg;
+	struct record *r;
+
+	if (t->records_count == t->records_max) {
+		unsigned max = t->records_max ? 2 * t->records_max : 64;
+		struct record *more =
+			realloc(t->records, max * sizeof(*t->records));
+
+		if (more == NULL) {
+			t->status = -ENOMEM;
+			return;
+		}
+		t->records = more;
+		t->records_max = max;
+	}
+	r = &t->records[t->records_count++];
+	*r = (struct record){ .leaf = t->at,
+			      .lsn = u->lsn,
+			      .offset = u->offset,
+			      .len = u->len,
+			      .atomic = (u->flags & LSOM_W_ATOMIC) != 0,
+			      .forward = true };
+	if (u->participants_count <= LSOM_PARTICIPANTS_MAX &&
+	    u->participants_count % 2 == 0) {
+		r->participants_count = u->participants_count;
+		memcpy(r->participants, u->participants,
+		       u->participants_count * sizeof(struct uuid));
+	}
+}
+
+static void gather(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+
+	for (t->at = 0; t->at < owner->leaves; t->at++) {
+		struct dom__cm *cm = owner->peers[t->at].cm;
+		const struct lsom_comp_meta *meta = lsom_comp_meta(cm->comp);
+
+		/* Amnesia (g1.4): a disk that forgot what it recorded. */
+		if (dom__rule(owner->dom, 14) && meta->stable_lsn < meta->g_all) {
+			log_error("a component forgot what it had recorded: "
+				  "its disk went back in time");
+			takeover_end(t, -ENXIO);
+			return;
+		}
+		lsom_undecided_each(cm->comp, gather_one, t);
+	}
+	if (t->status < 0) {
+		takeover_end(t, t->status);
+		return;
+	}
+	t->at = 0;
+	t->participant = 0;
+	check_next(t);
+}
+
+/* ---- decide: atomic records first find out whether all groups have them ---- */
+
+static void decide_next(struct dom__takeover *t);
+
+static int leaf_of(const struct dom__owner *owner, const struct uuid *cid)
+{
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		if (uuid_equal(&owner->peers[i].leaf->cid, cid))
+			return (int)i;
+	}
+	return -1;
+}
+
+/*
+ * "Has it" from what is in memory: the record itself, or a later one on the same
+ * blocks, which the range locks let in only after this one was decided; or all
+ * up to its lsn is decided there.
+ */
+static bool has_record(const struct dom__takeover *t, unsigned leaf,
+		       uint64_t lsn, uint64_t offset, uint64_t len)
+{
+	const struct dom__cm *cm = t->owner->peers[leaf].cm;
+
+	if (lsom_comp_meta(cm->comp)->stable_lsn >= lsn)
+		return true;
+	for (unsigned i = 0; i < t->records_count; i++) {
+		const struct record *r = &t->records[i];
+
+		if (r->leaf == leaf && r->lsn >= lsn &&
+		    r->offset < offset + len && offset < r->offset + r->len)
+			return true;
+	}
+	return false;
+}
+
+static void check_scanned(struct dom__cm_scan *req, int status)
+{
+	struct dom__takeover *t = container_of(req, struct dom__takeover, scan);
+	struct record *r = &t->records[t->at];
+
+	if (status < 0) {
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	if (req->scan.items_count == 0 &&
+	    req->scan.next < req->scan.offset + req->scan.len) {
+		struct dom__cm *cm = req->cm;
+		int leaf = leaf_of(t->owner, &lsom_comp_meta(cm->comp)->cid);
+		uint64_t end = req->scan.offset + req->scan.len;
+		int rv;
+
+		req->scan.offset = req->scan.next;
+		req->scan.len = end - req->scan.next;
+		rv = dom__cm_scan(cm, &t->owner->peers[leaf].fence, req,
+				  check_scanned);
+		if (rv < 0)
+			takeover_end(t, -ENXIO);
+		return;
+	}
+	if (req->scan.items_count == 0)
+		r->forward = false; /* one group never had it */
+	t->participant += 2;
+	check_next(t);
+}
+
+static void check_next(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+
+	for (; t->at < t->records_count; t->at++, t->participant = 0) {
+		struct record *r = &t->records[t->at];
+
+		if (!r->atomic || !dom__rule(owner->dom, 44))
+			continue;
+		for (; r->forward && t->participant < r->participants_count;
+		     t->participant += 2) {
+			const struct uuid *p = &r->participants[t->participant];
+			uint64_t lsn, offset, len;
+			int leaf = leaf_of(owner, &p[0]);
+			int rv;
+
+			dom__participant_unpack(&p[1], &lsn, &offset, &len);
+			if (leaf < 0 ||
+			    has_record(t, (unsigned)leaf, lsn, offset, len))
+				continue; /* a leg cut off has it no more */
+			t->scan.scan = (struct lsom_scan){
+				.offset = offset,
+				.len = len,
+				.since = lsn - 1,
+				.items = &t->version,
+				.items_max = 1,
+			};
+			rv = dom__cm_scan(owner->peers[leaf].cm,
+					  &owner->peers[leaf].fence, &t->scan,
+					  check_scanned);
+			if (rv < 0)
+				takeover_end(t, -ENXIO);
+			return;
+		}
+	}
+	t->at = 0;
+	decide_next(t);
+}
+
+static void load(struct dom__takeover *t);
+
+static void decided(struct dom__cm_decide *req, int status)
+{
+	struct dom__takeover *t =
+		container_of(req, struct dom__takeover, decide);
+
+	if (status < 0) {
+		log_error("an undecided write cannot be settled: %s",
+			  err_text(status));
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	t->at++;
+	decide_next(t);
+}
+
+/* Durable before anything is served: a second takeover decides alike (R15). */
+static void decide_next(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+	struct record *r = &t->records[t->at];
+	int rv;
+
+	if (t->at == t->records_count) {
+		load(t);
+		return;
+	}
+	t->decide.decide = (struct lsom_decide){ .commit = r->forward,
+						 .lsn = r->lsn };
+	rv = dom__cm_decide(owner->peers[r->leaf].cm,
+			    &owner->peers[r->leaf].fence, &t->decide, decided);
+	if (rv < 0)
+		takeover_end(t, -ENXIO);
+}
+
+/* ---- reservation, and go ---- */
+
+static void loaded(struct cmmds_barrier *barrier, int status)
+{
+	struct dom__takeover *t =
+		container_of(barrier, struct dom__takeover, barrier);
+	struct dom__owner *owner = t->owner;
+
+	if (status == 0)
+		status = dom__pr_load(owner, t->nexuses_lost);
+	if (status < 0) {
+		takeover_end(t, -ENXIO);
+		return;
+	}
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__peer *peer = &owner->peers[i];
+
+		dom__group_init(&owner->groups[i], owner->oepoch,
+				lsom_comp_meta(peer->cm->comp)->stable_lsn);
+		dom__cm_decided(peer->cm, &peer->fence,
+				&owner->groups[i].decided);
+	}
+	if (t->records_count > 0)
+		log_info("took over with %u undecided writes",
+			 t->records_count);
+	takeover_end(t, 0);
+}
+
+static void load(struct dom__takeover *t)
+{
+	int rv = cmmds_barrier(t->owner->dom->cmmds, &t->barrier, loaded);
+
+	if (rv < 0)
+		takeover_end(t, -ENXIO);
+}
+
+static void start_task(struct env_task *task)
+{
+	grant(container_of(task, struct dom__takeover, task));
+}
+
+int dom__takeover_start(struct dom__owner *owner)
+{
+	struct dom__takeover *t = calloc(1, sizeof(*t));
+
+	if (t == NULL)
+		return -ENOMEM;
+	t->owner = owner;
+	owner->takeover = t;
+	t->task.cb = start_task;
+	env_defer(owner->dom->env, &t->task);
+	return 0;
+}
