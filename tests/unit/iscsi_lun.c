@@ -1,0 +1,414 @@
+/* Units, nexuses, attentions, the task set and task management; sanitize. */
+#include "base/util.h"
+#include "iscsi/scsi_int.h"
+#include "tests/lib/scsi_rig.h"
+#include "tests/lib/test.h"
+
+#define GOOD 0u
+#define POWER_ON RIG_SENSE(6, 0x29, 1)
+
+static void begin_rw(struct rig *r, struct rig_cmd *rc, unsigned n, bool write,
+		     uint64_t lba, enum scsi_attr attr, bool hold)
+{
+	static const uint8_t data[512] = { 0xab };
+	uint8_t cdb[16] = { write ? 0x8a : 0x88 };
+
+	put_be64(cdb + 2, lba);
+	put_be32(cdb + 10, 1);
+	rig_begin(r, rc, n, cdb, write ? data : NULL, write ? 512 : 0, 512,
+		  attr, hold);
+}
+
+/* SIMPLE after ORDERED waits, ORDERED waits for all, HEAD for none. */
+TEST(lun, task_attributes)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd c[5];
+
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &c[0], 0, true, 0, SCSI_SIMPLE, false);
+	begin_rw(r, &c[1], 0, true, 1, SCSI_ORDERED, false);
+	begin_rw(r, &c[2], 1, false, 1, SCSI_SIMPLE, false);
+	begin_rw(r, &c[3], 1, false, 1, SCSI_HEAD, false);
+	begin_rw(r, &c[4], 0, false, 1, SCSI_ORDERED, false);
+	rig_run(r);
+	/* Only the first and the HEAD OF QUEUE have reached dom. */
+	CHECK_EQ(fake_dom_queued(r->dom), 2);
+	fake_dom_hold(r->dom, false);
+	for (unsigned i = 0; i < 5; i++) {
+		CHECK(memenv_run(&r->me, &c[i].done));
+		CHECK_EQ(c[i].answer, GOOD);
+		if (i >= 2) {
+			uint8_t byte;
+
+			sgl_read(c[i].cmd.data_in, 0, &byte, 1);
+			CHECK_EQ(byte, i == 3 ? 0 : 0xab);
+		}
+	}
+	for (unsigned i = 0; i < 5; i++)
+		rig_end(&c[i]);
+	rig_close(r);
+}
+
+/* An ORDERED command waits for an older one whose data is still coming. */
+TEST(lun, ordered_waits_for_data)
+{
+	static const uint8_t data[512] = { 0xab };
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, true);
+	begin_rw(r, &b, 1, false, 0, SCSI_ORDERED, false);
+	rig_run(r);
+	CHECK(!b.done);
+	rig_execute(&a, data, 512);
+	CHECK(memenv_run(&r->me, &b.done));
+	CHECK(a.done);
+	rig_end(&a);
+	rig_end(&b);
+
+	/* Or until that one is given up. */
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, true);
+	begin_rw(r, &b, 1, false, 0, SCSI_ORDERED, false);
+	rig_run(r);
+	CHECK(!b.done);
+	rig_end(&a);
+	CHECK(memenv_run(&r->me, &b.done));
+	rig_end(&b);
+	rig_close(r);
+}
+
+/* Abort in every state: done() comes once, without an answer. */
+TEST(lun, abort_anywhere)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, true);
+	scsi_cmd_abort(&a.cmd);
+	CHECK(!a.done);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
+
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, false);
+	begin_rw(r, &b, 0, true, 0, SCSI_ORDERED, false);
+	rig_run(r);
+	scsi_cmd_abort(&b.cmd); /* waits for @a */
+	CHECK(memenv_run(&r->me, &b.done));
+	CHECK_EQ(b.answer, RIG_SILENT);
+	scsi_cmd_abort(&a.cmd); /* in dom's queue: cancelled */
+	scsi_cmd_abort(&a.cmd);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
+	rig_end(&b);
+	fake_dom_hold(r->dom, false);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD); /* nothing was written */
+
+	/* Answered already, done() is on its way. */
+	begin_rw(r, &a, 0, false, 0, SCSI_SIMPLE, true);
+	a.cmd.edtl = 0;
+	scsi_cmd_execute(&a.cmd);
+	scsi_cmd_abort(&a.cmd);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
+	rig_close(r);
+}
+
+/* LUN RESET ends the tasks of all; others hear TASK ABORTED; 29/03 for all. */
+TEST(lun, reset)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b, c;
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD); /* RESERVE */
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, false);
+	begin_rw(r, &b, 1, true, 1, SCSI_SIMPLE, true);
+	begin_rw(r, &c, 0, true, 2, SCSI_SIMPLE, false);
+	CHECK_EQ(c.answer, RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	rig_end(&c);
+	rig_run(r);
+	fake_dom_hold(r->dom, false);
+	fake_dom_hold(r->dom, true);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 77), 2);
+	fake_dom_hold(r->dom, false);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK(a.done && b.done);
+	CHECK_EQ(b.answer, RIG_STATUS(SCSI_TASK_ABORTED));
+	rig_end(&a);
+	rig_end(&b);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x29, 3));
+	/* The RESERVE is gone. */
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_CLEAR_ACA, 0), 5);
+	rig_close(r);
+}
+
+/* Nothing concerned is left in the task set when the function is answered. */
+TEST(lun, tmf_waits)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, false);
+	begin_rw(r, &b, 1, true, 0, SCSI_SIMPLE, false);
+	rig_run(r);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_ABORT_TASK_SET, 0), 0);
+	CHECK(a.done && !b.done);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_CLEAR_TASK_SET, 0), 0);
+	CHECK(b.done);
+	CHECK_EQ(b.answer, RIG_STATUS(SCSI_TASK_ABORTED));
+	rig_end(&a);
+	rig_end(&b);
+	fake_dom_hold(r->dom, false);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2f, 0));
+	CHECK_EQ(rig_tmf(r, 0, SCSI_TARGET_WARM_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x29, 2));
+	CHECK_EQ(rig_tmf(r, 1, SCSI_IT_NEXUS_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x29, 7));
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 2));
+	rig_close(r);
+}
+
+/* Without TAS the victim's session keeps silent. */
+TEST(lun, no_tas)
+{
+	static const uint8_t list[16] = { 0, 0, 0, 0, 0x0a, 0x0a, 0, 0x10,
+					  0, 0, 0, 0, 0xff, 0xff };
+	struct rig *r = rig_open(512);
+	struct rig_cmd a;
+
+	CHECK_EQ(rig_do(r, 0, CDB(0x15, 0x10, 0, 0, 16), list, 16, NULL, 0),
+		 GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 1));
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, true);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_CLEAR_TASK_SET, 0), 0);
+	CHECK(a.done);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
+	rig_close(r);
+}
+
+/* LUN forms, units that come and go, and who hears of it. */
+TEST(lun, hot_plug)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a;
+	uint8_t in[64];
+	struct uuid oid;
+
+	CHECK_EQ(rig_lun(r, 300, 1 << 20, false), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 0x0e));
+	CHECK_EQ(rig_do(r, 1, CDB(0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
+			in, 64),
+		 GOOD);
+	CHECK_EQ(rig_got, 24);
+	CHECK_EQ(get_be32(in), 16);
+	CHECK_EQ(get_be16(in + 8), 0);
+	CHECK_EQ(get_be16(in + 16), 0x412c);
+	CHECK_EQ(rig_tur(r, 1), GOOD); /* heard by REPORT LUNS */
+
+	CHECK_EQ(scsi__lun_decode(5ull << 48), 5);
+	CHECK_EQ(scsi__lun_decode(0x4005ull << 48), 5);
+	CHECK_EQ(scsi__lun_decode(0x412cull << 48), 300);
+	CHECK_EQ(scsi__lun_decode(0x0105ull << 48), -1);
+	CHECK_EQ(scsi__lun_decode(0xc101ull << 48), -1);
+	CHECK_EQ(scsi__lun_decode(5ull << 48 | 1), -1);
+	CHECK(!scsi_lun_object(r->target, 7ull << 48, &oid));
+	CHECK(scsi_lun_object(r->target, 0x412cull << 48, &oid));
+
+	/* Removed while a command is in flight: that one still ends. */
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, false);
+	rig_run(r);
+	scsi_lun_unset(r->target, 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(5, 0x25, 0));
+	CHECK(!a.done);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, GOOD);
+	rig_end(&a);
+	/* What has no unit is still answered. */
+	CHECK_EQ(rig_do(r, 0, CDB(0x12, 0, 0, 0, 36), NULL, 0, in, 36), GOOD);
+	CHECK_EQ(in[0], 0x7f);
+	CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18), GOOD);
+	CHECK_EQ(in[12], 0x25);
+	rig_close(r);
+}
+
+/* Opening takes a while, or fails for a while. */
+TEST(lun, becoming_ready)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .lun = 1,
+				       .name = "late",
+				       .block_bytes = 512 };
+	struct rig_cmd a;
+
+	memset(conf.object.b, 0x77, 16);
+	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 0x0e));
+	for (unsigned i = 0; i < 2; i++) {
+		memset(&a, 0, sizeof(a));
+		a.rig = r;
+		a.cmd.nexus = &r->nexus[0];
+		a.cmd.lun_field = 1ull << 48;
+		a.cmd.cdb_len = 16;
+		a.begun = scsi_cmd_begin(&a.cmd);
+		CHECK(!a.begun);
+		if (i == 0)
+			CHECK_EQ(a.cmd.sense[12], 0x29);
+		else
+			CHECK_EQ(a.cmd.sense[12] << 8 | a.cmd.sense[13],
+				 0x0401);
+		scsi_cmd_end(&a.cmd);
+	}
+	scsi_lun_unset(r->target, 1);
+	rig_close(r);
+}
+
+/* What dom tells, the initiator hears once. */
+TEST(lun, events)
+{
+	struct rig *r = rig_open(512);
+	uint8_t in[32], log[64];
+
+	fake_dom_resize(r->dom, &r->oid, 2 * RIG_BYTES);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 9));
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	CHECK_EQ(rig_do(r, 0,
+			CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32),
+			NULL, 0, in, 32),
+		 GOOD);
+	CHECK_EQ(get_be64(in), 2 * RIG_BYTES / 512 - 1);
+	fake_dom_low_space(r->dom, &r->oid, 3 << 20, 5 << 20);
+	/* One at a time, in their order. */
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 9));
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x38, 7));
+	CHECK_EQ(rig_do(r, 0, CDB(3, 1, 0, 0, 32), NULL, 0, in, 32), GOOD);
+	CHECK_EQ(in[0], 0x72);
+	CHECK_EQ(in[1] << 16 | in[2] << 8 | in[3], 0x063807);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64), NULL, 0,
+			log, 64),
+		 GOOD);
+	CHECK_EQ(get_be32(log + 8), 5);	 /* MiB free */
+	CHECK_EQ(get_be32(log + 20), 3); /* and used */
+	fake_dom_congestion(r->dom, &r->oid, 99);
+	CHECK_EQ(scsi_lun_congestion(r->target, 0), 99);
+	fake_dom_remove(r->dom, &r->oid);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 0x0e));
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(5, 0x25, 0));
+	rig_close(r);
+}
+
+/* A nexus that goes takes its RESERVE along. */
+TEST(lun, logout_releases)
+{
+	struct rig *r = rig_open(512);
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 0), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	rig_logout(r, 1);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	rig_login(r, 2);
+	CHECK_EQ(rig_tur(r, 2), POWER_ON);
+	rig_close(r);
+}
+
+/* ---- SANITIZE ---- */
+
+static unsigned sanitize(struct rig *r, unsigned n, uint8_t byte1,
+			 const void *list, size_t len)
+{
+	uint8_t cdb[16] = { 0x48, byte1 };
+
+	put_be16(cdb + 7, (uint16_t)len);
+	return rig_do(r, n, cdb, list, len, NULL, 0);
+}
+
+TEST(lun, sanitize)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[4 + 512] = { 0x02 | 0x80 }, in[18];
+
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD); /* block erase */
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
+	CHECK_EQ(sanitize(r, 0, 2, list, 8), RIG_SENSE(5, 0x24, 0));
+
+	/* Two passes, the second inverted; immediate. */
+	put_be16(list + 2, 1);
+	list[4] = 0x0f;
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(2, 4, 0x1b));
+	CHECK_EQ(rig_read(r, 1, 0, 1, 0), RIG_SENSE(2, 4, 0x1b));
+	CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18), GOOD);
+	CHECK_EQ(in[13], 0x1b);
+	CHECK_EQ(in[15], 0x80); /* progress */
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), RIG_SENSE(2, 4, 0x1b));
+	/* A reset does not stop it. */
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(2, 4, 0x1b));
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0xf0), GOOD);
+	CHECK_EQ(rig_read(r, 0, RIG_BYTES / 512 - 9, 9, 0xf0), GOOD);
+	CHECK_EQ(sanitize(r, 0, 3, NULL, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
+	rig_close(r);
+}
+
+/* The command may be aborted; what it began goes on. */
+TEST(lun, sanitize_aborted)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+	struct rig_cmd a;
+
+	rig_begin(r, &a, 0, CDB(0x48, 1, 0, 0, 0, 0, 0, 0, 5), list, 5, 0,
+		  SCSI_SIMPLE, false);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_ABORT_TASK_SET, 0), 0);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(2, 4, 0x1b));
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+
+	/* The unit goes while one runs. */
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	scsi_lun_unset(r->target, 0);
+	rig_close(r);
+}
+
+TEST(lun, sanitize_fails)
+{
+	struct rig *r = rig_open(512);
+	struct fake_fault f = { .ops = FAKE_UNMAP, .times = 1, .status = -EIO };
+
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), RIG_SENSE(3, 0x31, 3));
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), RIG_SENSE(3, 0x31, 3));
+	/* Without AUSE only another sanitize leads out. */
+	CHECK_EQ(sanitize(r, 0, 0x1f, NULL, 0), RIG_SENSE(5, 0x24, 0));
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 0x22, NULL, 0), RIG_SENSE(3, 0x31, 3));
+	CHECK_EQ(sanitize(r, 0, 0x1f, NULL, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
+	/* Unavailable for a while is waited for. */
+	f.status = -ENXIO;
+	f.times = 3;
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+	rig_close(r);
+}
