@@ -1,0 +1,250 @@
+/* PERSISTENT RESERVE IN and OUT, RESERVE and RELEASE: what is parsed and told. */
+#include "base/util.h"
+#include "iscsi/scsi_int.h"
+#include "tests/lib/scsi_rig.h"
+#include "tests/lib/test.h"
+
+#include <stdlib.h>
+
+#define GOOD 0u
+#define CONFLICT RIG_STATUS(SCSI_RESERVATION_CONFLICT)
+#define KEY0 0x1111222233334444ull
+#define KEY1 0x5555666677778888ull
+
+enum { REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, ABORT, IGNORE, MOVE };
+
+static unsigned pr_list(struct rig *r, unsigned n, unsigned sa, unsigned type,
+			const uint8_t *list, size_t len)
+{
+	uint8_t cdb[16] = { 0x5f, (uint8_t)sa, (uint8_t)type };
+
+	put_be32(cdb + 5, (uint32_t)len);
+	return rig_do(r, n, cdb, list, len, NULL, 0);
+}
+
+static unsigned pr(struct rig *r, unsigned n, unsigned sa, unsigned type,
+		   uint64_t key, uint64_t sa_key)
+{
+	uint8_t list[24] = { 0 };
+
+	put_be64(list, key);
+	put_be64(list + 8, sa_key);
+	return pr_list(r, n, sa, type, list, 24);
+}
+
+static void pr_in(struct rig *r, unsigned sa, uint8_t *d, uint16_t alloc)
+{
+	uint8_t cdb[16] = { 0x5e, (uint8_t)sa };
+
+	put_be16(cdb + 7, alloc);
+	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, d, alloc), GOOD);
+}
+
+/* Who may do what under each type, registered or not. */
+TEST(scsi_reserve, access)
+{
+	static const struct {
+		uint8_t type;
+		bool reg_read, reg_write, read, write;
+	} t[] = {
+		{ 1, true, false, true, false },
+		{ 3, false, false, false, false },
+		{ 5, true, true, true, false },
+		{ 6, true, true, false, false },
+		{ 7, true, true, true, false },
+		{ 8, true, true, false, false },
+	};
+	struct rig *r = rig_open(512);
+	uint8_t d[64];
+
+	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
+		CHECK_EQ(pr(r, 0, IGNORE, 0, 0, KEY0), GOOD);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+		CHECK_EQ(pr(r, 0, RESERVE, t[i].type, KEY0, 0), GOOD);
+		pr_in(r, 1, d, 64);
+		CHECK_EQ(rig_got, 24);
+		CHECK_EQ(d[21], t[i].type);
+		CHECK_EQ(get_be64(d + 8), t[i].type >= 7 ? 0 : KEY0);
+		CHECK_EQ(rig_write(r, 0, 0, 1, 7), GOOD);
+		CHECK_EQ(rig_read(r, 1, 0, 1, 7),
+			 t[i].reg_read ? GOOD : CONFLICT);
+		CHECK_EQ(rig_write(r, 1, 0, 1, 7),
+			 t[i].reg_write ? GOOD : CONFLICT);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, KEY1, 0), GOOD);
+		CHECK_EQ(rig_read(r, 1, 0, 1, 7), t[i].read ? GOOD : CONFLICT);
+		CHECK_EQ(rig_write(r, 1, 0, 1, 7),
+			 t[i].write ? GOOD : CONFLICT);
+		CHECK_EQ(rig_tur(r, 1), GOOD);
+		CHECK_EQ(rig_do(r, 1, CDB(0x42), NULL, 0, NULL, 0), CONFLICT);
+		CHECK_EQ(pr(r, 0, RELEASE, t[i].type, KEY0, 0), GOOD);
+		CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, 0), GOOD);
+	}
+	rig_close(r);
+}
+
+TEST(scsi_reserve, keys_and_status)
+{
+	struct rig *r = rig_open(512);
+	uint8_t d[512];
+	uint32_t generation;
+
+	CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, KEY0), CONFLICT);
+	CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+	CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+	pr_in(r, 0, d, 512);
+	CHECK_EQ(rig_got, 24);
+	generation = get_be32(d);
+	CHECK_EQ(get_be32(d + 4), 16);
+	CHECK_EQ(get_be64(d + 16), KEY1);
+	pr_in(r, 0, d, 10); /* the length is the full one, cut or not */
+	CHECK_EQ(rig_got, 10);
+	CHECK_EQ(get_be32(d + 4), 16);
+	CHECK_EQ(pr(r, 0, RESERVE, 5, KEY0, 0), GOOD);
+	CHECK_EQ(pr(r, 1, RESERVE, 5, KEY1, 0), CONFLICT);
+	CHECK_EQ(pr(r, 0, RELEASE, 6, KEY0, 0), RIG_SENSE(5, 0x26, 4));
+	pr_in(r, 3, d, 512);
+	CHECK_EQ(get_be32(d), generation);
+	CHECK_EQ(get_be32(d + 4) + 8, rig_got);
+	CHECK_EQ(d[8 + 12], 1);
+	CHECK_EQ(d[8 + 13], 5);
+	CHECK_EQ(d[8 + 24], 0x45);
+	CHECK_STR((char *)d + 8 + 28, r->nexus[0].dom.initiator_port);
+	pr_in(r, 2, d, 8);
+	CHECK_EQ(get_be16(d), 8);
+	/* RESERVE of old meets registrations. */
+	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), CONFLICT);
+	CHECK_EQ(pr(r, 0, CLEAR, 0, KEY0, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 3));
+	pr_in(r, 0, d, 512);
+	CHECK_EQ(get_be32(d), generation + 1);
+	CHECK_EQ(rig_got, 8);
+	rig_close(r);
+}
+
+/* PREEMPT AND ABORT ends the victim's tasks before it is answered. */
+TEST(scsi_reserve, preempt_and_abort)
+{
+	static const uint8_t data[512] = { 0x3c };
+	struct rig *r = rig_open(512);
+	struct rig_cmd victim, own;
+
+	CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+	CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+	CHECK_EQ(pr(r, 1, RESERVE, 5, KEY1, 0), GOOD);
+	rig_begin(r, &victim, 1, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 1), data, 512,
+		  0, SCSI_SIMPLE, true);
+	rig_begin(r, &own, 0, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 1), data, 512, 0,
+		  SCSI_SIMPLE, true);
+	CHECK_EQ(pr(r, 0, ABORT, 6, KEY0, KEY1), GOOD);
+	CHECK(victim.done);
+	CHECK_EQ(victim.answer, RIG_STATUS(SCSI_TASK_ABORTED));
+	CHECK(!own.done);
+	rig_execute(&own, data, 512);
+	CHECK(memenv_run(&r->me, &own.done));
+	CHECK_EQ(own.answer, GOOD);
+	rig_end(&own);
+	rig_end(&victim);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 5));
+	CHECK_EQ(rig_write(r, 1, 0, 1, 1), CONFLICT);
+	CHECK_EQ(pr(r, 0, PREEMPT, 6, KEY0, 0), RIG_SENSE(5, 0x26, 0));
+	CHECK_EQ(pr(r, 0, PREEMPT, 6, KEY0, 99), CONFLICT);
+	rig_close(r);
+}
+
+/* TransportIDs: SPEC_I_PT and REGISTER AND MOVE, whole and broken. */
+TEST(scsi_reserve, transport_ids)
+{
+	static const char port[] = "iqn.2026-11.test:host1,i,0x00023d000001";
+	struct rig *r = rig_open(512);
+	uint8_t list[256] = { 0 }, d[512];
+	size_t len = 28 + 4 + 40;
+
+	put_be64(list + 8, KEY0);
+	list[20] = 0x0c; /* SPEC_I_PT, ALL_TG_PT */
+	put_be32(list + 24, 44);
+	list[28] = 0x45;
+	put_be16(list + 30, 40);
+	memcpy(list + 32, port, sizeof(port));
+	CHECK_EQ(pr_list(r, 0, IGNORE, 0, list, len), RIG_SENSE(5, 0x26, 0));
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len - 1),
+		 RIG_SENSE(5, 0x1a, 0));
+	for (size_t i = 28; i < 72; i += 3) { /* one byte wrong */
+		uint8_t was = list[i];
+
+		list[i] ^= 0x80;
+		CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len) == GOOD &&
+				 i < 32,
+			 false);
+		CHECK(pr(r, 0, IGNORE, 0, 0, KEY0) == GOOD);
+		CHECK(pr(r, 0, CLEAR, 0, KEY0, 0) == GOOD);
+		list[i] = was;
+		rig_tur(r, 1);
+	}
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len), GOOD);
+	pr_in(r, 3, d, 512);
+	CHECK_EQ(d[8 + 12], 2);
+	pr_in(r, 0, d, 512);
+	CHECK_EQ(rig_got, 24);
+	CHECK_EQ(pr(r, 1, RESERVE, 3, KEY0, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), CONFLICT);
+	CHECK_EQ(pr(r, 1, CLEAR, 0, KEY0, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 3));
+
+	/* The reservation moves to another port. */
+	CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+	CHECK_EQ(pr(r, 0, RESERVE, 1, KEY0, 0), GOOD);
+	memset(list, 0, 28);
+	memmove(list + 24, list + 28, 44);
+	put_be64(list, KEY0);
+	put_be64(list + 8, KEY1);
+	list[17] = 2; /* UNREG */
+	put_be16(list + 18, 9);
+	put_be32(list + 20, 44);
+	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), RIG_SENSE(5, 0x26, 0));
+	put_be16(list + 18, 2);
+	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 60), RIG_SENSE(5, 0x1a, 0));
+	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), GOOD);
+	CHECK_EQ(rig_write(r, 0, 0, 1, 1), CONFLICT);
+	CHECK_EQ(rig_write(r, 1, 0, 1, 1), GOOD);
+	rig_close(r);
+}
+
+TEST(scsi_reserve, bad_fields)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[64] = { 0 };
+
+	for (unsigned sa = 0; sa < 32; sa++) {
+		uint8_t cdb[16] = { 0x5e, (uint8_t)sa, 0, 0, 0, 0, 0, 0, 64 };
+
+		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, list, 64),
+			 sa < 4 ? GOOD : RIG_SENSE(5, 0x24, 0));
+	}
+	memset(list, 0, sizeof(list));
+	CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+	for (unsigned type = 0; type < 16; type++)
+		if (type != 1 && type != 3 && (type < 5 || type > 8))
+			CHECK_EQ(pr(r, 0, RESERVE, type, KEY0, 0),
+				 RIG_SENSE(5, 0x24, 0));
+	CHECK_EQ(pr(r, 0, RESERVE, 0x11, KEY0, 0), RIG_SENSE(5, 0x24, 0));
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 23), RIG_SENSE(5, 0x1a, 0));
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 25), RIG_SENSE(5, 0x1a, 0));
+	CHECK_EQ(pr_list(r, 0, 8, 0, list, 24), RIG_SENSE(5, 0x24, 0));
+	rig_close(r);
+}
+
+TEST(scsi_reserve, spc2)
+{
+	struct rig *r = rig_open(512);
+
+	CHECK_EQ(rig_do(r, 0, CDB(0x56), NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), CONFLICT);
+	CHECK_EQ(rig_do(r, 1, CDB(0x17), NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 1), CONFLICT);
+	CHECK_EQ(rig_read(r, 1, 0, 1, 0), CONFLICT);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x57), NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 1), GOOD);
+	rig_close(r);
+}
