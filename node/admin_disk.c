@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdlib.h>
 
 /* ---- finding ---- */
@@ -89,22 +88,11 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 	return 0;
 }
 
-static int rm_one(const char *path, const struct stat *st, int type,
-		  struct FTW *ftw)
-{
-	return remove(path);
-}
-
-void admin__tree_remove(const char *path)
-{
-	nftw(path, rm_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 static void index_work(struct env_work *work)
 {
 	struct disk_remove *ctx = container_of(work, struct disk_remove, work);
 
-	admin__tree_remove(ctx->index_path);
+	node__tree_remove(ctx->index_path);
 }
 
 static void index_done(struct env_work *work)

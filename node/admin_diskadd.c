@@ -167,7 +167,7 @@ static void undo_work(struct env_work *work)
 	struct disk_add *a = container_of(work, struct disk_add, work);
 
 	if (a->index_path[0] != '\0')
-		admin__tree_remove(a->index_path);
+		node__tree_remove(a->index_path);
 	if (a->made)
 		unlink(a->path);
 }

@@ -17,6 +17,7 @@ struct admin_req {
 	struct node *node;
 	Admin__Request *msg;
 	char who[64];	   /* "root", "user alice (uid 1000)" */
+	char id[UUID_TEXT_LEN]; /* the tool's request id */
 	void *ctx;	   /* the handler's, free()d with the request */
 	/* why it is refused */
 	int status;
@@ -124,9 +125,6 @@ void admin__luns_free(Admin__Lun **luns, size_t count);
 
 /* Addresses an initiator can use, "ADDR:PORT": wildcards are resolved. */
 size_t admin__portals(struct node *node, char (*out)[64], size_t max);
-
-/* Blocking: a directory and all in it. */
-void admin__tree_remove(const char *path);
 
 /* objects.c: what an object is now, computed, never stored. */
 const Directory__Object *admin__object(struct node *node,

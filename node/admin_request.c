@@ -95,6 +95,7 @@ static void change_fail(struct admin_req *r)
 static void on_changed(struct cmmds_command *cmd, int status)
 {
 	struct admin_req *r = cmd->data;
+	uint64_t revision = cmd->revision;
 	char why[128];
 
 	if (status == -ETIMEDOUT && r->attempts++ < 2 &&
@@ -104,6 +105,9 @@ static void on_changed(struct cmmds_command *cmd, int status)
 	cmmds_command_fini(cmd);
 	switch (status) {
 	case 0:
+		log_info("request %s of %s changed the directory, revision "
+			 "%llu",
+			 r->id, r->who, (unsigned long long)revision);
 		r->applied(r);
 		return;
 	case -EAGAIN:
@@ -150,10 +154,10 @@ static void change_try(struct admin_req *r)
 	}
 	rv = cmmds_propose(r->node->cmmds, &r->command, 0, on_changed);
 	if (rv < 0) {
-		cmmds_command_fini(&r->command);
 		admin__why(r, rv, "Run the command again.",
 			   "the directory does not take the change now: %s",
-			   err_text(rv));
+			   r->command.why[0] ? r->command.why : err_text(rv));
+		cmmds_command_fini(&r->command);
 		change_fail(r);
 	}
 }
@@ -211,13 +215,14 @@ int admin__name_check(struct admin_req *r, const char *what, const char *name,
 
 struct command {
 	Admin__Request__CommandCase which;
+	const char *name;
 	void (*handle)(struct admin_req *r);
 	bool anywhere; /* also in no cluster */
 };
 
 #define COMMAND(NAME, handler, anywhere)                                      \
 	{                                                                     \
-		ADMIN__REQUEST__COMMAND_##NAME, handler, anywhere             \
+		ADMIN__REQUEST__COMMAND_##NAME, #NAME, handler, anywhere      \
 	}
 
 static const struct command commands[] = {
@@ -258,6 +263,7 @@ void admin__dispatch(struct admin_req *r)
 {
 	const struct command *c = NULL;
 	struct node *node = r->node;
+	struct uuid id = { { 0 } };
 
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
 		if (commands[i].which == r->msg->command_case)
@@ -270,6 +276,11 @@ void admin__dispatch(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
+	if (r->msg->request_id.len > 0)
+		memcpy(id.b, r->msg->request_id.data,
+		       MIN(r->msg->request_id.len, sizeof(id)));
+	uuid_format(&id, r->id);
+	log_debug("request %s of %s: %s", r->id, r->who, c->name);
 	if (c->anywhere || node->state == NODE_UP) {
 		c->handle(r);
 		return;

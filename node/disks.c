@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,6 +40,17 @@ void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 
 	uuid_format(id, text);
 	snprintf(out, len, "%s/index/%s", node->config->data_dir, text);
+}
+
+static int rm_one(const char *path, const struct stat *st, int type,
+		  struct FTW *ftw)
+{
+	return remove(path);
+}
+
+void node__tree_remove(const char *path)
+{
+	nftw(path, rm_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void finish(struct node_disk *d, int status)
@@ -141,6 +153,36 @@ static int open_start(struct node_disk *d, bool rebuild)
 	return rv;
 }
 
+static void open_fail(struct node_disk *d, int status)
+{
+	d->state = NODE_DISK_FAILED;
+	if (d->node->state == NODE_STOPPING) {
+		finish(d, -ESHUTDOWN);
+		node__disks_stop(d->node);
+	} else {
+		finish(d, status);
+	}
+}
+
+/* A store that cannot even be opened must not stand in the rebuild's way. */
+static void index_work(struct env_work *work)
+{
+	struct node_disk *d = container_of(work, struct node_disk, work);
+
+	node__tree_remove(d->index_path);
+}
+
+static void index_done(struct env_work *work)
+{
+	struct node_disk *d = container_of(work, struct node_disk, work);
+	int rv = -ESHUTDOWN;
+
+	if (d->node->state != NODE_STOPPING)
+		rv = open_start(d, true);
+	if (rv < 0)
+		open_fail(d, rv);
+}
+
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 		    bool rebuild, node_disk_cb done, void *arg)
 {
@@ -166,7 +208,15 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	node__disk_index_path(node, id, d->index_path, sizeof(d->index_path));
 	d->done = done;
 	d->done_arg = arg;
-	rv = open_start(d, rebuild);
+	if (rebuild) {
+		d->state = NODE_DISK_OPENING;
+		memset(&d->work, 0, sizeof(d->work));
+		d->work.work = index_work;
+		d->work.done = index_done;
+		env_work(node->env, NULL, &d->work);
+		return 0;
+	}
+	rv = open_start(d, false);
 	if (rv < 0)
 		d->done = NULL;
 	return rv;

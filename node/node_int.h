@@ -108,6 +108,7 @@ struct node_disk {
 	struct lsom_disk_open open;
 	struct lsom_disk_close close;
 	struct lsom_disk_watch watch;
+	struct env_work work;
 	enum lsom_disk_state seen; /* last logged */
 	bool settled;	/* opened or failed once: portals wait for it */
 	bool erase;	/* drop the record once it is closed */
@@ -133,6 +134,9 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 int node__disk_close(struct node_disk *disk, bool forget, node_disk_cb done,
 		     void *arg);
 struct node_disk *node__disk_find(struct node *node, const struct uuid *id);
+
+/* Blocking: a directory and all in it. */
+void node__tree_remove(const char *path);
 
 /* Drop the record of a disk that is FAILED or CLOSED. */
 void node__disk_forget(struct node_disk *disk);
