@@ -16,6 +16,7 @@
  *	--seed N
  *	--writer N	t_verify's
  *	--cut I		only after event I, with LSOM's own messages
+ *	--headers	only states with a torn batch header
  *	--ignore-durable  pretend the durable flag of the writes was dropped
  *	--early-ack	  pretend acknowledgements left before the completion
  *
@@ -45,7 +46,7 @@
 #define REBUILD_EVERY 64u /* and the index rebuilt in one of so many */
 #define RECOVERY_NS (10 * SEC)
 
-enum keep { KEEP_NONE, KEEP_ALL, KEEP_HEAD, KEEP_RANDOM };
+enum keep { KEEP_NONE, KEEP_ALL, KEEP_HEAD, KEEP_RANDOM, KEEP_TAIL };
 
 struct block {
 	uint32_t gen[SECTORS];
@@ -57,7 +58,7 @@ static struct {
 	const char *base_path;
 	uint64_t states_wanted, seed, random;
 	uint32_t writer;
-	bool ignore_durable, early_ack;
+	bool ignore_durable, early_ack, headers_only;
 
 	struct io_record record;
 	struct journal_entry *journal;
@@ -406,6 +407,11 @@ static void state_make(uint64_t salt)
 		case KEEP_HEAD:
 			risk_poke(i, 0, (uint64_t)p.head_sectors[i] * SECTOR);
 			break;
+		case KEEP_TAIL: /* of its header, random sectors */
+			for (uint64_t at = 0; at < e->len; at += SECTOR)
+				if (at >= BLOCK * 2 || random_next(&r) & 1)
+					risk_poke(i, at, SECTOR);
+			break;
 		case KEEP_RANDOM:
 			for (uint64_t at = 0; at < e->len; at += SECTOR)
 				if (random_next(&r) & 1)
@@ -420,10 +426,13 @@ static void state(const char *what)
 	uint64_t salt, normal = 0, rebuilt = 0;
 
 	if (p.counting) {
-		p.states_all++;
+		p.states_all +=
+			!p.headers_only || strcmp(what, "a torn header") == 0;
 		return;
 	}
 	/* Of all there are, about as many as were asked for. */
+	if (p.headers_only && strcmp(what, "a torn header") != 0)
+		return;
 	if (p.states_all > p.states_wanted &&
 	    random_next(&p.random) % p.states_all >= p.states_wanted)
 		return;
@@ -489,6 +498,11 @@ static void states_of_cut(void)
 		p.keep[n - 1] = KEEP_HEAD;
 		p.head_sectors[n - 1] = (uint32_t)(at / SECTOR);
 		state("the last write torn");
+	}
+	for (unsigned i = 0; i < 4; i++) {
+		keep_all_as(KEEP_ALL);
+		p.keep[n - 1] = KEEP_TAIL;
+		state("a torn header");
 	}
 	for (unsigned i = 0; i < 4; i++) {
 		for (unsigned k = 0; k < n; k++)
@@ -674,6 +688,7 @@ int main(int argc, char **argv)
 		{ "seed", required_argument, NULL, 's' },
 		{ "writer", required_argument, NULL, 'w' },
 		{ "cut", required_argument, NULL, 'c' },
+		{ "headers", no_argument, NULL, 'h' },
 		{ "ignore-durable", no_argument, NULL, 'd' },
 		{ "early-ack", no_argument, NULL, 'e' },
 		{ 0 },
@@ -695,6 +710,9 @@ int main(int argc, char **argv)
 			break;
 		case 'c':
 			p.only = strtoull(optarg, NULL, 0) + 1;
+			break;
+		case 'h':
+			p.headers_only = true;
 			break;
 		case 'd':
 			p.ignore_durable = true;

@@ -2,7 +2,8 @@
  * lsom_record: the store alone under load, for lsom_powercut to replay.
  *
  *	lsom_record make DISK INDEX		a disk of 96 MiB with a component
- *	lsom_record run DISK INDEX JOURNAL N	N acknowledged writes on it
+ *	lsom_record run DISK INDEX JOURNAL N [HOLES]  N acknowledged writes on
+ *						it, HOLES per cent are unmaps
  *
  * `run` goes through the real shard and io_uring, with BASALT_IO_RECORD set by
  * the caller; the journal has t_verify's form.  Writes are prepared versions,
@@ -48,7 +49,8 @@ static struct {
 	uint32_t gen;
 	bool done;
 	int status;
-} r = { .random = 7 };
+	unsigned holes; /* per cent of the writes */
+} r = { .random = 7, .holes = 10 };
 
 static _Noreturn void die(const char *what, int rv)
 {
@@ -205,7 +207,7 @@ static void slot_fill(struct slot *slot, uint64_t first, unsigned n)
 static void slot_send(struct slot *slot)
 {
 	unsigned n = 1 + random_next(&r.random) % LEN_MAX;
-	bool hole = random_next(&r.random) % 10 == 0, clear;
+	bool hole = random_next(&r.random) % 100 < r.holes, clear;
 	uint64_t first;
 	int rv;
 
@@ -254,9 +256,9 @@ int main(int argc, char **argv)
 	struct shards *shards;
 	struct arena *arena;
 
-	if (argc < 4 || (strcmp(argv[1], "run") == 0 && argc != 6)) {
+	if (argc < 4 || (strcmp(argv[1], "run") == 0 && argc < 6)) {
 		fprintf(stderr, "usage: lsom_record make DISK INDEX | run DISK "
-				"INDEX JOURNAL N\n");
+				"INDEX JOURNAL N [HOLES%%]\n");
 		return 2;
 	}
 	if (arena_open(&arena_config, &arena) != 0 ||
@@ -276,6 +278,8 @@ int main(int argc, char **argv)
 		if (r.comp == NULL || r.journal == NULL || r.record_fd < 0)
 			die("the component, the journal or the record",
 			    -ENOENT);
+		if (argc > 6)
+			r.holes = (unsigned)atoi(argv[6]);
 		r.wanted = strtoull(argv[5], NULL, 0);
 		r.lsn = lsom_comp_meta(r.comp)->max_lsn;
 		load();
