@@ -459,7 +459,8 @@ static bool luns_fit(struct scsi_target *target, unsigned number)
 /* The same unit with other words about it. */
 static void lun_change(struct scsi_lun *lun, const struct iscsi_lun_conf *conf)
 {
-	snprintf(lun->name, sizeof(lun->name), "%s", conf->name);
+	snprintf(lun->name, sizeof(lun->name), "%s",
+		 conf->name != NULL ? conf->name : "");
 	if (lun->read_only != conf->read_only) {
 		lun->read_only = conf->read_only;
 		scsi__ua_set_all(lun, UA_MODE_CHANGED, NULL);
@@ -493,7 +494,8 @@ int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf)
 	lun->target = target;
 	lun->number = conf->lun;
 	lun->oid = conf->object;
-	snprintf(lun->name, sizeof(lun->name), "%s", conf->name);
+	snprintf(lun->name, sizeof(lun->name), "%s",
+		 conf->name != NULL ? conf->name : "");
 	lun->block_bytes = conf->block_bytes;
 	lun->read_only = conf->read_only;
 	lun->tas = true;

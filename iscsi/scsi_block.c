@@ -61,12 +61,13 @@ static bool check_blocks(struct scsi_cmd *cmd, unsigned at, uint64_t bytes_max)
 	return true;
 }
 
-static bool parse_blocks(struct scsi_cmd *cmd, enum scsi_dir dir)
+static bool parse_blocks(struct scsi_cmd *cmd, enum scsi_dir dir,
+			 uint64_t bytes_max)
 {
 	unsigned at;
 
 	decode(cmd, &at);
-	if (!check_blocks(cmd, at, SCSI_TRANSFER_MAX))
+	if (!check_blocks(cmd, at, bytes_max))
 		return false;
 	cmd->dir = dir;
 	cmd->transfer_len = bytes_of(cmd);
@@ -78,7 +79,7 @@ static bool parse_blocks(struct scsi_cmd *cmd, enum scsi_dir dir)
 
 bool scsi__read_parse(struct scsi_cmd *cmd)
 {
-	return parse_blocks(cmd, SCSI_DIR_IN);
+	return parse_blocks(cmd, SCSI_DIR_IN, SCSI_TRANSFER_MAX);
 }
 
 static void read_done(struct dom_io *io, int status)
@@ -111,7 +112,7 @@ void scsi__read(struct scsi_cmd *cmd)
 
 bool scsi__write_parse(struct scsi_cmd *cmd)
 {
-	return parse_blocks(cmd, SCSI_DIR_OUT);
+	return parse_blocks(cmd, SCSI_DIR_OUT, SCSI_TRANSFER_MAX);
 }
 
 static void write_done(struct dom_io *io, int status)
@@ -170,9 +171,10 @@ void scsi__atomic(struct scsi_cmd *cmd)
 		write_with(cmd, DOM_ATOMIC, write_done);
 }
 
+/* What is merged atomically is bounded like other atomic commands. */
 bool scsi__orwrite_parse(struct scsi_cmd *cmd)
 {
-	return parse_blocks(cmd, SCSI_DIR_OUT);
+	return parse_blocks(cmd, SCSI_DIR_OUT, DOM_ATOMIC_MAX);
 }
 
 void scsi__orwrite(struct scsi_cmd *cmd)
@@ -274,7 +276,7 @@ bool scsi__write_verify_parse(struct scsi_cmd *cmd)
 {
 	if (BYTCHK(cmd) > 1)
 		return scsi__check_field(cmd, 1, 2);
-	return parse_blocks(cmd, SCSI_DIR_OUT);
+	return parse_blocks(cmd, SCSI_DIR_OUT, SCSI_TRANSFER_MAX);
 }
 
 static void written(struct dom_io *io, int status)

@@ -388,6 +388,9 @@ struct scsi_cmd *scsi__io_end(struct dom_io *io, int status)
 	cmd->io_active = false;
 	if (status == 0 && !cmd->killed)
 		return cmd;
+	/* Not by us: the owner did it for a PREEMPT AND ABORT (SPC-4 5.13.11). */
+	if (status == -ECANCELED && !cmd->killed)
+		cmd->killed = cmd->by_other = true;
 	sgl_put(io->sgl);
 	io->sgl = NULL;
 	scsi__status(cmd, status);

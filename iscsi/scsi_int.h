@@ -37,6 +37,7 @@
 #define SCSI_UNMAP_DESCRIPTORS_MAX 256u
 #define SCSI_UNMAP_GRANULE 4096u
 #define SCSI_STEP_MAX (4u << 20) /* bytes of one step of a long command */
+#define SCSI_UNMAP_STEP (64u << 20) /* where nothing is written */
 #define SCSI_LIST_MAX 65536u	 /* bytes of a parameter list */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 

@@ -161,7 +161,7 @@ static void step(struct scsi_sanitize *s)
 		return;
 	}
 	s->part_len = MIN(s->size - s->offset,
-			  s->page == NULL ? DOM_IO_MAX : SCSI_STEP_MAX);
+			  s->page == NULL ? SCSI_UNMAP_STEP : SCSI_STEP_MAX);
 	/* No reservation applies to it any more. */
 	s->io.nexus = NULL;
 	s->io.deadline_ns = 0;

@@ -68,7 +68,7 @@ static void unmap_step(struct scsi_cmd *cmd)
 			cmd->offset = 0;
 			continue;
 		}
-		len = MIN(len, DOM_IO_MAX);
+		len = MIN(len, SCSI_UNMAP_STEP);
 		cmd->offset += len;
 		scsi__io(cmd, dom_unmap(cmd->lun->object, &cmd->io, start, len,
 					unmap_done));
@@ -155,7 +155,7 @@ static void same_step(struct scsi_cmd *cmd)
 		scsi__done(cmd);
 		return;
 	}
-	len = MIN(cmd->left, cmd->page == NULL ? DOM_IO_MAX : SCSI_STEP_MAX);
+	len = MIN(cmd->left, cmd->page == NULL ? SCSI_UNMAP_STEP : SCSI_STEP_MAX);
 	cmd->offset += len;
 	cmd->left -= len;
 	if (cmd->page == NULL) {

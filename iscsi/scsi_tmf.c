@@ -101,7 +101,6 @@ void scsi__tmf_check(struct scsi_target *target)
 struct release {
 	struct dom_io io;
 	struct dom_pr pr;
-	struct dom_nexus holder;
 	struct scsi_lun *lun;
 	struct scsi_tmf_req *req;
 };
@@ -125,11 +124,9 @@ static void released(struct dom_io *io, int status)
 	scsi__target_check(target);
 }
 
-/* Asked in the holder's name: an owner may know nobody else who may. */
 static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
 {
 	const struct dom_reservation *r;
-	struct scsi_it_lun *it;
 	struct release *release;
 
 	if (lun->object == NULL)
@@ -143,13 +140,7 @@ static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	release->pr.action = DOM_SPC2_RESET;
 	release->lun = lun;
 	release->req = req;
-	strcpy(release->holder.initiator_port, r->spc2_holder);
-	release->holder.target_port = r->spc2_target_port;
-	release->io.nexus = &release->holder;
-	TAILQ_FOREACH(it, &lun->its, link)
-		if (it->dom.target_port == r->spc2_target_port &&
-		    strcmp(it->dom.initiator_port, r->spc2_holder) == 0)
-			release->holder.generation = it->dom.generation;
+	release->io.nexus = NULL; /* whoever holds it */
 	if (dom_reserve(lun->object, &release->io, &release->pr, released) <
 	    0) {
 		free(release);

@@ -662,6 +662,8 @@ int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
 int dom_or_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 		 struct sgl *sgl, dom_io_cb cb)
 {
+	if (sgl->len_bytes > DOM_ATOMIC_MAX)
+		return -EINVAL;
 	return submit(object, io,
 		      (struct fake_req){ .op = FAKE_OR,
 					 .offset = offset,
