@@ -129,9 +129,9 @@ void iscsi__conn_name(const struct iscsi_conn *conn, char *buf, size_t room)
 	if (conn->dm != NULL)
 		iscsi__portal_text(NULL, &conn->dm->peer, peer, sizeof(peer));
 	snprintf(buf, room, "%s (%s)",
-		 s != NULL	     ? s->initiator :
-		 conn->login != NULL ? conn->login->initiator :
-				       "",
+		 s != NULL	       ? s->initiator
+		 : conn->login != NULL ? conn->login->initiator
+				       : "",
 		 peer);
 }
 
@@ -199,9 +199,8 @@ void iscsi__conn_end(struct iscsi_conn *conn, const char *why)
 
 /* ---- login ---- */
 
-static void login_answer(struct iscsi_conn *conn,
-			 const struct login_answer *a, uint16_t tsih,
-			 bool enable)
+static void login_answer(struct iscsi_conn *conn, const struct login_answer *a,
+			 uint16_t tsih, bool enable)
 {
 	struct login *l = conn->login;
 	struct reply *reply;
@@ -224,8 +223,8 @@ static void login_answer(struct iscsi_conn *conn,
 
 			iscsi__conn_name(conn, name, sizeof(name));
 			log_info("%s: login to %s refused: %02x%02x", name,
-				 l->target_name[0] ? l->target_name :
-						     "(nothing)",
+				 l->target_name[0] ? l->target_name
+						   : "(nothing)",
 				 a->status_class, a->status_detail);
 		}
 	}
@@ -264,7 +263,7 @@ static bool another_waits(struct iscsi_conn *conn)
 {
 	struct iscsi_conn *other;
 
-	TAILQ_FOREACH(other, &conn->iscsi->conns, link)
+	TAILQ_FOREACH (other, &conn->iscsi->conns, link)
 		if (other != conn && other->state == CONN_WAIT &&
 		    same_nexus(conn, other))
 			return true;
@@ -350,7 +349,7 @@ void iscsi__conn_go_on(struct iscsi *iscsi)
 	struct iscsi_conn *conn;
 
 again:
-	TAILQ_FOREACH(conn, &iscsi->conns, link) {
+	TAILQ_FOREACH (conn, &iscsi->conns, link) {
 		if (conn->state != CONN_WAIT ||
 		    iscsi__session_find(iscsi, conn) != NULL)
 			continue;
@@ -386,15 +385,15 @@ static void login_pdu(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 
 static void on_timer(struct env_timer *timer)
 {
-	struct iscsi_conn *conn =
-		container_of(timer, struct iscsi_conn, timer);
+	struct iscsi_conn *conn = container_of(timer, struct iscsi_conn, timer);
 
 	if (conn->state == CONN_FULL)
 		iscsi__session_idle(conn);
 	else
-		iscsi__conn_end(conn, conn->state == CONN_CLOSING ?
-					      "the last answer was not fetched" :
-					      "the login takes too long");
+		iscsi__conn_end(conn,
+				conn->state == CONN_CLOSING
+					? "the last answer was not fetched"
+					: "the login takes too long");
 }
 
 static bool same_source(const struct sockaddr_storage *a,
@@ -419,7 +418,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 
 	if (p == NULL || iscsi->closing)
 		return NULL;
-	TAILQ_FOREACH(other, &iscsi->conns, link)
+	TAILQ_FOREACH (other, &iscsi->conns, link)
 		if (other->login != NULL && other->dm != NULL &&
 		    same_source(&other->dm->peer, &dm->peer))
 			half_open++;

@@ -30,7 +30,7 @@
 
 #define ISCSI_BHS_LEN 48u
 
-struct dm_conn;	   /* the datamover's connection; it embeds this */
+struct dm_conn; /* the datamover's connection; it embeds this */
 struct iscsi_conn; /* the session's */
 
 /* A control-type PDU that came in.  All borrowed for the call. */
@@ -52,8 +52,8 @@ struct dm_pdu {
 /* A control PDU to send: embed it, keep it until @cb. */
 struct dm_send {
 	uint8_t bhs[ISCSI_BHS_LEN]; /* lengths are filled in below */
-	const void *data;	    /* flat; or */
-	struct sgl *sgl;	    /* shared */
+	const void *data; /* flat; or */
+	struct sgl *sgl; /* shared */
 	uint32_t data_len;
 	uint32_t invalidate_itt; /* iSER: task whose STag may be invalidated */
 	void (*cb)(struct dm_send *send, int status); /* gone to the wire */

@@ -105,7 +105,8 @@ static void on_timer(struct env_timer *timer)
 	}
 	if (conn->tx_since_ns != 0 &&
 	    now - conn->tx_since_ns >= TCP_SEND_MS * MSEC) {
-		iscsi__tcp_lost(conn, -ETIMEDOUT, "the initiator reads nothing");
+		iscsi__tcp_lost(conn, -ETIMEDOUT,
+				"the initiator reads nothing");
 		return;
 	}
 	iscsi__tcp_timer(conn);
@@ -293,7 +294,8 @@ static void tcp_get_data(struct dm_conn *dm, struct dm_data *data)
 	put_be32(bhs + 36, data->sn);
 	put_be32(bhs + 40, data->task_offset);
 	put_be32(bhs + 44, (uint32_t)data->len);
-	dm->up->stamp(dm->owner, bhs); /* StatSN: as of its place in the queue */
+	dm->up->stamp(dm->owner,
+		      bhs); /* StatSN: as of its place in the queue */
 	TAILQ_INSERT_TAIL(&conn->gets[data->itt % TCP_GET_BUCKETS], td, bucket);
 	conn->gets_count++;
 	item_queue(conn, &td->item, TX_R2T, data);
@@ -466,8 +468,8 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 			close(fd);
 			continue;
 		}
-		conn->dm.owner = iscsi_conn_accept(l->iscsi, &conn->dm,
-						   l->portal);
+		conn->dm.owner =
+			iscsi_conn_accept(l->iscsi, &conn->dm, l->portal);
 		if (conn->dm.owner == NULL) {
 			uv_close((uv_handle_t *)&conn->poll, on_refused);
 			continue;
@@ -481,9 +483,9 @@ int dm_tcp_listen(struct iscsi *iscsi, struct env *env,
 		  unsigned pdu_ms, struct sockaddr_storage *bound,
 		  struct dm_tcp_listener **out)
 {
-	socklen_t len = address->sa_family == AF_INET6 ?
-				sizeof(struct sockaddr_in6) :
-				sizeof(struct sockaddr_in);
+	socklen_t len = address->sa_family == AF_INET6
+				? sizeof(struct sockaddr_in6)
+				: sizeof(struct sockaddr_in);
 	struct dm_tcp_listener *l;
 	int rv;
 

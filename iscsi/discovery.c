@@ -47,8 +47,9 @@ void iscsi__portal_text(const struct iscsi_portal *portal,
 	if (portal != NULL)
 		snprintf(tpgt, sizeof(tpgt), ",%u", portal->tpgt);
 	if (a->ss_family == AF_INET6) {
-		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr,
-			  host, sizeof(host));
+		inet_ntop(AF_INET6,
+			  &((const struct sockaddr_in6 *)a)->sin6_addr, host,
+			  sizeof(host));
 		snprintf(buf, room, "[%s]:%u%s", host,
 			 ntohs(((const struct sockaddr_in6 *)own)->sin6_port),
 			 tpgt);
@@ -67,7 +68,7 @@ static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
 	char text[INET6_ADDRSTRLEN + 32];
 
 	iscsi__text_put(out, "TargetName", "%s", t->iqn);
-	TAILQ_FOREACH(p, &conn->iscsi->portals, link) {
+	TAILQ_FOREACH (p, &conn->iscsi->portals, link) {
 		/* One that listens everywhere has no address in another family. */
 		if (is_any(&p->address) &&
 		    p->address.ss_family != conn->dm->local.ss_family)
@@ -90,7 +91,7 @@ static void send_targets(struct iscsi_conn *conn, const char *value,
 		return;
 	}
 	if (strcmp(value, "All") == 0) {
-		TAILQ_FOREACH(t, &conn->iscsi->targets, link)
+		TAILQ_FOREACH (t, &conn->iscsi->targets, link)
 			if (iscsi__target_admits(t, s->initiator))
 				put_target(conn, t, out);
 		return;
@@ -126,16 +127,35 @@ static void new_length(struct iscsi_conn *conn, const char *value,
 static bool login_key(const char *key)
 {
 	static const char *const known[] = {
-		"HeaderDigest", "DataDigest", "MaxConnections", "InitialR2T",
-		"ImmediateData", "MaxBurstLength", "FirstBurstLength",
-		"DefaultTime2Wait", "DefaultTime2Retain", "MaxOutstandingR2T",
-		"DataPDUInOrder", "DataSequenceInOrder", "ErrorRecoveryLevel",
-		"SessionType", "InitiatorName", "TargetName", "AuthMethod",
-		"TaskReporting", "iSCSIProtocolLevel", "IFMarker", "OFMarker",
-		"IFMarkInt", "OFMarkInt", "RDMAExtensions",
+		"HeaderDigest",
+		"DataDigest",
+		"MaxConnections",
+		"InitialR2T",
+		"ImmediateData",
+		"MaxBurstLength",
+		"FirstBurstLength",
+		"DefaultTime2Wait",
+		"DefaultTime2Retain",
+		"MaxOutstandingR2T",
+		"DataPDUInOrder",
+		"DataSequenceInOrder",
+		"ErrorRecoveryLevel",
+		"SessionType",
+		"InitiatorName",
+		"TargetName",
+		"AuthMethod",
+		"TaskReporting",
+		"iSCSIProtocolLevel",
+		"IFMarker",
+		"OFMarker",
+		"IFMarkInt",
+		"OFMarkInt",
+		"RDMAExtensions",
 		"TargetRecvDataSegmentLength",
-		"InitiatorRecvDataSegmentLength", "TargetAlias",
-		"TargetAddress", "TargetPortalGroupTag",
+		"InitiatorRecvDataSegmentLength",
+		"TargetAlias",
+		"TargetAddress",
+		"TargetPortalGroupTag",
 	};
 
 	for (unsigned i = 0; i < ARRAY_LEN(known); i++)
@@ -166,8 +186,8 @@ static int answer(struct iscsi_conn *conn, struct text_out *out)
 				 sizeof(conn->session->alias), "%s", value);
 		} else {
 			iscsi__text_put(out, key, "%s",
-					login_key(key) ? "Reject" :
-							 "NotUnderstood");
+					login_key(key) ? "Reject"
+						       : "NotUnderstood");
 		}
 	}
 	return rv;
@@ -241,6 +261,7 @@ void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	struct text_exchange *x = &conn->text;
 	uint32_t itt = get_be32(pdu->bhs + 16), ttt = get_be32(pdu->bhs + 20);
 	struct text_out out;
+	char *shrunk;
 
 	if (itt == ISCSI_NO_TAG) {
 		iscsi__reject(conn, pdu->bhs, REJECT_INVALID_FIELD);
@@ -269,8 +290,8 @@ void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		send_part(conn, pdu);
 		return;
 	}
-	if (collect(x, pdu) < 0 || ((pdu->bhs[1] & ISCSI_FINAL) &&
-				    (pdu->bhs[1] & ISCSI_CONTINUE))) {
+	if (collect(x, pdu) < 0 ||
+	    ((pdu->bhs[1] & ISCSI_FINAL) && (pdu->bhs[1] & ISCSI_CONTINUE))) {
 		iscsi__text_reset(x);
 		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
 		return;
@@ -291,5 +312,9 @@ void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		return;
 	}
 	x->out_len = out.len;
+	/* It may be kept for a while: no more of it than there is. */
+	shrunk = realloc(x->out, MAX(out.len, 1u));
+	if (shrunk != NULL)
+		x->out = shrunk;
 	send_part(conn, pdu);
 }

@@ -42,7 +42,7 @@ static void defaults(struct iscsi_config *c)
 	struct {
 		unsigned *field, value;
 	} const d[] = {
-		{ &c->sessions_max, 1024 },   { &c->connections_max, 2048 },
+		{ &c->sessions_max, 1024 },    { &c->connections_max, 2048 },
 		{ &c->logins_per_source, 32 }, { &c->login_ms, 15000 },
 		{ &c->pdu_ms, 10000 },	       { &c->ping_ms, 30000 },
 		{ &c->window, 128 },	       { &c->max_recv_data, 262144 },
@@ -165,7 +165,7 @@ void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
 	iscsi->closing = true;
 	iscsi->close_cb = cb;
 	iscsi->close_arg = arg;
-	TAILQ_FOREACH(p, &iscsi->portals, link)
+	TAILQ_FOREACH (p, &iscsi->portals, link)
 		if (p->listener != NULL) {
 			dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
 			p->listener = NULL;
@@ -187,7 +187,7 @@ struct iscsi_portal *iscsi__portal_find(struct iscsi *iscsi, unsigned number)
 {
 	struct iscsi_portal *p;
 
-	TAILQ_FOREACH(p, &iscsi->portals, link)
+	TAILQ_FOREACH (p, &iscsi->portals, link)
 		if (p->number == number)
 			return p;
 	return NULL;
@@ -213,8 +213,8 @@ static int portal_new(struct iscsi *iscsi, unsigned number,
 	p->number = number;
 	p->tpgt = tpgt;
 	memcpy(&p->address, address,
-	       address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
-						sizeof(struct sockaddr_in));
+	       address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					      : sizeof(struct sockaddr_in));
 	*out = p;
 	return 0;
 }
@@ -302,7 +302,7 @@ void iscsi_session_each(struct iscsi *iscsi,
 	struct iscsi_session_info info;
 	struct iscsi_session *s;
 
-	TAILQ_FOREACH(s, &iscsi->sessions, link) {
+	TAILQ_FOREACH (s, &iscsi->sessions, link) {
 		if (s->ending)
 			continue;
 		session_info(s, &info);
@@ -314,7 +314,7 @@ int iscsi_session_drop(struct iscsi *iscsi, uint64_t id)
 {
 	struct iscsi_session *s;
 
-	TAILQ_FOREACH(s, &iscsi->sessions, link)
+	TAILQ_FOREACH (s, &iscsi->sessions, link)
 		if (s->id == id && !s->ending) {
 			iscsi__session_end(s, "dropped by the administrator");
 			return 0;

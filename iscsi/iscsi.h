@@ -27,16 +27,16 @@ struct iscsi_config {
 	struct env *env;
 	struct dom *dom;
 	/* limits; 0: the default in brackets */
-	unsigned sessions_max;	    /* [1024] */
-	unsigned connections_max;   /* [2048], half-open logins included */
+	unsigned sessions_max; /* [1024] */
+	unsigned connections_max; /* [2048], half-open logins included */
 	unsigned logins_per_source; /* [32] half-open, per peer address */
-	unsigned login_ms;	    /* [15000] from accept to full feature */
-	unsigned pdu_ms;	    /* [10000] for the rest of a PDU */
-	unsigned ping_ms;	    /* [30000] idle before NOP-In */
-	unsigned window;	    /* [128] commands per session */
-	uint32_t max_recv_data;	    /* [262144] MaxRecvDataSegmentLength */
-	uint32_t max_burst;	    /* [1048576] */
-	uint32_t first_burst;	    /* [262144] */
+	unsigned login_ms; /* [15000] from accept to full feature */
+	unsigned pdu_ms; /* [10000] for the rest of a PDU */
+	unsigned ping_ms; /* [30000] idle before NOP-In */
+	unsigned window; /* [128] commands per session */
+	uint32_t max_recv_data; /* [262144] MaxRecvDataSegmentLength */
+	uint32_t max_burst; /* [1048576] */
+	uint32_t first_burst; /* [262144] */
 };
 
 int iscsi_open(const struct iscsi_config *config, struct iscsi **out);
@@ -92,8 +92,8 @@ struct iscsi_lun_conf {
 	const char *iqn;
 	unsigned lun;
 	struct uuid object;
-	const char *name;      /* of the virtual disk, for logs and VPD 80 */
-	uint32_t block_bytes;  /* 512 or 4096 */
+	const char *name; /* of the virtual disk, for logs and VPD 80 */
+	uint32_t block_bytes; /* 512 or 4096 */
 	bool read_only;
 };
 

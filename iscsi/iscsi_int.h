@@ -165,7 +165,7 @@ struct iscsi_target {
 	struct chap_secret chap, mutual;
 	struct scsi_target *scsi;
 	unsigned sessions_count; /* that hold it, ending ones included */
-	bool removed;		 /* unlinked: goes with its last session */
+	bool removed; /* unlinked: goes with its last session */
 	TAILQ_ENTRY(iscsi_target) link;
 };
 
@@ -223,12 +223,12 @@ struct login {
 struct login_answer {
 	uint8_t status_class, status_detail;
 	uint8_t flags; /* byte 1 of the response */
-	bool final;    /* full feature phase follows */
+	bool final; /* full feature phase follows */
 	size_t text_len;
 };
 
-struct login *iscsi__login_new(struct iscsi *iscsi,
-			       struct iscsi_portal *portal, bool rdma);
+struct login *iscsi__login_new(struct iscsi *iscsi, struct iscsi_portal *portal,
+			       bool rdma);
 void iscsi__login_free(struct login *login);
 void iscsi__login_request(struct login *login, const uint8_t *bhs,
 			  const uint8_t *data, uint32_t len,
@@ -252,10 +252,10 @@ struct iscsi_session;
 struct task;
 
 enum conn_state {
-	CONN_LOGIN,	/* security and operational negotiation */
-	CONN_WAIT,	/* logged in; an older session is still ending */
-	CONN_FULL,	/* full feature phase */
-	CONN_CLOSING,	/* what is queued leaves, nothing more is taken */
+	CONN_LOGIN, /* security and operational negotiation */
+	CONN_WAIT, /* logged in; an older session is still ending */
+	CONN_FULL, /* full feature phase */
+	CONN_CLOSING, /* what is queued leaves, nothing more is taken */
 	CONN_TERMINATED /* dm_up.closed() is to come */
 };
 
@@ -264,15 +264,15 @@ struct reply {
 	struct dm_send send;
 	struct iscsi_conn *conn;
 	bool immediate; /* answers an immediate request: those are limited */
-	bool counted;	/* in session->in_flight */
-	bool last;	/* the connection closes behind it */
+	bool counted; /* in session->in_flight */
+	bool last; /* the connection closes behind it */
 	bool no_statsn; /* does not consume a StatSN */
 	bool sending;
 	uint32_t echo_bytes;
 	/* task management */
 	bool tmf_pending; /* waits for tasks to be gone */
-	bool tmf_busy;	  /* the command set has it */
-	bool tmf_cold;	  /* then all sessions of the target go */
+	bool tmf_busy; /* the command set has it */
+	bool tmf_cold; /* then all sessions of the target go */
 	struct scsi_tmf_req tmf;
 	TAILQ_ENTRY(reply) link;
 	uint8_t data[];
@@ -302,15 +302,15 @@ struct iscsi_conn {
 	struct dm_conn *dm;
 	struct iscsi_portal *portal;
 	enum conn_state state;
-	struct login *login;	       /* until full feature phase */
+	struct login *login; /* until full feature phase */
 	struct iscsi_session *session; /* then */
-	bool reinstates;	       /* an older session had to go first */
+	bool reinstates; /* an older session had to go first */
 	struct env_timer timer; /* login; then pings */
 	uint64_t heard_ns;
 	bool ping_out;
 	uint32_t statsn;
 	unsigned rejects;
-	struct task *landing;	 /* its immediate data is coming in */
+	struct task *landing; /* its immediate data is coming in */
 	struct sgl *landing_held; /* or that of a command to be held */
 	TAILQ_HEAD(, reply) replies;
 	unsigned replies_count, immediates;
@@ -349,7 +349,7 @@ struct iscsi_session {
 	size_t payload_bytes;
 	struct page_waiter pages;
 	uint64_t pressed_until_ns; /* memory was short: keep the window small */
-	uint64_t last_lun;	   /* whose congestion counts */
+	uint64_t last_lun; /* whose congestion counts */
 	struct env_timer data_timer;
 	bool data_timer_on;
 	struct env_task turn; /* deferred: parked tasks, the end */
@@ -402,11 +402,11 @@ void iscsi__portal_text(const struct iscsi_portal *portal,
 /* ---- task.c ---- */
 
 enum task_state {
-	TASK_DATA,	/* unsolicited data is coming */
-	TASK_PARKED,	/* waits for memory before its R2T, or for room */
-	TASK_R2T,	/* solicited data is coming */
-	TASK_EXECUTE,	/* with the command set */
-	TASK_RESPOND,	/* its answer is queued */
+	TASK_DATA, /* unsolicited data is coming */
+	TASK_PARKED, /* waits for memory before its R2T, or for room */
+	TASK_R2T, /* solicited data is coming */
+	TASK_EXECUTE, /* with the command set */
+	TASK_RESPOND, /* its answer is queued */
 };
 
 #define TASK_R2T_MAX 4u
@@ -419,19 +419,19 @@ struct task {
 	uint64_t lun_wire;
 	uint32_t cmdsn;
 	bool immediate;
-	bool live;     /* the command set has it: done() is to come */
-	bool final;    /* no more unsolicited data */
-	bool aborted;  /* no answer will be sent */
-	bool broken;   /* its unsolicited data came out of sequence */
-	bool counted;  /* in session->in_flight */
-	bool parked;   /* in session->parked */
-	bool landing;  /* its immediate data is coming in */
-	bool hashed;   /* found by its ITT */
+	bool live; /* the command set has it: done() is to come */
+	bool final; /* no more unsolicited data */
+	bool aborted; /* no answer will be sent */
+	bool broken; /* its unsolicited data came out of sequence */
+	bool counted; /* in session->in_flight */
+	bool parked; /* in session->parked */
+	bool landing; /* its immediate data is coming in */
+	bool hashed; /* found by its ITT */
 	uint32_t write_len; /* of data-out that is wanted */
 	uint32_t unsolicited, datasn; /* how much came; the next DataSN */
 	uint32_t asked; /* up to where data was asked for, or came */
 	uint32_t r2tsn;
-	unsigned r2ts;	     /* in flight */
+	unsigned r2ts; /* in flight */
 	struct task_r2t {
 		struct dm_data data;
 		struct task *task;
@@ -441,8 +441,8 @@ struct task {
 	struct dm_data put;
 	struct dm_send response;
 	bool put_out, response_out; /* the datamover has them */
-	size_t payload;		    /* charged to session->payload_bytes */
-	uint64_t since_ns;	    /* for the data timer */
+	size_t payload; /* charged to session->payload_bytes */
+	uint64_t since_ns; /* for the data timer */
 	uint8_t sense[2 + SCSI_SENSE_MAX];
 	TAILQ_ENTRY(task) bucket, link, parked_link;
 };
@@ -490,6 +490,8 @@ struct iscsi {
 	uint64_t session_id_last;
 	uint32_t ttt_last;
 	struct log_limit limit;
+	uint64_t log_second;
+	unsigned log_lines;
 	/* closing */
 	bool closing, ended;
 	struct env_timer drain;
@@ -517,7 +519,7 @@ int dm_tcp_listen(struct iscsi *iscsi, struct env *env,
 		  const struct sockaddr *address, unsigned portal,
 		  unsigned pdu_ms, struct sockaddr_storage *bound,
 		  struct dm_tcp_listener **out);
-void dm_tcp_unlisten(struct dm_tcp_listener *listener,
-		     void (*cb)(void *arg), void *arg);
+void dm_tcp_unlisten(struct dm_tcp_listener *listener, void (*cb)(void *arg),
+		     void *arg);
 
 #endif

@@ -28,34 +28,69 @@ enum login_status {
 };
 
 enum key_id {
-	K_INITIATOR_NAME, K_INITIATOR_ALIAS, K_TARGET_NAME, K_SESSION_TYPE,
-	K_AUTH_METHOD, K_CHAP_A, K_CHAP_I, K_CHAP_C, K_CHAP_N, K_CHAP_R,
-	K_HEADER_DIGEST, K_DATA_DIGEST, K_MAX_CONNECTIONS, K_INITIAL_R2T,
-	K_IMMEDIATE_DATA, K_MRDSL, K_MAX_BURST, K_FIRST_BURST, K_TIME2WAIT,
-	K_TIME2RETAIN, K_OUTSTANDING_R2T, K_PDU_IN_ORDER, K_SEQ_IN_ORDER, K_ERL,
-	K_IF_MARKER, K_OF_MARKER, K_IF_MARK_INT, K_OF_MARK_INT,
-	K_TASK_REPORTING, K_PROTOCOL_LEVEL, K_NODE_ARCH, K_RDMA, K_TARGET_RDSL,
-	K_INITIATOR_RDSL, K_UNEXPECTED, K_AHS_LENGTH, K_TAGGED, K_HELLO,
-	K_TARGET_ALIAS, K_TARGET_ADDRESS, K_TPGT, K_SEND_TARGETS,
+	K_INITIATOR_NAME,
+	K_INITIATOR_ALIAS,
+	K_TARGET_NAME,
+	K_SESSION_TYPE,
+	K_AUTH_METHOD,
+	K_CHAP_A,
+	K_CHAP_I,
+	K_CHAP_C,
+	K_CHAP_N,
+	K_CHAP_R,
+	K_HEADER_DIGEST,
+	K_DATA_DIGEST,
+	K_MAX_CONNECTIONS,
+	K_INITIAL_R2T,
+	K_IMMEDIATE_DATA,
+	K_MRDSL,
+	K_MAX_BURST,
+	K_FIRST_BURST,
+	K_TIME2WAIT,
+	K_TIME2RETAIN,
+	K_OUTSTANDING_R2T,
+	K_PDU_IN_ORDER,
+	K_SEQ_IN_ORDER,
+	K_ERL,
+	K_IF_MARKER,
+	K_OF_MARKER,
+	K_IF_MARK_INT,
+	K_OF_MARK_INT,
+	K_TASK_REPORTING,
+	K_PROTOCOL_LEVEL,
+	K_NODE_ARCH,
+	K_RDMA,
+	K_TARGET_RDSL,
+	K_INITIATOR_RDSL,
+	K_UNEXPECTED,
+	K_AHS_LENGTH,
+	K_TAGGED,
+	K_HELLO,
+	K_TARGET_ALIAS,
+	K_TARGET_ADDRESS,
+	K_TPGT,
+	K_SEND_TARGETS,
 	K_COUNT
 };
 _Static_assert(K_COUNT <= 64, "login.seen has a bit for each key");
 
 enum key_kind {
-	KIND_DECLARED,	/* text: looked at elsewhere, no answer */
-	KIND_SECURITY,	/* stage 0 only: looked at elsewhere */
+	KIND_DECLARED, /* text: looked at elsewhere, no answer */
+	KIND_SECURITY, /* stage 0 only: looked at elsewhere */
 	KIND_DIGEST,
-	KIND_MIN, KIND_MAX, /* numbers */
-	KIND_AND, KIND_OR,  /* booleans */
-	KIND_NUMBER,	/* a declared number, no answer */
-	KIND_FLAG,	/* a declared boolean, no answer */
-	KIND_NO,	/* answer No */
-	KIND_REJECT,	/* never acceptable here */
+	KIND_MIN,
+	KIND_MAX, /* numbers */
+	KIND_AND,
+	KIND_OR, /* booleans */
+	KIND_NUMBER, /* a declared number, no answer */
+	KIND_FLAG, /* a declared boolean, no answer */
+	KIND_NO, /* answer No */
+	KIND_REJECT, /* never acceptable here */
 	KIND_REPORTING,
 };
 
 #define F_NORMAL 1u /* Irrelevant in a discovery session */
-#define F_RDMA 2u   /* Irrelevant on TCP */
+#define F_RDMA 2u /* Irrelevant on TCP */
 
 /* Section 13 as a table; @ours is what we want to be the outcome. */
 static const struct key {
@@ -124,8 +159,8 @@ struct pairs {
 	unsigned count;
 };
 
-struct login *iscsi__login_new(struct iscsi *iscsi,
-			       struct iscsi_portal *portal, bool rdma)
+struct login *iscsi__login_new(struct iscsi *iscsi, struct iscsi_portal *portal,
+			       bool rdma)
 {
 	struct login *l = calloc(1, sizeof(*l));
 
@@ -136,8 +171,8 @@ struct login *iscsi__login_new(struct iscsi *iscsi,
 	l->rdma = rdma;
 	l->keys = (struct login_keys){
 		.max_send_data = 8192,
-		.max_recv_data = rdma ? ISCSI_LOGIN_DATA_MAX :
-					iscsi->config.max_recv_data,
+		.max_recv_data = rdma ? ISCSI_LOGIN_DATA_MAX
+				      : iscsi->config.max_recv_data,
 		.max_burst = 262144,
 		.first_burst = 65536,
 		.max_outstanding_r2t = 1,
@@ -265,7 +300,7 @@ static bool reflected(struct login *l)
 {
 	struct iscsi_conn *conn;
 
-	TAILQ_FOREACH(conn, &l->iscsi->conns, link) {
+	TAILQ_FOREACH (conn, &l->iscsi->conns, link) {
 		struct login *o = conn->login;
 
 		if (o != NULL && o->chap.state == CHAP_CHALLENGED &&
@@ -437,8 +472,8 @@ static void negotiate_number(struct login *l, enum key_id id, const char *value,
 		iscsi__text_put(out, key->name, "Reject");
 		return;
 	}
-	result = key->kind == KIND_MIN ? MIN((uint32_t)v, mine) :
-					 MAX((uint32_t)v, mine);
+	result = key->kind == KIND_MIN ? MIN((uint32_t)v, mine)
+				       : MAX((uint32_t)v, mine);
 	set_number(l, id, result);
 	iscsi__text_put(out, key->name, "%u", result);
 }
@@ -506,9 +541,9 @@ static unsigned negotiate(struct login *l, enum key_id id, const char *value,
 	case KIND_REPORTING:
 		/* We wait for storage and answer once: the first is enough. */
 		iscsi__text_put(out, key->name, "%s",
-				iscsi__text_list(value, &rfc3720, 1) == 0 ?
-					rfc3720 :
-					"Reject");
+				iscsi__text_list(value, &rfc3720, 1) == 0
+					? rfc3720
+					: "Reject");
 		break;
 	}
 	return LOGIN_OK;
@@ -535,11 +570,11 @@ static unsigned read_pairs(struct login *l, char *text, size_t len,
 		if (l->seen & 1ull << id)
 			return LOGIN_ERROR;
 		l->seen |= 1ull << id;
-		if (*value == '\0' || (strlen(value) > 255 && id != K_CHAP_C &&
-				       id != K_CHAP_R))
-			return id >= K_CHAP_A && id <= K_CHAP_R ?
-				       LOGIN_AUTH_FAILED :
-				       LOGIN_ERROR;
+		if (*value == '\0' ||
+		    (strlen(value) > 255 && id != K_CHAP_C && id != K_CHAP_R))
+			return id >= K_CHAP_A && id <= K_CHAP_R
+				       ? LOGIN_AUTH_FAILED
+				       : LOGIN_ERROR;
 		p->value[id] = value;
 		p->order[p->count++] = (unsigned char)id;
 	}

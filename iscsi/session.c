@@ -15,6 +15,21 @@
 
 #include <stdio.h>
 
+/*
+ * Lines about sessions coming and going: an initiator may do that as often as
+ * it likes, the log gets the first few of a second.
+ */
+static bool log_session(struct iscsi *iscsi)
+{
+	uint64_t second = env_now(iscsi->env) / SEC;
+
+	if (iscsi->log_second != second) {
+		iscsi->log_second = second;
+		iscsi->log_lines = 0;
+	}
+	return iscsi->log_lines++ < 32;
+}
+
 /* ---- begin ---- */
 
 static bool session_matches(const struct iscsi_session *s,
@@ -32,7 +47,7 @@ struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,
 {
 	struct iscsi_session *s;
 
-	TAILQ_FOREACH(s, &iscsi->sessions, link)
+	TAILQ_FOREACH (s, &iscsi->sessions, link)
 		if (session_matches(s, conn->login, conn->portal->tpgt))
 			return s;
 	return NULL;
@@ -46,7 +61,7 @@ static uint16_t tsih_new(struct iscsi *iscsi)
 	do {
 		if (++iscsi->tsih_last == 0)
 			iscsi->tsih_last = 1;
-		TAILQ_FOREACH(s, &iscsi->sessions, link)
+		TAILQ_FOREACH (s, &iscsi->sessions, link)
 			if (s->tsih == iscsi->tsih_last)
 				break;
 	} while (s != NULL);
@@ -124,9 +139,10 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 		target->sessions_count++;
 		nexus_names(s, conn->portal->number);
 		scsi_nexus_open(target->scsi, &s->nexus, conn->reinstates);
-		log_info("session %llu: %s logged in to %s over %s",
-			 (unsigned long long)s->id, s->initiator, target->iqn,
-			 s->transport);
+		if (log_session(iscsi))
+			log_info("session %llu: %s logged in to %s over %s",
+				 (unsigned long long)s->id, s->initiator,
+				 target->iqn, s->transport);
 	}
 	return 0;
 }
@@ -198,7 +214,7 @@ void iscsi__session_end(struct iscsi_session *s, const char *why)
 	if (s->ending)
 		return;
 	s->ending = true;
-	if (!s->discovery)
+	if (!s->discovery && log_session(s->iscsi))
 		log_info("session %llu: %s ended: %s",
 			 (unsigned long long)s->id, s->initiator,
 			 why != NULL ? why : "logout");
@@ -276,7 +292,7 @@ static void on_data_timer(struct env_timer *timer)
 	iscsi__tasks_expire(s);
 	if (s->ending)
 		return;
-	TAILQ_FOREACH(task, &s->tasks, link)
+	TAILQ_FOREACH (task, &s->tasks, link)
 		if (iscsi__task_waits(task))
 			oldest = MIN(oldest, task->since_ns);
 	if (!TAILQ_EMPTY(&s->held))
@@ -311,9 +327,9 @@ void iscsi__session_idle(struct iscsi_conn *conn)
 
 	if (idle + MSEC >= ping_ns) {
 		if (conn->session->discovery || conn->ping_out) {
-			iscsi__conn_end(conn, conn->ping_out ?
-						      "no answer to a ping" :
-						      "idle discovery");
+			iscsi__conn_end(conn, conn->ping_out
+						      ? "no answer to a ping"
+						      : "idle discovery");
 			return;
 		}
 		ping = iscsi__reply_new(conn, ISCSI_OP_NOP_IN, ISCSI_NO_TAG,
@@ -488,7 +504,7 @@ static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	size_t flat = pdu->data != NULL ? pdu->data_len : 0;
 	struct held *held;
 
-	TAILQ_FOREACH(held, &s->held, link)
+	TAILQ_FOREACH (held, &s->held, link)
 		if (held->cmdsn == cmdsn)
 			return; /* a duplicate */
 	if (s->held_count >= ISCSI_HELD_MAX ||
@@ -526,7 +542,7 @@ static void deliver_held(struct iscsi_conn *conn)
 again:
 	if (s->ending || s->logout != NULL || conn->state != CONN_FULL)
 		return;
-	TAILQ_FOREACH(held, &s->held, link)
+	TAILQ_FOREACH (held, &s->held, link)
 		if (held->cmdsn == s->exp_cmdsn) {
 			struct dm_pdu pdu = {
 				.bhs = held->bhs,
@@ -572,7 +588,7 @@ void iscsi__session_skip(struct iscsi_session *s, uint32_t cmdsn)
 {
 	struct held *held;
 
-	TAILQ_FOREACH(held, &s->held, link)
+	TAILQ_FOREACH (held, &s->held, link)
 		if (held->cmdsn == cmdsn) {
 			/* It is here already: turn it into nothing. */
 			held->bhs[0] = ISCSI_OP_NOP_OUT;
@@ -641,8 +657,8 @@ static void unnumbered(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		break;
 	default:
 		iscsi__reject(conn, pdu->bhs,
-			      opcode >= ISCSI_OP_NOP_IN ? REJECT_PROTOCOL :
-							  REJECT_NOT_SUPPORTED);
+			      opcode >= ISCSI_OP_NOP_IN ? REJECT_PROTOCOL
+							: REJECT_NOT_SUPPORTED);
 		break;
 	}
 }

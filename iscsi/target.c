@@ -15,7 +15,7 @@ struct iscsi_target *iscsi__target_find(struct iscsi *iscsi, const char *iqn)
 {
 	struct iscsi_target *t;
 
-	TAILQ_FOREACH(t, &iscsi->targets, link)
+	TAILQ_FOREACH (t, &iscsi->targets, link)
 		if (strcmp(t->iqn, iqn) == 0)
 			return t;
 	return NULL;
@@ -201,7 +201,8 @@ int iscsi_target_set(struct iscsi *iscsi, const struct iscsi_target_conf *conf)
 		TAILQ_INSERT_TAIL(&iscsi->targets, t, link);
 		iscsi__targets_ports(iscsi);
 	} else {
-		rekeyed = chap.user[0] != '\0' && !secret_equal(&t->chap, &chap);
+		rekeyed =
+			chap.user[0] != '\0' && !secret_equal(&t->chap, &chap);
 	}
 	allow_free(t->allow, t->allow_count);
 	t->allow = allow;
@@ -248,12 +249,12 @@ void iscsi__targets_ports(struct iscsi *iscsi)
 	struct iscsi_target *t;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(p, &iscsi->portals, link)
+	TAILQ_FOREACH (p, &iscsi->portals, link)
 		if (n < ARRAY_LEN(rtpi)) {
 			rtpi[n] = (uint16_t)p->number;
 			tpgt[n++] = p->tpgt;
 		}
-	TAILQ_FOREACH(t, &iscsi->targets, link)
+	TAILQ_FOREACH (t, &iscsi->targets, link)
 		scsi_target_ports(t->scsi, rtpi, tpgt, n);
 }
 
@@ -297,7 +298,7 @@ unsigned iscsi_object_sessions(struct iscsi *iscsi, const struct uuid *object)
 	struct iscsi_session *s;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(s, &iscsi->sessions, link)
+	TAILQ_FOREACH (s, &iscsi->sessions, link)
 		if (!s->discovery && !s->ending &&
 		    has_object(s->target->scsi, object))
 			n++;

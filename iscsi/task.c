@@ -21,7 +21,7 @@ struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
 {
 	struct task *task;
 
-	TAILQ_FOREACH(task, &s->buckets[itt % ISCSI_TASK_BUCKETS], bucket)
+	TAILQ_FOREACH (task, &s->buckets[itt % ISCSI_TASK_BUCKETS], bucket)
 		if (task->itt == itt)
 			return task;
 	return NULL;
@@ -156,10 +156,10 @@ static void response_bhs(struct task *task, uint64_t moved)
 
 	memset(rsp, 0, sizeof(*rsp));
 	rsp->bhs[0] = ISCSI_OP_RESPONSE;
-	rsp->bhs[1] = ISCSI_FINAL |
-		      iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
-				      cmd->transfer_len + cmd->overflow, moved,
-				      &count);
+	rsp->bhs[1] =
+		ISCSI_FINAL | iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
+					      cmd->transfer_len + cmd->overflow,
+					      moved, &count);
 	rsp->bhs[3] = (uint8_t)cmd->status;
 	put_be32(rsp->bhs + 16, task->itt);
 	put_be32(rsp->bhs + 36, task->r2tsn);
@@ -283,9 +283,11 @@ static void fail_data(struct task *task)
 }
 
 /*
- * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.
+ * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
+ * data is @coming already the session's share does not hold it back: the window
+ * times FirstBurstLength bounds that.
  */
-static int take_memory(struct task *task)
+static int take_memory(struct task *task, bool coming)
 {
 	struct iscsi_session *s = task->session;
 	size_t len = task->write_len;
@@ -296,7 +298,7 @@ static int take_memory(struct task *task)
 	/* More than the CDB moves may come; it has to land somewhere. */
 	if (task->cmd.edtl > len)
 		len = MAX(len, MIN(task->cmd.edtl, s->keys.first_burst));
-	if (s->payload_bytes > 0 &&
+	if (!coming && s->payload_bytes > 0 &&
 	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
 		return -EBUSY;
 	rv = sgl_new(s->iscsi->env->pages, PAGE_FRONT, len,
@@ -402,7 +404,7 @@ static void begin(struct task *task, uint32_t immediate_len, bool bidi)
 	if (task->session->conn->dm->ops->rdma &&
 	    immediate_len == task->write_len)
 		return;
-	rv = take_memory(task);
+	rv = take_memory(task, coming);
 	if (rv == -EBUSY && coming) {
 		give_up(task, SCSI_TASK_SET_FULL);
 	} else if (rv < 0 && rv != -EBUSY) {
@@ -432,9 +434,9 @@ struct task *iscsi__task_new(struct iscsi_session *s, const struct dm_pdu *pdu,
 	if (itt == ISCSI_NO_TAG || iscsi__task_find(s, itt) != NULL) {
 		if (!quiet)
 			iscsi__reject(conn, pdu->bhs,
-				      itt == ISCSI_NO_TAG ?
-					      REJECT_INVALID_FIELD :
-					      REJECT_TASK_IN_PROGRESS);
+				      itt == ISCSI_NO_TAG
+					      ? REJECT_INVALID_FIELD
+					      : REJECT_TASK_IN_PROGRESS);
 		return NULL;
 	}
 	task = calloc(1, sizeof(*task));
@@ -737,7 +739,7 @@ static bool step(struct task *task)
 		return true;
 	}
 	if (task->buf == NULL) {
-		rv = take_memory(task);
+		rv = take_memory(task, false);
 		if (rv == -EBUSY)
 			return false;
 		if (rv < 0) {

@@ -38,8 +38,8 @@ struct tcp_send {
 
 struct tcp_data {
 	struct tx_item item;
-	uint32_t done;	/* put: bytes that are in slots; get: bytes received */
-	uint32_t sn;	/* next DataSN, out or in */
+	uint32_t done; /* put: bytes that are in slots; get: bytes received */
+	uint32_t sn; /* next DataSN, out or in */
 	uint32_t ttt;
 	TAILQ_ENTRY(tcp_data) bucket;
 	uint8_t r2t[ISCSI_BHS_LEN];
@@ -48,7 +48,7 @@ struct tcp_data {
 /* One PDU on its way: what sendmsg needs to stay in place. */
 struct tx_slot {
 	struct tx_item *item; /* NULL: nobody to tell */
-	bool last;	      /* of its item */
+	bool last; /* of its item */
 	uint8_t head[ISCSI_BHS_LEN + 4];
 	uint8_t tail[8];
 	unsigned head_len, tail_len;
@@ -67,7 +67,7 @@ struct tcp_conn {
 	unsigned pdu_ms;
 	struct dm_keys keys;
 	bool header_digest, data_digest; /* in force now */
-	struct env_task turn;		 /* deferred: flush, resume, cancel */
+	struct env_task turn; /* deferred: flush, resume, cancel */
 	struct env_timer timer;
 	bool timer_on;
 
@@ -80,7 +80,7 @@ struct tcp_conn {
 	uint32_t data_got;
 	struct sgl *sgl; /* where the data goes: shared; or */
 	size_t sgl_offset;
-	uint8_t *flat;	 /* own; or nowhere */
+	uint8_t *flat; /* own; or nowhere */
 	struct dm_data *get;
 	bool stray;
 	unsigned strays;

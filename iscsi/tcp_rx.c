@@ -18,7 +18,7 @@ struct dm_data *iscsi__tcp_get_find(struct tcp_conn *conn, uint32_t itt,
 {
 	struct tcp_data *td;
 
-	TAILQ_FOREACH(td, &conn->gets[itt % TCP_GET_BUCKETS], bucket)
+	TAILQ_FOREACH (td, &conn->gets[itt % TCP_GET_BUCKETS], bucket)
 		if (td->ttt == ttt && dm_data_of(td)->itt == itt)
 			return dm_data_of(td);
 	return NULL;
@@ -74,7 +74,8 @@ static void begin_solicited(struct tcp_conn *conn)
 		get->cb(get, -EPROTO);
 		return;
 	}
-	if (get_be64(bhs + 8) != get->lun || get_be32(bhs + 40) != get->task_offset + td->done ||
+	if (get_be64(bhs + 8) != get->lun ||
+	    get_be32(bhs + 40) != get->task_offset + td->done ||
 	    len > get->len - td->done ||
 	    final != (len == get->len - td->done)) {
 		iscsi__tcp_lost(conn, -EPROTO, "Data-Out outside of its R2T");
@@ -150,7 +151,8 @@ static bool parse_header(struct tcp_conn *conn)
 					"a data segment is too long");
 			return false;
 		}
-		if (ahs_len > 0 && (bhs[0] & ISCSI_OP_MASK) != ISCSI_OP_COMMAND) {
+		if (ahs_len > 0 &&
+		    (bhs[0] & ISCSI_OP_MASK) != ISCSI_OP_COMMAND) {
 			iscsi__tcp_lost(conn, -EPROTO,
 					"AHS outside of a SCSI Command");
 			return false;
@@ -232,11 +234,10 @@ static void deliver(struct tcp_conn *conn)
 		return;
 	}
 	/* Of a task that ended while this came in: dropped, like strays. */
-	if (!conn->stray && (pdu->data_digest_bad || get != NULL ||
-			     (conn->header[0] & ISCSI_OP_MASK) !=
-				     ISCSI_OP_DATA_OUT ||
-			     get_be32(conn->header + 20) == ISCSI_NO_TAG ||
-			     !conn->full)) {
+	if (!conn->stray &&
+	    (pdu->data_digest_bad || get != NULL ||
+	     (conn->header[0] & ISCSI_OP_MASK) != ISCSI_OP_DATA_OUT ||
+	     get_be32(conn->header + 20) == ISCSI_NO_TAG || !conn->full)) {
 		pdu->sgl = conn->sgl;
 		pdu->data = conn->flat;
 		conn->dm.up->control(conn->dm.owner, pdu);
@@ -310,7 +311,8 @@ static bool read_some(struct tcp_conn *conn)
 		conn->start = 0;
 	}
 	left = conn->pdu.data_len - conn->data_got;
-	if (conn->rx == RX_DATA && conn->sgl != NULL && left >= TCP_DIRECT_MIN) {
+	if (conn->rx == RX_DATA && conn->sgl != NULL &&
+	    left >= TCP_DIRECT_MIN) {
 		assert(conn->start == conn->end);
 		n = sgl_iov(conn->sgl, conn->sgl_offset + conn->data_got, left,
 			    iov, TCP_IOV - 1, &direct);
@@ -321,9 +323,8 @@ static bool read_some(struct tcp_conn *conn)
 		n++;
 	}
 	msg.msg_iovlen = n;
-	asked = direct + (direct == 0 || direct == left ?
-				  conn->room - conn->end :
-				  0);
+	asked = direct +
+		(direct == 0 || direct == left ? conn->room - conn->end : 0);
 	do {
 		got = recvmsg(conn->fd, &msg, MSG_DONTWAIT);
 	} while (got < 0 && errno == EINTR);
@@ -331,8 +332,8 @@ static bool read_some(struct tcp_conn *conn)
 		return false;
 	if (got <= 0) {
 		iscsi__tcp_lost(conn, got < 0 ? -errno : -ECONNRESET,
-				got < 0 ? "receiving failed" :
-					  "the initiator hung up");
+				got < 0 ? "receiving failed"
+					: "the initiator hung up");
 		return false;
 	}
 	conn->data_got += (uint32_t)MIN((size_t)got, direct);

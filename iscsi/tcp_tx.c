@@ -31,10 +31,10 @@ static void slot_seal(struct tx_slot *slot, const struct tx_item *item)
 	memset(slot->tail, 0, sizeof(slot->tail));
 	slot->tail_len = pad;
 	if (item->data_digest && slot->len > 0) {
-		uint32_t crc = slot->sgl != NULL ?
-				       sgl_crc(slot->sgl, slot->offset,
-					       slot->len) :
-				       crc32c(slot->flat, slot->len);
+		uint32_t crc =
+			slot->sgl != NULL
+				? sgl_crc(slot->sgl, slot->offset, slot->len)
+				: crc32c(slot->flat, slot->len);
 
 		put_le32(slot->tail + pad, crc32c_more(crc, zeros, pad));
 		slot->tail_len += 4;
@@ -71,8 +71,8 @@ static void slot_put(struct tcp_conn *conn, struct tx_slot *slot,
 		     struct dm_data *data)
 {
 	struct tcp_data *td = tcp_data_of(data);
-	uint32_t burst_left = conn->keys.max_burst -
-			      td->done % conn->keys.max_burst;
+	uint32_t burst_left =
+		conn->keys.max_burst - td->done % conn->keys.max_burst;
 	uint32_t n = MIN(data_in_chunk(conn), burst_left);
 
 	n = (uint32_t)MIN(n, data->len - td->done);
@@ -93,8 +93,8 @@ static void slot_put(struct tcp_conn *conn, struct tx_slot *slot,
 	if (slot->last && collapses(data)) {
 		const uint8_t *rsp = data->response->bhs;
 
-		slot->head[1] |= 0x01 | (rsp[1] & (ISCSI_RESIDUAL_O |
-						   ISCSI_RESIDUAL_U));
+		slot->head[1] |=
+			0x01 | (rsp[1] & (ISCSI_RESIDUAL_O | ISCSI_RESIDUAL_U));
 		slot->head[3] = rsp[3];
 		memcpy(slot->head + 24, rsp + 24, 4);
 		memcpy(slot->head + 44, rsp + 44, 4);

@@ -99,12 +99,12 @@ static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 		return RSP_NO_LUN;
 	if (function == TMF_QUERY_TASK) {
 		task = iscsi__task_find(s, get_be32(bhs + 20));
-		return task != NULL && task->lun_wire == lun ? RSP_SUCCEEDED :
-							       RSP_COMPLETE;
+		return task != NULL && task->lun_wire == lun ? RSP_SUCCEEDED
+							     : RSP_COMPLETE;
 	}
 	if (function == TMF_QUERY_ASYNC)
 		return RSP_COMPLETE; /* nothing is kept for later */
-	TAILQ_FOREACH(task, &s->tasks, link)
+	TAILQ_FOREACH (task, &s->tasks, link)
 		if (task->lun_wire == lun && !task->aborted &&
 		    task->state != TASK_RESPOND)
 			return RSP_SUCCEEDED;

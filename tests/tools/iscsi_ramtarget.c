@@ -268,17 +268,19 @@ static void open_all(struct ram *ram)
 	if (iscsi_open(&o->config, &ram->iscsi) < 0)
 		die("iscsi_open");
 	for (unsigned i = 0; i < o->portals_count; i++) {
-		int rv = iscsi_portal_listen(
-			ram->iscsi, i + 1,
-			(struct sockaddr *)&o->portals[i], (uint16_t)(i + 1));
+		int rv = iscsi_portal_listen(ram->iscsi, i + 1,
+					     (struct sockaddr *)&o->portals[i],
+					     (uint16_t)(i + 1));
 
 		if (rv < 0)
 			die(strerror(-rv));
 		iscsi_portal_address(ram->iscsi, i + 1, &bound);
 		printf("listening %u\n",
-		       ntohs(bound.ss_family == AF_INET6 ?
-				     ((struct sockaddr_in6 *)&bound)->sin6_port :
-				     ((struct sockaddr_in *)&bound)->sin_port));
+		       ntohs(bound.ss_family == AF_INET6
+				     ? ((struct sockaddr_in6 *)&bound)
+					       ->sin6_port
+				     : ((struct sockaddr_in *)&bound)
+					       ->sin_port));
 	}
 }
 

@@ -14,12 +14,12 @@ static void fake_random(struct env *env, void *buf, size_t len)
 static const struct env_ops ops = { .secure_random = fake_random };
 static struct env env = { .ops = &ops };
 
-static const struct chap_secret in = {
-	.user = "alice", .secret = "alice-secret-16b", .secret_len = 16
-};
-static const struct chap_secret back = {
-	.user = "basalt", .secret = "target-secret-16", .secret_len = 16
-};
+static const struct chap_secret in = { .user = "alice",
+				       .secret = "alice-secret-16b",
+				       .secret_len = 16 };
+static const struct chap_secret back = { .user = "basalt",
+					 .secret = "target-secret-16",
+					 .secret_len = 16 };
 static const struct chap_secret none;
 
 static char answer[4096];

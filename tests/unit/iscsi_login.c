@@ -82,7 +82,7 @@ static unsigned request(uint8_t flags, const char *text, size_t len)
 
 #define T 0x80
 #define C 0x40
-#define SEC_OP 0x01  /* CSG 0, NSG 1 */
+#define SEC_OP 0x01 /* CSG 0, NSG 1 */
 #define SEC_FULL 0x03
 #define OP_FULL 0x07 /* CSG 1, NSG 3 */
 #define OP 0x04
@@ -105,16 +105,16 @@ static const char *said(const char *key)
 TEST(iscsi_login, straight_to_full_feature)
 {
 	begin_open();
-	CHECK_EQ(REQUEST(T | OP_FULL,
-			 NAMES "MaxBurstLength=16776192\0"
-			       "FirstBurstLength=65536\0InitialR2T=No\0"
-			       "ImmediateData=Yes\0HeaderDigest=CRC32C,None\0"
-			       "DataDigest=None\0MaxOutstandingR2T=8\0"
-			       "MaxRecvDataSegmentLength=65536\0"
-			       "ErrorRecoveryLevel=2\0MaxConnections=4\0"
-			       "DefaultTime2Wait=0\0DefaultTime2Retain=20\0"
-			       "DataPDUInOrder=No\0DataSequenceInOrder=No\0"
-			       "iSCSIProtocolLevel=3\0TaskReporting=FastAbort\0"),
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES
+			 "MaxBurstLength=16776192\0"
+			 "FirstBurstLength=65536\0InitialR2T=No\0"
+			 "ImmediateData=Yes\0HeaderDigest=CRC32C,None\0"
+			 "DataDigest=None\0MaxOutstandingR2T=8\0"
+			 "MaxRecvDataSegmentLength=65536\0"
+			 "ErrorRecoveryLevel=2\0MaxConnections=4\0"
+			 "DefaultTime2Wait=0\0DefaultTime2Retain=20\0"
+			 "DataPDUInOrder=No\0DataSequenceInOrder=No\0"
+			 "iSCSIProtocolLevel=3\0TaskReporting=FastAbort\0"),
 		 0);
 	CHECK(answer.final);
 	CHECK_EQ(answer.flags, T | OP_FULL);
@@ -270,10 +270,10 @@ TEST(iscsi_login, statuses)
 		     0x0203),
 		CASE(T | OP_FULL, "InitiatorName=" WHO "\0SessionType=Foo\0",
 		     0x0209),
-		CASE(T | OP_FULL, "InitiatorName=bad name\0TargetName=" IQN "\0",
-		     0x0200),
-		CASE(T | OP_FULL, NAMES "ImmediateData=Yes\0ImmediateData=Yes\0",
-		     0x0200),
+		CASE(T | OP_FULL,
+		     "InitiatorName=bad name\0TargetName=" IQN "\0", 0x0200),
+		CASE(T | OP_FULL,
+		     NAMES "ImmediateData=Yes\0ImmediateData=Yes\0", 0x0200),
 		CASE(T | OP_FULL, NAMES "nonsense\0", 0x0200),
 		CASE(T | OP_FULL, NAMES "ImmediateData=\0", 0x0200),
 		CASE(T | OP_FULL, NAMES "ImmediateData=Yes", 0x0200),

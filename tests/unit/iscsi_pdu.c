@@ -35,7 +35,9 @@ TEST(iscsi_pdu, ahs_longest_cdb)
 
 TEST(iscsi_pdu, ahs_bidirectional)
 {
-	const uint8_t both[] = { 0, 5, 2, 0, 0, 0, 2, 0, 0, 2, 1, 0, 9, 0, 0, 0 };
+	const uint8_t both[] = {
+		0, 5, 2, 0, 0, 0, 2, 0, 0, 2, 1, 0, 9, 0, 0, 0
+	};
 
 	CHECK_EQ(ahs(both, 8), 0);
 	CHECK(bidi);
@@ -48,7 +50,9 @@ TEST(iscsi_pdu, ahs_malformed)
 	const uint8_t zero[] = { 0, 0, 1, 0 };
 	const uint8_t past[] = { 0, 9, 1, 0, 0, 0, 0, 0 };
 	const uint8_t cut[] = { 0, 5 };
-	const uint8_t twice[] = { 0, 2, 1, 0, 1, 0, 0, 0, 0, 2, 1, 0, 1, 0, 0, 0 };
+	const uint8_t twice[] = {
+		0, 2, 1, 0, 1, 0, 0, 0, 0, 2, 1, 0, 1, 0, 0, 0
+	};
 	const uint8_t alien[] = { 0, 1, 7, 0 };
 	const uint8_t huge[] = { 0xff, 0xff, 1, 0, 0, 0, 0, 0 };
 

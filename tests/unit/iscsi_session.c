@@ -180,10 +180,10 @@ static const char *const any[] = { "any" };
 static void set_target(const char *const *allow)
 {
 	CHECK_EQ(iscsi_target_set(iscsi,
-				  &(struct iscsi_target_conf){
-					  .iqn = IQN,
-					  .allow = allow,
-					  .allow_count = 1 }),
+				  &(struct iscsi_target_conf){ .iqn = IQN,
+							       .allow = allow,
+							       .allow_count =
+								       1 }),
 		 0);
 }
 
@@ -219,11 +219,11 @@ static void fixture(struct iscsi_config config)
 	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&any4, 1),
 		 0);
 	set_target(any);
-	CHECK_EQ(iscsi_lun_set(iscsi, &(struct iscsi_lun_conf){
-					      .iqn = IQN,
-					      .object = oid,
-					      .name = "disk",
-					      .block_bytes = 512 }),
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = IQN,
+							 .object = oid,
+							 .name = "disk",
+							 .block_bytes = 512 }),
 		 0);
 	settle();
 }
@@ -270,10 +270,10 @@ static struct dm_pdu pdu_of(const uint8_t *bhs, const void *data, uint32_t len)
 	};
 }
 
-#define LOGIN_TEXT                                                            \
-	"InitiatorName=" WHO "\0TargetName=" IQN "\0MaxOutstandingR2T=2\0"    \
-	"InitialR2T=No\0ImmediateData=Yes\0FirstBurstLength=8192\0"           \
-	"MaxBurstLength=16384\0iSCSIProtocolLevel=2\0"                        \
+#define LOGIN_TEXT                                                             \
+	"InitiatorName=" WHO "\0TargetName=" IQN "\0MaxOutstandingR2T=2\0"     \
+	"InitialR2T=No\0ImmediateData=Yes\0FirstBurstLength=8192\0"            \
+	"MaxBurstLength=16384\0iSCSIProtocolLevel=2\0"                         \
 	"MaxRecvDataSegmentLength=65536\0"
 
 static void login_text(struct mock *m, uint8_t isid, const char *text,
@@ -352,7 +352,7 @@ static uint32_t command(struct mock *m, uint8_t flags, uint32_t edtl,
 	return tag;
 }
 
-#define READ10(m, lba, n) command(m, 0xc0, (n) * 512, 0x28, lba, n, NULL, 0)
+#define READ10(m, lba, n) command(m, 0xc0, (n)*512, 0x28, lba, n, NULL, 0)
 #define TUR(m) command(m, 0x80, 0, 0x00, 0, 0, NULL, 0)
 
 /* The SCSI status of the command @itt that must be answered next. */
@@ -440,8 +440,8 @@ TEST(iscsi_session, write_with_immediate_and_solicited_data)
 	end();
 }
 
-static void data_out(struct mock *m, uint32_t itt, uint32_t sn,
-		     uint32_t offset, uint32_t len, bool final)
+static void data_out(struct mock *m, uint32_t itt, uint32_t sn, uint32_t offset,
+		     uint32_t len, bool final)
 {
 	static uint8_t data[8192];
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, final ? 0x80 : 0 };
@@ -835,7 +835,7 @@ TEST(iscsi_session, an_initiator_that_fetches_nothing)
 	for (unsigned i = 0; i < 60; i++)
 		READ10(&m, 0, 2048);
 	settle();
-	TAILQ_FOREACH(put, &m.puts, link)
+	TAILQ_FOREACH (put, &m.puts, link)
 		queued++;
 	CHECK(queued > 0);
 	CHECK(queued <= (ISCSI_SESSION_BYTES_MAX >> 20));

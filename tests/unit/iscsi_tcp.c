@@ -78,17 +78,16 @@ static void fixture(struct iscsi_config config)
 	CHECK_EQ(iscsi_portal_address(iscsi, 1, &bound), 0);
 	CHECK_EQ(iscsi_portal_listen(iscsi, 2, (struct sockaddr *)&bound, 1),
 		 -EADDRINUSE);
-	CHECK_EQ(iscsi_target_set(iscsi,
-				  &(struct iscsi_target_conf){
-					  .iqn = IQN,
-					  .allow = &any,
-					  .allow_count = 1 }),
+	CHECK_EQ(iscsi_target_set(
+			 iscsi,
+			 &(struct iscsi_target_conf){
+				 .iqn = IQN, .allow = &any, .allow_count = 1 }),
 		 0);
-	CHECK_EQ(iscsi_lun_set(iscsi, &(struct iscsi_lun_conf){
-					      .iqn = IQN,
-					      .object = oid,
-					      .name = "disk",
-					      .block_bytes = 512 }),
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = IQN,
+							 .object = oid,
+							 .name = "disk",
+							 .block_bytes = 512 }),
 		 0);
 	run(2);
 }
@@ -347,16 +346,16 @@ static void read_all(uint32_t lba, uint32_t len, uint32_t max_data,
 		CHECK_EQ(memcmp(pdu.data, pattern + at, pdu.len), 0);
 		at += pdu.len;
 		/* F ends a burst; S comes with the last one only */
-		CHECK_EQ(pdu.bhs[1] & 0x80, at % max_burst == 0 || at == len ?
-						    0x80 : 0);
+		CHECK_EQ(pdu.bhs[1] & 0x80,
+			 at % max_burst == 0 || at == len ? 0x80 : 0);
 		CHECK_EQ(pdu.bhs[1] & 1, at == len);
 	}
 	CHECK_EQ(pdu.bhs[3], 0);
 }
 
-#define KEYS                                                                  \
-	"InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength=65536\0"           \
-	"FirstBurstLength=8192\0MaxOutstandingR2T=2\0"                        \
+#define KEYS                                                                   \
+	"InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength=65536\0"            \
+	"FirstBurstLength=8192\0MaxOutstandingR2T=2\0"                         \
 	"MaxRecvDataSegmentLength=24000\0"
 #define DIGESTS "HeaderDigest=CRC32C\0DataDigest=CRC32C\0"
 
@@ -366,10 +365,14 @@ static void write_and_read(void)
 		uint32_t len, immediate, chunk;
 		size_t step;
 	} rounds[] = {
-		{ 512, 512, 512, 4096 },      { 512, 512, 512, 1 },
-		{ 4096, 0, 4096, 7 },	      { 65536, 8192, 8192, 65536 },
-		{ 262144, 8192, 65536, 1000000 }, { 262144, 0, 65536, 5003 },
-		{ 131072, 8189, 16383, 1000000 }, { 524288, 8192, 30001, 777 },
+		{ 512, 512, 512, 4096 },
+		{ 512, 512, 512, 1 },
+		{ 4096, 0, 4096, 7 },
+		{ 65536, 8192, 8192, 65536 },
+		{ 262144, 8192, 65536, 1000000 },
+		{ 262144, 0, 65536, 5003 },
+		{ 131072, 8189, 16383, 1000000 },
+		{ 524288, 8192, 30001, 777 },
 	};
 
 	for (unsigned i = 0; i < ARRAY_LEN(rounds); i++) {
@@ -494,9 +497,9 @@ TEST(iscsi_tcp, discovery_in_parts)
 {
 	static const char *const any = "any";
 	uint8_t login_bhs[ISCSI_BHS_LEN] = { 0x43, 0x87 };
-	static const char names[] = "InitiatorName=" WHO
-				    "\0SessionType=Discovery\0"
-				    "MaxRecvDataSegmentLength=512\0";
+	static const char names[] =
+		"InitiatorName=" WHO "\0SessionType=Discovery\0"
+		"MaxRecvDataSegmentLength=512\0";
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_TEXT, 0x80 };
 	char iqn[64], all[16384];
 	unsigned parts = 0, targets = 0;

@@ -142,7 +142,10 @@ TEST(iscsi_text, names)
 	CHECK_EQ(iscsi__name_parse("IQN.2026-11.Example:Disk", out), 0);
 	CHECK_STR(out, "iqn.2026-11.example:disk");
 	CHECK_EQ(iscsi__name_parse("eui.0123456789abcdef", out), 0);
-	CHECK_EQ(iscsi__name_parse("iqn.2026-11.b\xc3\xbc" "cher:x", out), 0);
+	CHECK_EQ(iscsi__name_parse("iqn.2026-11.b\xc3\xbc"
+				   "cher:x",
+				   out),
+		 0);
 	CHECK_EQ(iscsi__name_parse("disk", out), -EINVAL);
 	CHECK_EQ(iscsi__name_parse("iqn.a b", out), -EINVAL);
 	CHECK_EQ(iscsi__name_parse("iqn.\xc0\xaf", out), -EINVAL);
