@@ -33,7 +33,7 @@ struct dom_object {
 struct dom {
 	struct env *env;
 	struct env_task task;
-	bool hold;
+	bool hold, stubborn;
 	unsigned queued;
 	uint64_t generation;
 	struct fake_fault fault;
@@ -301,6 +301,11 @@ void fake_dom_hold(struct dom *dom, bool hold)
 	dom->hold = hold;
 	if (!hold)
 		env_defer(dom->env, &dom->task);
+}
+
+void fake_dom_stubborn(struct dom *dom, bool stubborn)
+{
+	dom->stubborn = stubborn;
 }
 
 unsigned fake_dom_queued(const struct dom *dom)
@@ -684,6 +689,8 @@ int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
 
 void dom_cancel(struct dom_io *io)
 {
+	if (io->object->dom->stubborn)
+		return;
 	req_of(io)->status = -ECANCELED;
 	env_defer(io->object->dom->env, &io->object->dom->task);
 }

@@ -52,6 +52,8 @@ void fake_dom_fault(struct dom *dom, struct fake_fault fault);
 
 /* While held, requests stay queued: they can be cancelled. */
 void fake_dom_hold(struct dom *dom, bool hold);
+/* They execute already, so to say: dom_cancel() does not stop them. */
+void fake_dom_stubborn(struct dom *dom, bool stubborn);
 unsigned fake_dom_queued(const struct dom *dom);
 
 /* A restart: logins end, what was not registered with APTPL is forgotten. */

@@ -178,6 +178,49 @@ TEST(lun, tmf_waits)
 	rig_close(r);
 }
 
+static void on_reset(struct scsi_tmf_req *req, unsigned response)
+{
+	*(int *)req->data = (int)response;
+}
+
+/* What cannot be stopped any more holds the answer back until it ended. */
+TEST(lun, tmf_waits_for_the_medium)
+{
+	struct rig *r = rig_open(512);
+	int response = -1;
+	struct scsi_tmf_req req = { .data = &response,
+				    .function = SCSI_LUN_RESET,
+				    .nexus = &r->nexus[0],
+				    .cb = on_reset };
+	struct rig_cmd a;
+
+	fake_dom_stubborn(r->dom, true);
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, false);
+	scsi_tmf(&req);
+	rig_run(r);
+	CHECK(!a.done);
+	CHECK_EQ(response, -1);
+	fake_dom_hold(r->dom, false);
+	rig_run(r);
+	CHECK(a.done);
+	CHECK_EQ(response, 0);
+	rig_end(&a);
+	rig_close(r);
+}
+
+/* A reset wipes out what was pending: hosts look at everything anew. */
+TEST(lun, reset_replaces_attentions)
+{
+	struct rig *r = rig_open(512);
+
+	fake_dom_resize(r->dom, &r->oid, 2 * RIG_BYTES);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_tur(r, 1), GOOD);
+	rig_close(r);
+}
+
 /* Without TAS the victim's session keeps silent. */
 TEST(lun, no_tas)
 {
