@@ -3,8 +3,8 @@
  *
  * The happy path: iscsi_conn_accept() admits it within the limits, Login PDUs
  * go through login.c, the final one makes a session (session.c), which takes
- * what comes from then on.  A connection ends in iscsi__conn_end(), whatever the
- * reason: its session ends with it, the datamover closes, and the memory goes
+ * what comes from then on.  A connection ends in iscsi__conn_end(), whatever
+ * the reason: its session ends with it, the datamover closes, and the memory goes
  * when neither the datamover nor task management refers to it any more.
  */
 #define LOG_ROOM LOG_ISCSI

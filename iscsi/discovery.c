@@ -69,7 +69,7 @@ static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
 
 	iscsi__text_put(out, "TargetName", "%s", t->iqn);
 	TAILQ_FOREACH (p, &conn->iscsi->portals, link) {
-		/* One that listens everywhere has no address in another family. */
+		/* Listening everywhere is no address in another family. */
 		if (is_any(&p->address) &&
 		    p->address.ss_family != conn->dm->local.ss_family)
 			continue;

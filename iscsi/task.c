@@ -1,5 +1,5 @@
 /*
- * task: a SCSI command's life in its session (RFC 7143 4.2.5, 11.3, 11.4, 11.7).
+ * task: a SCSI command's life in its session (RFC 7143 4.2.5, 11.3-4, 11.7).
  *
  * The happy path of a write: the header comes in and the command set checks the
  * CDB; memory for all of its data is taken; immediate and unsolicited data land
@@ -718,8 +718,8 @@ static void execute(struct task *task)
 }
 
 /*
- * Do what comes next: wait for data, take memory, ask for data, execute, answer.
- * Returns false if it was parked.
+ * Do what comes next: wait for data, take memory, ask for data, execute, or
+ * answer.  Returns false if it was parked.
  */
 static bool step(struct task *task)
 {
@@ -787,7 +787,7 @@ void iscsi__tasks_unpark(struct iscsi_session *s)
 		if (!iscsi__conn_up(s->conn) || s->pages.queued)
 			return;
 		if (!step(task)) {
-			/* Another task's end brings room; memory is waited for. */
+			/* A task's end brings room; memory is waited for. */
 			if (len > 0 &&
 			    (s->payload_bytes == 0 ||
 			     s->payload_bytes + len <= ISCSI_SESSION_BYTES_MAX))
