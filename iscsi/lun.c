@@ -373,7 +373,7 @@ static void lun_event(struct dom_watch *watch, enum dom_event event)
 		scsi__ua_set_all(lun, UA_LUNS, NULL);
 		break;
 	case DOM_RESERVATION:
-		TAILQ_FOREACH(it, &lun->its, link)
+		TAILQ_FOREACH (it, &lun->its, link)
 			if (it->opened)
 				take_attention(it);
 		break;
@@ -397,13 +397,12 @@ static void lun_opened(struct dom_object_open *req, int status)
 		lun->object = req->object;
 		lun->watch.cb = lun_event;
 		dom_object_watch(lun->object, &lun->watch);
-		TAILQ_FOREACH(it, &lun->its, link) {
+		TAILQ_FOREACH (it, &lun->its, link) {
 			dom_nexus_open(lun->object, &it->dom);
 			it->opened = true;
 		}
 	} else {
-		log_debug("unit %s: not open: %s", lun->name,
-			  err_text(status));
+		log_debug("unit %s: not open: %s", lun->name, err_text(status));
 		if (!lun->removed)
 			env_timer_start(target->env, &lun->open_timer,
 					OPEN_RETRY_NS);
@@ -507,7 +506,7 @@ int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf)
 	TAILQ_INSERT_TAIL(&target->all, lun, link);
 	target->luns[lun->number] = lun;
 	target->luns_count++;
-	TAILQ_FOREACH(nexus, &target->nexuses, link)
+	TAILQ_FOREACH (nexus, &target->nexuses, link)
 		it_make(nexus, lun, UA_POWER_ON);
 	lun_open(lun);
 	return 0;
@@ -527,7 +526,7 @@ void scsi_lun_unset(struct scsi_target *target, unsigned number)
 	env_timer_stop(target->env, &lun->open_timer);
 	scsi__sanitize_stop(lun);
 	target->busy++;
-	TAILQ_FOREACH(nexus, &target->nexuses, link) {
+	TAILQ_FOREACH (nexus, &target->nexuses, link) {
 		struct scsi_it_lun *it = scsi__it_find(nexus, lun);
 
 		if (it == NULL)

@@ -103,9 +103,9 @@ void scsi__read(struct scsi_cmd *cmd)
 		scsi__done(cmd);
 		return;
 	}
-	scsi__io(cmd, dom_read(cmd->lun->object, &cmd->io, offset_of(cmd),
-			       ROUND_UP(len, cmd->lun->block_bytes),
-			       read_done));
+	scsi__io(cmd,
+		 dom_read(cmd->lun->object, &cmd->io, offset_of(cmd),
+			  ROUND_UP(len, cmd->lun->block_bytes), read_done));
 }
 
 /* ---- WRITE, WRITE ATOMIC, ORWRITE ---- */

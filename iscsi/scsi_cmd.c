@@ -7,8 +7,8 @@
 
 enum state {
 	CMD_ANSWERED, /* by begin; or ended */
-	CMD_DATA,     /* the session collects its data */
-	CMD_READY,    /* may run once older commands let it */
+	CMD_DATA, /* the session collects its data */
+	CMD_READY, /* may run once older commands let it */
 	CMD_RUNNING,
 	CMD_DONE, /* done() is to come */
 };
@@ -192,7 +192,7 @@ static bool may_run(const struct scsi_cmd *cmd)
 		return TAILQ_FIRST(&lun->tasks) == cmd;
 	if (lun->barriers == 0)
 		return true;
-	TAILQ_FOREACH(older, &lun->tasks, link) {
+	TAILQ_FOREACH (older, &lun->tasks, link) {
 		if (older == cmd)
 			break;
 		if (is_barrier(older))
@@ -244,7 +244,7 @@ void scsi__kick(struct scsi_lun *lun)
 
 	if (lun->waiting == 0)
 		return;
-	TAILQ_FOREACH(cmd, &lun->tasks, link) {
+	TAILQ_FOREACH (cmd, &lun->tasks, link) {
 		bool may = cmd->attr == SCSI_HEAD ||
 			   (cmd->attr == SCSI_ORDERED ? first : !barrier);
 
@@ -388,7 +388,7 @@ struct scsi_cmd *scsi__io_end(struct dom_io *io, int status)
 	cmd->io_active = false;
 	if (status == 0 && !cmd->killed)
 		return cmd;
-	/* Not by us: the owner did it for a PREEMPT AND ABORT (SPC-4 5.13.11). */
+	/* Not by us: the owner did, for a PREEMPT AND ABORT (SPC-4 5.13.11). */
 	if (status == -ECANCELED && !cmd->killed)
 		cmd->killed = cmd->by_other = true;
 	sgl_put(io->sgl);

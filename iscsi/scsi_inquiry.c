@@ -30,12 +30,12 @@ static void standard(struct scsi_cmd *cmd)
 	uint8_t d[96] = { 0 };
 
 	d[0] = cmd->lun != NULL ? 0 : NO_UNIT;
-	d[2] = 6;	  /* SPC-4 */
-	d[3] = 0x12;	  /* HISUP, format 2 */
+	d[2] = 6; /* SPC-4 */
+	d[3] = 0x12; /* HISUP, format 2 */
 	d[4] = sizeof(d) - 5;
-	d[5] = 0x10;	  /* TPGS: implicit */
-	d[6] = 0x10;	  /* MULTIP */
-	d[7] = 0x02;	  /* CMDQUE */
+	d[5] = 0x10; /* TPGS: implicit */
+	d[6] = 0x10; /* MULTIP */
+	d[7] = 0x02; /* CMDQUE */
 	memcpy(d + 8, VENDOR, 8);
 	memcpy(d + 16, PRODUCT, 16);
 	memcpy(d + 32, REVISION, 4);
@@ -189,7 +189,7 @@ static size_t vpd_provisioning(struct scsi_cmd *cmd, uint8_t *p)
 {
 	p[0] = SCSI_THRESHOLD_EXPONENT;
 	p[1] = 0x80 | 0x40 | 0x20 | 0x04; /* LBPU LBPWS LBPWS10 LBPRZ */
-	p[2] = 2;			  /* thin */
+	p[2] = 2; /* thin */
 	return 4;
 }
 

@@ -2,7 +2,7 @@
  * scsi_int: what the files of the command set share.
  *
  *	scsi_table.c	every command: CDB, access, handlers
- *	scsi_cmd.c	a command's life: checks in their order, the task set
+ *	scsi_cmd.c	a command's life: checks in order, the task set
  *	scsi_sense.c	sense data, status to sense, unit attentions
  *	scsi_block.c	read, write, verify, compare and write
  *	scsi_thin.c	unmap, write same, LBA status
@@ -22,7 +22,7 @@
 #include <string.h>
 
 /* Limits, told in VPD B0 and enforced. */
-#define SCSI_TRANSFER_MAX DOM_IO_MAX	/* bytes of one command */
+#define SCSI_TRANSFER_MAX DOM_IO_MAX /* bytes of one command */
 #define SCSI_COMPARE_BLOCKS_MAX 255u
 #define SCSI_ATOMIC_MAX DOM_ATOMIC_MAX
 /*
@@ -38,7 +38,7 @@
 #define SCSI_UNMAP_GRANULE 4096u
 #define SCSI_STEP_MAX (4u << 20) /* bytes of one step of a long command */
 #define SCSI_UNMAP_STEP (64u << 20) /* where nothing is written */
-#define SCSI_LIST_MAX 65536u	 /* bytes of a parameter list */
+#define SCSI_LIST_MAX 65536u /* bytes of a parameter list */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 
 /* key, additional code and qualifier in one number */
@@ -55,33 +55,33 @@
 
 /* Pending unit attentions, a bit each; a lower bit is reported first. */
 enum scsi_ua {
-	UA_POWER_ON,	     /* 29/01 */
-	UA_BUS_RESET,	     /* 29/02 */
-	UA_DEVICE_RESET,     /* 29/03 */
-	UA_NEXUS_LOSS,	     /* 29/07 */
-	UA_RESETS,	     /* all above wipe out what is pending */
+	UA_POWER_ON, /* 29/01 */
+	UA_BUS_RESET, /* 29/02 */
+	UA_DEVICE_RESET, /* 29/03 */
+	UA_NEXUS_LOSS, /* 29/07 */
+	UA_RESETS, /* all above wipe out what is pending */
 	UA_MODE_CHANGED = UA_RESETS, /* 2A/01 */
-	UA_PR_PREEMPTED,     /* 2A/03 */
-	UA_PR_RELEASED,	     /* 2A/04 */
-	UA_PR_UNREGISTERED,  /* 2A/05 */
-	UA_ALUA,	     /* 2A/06 */
-	UA_CAPACITY,	     /* 2A/09 */
-	UA_CLEARED,	     /* 2F/00 */
-	UA_INQUIRY,	     /* 3F/03 */
-	UA_LUNS,	     /* 3F/0E */
-	UA_THIN,	     /* 38/07 */
+	UA_PR_PREEMPTED, /* 2A/03 */
+	UA_PR_RELEASED, /* 2A/04 */
+	UA_PR_UNREGISTERED, /* 2A/05 */
+	UA_ALUA, /* 2A/06 */
+	UA_CAPACITY, /* 2A/09 */
+	UA_CLEARED, /* 2F/00 */
+	UA_INQUIRY, /* 3F/03 */
+	UA_LUNS, /* 3F/0E */
+	UA_THIN, /* 38/07 */
 	UA_COUNT
 };
 
 enum scsi_op_flag {
-	OP_NO_LUN = 1,	  /* answered where there is no unit */
-	OP_NO_UA = 2,	  /* does not report unit attentions */
+	OP_NO_LUN = 1, /* answered where there is no unit */
+	OP_NO_UA = 2, /* does not report unit attentions */
 	OP_NO_OBJECT = 4, /* needs no open object */
-	OP_SPC2 = 8,	  /* allowed under another's RESERVE */
+	OP_SPC2 = 8, /* allowed under another's RESERVE */
 	OP_SANITIZE = 16, /* allowed while a sanitize runs */
-	OP_WRITE = 32,	  /* refused on a write-protected unit */
-	OP_GROUP = 64,	  /* a group number is there, and ignored */
-	OP_EXACT = 128,	  /* its parse checks the data-out length */
+	OP_WRITE = 32, /* refused on a write-protected unit */
+	OP_GROUP = 64, /* a group number is there, and ignored */
+	OP_EXACT = 128, /* its parse checks the data-out length */
 	OP_PARTIAL = 256, /* does with less data than the CDB says */
 };
 
@@ -139,7 +139,7 @@ struct scsi_lun {
 	unsigned refs; /* the target's table, it_luns, sanitize, opening */
 	TAILQ_HEAD(scsi_tasks, scsi_cmd) tasks; /* the task set */
 	unsigned barriers; /* ORDERED and HEAD OF QUEUE tasks in it */
-	unsigned waiting;  /* tasks ready to run that may not yet */
+	unsigned waiting; /* tasks ready to run that may not yet */
 	TAILQ_HEAD(, scsi_it_lun) its;
 	struct scsi_sanitize *sanitize;
 	TAILQ_ENTRY(scsi_lun) link; /* all of the target, removed ones too */
@@ -271,8 +271,8 @@ void scsi__sanitize_stop(struct scsi_lun *lun);
 
 /* ---- parse and execute of the table ---- */
 
-#define SCSI_HANDLER(name)                                                    \
-	bool scsi__##name##_parse(struct scsi_cmd *cmd);                      \
+#define SCSI_HANDLER(name)                                                     \
+	bool scsi__##name##_parse(struct scsi_cmd *cmd);                       \
 	void scsi__##name(struct scsi_cmd *cmd)
 
 SCSI_HANDLER(read);

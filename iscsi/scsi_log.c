@@ -62,10 +62,8 @@ static const struct log_page {
 	uint16_t last; /* highest parameter code */
 	size_t (*fill)(struct scsi_cmd *cmd, uint8_t *p, unsigned from);
 } pages[] = {
-	{ 0x00, 0x00, 0, log_pages },
-	{ 0x00, 0xff, 0, log_subpages },
-	{ 0x0c, 0x00, 2, log_provisioning },
-	{ 0x0d, 0x00, 1, log_temperature },
+	{ 0x00, 0x00, 0, log_pages },	     { 0x00, 0xff, 0, log_subpages },
+	{ 0x0c, 0x00, 2, log_provisioning }, { 0x0d, 0x00, 1, log_temperature },
 	{ 0x2f, 0x00, 0, log_exceptions },
 };
 

@@ -8,8 +8,8 @@
 enum { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
 
 #define D_SENSE 0x04u /* control, byte 2 */
-#define SWP 0x08u     /* byte 4 */
-#define TAS 0x40u     /* byte 5 */
+#define SWP 0x08u /* byte 4 */
+#define TAS 0x40u /* byte 5 */
 #define PAGE_ROOM 64u /* the longest page, header and all */
 
 static void fill_recovery(const struct scsi_lun *lun, unsigned pc, uint8_t *p)
@@ -46,7 +46,7 @@ static void fill_thresholds(const struct scsi_lun *lun, unsigned pc, uint8_t *p)
 	if (pc == PC_CHANGEABLE)
 		return;
 	p[16] = 0x80 | 1 << 3; /* enabled, soft, armed by decrease */
-	p[17] = 1;	       /* available resources */
+	p[17] = 1; /* available resources */
 }
 
 static const struct mode_page {
@@ -54,14 +54,10 @@ static const struct mode_page {
 	uint8_t len; /* with its header of 2 or 4 bytes */
 	void (*fill)(const struct scsi_lun *lun, unsigned pc, uint8_t *p);
 } pages[] = {
-	{ 0x01, 0x00, 12, fill_recovery },
-	{ 0x02, 0x00, 16, fill_nothing },
-	{ 0x08, 0x00, 20, fill_nothing },
-	{ 0x0a, 0x00, 12, fill_control },
-	{ 0x0a, 0x01, 32, fill_nothing },
-	{ 0x1a, 0x00, 40, fill_nothing },
-	{ 0x1c, 0x00, 12, fill_nothing },
-	{ 0x1c, 0x02, 24, fill_thresholds },
+	{ 0x01, 0x00, 12, fill_recovery }, { 0x02, 0x00, 16, fill_nothing },
+	{ 0x08, 0x00, 20, fill_nothing },  { 0x0a, 0x00, 12, fill_control },
+	{ 0x0a, 0x01, 32, fill_nothing },  { 0x1a, 0x00, 40, fill_nothing },
+	{ 0x1c, 0x00, 12, fill_nothing },  { 0x1c, 0x02, 24, fill_thresholds },
 };
 
 static unsigned put_page(const struct scsi_lun *lun, const struct mode_page *mp,
@@ -152,8 +148,8 @@ bool scsi__mode_select_parse(struct scsi_cmd *cmd)
 	if ((cmd->cdb[1] & 0x01) != 0)
 		return scsi__check_field(cmd, 1, 0); /* nothing is saved */
 	cmd->dir = SCSI_DIR_OUT;
-	cmd->transfer_len = cmd->op->len == 10 ? get_be16(cmd->cdb + 7) :
-						       cmd->cdb[4];
+	cmd->transfer_len =
+		cmd->op->len == 10 ? get_be16(cmd->cdb + 7) : cmd->cdb[4];
 	if (cmd->transfer_len > 0 && (cmd->cdb[1] & 0x10) == 0)
 		return scsi__check_field(cmd, 1, 4);
 	return true;
@@ -219,8 +215,7 @@ static bool check_list(struct scsi_cmd *cmd, const uint8_t *list,
 	if (ten && (list[4] & 1) != 0) /* LONGLBA */
 		return scsi__check_param(cmd, SENSE_INVALID_PARAM, 4);
 	if (block_len != 0 && block_len != 8)
-		return scsi__check_param(cmd, SENSE_INVALID_PARAM,
-					 ten ? 6 : 3);
+		return scsi__check_param(cmd, SENSE_INVALID_PARAM, ten ? 6 : 3);
 	if (block_len > len - at)
 		return scsi__check_param(cmd, SENSE_LIST_LENGTH, at);
 	if (block_len == 8 && !check_block_descriptor(cmd, list + at, at))

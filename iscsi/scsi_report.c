@@ -183,8 +183,8 @@ static void one_opcode(struct scsi_cmd *cmd)
 	size_t len = 4;
 
 	if (op != NULL && op->sa >= 0)
-		op = sa <= 0x1f ? scsi__op_find(cmd->cdb[3], (uint8_t)sa) :
-					NULL;
+		op = sa <= 0x1f ? scsi__op_find(cmd->cdb[3], (uint8_t)sa)
+				: NULL;
 	else if (option == ONE_MAYBE_SA && sa != 0)
 		op = NULL;
 	d[1] = 1; /* not supported */
@@ -276,7 +276,7 @@ static size_t put_group(const struct scsi_target *target, uint16_t tpgt,
 {
 	size_t len = 8;
 
-	p[0] = 0x80;	    /* preferred; active/optimized */
+	p[0] = 0x80; /* preferred; active/optimized */
 	p[1] = 0x80 | 0x0b; /* T, U, AN, AO can be reported */
 	put_be16(p + 2, tpgt);
 	for (unsigned i = 0; i < target->ports_count; i++) {

@@ -68,8 +68,8 @@ static size_t full_status(const struct dom_reservation *r, uint8_t *d)
 
 	for (unsigned i = 0; i < r->registrations_count; i++) {
 		const struct dom_registration *reg = &r->registrations[i];
-		bool holder = r->held && (ALL_REGISTRANTS(r->type) ||
-					  r->holder == i);
+		bool holder =
+			r->held && (ALL_REGISTRANTS(r->type) || r->holder == i);
 		uint8_t *p = d + len;
 		size_t id;
 
@@ -163,9 +163,9 @@ static bool add_port(struct pr_request *req, const char *name)
 	if (n == TRANSPORT_IDS_MAX)
 		return false;
 	for (i = 0; name[i] != '\0'; i++)
-		req->names[n][i] = name[i] >= 'A' && name[i] <= 'Z' ?
-					   (char)(name[i] | 0x20) :
-						 name[i];
+		req->names[n][i] = name[i] >= 'A' && name[i] <= 'Z'
+					   ? (char)(name[i] | 0x20)
+					   : name[i];
 	req->names[n][i] = '\0';
 	req->ports[n] = req->names[n];
 	req->pr.initiator_ports_count++;
@@ -173,14 +173,14 @@ static bool add_port(struct pr_request *req, const char *name)
 }
 
 /* An initiator device (format 00b): its ports that are logged in. */
-static bool add_device(const struct scsi_target *target,
-		       struct pr_request *req, const char *name)
+static bool add_device(const struct scsi_target *target, struct pr_request *req,
+		       const char *name)
 {
 	const struct scsi_nexus *nexus;
 	size_t len = strlen(name);
 	bool found = false;
 
-	TAILQ_FOREACH(nexus, &target->nexuses, link) {
+	TAILQ_FOREACH (nexus, &target->nexuses, link) {
 		const char *port = nexus->dom.initiator_port;
 
 		if (strncasecmp(port, name, len) != 0 ||
@@ -242,8 +242,7 @@ static bool parse_spec_i_pt(struct scsi_cmd *cmd, struct pr_request *req)
 	if (ids > len - 28)
 		return scsi__check_param(cmd, SENSE_LIST_LENGTH, 24);
 	while (ids > 0) {
-		size_t n = parse_transport_id(cmd->target, req, list + at,
-					      ids);
+		size_t n = parse_transport_id(cmd->target, req, list + at, ids);
 
 		if (n == 0)
 			return scsi__check_param(cmd, SENSE_INVALID_PARAM,
@@ -311,13 +310,12 @@ static void mark_victims(struct scsi_cmd *cmd, uint64_t key)
 	const struct dom_reservation *r = dom_reservation(cmd->lun->object);
 	struct scsi_it_lun *it;
 
-	TAILQ_FOREACH(it, &cmd->lun->its, link) {
+	TAILQ_FOREACH (it, &cmd->lun->its, link) {
 		for (unsigned i = 0; i < r->registrations_count; i++) {
 			const struct dom_registration *reg =
 				&r->registrations[i];
 
-			if (it == cmd->it ||
-			    (key != 0 && reg->key != key) ||
+			if (it == cmd->it || (key != 0 && reg->key != key) ||
 			    (reg->target_port != it->dom.target_port &&
 			     !reg->all_target_ports) ||
 			    strcmp(reg->initiator_port,
@@ -375,8 +373,8 @@ void scsi__pr_out(struct scsi_cmd *cmd)
 	}
 	if (req->pr.action == DOM_PR_PREEMPT_AND_ABORT)
 		mark_victims(cmd, req->pr.service_action_key);
-	scsi__io(cmd, dom_reserve(cmd->lun->object, &cmd->io, &req->pr,
-				  pr_done));
+	scsi__io(cmd,
+		 dom_reserve(cmd->lun->object, &cmd->io, &req->pr, pr_done));
 }
 
 /* ---- RESERVE and RELEASE ---- */

@@ -20,8 +20,8 @@ enum { OVERWRITE = 1, BLOCK_ERASE = 2, CRYPTO_ERASE = 3, EXIT_FAILED = 0x1f };
 struct scsi_sanitize {
 	struct scsi_lun *lun;
 	struct scsi_cmd *cmd; /* waits for the end; NULL: IMMED, or gone */
-	struct page *page;    /* the pattern; NULL: unmap */
-	bool invert;	      /* in each pass but the first */
+	struct page *page; /* the pattern; NULL: unmap */
+	bool invert; /* in each pass but the first */
 	bool running, stop, failed;
 	bool ause; /* a failure may be left by EXIT FAILURE MODE */
 	unsigned pass, passes;
@@ -40,8 +40,8 @@ bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress)
 		return false;
 	/* In 65536ths of all passes; sizes are far below 2^48. */
 	share = ((s->offset >> 9) << 16) / MAX(s->size >> 9, 1u);
-	*progress = (uint16_t)MIN((s->pass * 65536 + share) / s->passes,
-				  65535u);
+	*progress =
+		(uint16_t)MIN((s->pass * 65536 + share) / s->passes, 65535u);
 	return true;
 }
 
@@ -166,13 +166,12 @@ static void step(struct scsi_sanitize *s)
 	s->io.nexus = NULL;
 	s->io.deadline_ns = 0;
 	if (s->page == NULL) {
-		rv = dom_unmap(object, &s->io, s->offset, s->part_len,
-			       stepped);
+		rv = dom_unmap(object, &s->io, s->offset, s->part_len, stepped);
 	} else {
 		s->part = sgl_repeat(s->lun->target->env->pages, s->page,
 				     s->part_len, s->offset % PAGE_BYTES);
-		rv = s->part == NULL ? -EBUSY :
-					     dom_write(object, &s->io, s->offset,
+		rv = s->part == NULL ? -EBUSY
+				     : dom_write(object, &s->io, s->offset,
 						 s->part, 0, stepped);
 	}
 	if (rv == 0)

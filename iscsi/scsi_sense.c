@@ -57,8 +57,8 @@ static unsigned descriptor_format(uint8_t *buf, unsigned sense,
 unsigned scsi__sense_format(uint8_t *buf, bool descriptor, unsigned sense,
 			    const uint64_t *info, const uint8_t *sks)
 {
-	return descriptor ? descriptor_format(buf, sense, info, sks) :
-				  fixed_format(buf, sense, info, sks);
+	return descriptor ? descriptor_format(buf, sense, info, sks)
+			  : fixed_format(buf, sense, info, sks);
 }
 
 static bool check(struct scsi_cmd *cmd, unsigned sense, const uint64_t *info,
@@ -227,7 +227,7 @@ void scsi__ua_set_all(struct scsi_lun *lun, enum scsi_ua ua,
 {
 	struct scsi_it_lun *it;
 
-	TAILQ_FOREACH(it, &lun->its, link)
+	TAILQ_FOREACH (it, &lun->its, link)
 		if (it != except)
 			scsi__ua_set(it, ua);
 }

@@ -1,7 +1,8 @@
 /*
  * scsi_table: every command the unit knows.  Dispatch, the check of reserved
  * bits, reservation conflicts and REPORT SUPPORTED OPERATION CODES all read
- * this one table, so they cannot disagree.  Sorted by opcode and service action.
+ * this one table, so they cannot disagree.  Sorted by opcode, then service
+ * action.
  */
 #include "iscsi/scsi_int.h"
 
@@ -17,6 +18,7 @@
 #define FREE (OP_NO_UA | OP_NO_LUN | OP_NO_OBJECT | OP_SPC2 | OP_SANITIZE)
 #define TELL (OP_NO_OBJECT | OP_SANITIZE)
 
+/* clang-format off */
 const struct scsi_op scsi__ops[] = {
 	/* TEST UNIT READY */
 	{ 0x00, -1, 6, N, 0, { 0 }, scsi__parse_none, scsi__good, 5 },
@@ -181,6 +183,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0xb7, -1, 12, N, 0, { 0, 0x1f, B4, B4 }, scsi__defects_parse,
 	  scsi__defects, 10 },
 };
+/* clang-format on */
 const unsigned scsi__ops_count = ARRAY_LEN(scsi__ops);
 
 const struct scsi_op *scsi__op_first(uint8_t opcode)

@@ -155,7 +155,8 @@ static void same_step(struct scsi_cmd *cmd)
 		scsi__done(cmd);
 		return;
 	}
-	len = MIN(cmd->left, cmd->page == NULL ? SCSI_UNMAP_STEP : SCSI_STEP_MAX);
+	len = MIN(cmd->left,
+		  cmd->page == NULL ? SCSI_UNMAP_STEP : SCSI_STEP_MAX);
 	cmd->offset += len;
 	cmd->left -= len;
 	if (cmd->page == NULL) {

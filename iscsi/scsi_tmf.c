@@ -35,12 +35,10 @@ static bool covers(const struct scsi_tmf_req *req, const struct scsi_lun *lun)
 	       scsi__lun_decode(req->lun_field) == (int)lun->number;
 }
 
-static bool concerns(const struct scsi_tmf_req *req,
-		     const struct scsi_cmd *cmd)
+static bool concerns(const struct scsi_tmf_req *req, const struct scsi_cmd *cmd)
 {
 	if ((int)req->function == TMF_PREEMPT)
-		return cmd->it->preempted_by == req->seq &&
-		       cmd->seq < req->seq;
+		return cmd->it->preempted_by == req->seq && cmd->seq < req->seq;
 	return cmd->seq < req->seq &&
 	       (!own_only(req->function) || cmd->nexus == req->nexus);
 }
@@ -50,10 +48,10 @@ static bool tasks_left(const struct scsi_tmf_req *req)
 	const struct scsi_lun *lun;
 	const struct scsi_cmd *cmd;
 
-	TAILQ_FOREACH(lun, &req->target->all, link) {
+	TAILQ_FOREACH (lun, &req->target->all, link) {
 		if (!covers(req, lun))
 			continue;
-		TAILQ_FOREACH(cmd, &lun->tasks, link)
+		TAILQ_FOREACH (cmd, &lun->tasks, link)
 			if (concerns(req, cmd))
 				return true;
 	}
@@ -157,8 +155,8 @@ static void reset_unit(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	lun->swp = false;
 	lun->tas = true;
 	scsi__ua_set_all(lun,
-			 req->function == SCSI_LUN_RESET ? UA_DEVICE_RESET :
-								 UA_BUS_RESET,
+			 req->function == SCSI_LUN_RESET ? UA_DEVICE_RESET
+							 : UA_BUS_RESET,
 			 NULL);
 	release_spc2(req, lun);
 }
@@ -184,7 +182,7 @@ static void kill_tasks(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	struct scsi_cmd *cmd;
 
 	/* Killing only marks and defers: the list stays as it is. */
-	TAILQ_FOREACH(cmd, &lun->tasks, link) {
+	TAILQ_FOREACH (cmd, &lun->tasks, link) {
 		if (!concerns(req, cmd))
 			continue;
 		if (req->function == SCSI_CLEAR_TASK_SET &&
@@ -226,7 +224,7 @@ void scsi_tmf(struct scsi_tmf_req *req)
 
 	TAILQ_INSERT_TAIL(&target->tmfs, req, link);
 	req->linked = true;
-	TAILQ_FOREACH(lun, &target->all, link) {
+	TAILQ_FOREACH (lun, &target->all, link) {
 		if (!covers(req, lun))
 			continue;
 		kill_tasks(req, lun);
