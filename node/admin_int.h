@@ -150,10 +150,14 @@ void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 		       uint64_t to, void (*cb)(void *arg, int result),
 		       void *arg);
 
-/* objects.c: space of one object after another; see admin_vdisk.c. */
+/* objects.c: space of one object; @cb once, later, with 0 or -errno. */
+struct object_space {
+	uint64_t used_bytes, free_bytes;
+	bool exact; /* else used_bytes is an upper bound */
+};
 void admin__space_ask(struct node *node, const struct uuid *oid,
-		      void (*cb)(void *arg, int status, uint64_t used,
-				 uint64_t free_bytes),
+		      void (*cb)(void *arg, int status,
+				 const struct object_space *space),
 		      void *arg);
 
 #endif

@@ -19,7 +19,7 @@ struct shown {
 	char name[CMMDS_KEY_MAX + 1];
 	struct uuid oid;
 	bool known;
-	uint64_t used, free_bytes;
+	struct object_space space;
 };
 
 struct show_ctx {
@@ -54,8 +54,9 @@ static void vdisk_fill(struct node *node, const struct shown *item,
 	out->created_wall_ns = v->created_wall_ns;
 	out->space = &t->space;
 	out->space_known = item->known;
-	t->space.used_bytes = item->used;
-	t->space.free_bytes = item->free_bytes;
+	out->used_exact = item->space.exact;
+	t->space.used_bytes = item->space.used_bytes;
+	t->space.free_bytes = item->space.free_bytes;
 	out->health = "unavailable";
 	strcpy(t->compliance, "its object is missing");
 	if (o != NULL) {
@@ -273,14 +274,13 @@ static void details_reply(struct show_ctx *ctx)
 
 static void ask_next(struct show_ctx *ctx);
 
-static void on_space(void *arg, int status, uint64_t used, uint64_t free_bytes)
+static void on_space(void *arg, int status, const struct object_space *space)
 {
 	struct show_ctx *ctx = arg;
 	struct shown *item = &ctx->items[ctx->at++];
 
 	item->known = status == 0;
-	item->used = used;
-	item->free_bytes = free_bytes;
+	item->space = *space;
 	ask_next(ctx);
 }
 

@@ -249,52 +249,103 @@ void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 
 /* ---- space ---- */
 
+/*
+ * What an object uses is counted by asking what is mapped, for a while; one too
+ * large or too scattered for that answers with dom's upper bound.
+ */
+#define SPACE_WALK_NS (300 * MSEC)
+
 struct space_ask {
+	struct node *node;
 	struct dom_object_open open;
+	struct dom_object *object;
+	struct dom_io io;
 	struct env_task task;
+	uint64_t at, mapped, end_ns;
+	struct object_space space;
 	int status;
-	void (*cb)(void *arg, int status, uint64_t used, uint64_t free_bytes);
+	void (*cb)(void *arg, int status, const struct object_space *space);
 	void *arg;
 };
 
-static void ask_finish(struct space_ask *a, int status, uint64_t used,
-		       uint64_t free_bytes)
+static void ask_finish(struct space_ask *a)
 {
-	void (*cb)(void *, int, uint64_t, uint64_t) = a->cb;
+	struct object_space space = a->space;
+	void (*cb)(void *, int, const struct object_space *) = a->cb;
 	void *arg = a->arg;
+	int status = a->status;
 
+	if (a->object != NULL)
+		dom_object_close(a->object);
 	free(a);
-	cb(arg, status, used, free_bytes);
+	cb(arg, status, &space);
+}
+
+static void ask_walk(struct space_ask *a);
+
+static void on_ask_mapped(struct dom_io *io, int status)
+{
+	struct space_ask *a = io->data;
+
+	if (status < 0 || io->mapped_len == 0) {
+		ask_finish(a); /* the bound is what there is to say */
+		return;
+	}
+	if (io->mapped)
+		a->mapped += io->mapped_len;
+	a->at += io->mapped_len;
+	ask_walk(a);
+}
+
+static void ask_walk(struct space_ask *a)
+{
+	uint64_t size = dom_object_size(a->object);
+
+	if (a->at >= size) {
+		a->space.used_bytes = a->mapped;
+		a->space.exact = true;
+		ask_finish(a);
+		return;
+	}
+	memset(&a->io, 0, sizeof(a->io));
+	a->io.data = a;
+	if (a->node->state != NODE_UP ||
+	    env_now(a->node->env) >= a->end_ns ||
+	    dom_map(a->object, &a->io, a->at, size - a->at, on_ask_mapped) < 0)
+		ask_finish(a);
 }
 
 static void on_ask_open(struct dom_object_open *req, int status)
 {
 	struct space_ask *a = req->data;
-	uint64_t used = 0, free_bytes = 0;
 
-	if (status == 0) {
-		dom_object_space(req->object, &used, &free_bytes);
-		dom_object_close(req->object);
+	a->status = status;
+	if (status < 0) {
+		ask_finish(a);
+		return;
 	}
-	ask_finish(a, status, used, free_bytes);
+	a->object = req->object;
+	a->end_ns = env_now(a->node->env) + SPACE_WALK_NS;
+	dom_object_space(a->object, &a->space.used_bytes,
+			 &a->space.free_bytes);
+	ask_walk(a);
 }
 
 static void on_ask_refused(struct env_task *task)
 {
-	struct space_ask *a = container_of(task, struct space_ask, task);
-
-	ask_finish(a, a->status, 0, 0);
+	ask_finish(container_of(task, struct space_ask, task));
 }
 
 void admin__space_ask(struct node *node, const struct uuid *oid,
-		      void (*cb)(void *arg, int status, uint64_t used,
-				 uint64_t free_bytes),
+		      void (*cb)(void *arg, int status,
+				 const struct object_space *space),
 		      void *arg)
 {
 	struct space_ask *a = calloc(1, sizeof(*a));
 	int rv;
 
 	assert(a != NULL);
+	a->node = node;
 	a->cb = cb;
 	a->arg = arg;
 	a->open.data = a;

@@ -163,10 +163,13 @@ static void show_vdisks(const Admin__Vdisks *m)
 		columns_cell(c, "%s", v->name);
 		cell_size(c, v->size_bytes);
 		cell_size(c, v->space->raw_bytes);
-		if (v->space_known)
-			cell_size(c, v->space->used_bytes);
-		else
-			columns_cell(c, "?");
+		columns_cell(c, "%s%s",
+			     !v->space_known ? "?" :
+			     v->used_exact   ? "" :
+					       "<=",
+			     !v->space_known ?
+				     "" :
+				     size_format(v->space->used_bytes, text));
 		cell_size(c, v->space->reserved_bytes);
 		if (v->space_known)
 			cell_size(c, v->space->free_bytes);
@@ -201,7 +204,7 @@ static void show_vdisk(const Admin__VdiskDetails *m)
 	printf("  health      %s\n", v->health);
 	printf("  raw         %s\n", size_format(v->space->raw_bytes, text));
 	if (v->space_known)
-		printf("  used        %s\n",
+		printf("  used        %s%s\n", v->used_exact ? "" : "at most ",
 		       size_format(v->space->used_bytes, text));
 	printf("  reserved    %s\n",
 	       size_format(v->space->reserved_bytes, text));
