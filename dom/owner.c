@@ -308,10 +308,15 @@ static void released(struct cmmds_command *cmd, int status)
 static void release_start(struct dom__owner *owner)
 {
 	struct dom *dom = owner->dom;
+	const Directory__Object *object =
+		cmmds_object(dom->cmmds, &owner->oid);
 	Directory__Owner me = DIRECTORY__OWNER__INIT;
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
 	int rv;
 
+	/* A resize or a deletion raised csn under our epoch. */
+	if (object != NULL && object->oepoch == owner->oepoch)
+		owner->csn = object->csn;
 	dom__decided_push(owner);
 	dom__owner_drop_leaves(owner);
 	owner->state = DOM__RELEASING;

@@ -408,6 +408,8 @@ static void sized(struct dom__cm_meta *req, int status)
 	struct dom__takeover *t = peer->data;
 
 	if (status < 0) {
+		log_error("a component cannot take its new size: %s",
+			  err_text(status));
 		takeover_end(t, -ENXIO);
 		return;
 	}
@@ -430,7 +432,7 @@ static void size_next(struct dom__takeover *t)
 		rv = dom__cm_update(peer->cm, &peer->fence, &peer->meta,
 				    LSOM_RESIZE, &meta, sized);
 		if (rv < 0)
-			takeover_end(t, -ENXIO);
+			sized(&peer->meta, rv);
 		return;
 	}
 	gather(t);
