@@ -378,6 +378,7 @@ static int data_step(struct lsom__cleaner *c, struct lsom_comp *comp,
 			return -EAGAIN;
 		n = 0;
 		while (d->first + c->block + n < end &&
+		       n < MAX(c->disk->segment_blocks / 16, 8u) &&
 		       entry_here(comp, d->first + c->block + n,
 				  place + c->block + n, LSOM__E_RAW))
 			n++;
@@ -590,16 +591,15 @@ static void victim_done(struct lsom__cleaner *c)
 		victim_leave(c);
 		return;
 	}
-	if (c->abandon) {
-		/* Something in it is not settled: others meanwhile. */
+	if (c->abandon || seg->live > 0) {
+		/*
+		 * Something in it is not settled: others meanwhile.  Counts are
+		 * never too small, so what counts as live is not given away.
+		 */
 		seg->retry_ns = env_now(disk->env) + 50 * RETRY_NS;
 		victim_leave(c);
 		return;
 	}
-	/* Every record was looked at: what is left is a count too large. */
-	if (seg->live > 0)
-		lsom__segment_live(disk, lsom__place(disk, c->victim, 0),
-				   -(int64_t)seg->live);
 	seg->state = LSOM__SEG_CLEANED;
 	seg->cleaned_number = disk->checkpoint_number;
 	seg->has_meta = seg->has_holes = false;
@@ -694,6 +694,19 @@ static int records_step(struct lsom__cleaner *c)
 
 /* ---- the loop ---- */
 
+/* Is there room for what is live in the victim, and what comes with it? */
+static bool victim_fits(const struct lsom__cleaner *c)
+{
+	const struct lsom_disk *disk = c->disk;
+	uint32_t head = disk->heads[LSOM__HEAD_CLEANER].segment;
+	uint64_t live = disk->segments[c->victim].live;
+	uint64_t room = (uint64_t)disk->segments_free * disk->segment_blocks;
+
+	if (head != LSOM__NONE)
+		room += disk->segment_blocks - disk->segments[head].used;
+	return live + live / 8 + disk->segment_blocks / 8 <= room;
+}
+
 /* Take a victim if one is wanted.  False: nothing to do. */
 static bool victim_take(struct lsom__cleaner *c)
 {
@@ -731,6 +744,11 @@ static bool victim_take(struct lsom__cleaner *c)
 		/* Only worth it while a head stands. */
 		if (!lsom__log_idle(disk))
 			retry_later(c);
+		return false;
+	}
+	if (!victim_fits(c)) {
+		c->victim = LSOM__NONE;
+		retry_later(c);
 		return false;
 	}
 	c->abandon = false;

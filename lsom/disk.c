@@ -388,7 +388,7 @@ static uint64_t usable_blocks(const struct lsom_disk *disk)
 {
 	uint64_t n = disk->super.segments;
 	uint64_t keep = MAX(DIV_UP(n * disk->lsom->config.reserve_percent, 100),
-			    (uint64_t)5);
+			    (uint64_t)6);
 	uint64_t each = disk->segment_blocks - disk->segment_blocks / 32 - 4;
 
 	return n > keep ? (n - keep) * each : 0;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 /* Free segments only the cleaner may take, or it could not free any. */
-#define RESERVED_FOR_CLEANER 2u
+#define RESERVED_FOR_CLEANER 3u
 /* Zeroed segments to have at hand. */
 #define ZERO_AHEAD 4u
 #define ZERO_CHUNK_BLOCKS 64u

@@ -118,9 +118,11 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		/*
 		 * On a whole replica a block that was never written needs no
 		 * hole: nothing older can come for it.  On one being filled a
-		 * copy may be on its way, and the entry bars it.
+		 * copy may be on its way, and the entry bars it; in a replay
+		 * an older version may stand in a later segment.
 		 */
 		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
+		    comp->disk->recovery == NULL &&
 		    !lsom__page_exists(comp, (first + i) / LSOM__PAGE_SLOTS)) {
 			next = lsom__page_next(comp, (first + i) /
 							     LSOM__PAGE_SLOTS);

@@ -469,7 +469,7 @@ static void run_close(struct run *r)
 
 TEST(crash, cuts_and_rebuilds)
 {
-	uint64_t seed, first = 1, last = 8;
+	uint64_t seed, first = 1, last = 6;
 	const char *only = getenv("SEED");
 	unsigned i, rounds;
 	struct run *r;
@@ -478,7 +478,7 @@ TEST(crash, cuts_and_rebuilds)
 		first = last = strtoull(only, NULL, 10);
 	for (seed = first; seed <= last; seed++) {
 		r = run_open(seed);
-		rounds = 6;
+		rounds = 5;
 		for (i = 0; i < rounds; i++) {
 			work(r, 200 + (unsigned)sim_env_random(&r->sim, 500));
 			power_cut(r);
