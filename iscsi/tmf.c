@@ -52,7 +52,8 @@ void iscsi__tmf_check(struct iscsi_session *s)
 		iscsi__reply_send(reply); /* may free the connection */
 		if (cold)
 			iscsi__target_reset(s->target, s);
-		if (s->ending || s->conn == NULL)
+		/* With the last reply the connection may go; not before it. */
+		if (s->conn == NULL)
 			return;
 	}
 }

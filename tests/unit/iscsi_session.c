@@ -28,6 +28,7 @@ struct mock {
 	struct seen seen[64];
 	unsigned count, taken;
 	bool deaf; /* the peer fetches nothing */
+	unsigned late; /* turns that closing and cancelling take longer */
 	bool closing, closed;
 	uint32_t cmdsn;
 	uint8_t read_first; /* first byte of the last put_data */
@@ -61,6 +62,11 @@ static void mock_turn(struct env_task *task)
 
 	if (m->deaf && !m->closing)
 		return;
+	if (m->closing && m->late > 0) {
+		m->late--;
+		env_defer(m->dm.env, &m->turn);
+		return;
+	}
 	while ((data = TAILQ_FIRST(&m->puts)) != NULL) {
 		struct dm_send *rsp = data->response;
 
@@ -130,6 +136,8 @@ static void mock_task_done(struct dm_conn *dm, uint32_t itt)
 {
 	struct dm_data *data, *next;
 
+	if (mock_of(dm)->late > 0)
+		return; /* when it closes */
 	for (data = TAILQ_FIRST(&mock_of(dm)->gets); data; data = next) {
 		struct cancel *c;
 
@@ -619,6 +627,28 @@ TEST(iscsi_session, resets)
 	settle();
 	CHECK(a.closed && b.closed);
 	end();
+}
+
+/* Found by random PDUs: the second function kept the session for ever. */
+TEST(iscsi_session, two_functions_outlive_their_connection)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.late = 8;
+	command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	/* no turn in between: all of it is pending when the peer goes */
+	for (uint8_t f = 2; f < 6; f++) {
+		uint8_t bhs[ISCSI_BHS_LEN] = { 0x42, 0x80 | f };
+
+		put_be32(bhs + 16, ++tag);
+		put_pdu(&m, bhs, NULL, 0);
+	}
+	m.dm.up->lost(m.dm.owner, -ECONNRESET, "gone");
+	settle();
+	CHECK(m.closed);
+	end(); /* returns only if nothing is left */
 }
 
 TEST(iscsi_session, queries_need_protocol_level_2)
