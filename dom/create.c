@@ -5,6 +5,8 @@
  * the caller adds, and then opened once: takeover makes the components.  A
  * resize is the owner's, as it changes the layout: the owner comes to rest, the
  * new tree goes into the directory, and the next takeover fits the components.
+ * What a smaller size cuts off is unmapped before, under its locks and with no
+ * new command let in, so that no later growth can bring it back.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -238,9 +240,13 @@ struct dom__resize {
 	struct dom__owner *owner;
 	struct cmmds_command cmd;
 	struct dom_object_open open;
+	struct dom_io cut;
+	uint64_t old_bytes;
 	unsigned unknowns;
 	bool proposed, stored;
 };
+
+#define CUT_NS (300 * SEC)
 
 static void resize_end(struct dom__resize *r, int status)
 {
@@ -279,6 +285,7 @@ static void resize_stored(struct cmmds_command *cmd, int status)
 	if (status < 0) {
 		/* The entry may have changed under us: read it again. */
 		owner->restart = true;
+		owner->size_bytes = r->old_bytes;
 		resize_end(r, status);
 		return;
 	}
@@ -324,6 +331,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 		free(s.disks);
 	}
 	if (rv < 0) {
+		owner->size_bytes = r->old_bytes;
 		resize_end(r, rv);
 		return;
 	}
@@ -342,6 +350,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 	rv = cmmds_propose(dom->cmmds, &r->cmd, 0, resize_stored);
 	if (rv < 0) {
 		cmmds_command_fini(&r->cmd);
+		owner->size_bytes = r->old_bytes;
 		resize_end(r, rv);
 	}
 }
@@ -360,6 +369,28 @@ void dom__resize_taken(struct dom__owner *owner, int status)
 	resize_end(r, status);
 }
 
+/* Ask for quiet; dom__resize_quiet() goes on. */
+static void resize_begin(struct dom__resize *r)
+{
+	dom_object_close(r->open.object);
+	r->owner->resize = r;
+	r->owner->hold = true;
+	dom__owner_step(r->owner);
+}
+
+static void resize_cut(struct dom_io *io, int status)
+{
+	struct dom__resize *r = io->data;
+
+	if (status == 0) {
+		resize_begin(r);
+		return;
+	}
+	r->owner->size_bytes = r->old_bytes;
+	dom_object_close(r->open.object);
+	resize_end(r, status);
+}
+
 static void resize_opened(struct dom_object_open *open, int status)
 {
 	struct dom__resize *r = open->data;
@@ -369,10 +400,19 @@ static void resize_opened(struct dom_object_open *open, int status)
 		resize_end(r, status);
 		return;
 	}
-	dom_object_close(open->object);
-	owner->resize = r;
-	owner->hold = true;
-	dom__owner_step(owner);
+	r->old_bytes = owner->size_bytes;
+	if (r->req->size_bytes >= r->old_bytes) {
+		resize_begin(r);
+		return;
+	}
+	r->cut.data = r;
+	r->cut.deadline_ns = env_now(owner->dom->env) + CUT_NS;
+	status = dom_unmap(open->object, &r->cut, r->req->size_bytes,
+			   r->old_bytes - r->req->size_bytes, resize_cut);
+	if (status == 0)
+		owner->size_bytes = r->req->size_bytes;
+	else
+		resize_cut(&r->cut, status);
 }
 
 int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)

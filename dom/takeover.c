@@ -407,7 +407,8 @@ static void sized(struct dom__cm_meta *req, int status)
 	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
 	struct dom__takeover *t = peer->data;
 
-	if (status < 0) {
+	/* A store that cannot shrink one keeps what was unmapped: holes. */
+	if (status < 0 && status != -EOPNOTSUPP) {
 		log_error("a component cannot take its new size: %s",
 			  err_text(status));
 		takeover_end(t, -ENXIO);
