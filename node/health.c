@@ -40,24 +40,14 @@ static void check_directory(struct health_check *check,
 			    struct health_result *out)
 {
 	struct node *node = check->data;
-	struct cmmds_info info;
 
-	if (node->state != NODE_UP)
+	/* cmmds registers checks of its own for store and voters. */
+	if (node->state != NODE_UP || cmmds_session_valid(node->cmmds))
 		return;
-	cmmds_info(node->cmmds, &info);
-	if (!cmmds_session_valid(node->cmmds)) {
-		say(out, HEALTH_BAD,
-		    "the directory has no leader: nothing can be changed and "
-		    "no object be taken over");
-		FIX(out, "The log of room cmmds says why.");
-	} else if (info.voters == 1) {
-		say(out, HEALTH_INFO,
-		    "one node keeps the directory: without its data_dir the "
-		    "cluster's configuration is lost");
-		FIX(out, "Keep a copy of %.150s/cluster.key; more nodes come "
-			 "with a later version.",
-		    node->config->data_dir);
-	}
+	say(out, HEALTH_BAD,
+	    "the directory has no leader: nothing can be changed and no object "
+	    "be taken over");
+	FIX(out, "The log of room cmmds says why.");
 }
 
 static void check_disks(struct health_check *check, struct health_result *out)
