@@ -442,6 +442,8 @@ static struct run *run_open(uint64_t seed)
 
 	sim_env_init(&r->sim, 64u << 20, seed * 7919 + 3);
 	r->seed = seed;
+	/* A disk that ignores ENV_DURABLE: this test must fail then. */
+	r->sim.lie = getenv("LIE") != NULL;
 	r->id.b[0] = 1;
 	r->cluster.b[0] = 2;
 	r->cid.b[0] = 3;

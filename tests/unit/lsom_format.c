@@ -1,0 +1,81 @@
+/* Formats: what was sealed is read, and no flipped bit passes. */
+#include "tests/lib/test.h"
+
+#include "lsom/format.h"
+
+#include <errno.h>
+#include <string.h>
+
+static _Alignas(8) uint8_t block[LSOM_BLOCK];
+static struct lsom__segment_header segment = { .sequence = 5,
+					       .generation = 3 };
+
+static void batch_make(void)
+{
+	struct lsom__batch_header *h = (void *)block;
+	struct lsom__data_record *d = (void *)(h + 1);
+
+	memset(block, 0, sizeof(block));
+	segment.disk.b[0] = 9;
+	h->magic = LSOM__BATCH_MAGIC;
+	h->disk = segment.disk;
+	h->generation = 3;
+	h->segment_sequence = 5;
+	h->batch = 7;
+	h->version = LSOM__VERSION;
+	h->header_blocks = 1;
+	h->records = 1;
+	h->data_blocks = 2;
+	h->block = 1;
+	d->r.type = LSOM__R_DATA;
+	d->blocks = 2;
+	d->data = 2;
+	d->r.len = (uint32_t)lsom__data_record_len(0, 2, 0);
+	h->records_bytes = d->r.len;
+	lsom__batch_seal(block, 1);
+}
+
+TEST(format, batch_flips)
+{
+	struct lsom__batch_header out;
+	unsigned i;
+
+	batch_make();
+	CHECK_EQ(lsom__batch_decode(block, LSOM_BLOCK, &segment, 1, 256, &out),
+		 0);
+	CHECK_EQ(out.batch, 7);
+	for (i = 0; i < LSOM_BLOCK * 8; i++) {
+		block[i / 8] ^= (uint8_t)(1u << (i % 8));
+		CHECK(lsom__batch_decode(block, LSOM_BLOCK, &segment, 1, 256,
+					 &out) < 0);
+		block[i / 8] ^= (uint8_t)(1u << (i % 8));
+	}
+	CHECK_EQ(lsom__batch_decode(block, LSOM_BLOCK, &segment, 2, 256, &out),
+		 -ENODATA);
+	CHECK_EQ(lsom__batch_decode(block, LSOM_BLOCK, &segment, 1, 3, &out),
+		 -EUCLEAN);
+}
+
+TEST(format, super_flips)
+{
+	struct lsom__super *s = (void *)block, out;
+	unsigned i;
+
+	memset(block, 0, sizeof(block));
+	s->magic = LSOM__SUPER_MAGIC;
+	s->version = LSOM__VERSION;
+	s->data_start = LSOM__DATA_START;
+	s->segment_bytes = LSOM__SEGMENT_MIN;
+	s->segments = 63;
+	s->disk_bytes = LSOM__DISK_MIN;
+	lsom__super_seal(block);
+	CHECK_EQ(lsom__super_decode(block, &out), 0);
+	for (i = 0; i < LSOM_BLOCK * 8; i++) {
+		block[i / 8] ^= (uint8_t)(1u << (i % 8));
+		CHECK(lsom__super_decode(block, &out) < 0);
+		block[i / 8] ^= (uint8_t)(1u << (i % 8));
+	}
+	s->incompat = 1ull << 40;
+	lsom__super_seal(block);
+	CHECK_EQ(lsom__super_decode(block, &out), -EMEDIUMTYPE);
+}
