@@ -56,6 +56,13 @@ struct cmmds_config {
 	 */
 	bool found;
 	unsigned snapshot_bytes; /* of log before a snapshot; 0: 4 MiB */
+	/*
+	 * The store failed, or raft refused to go on: nothing is applied or
+	 * answered any more, the session is invalid, and the process should
+	 * end.  Called once, later, on the loop.  May be NULL.
+	 */
+	void (*failed)(void *arg, int status, const char *why);
+	void *failed_arg;
 };
 
 /*
@@ -118,8 +125,16 @@ const Directory__Target *cmmds_target(struct cmmds *cmmds, const char *name);
  * Status: 0: applied.  -EAGAIN: an expectation did not hold; nothing changed:
  * read again and decide anew.  -EINVAL: a rule of the kind was broken (@why).
  * -EEXIST / -ENOENT: expected not to exist / to exist.  -EMSGSIZE.
- * -ETIMEDOUT: *unknown*: it may be applied yet; ask again with the same request
- * id by cmmds_propose_again().  -ESHUTDOWN, -EBUSY (queue full, at once).
+ * -EPROTO.  -ESTALE: of an earlier incarnation, or asked again too late to
+ * know.  -ETIMEDOUT: *unknown*: it may be applied yet; ask again with the same request
+ * id by cmmds_propose_again().  -EIO: the directory has failed; unknown too.
+ * -ESHUTDOWN.  At once: -EBUSY (queue full), -EMSGSIZE and -EINVAL (built
+ * wrongly, @why), -ESHUTDOWN, -EIO.
+ *
+ * Rules beside the revisions: entries are sound by themselves and refer only to
+ * what exists when the whole command is done (cmmds/rules.c); an OBJECT is put
+ * once with no owner, changes by object ops (cmmds/rules_object.c), and is
+ * erased only after DELETE, its RESERVATION with it.
  */
 struct cmmds_command {
 	void *data;
@@ -132,7 +147,10 @@ struct cmmds_command {
 	uint64_t deadline_ns;
 	void (*cb)(struct cmmds_command *cmd, int status);
 	TAILQ_ENTRY(cmmds_command) link;
-	void *impl[8];
+	int built; /* the first error of building */
+	uint8_t *packed;
+	size_t packed_len;
+	uint64_t index; /* in the log; 0: not submitted */
 };
 typedef void (*cmmds_command_cb)(struct cmmds_command *cmd, int status);
 
@@ -173,7 +191,7 @@ struct cmmds_barrier {
 	uint64_t deadline_ns;
 	void (*cb)(struct cmmds_barrier *req, int status);
 	TAILQ_ENTRY(cmmds_barrier) link;
-	void *impl[4];
+	uint64_t index, term; /* what it waits for; 0: not submitted */
 };
 typedef void (*cmmds_barrier_cb)(struct cmmds_barrier *req, int status);
 int cmmds_barrier(struct cmmds *cmmds, struct cmmds_barrier *req,

@@ -1,0 +1,229 @@
+/* The directory on a real shard and a real store: open, change, hear, reopen. */
+#include "base/shard.h"
+#include "base/util.h"
+#include "cmmds/cmmds_int.h"
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct fixture {
+	struct test_shard ts;
+	char *dir;
+	char path[600];
+	struct uuid node;
+	uint64_t incarnation;
+	unsigned snapshot_bytes;
+	struct cmmds *cmmds;
+	struct cmmds_open open;
+	bool done;
+	int status;
+};
+
+static void on_open(struct cmmds_open *req, int status)
+{
+	struct fixture *f = req->data;
+
+	f->status = status;
+	f->done = true;
+}
+
+static int try_open(struct fixture *f, bool found)
+{
+	struct cmmds_config config = {
+		.env = f->ts.env,
+		.path = f->path,
+		.node = f->node,
+		.incarnation = ++f->incarnation,
+		.found = found,
+		.snapshot_bytes = f->snapshot_bytes,
+	};
+
+	f->done = false;
+	f->open.data = f;
+	CHECK_EQ(cmmds_open(&config, &f->open, on_open), 0);
+	CHECK(!f->done);
+	test_run(&f->ts, &f->done);
+	f->cmmds = f->open.opened;
+	return f->status;
+}
+
+static void on_close(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void shut(struct fixture *f)
+{
+	f->done = false;
+	cmmds_close(f->cmmds, on_close, &f->done);
+	test_run(&f->ts, &f->done);
+	f->cmmds = NULL;
+}
+
+static void begin(struct fixture *f)
+{
+	memset(f, 0, sizeof(*f));
+	test_shard_open(&f->ts);
+	f->dir = test_dir();
+	snprintf(f->path, sizeof(f->path), "%s/directory", f->dir);
+	memset(f->node.b, 7, sizeof(f->node.b));
+}
+
+static void end(struct fixture *f)
+{
+	if (f->cmmds != NULL)
+		shut(f);
+	test_shard_close(&f->ts);
+}
+
+static void on_command(struct cmmds_command *cmd, int status)
+{
+	struct fixture *f = cmd->data;
+
+	f->status = status;
+	f->done = true;
+}
+
+static int put_policy(struct fixture *f, const char *name, unsigned ftt,
+		      uint64_t expect)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	struct cmmds_command cmd = { .data = f };
+
+	p.name = (char *)name;
+	p.failures_to_tolerate = ftt;
+	cmmds_command_init(&cmd);
+	cmmds_put(&cmd, CMMDS_POLICY, name, strlen(name), expect, &p.base);
+	cmmds_audit(&cmd, "admin", "policy %s", name);
+	f->done = false;
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	CHECK(!f->done);
+	test_run(&f->ts, &f->done);
+	cmmds_command_fini(&cmd);
+	return f->status;
+}
+
+TEST(cmmds_open, found_change_reopen)
+{
+	struct fixture f;
+	struct cmmds_info info;
+	uint64_t id, term;
+
+	begin(&f);
+	CHECK_EQ(try_open(&f, false), -ENOENT);
+	CHECK(f.open.why[0] != '\0');
+	CHECK_EQ(try_open(&f, true), 0);
+	CHECK(cmmds_session_valid(f.cmmds));
+	CHECK_EQ(put_policy(&f, "gold", 1, 0), 0);
+	CHECK_EQ(put_policy(&f, "gold", 2, 0), -EEXIST);
+	CHECK_EQ(put_policy(&f, "gold", 2, 1), 0);
+	CHECK_EQ(put_policy(&f, "gold", 2, 1), -EAGAIN);
+	CHECK_EQ(put_policy(&f, "bad name", 2, 0), -EINVAL);
+	CHECK_EQ(cmmds_policy(f.cmmds, "gold")->failures_to_tolerate, 2);
+	cmmds_info(f.cmmds, &info);
+	id = info.store_id;
+	term = info.term;
+	shut(&f);
+
+	CHECK_EQ(try_open(&f, true), -EEXIST);
+	CHECK_EQ(try_open(&f, false), 0);
+	CHECK_EQ(cmmds_policy(f.cmmds, "gold")->failures_to_tolerate, 2);
+	cmmds_info(f.cmmds, &info);
+	CHECK_EQ(info.store_id, id);
+	CHECK(info.term > term); /* R2 */
+	CHECK_EQ(info.revision, 2);
+	shut(&f);
+
+	/* Another node's store. */
+	f.node.b[0] = 9;
+	CHECK_EQ(try_open(&f, false), -EUCLEAN);
+	CHECK(strstr(f.open.why, "is of node") != NULL);
+	end(&f);
+}
+
+struct heard {
+	struct cmmds_subscription sub;
+	unsigned count, fresh, gone;
+	uint64_t last;
+	bool done;
+};
+
+static void on_change(struct cmmds_subscription *sub,
+		      const struct cmmds_change *change)
+{
+	struct heard *h = sub->data;
+
+	h->count++;
+	h->fresh += change->old_entry == NULL;
+	h->gone += change->new_entry == NULL;
+	if (change->new_entry != NULL) {
+		CHECK(change->new_entry->revision >= h->last);
+		h->last = change->new_entry->revision;
+	}
+}
+
+static void on_barrier(struct cmmds_barrier *req, int status)
+{
+	struct fixture *f = req->data;
+
+	f->status = status;
+	f->done = true;
+}
+
+TEST(cmmds_open, subscription_and_barrier)
+{
+	struct fixture f;
+	struct heard h = { 0 };
+	struct cmmds_barrier bar = { .data = &f };
+
+	begin(&f);
+	CHECK_EQ(try_open(&f, true), 0);
+	CHECK_EQ(put_policy(&f, "a", 0, 0), 0);
+	h.sub.data = &h;
+	h.sub.kind = CMMDS_POLICY;
+	h.sub.cb = on_change;
+	cmmds_subscribe(f.cmmds, &h.sub);
+	CHECK_EQ(h.count, 0);
+	f.done = false;
+	CHECK_EQ(cmmds_barrier(f.cmmds, &bar, on_barrier), 0);
+	test_run(&f.ts, &f.done);
+	CHECK_EQ(f.status, 0);
+	CHECK_EQ(h.count, 1);
+	CHECK_EQ(put_policy(&f, "b", 0, 0), 0);
+	CHECK_EQ(put_policy(&f, "b", 1, CMMDS_ANY), 0);
+	CHECK_EQ(h.count, 3);
+	CHECK_EQ(h.fresh, 2);
+	cmmds_unsubscribe(&h.sub);
+	CHECK_EQ(put_policy(&f, "c", 1, 0), 0);
+	CHECK_EQ(h.count, 3);
+	end(&f);
+}
+
+/* Snapshots with compaction, and a directory that comes back from one. */
+TEST(cmmds_open, compaction_and_reopen)
+{
+	struct fixture f;
+	struct cmmds_info info;
+	char name[32];
+	uint64_t hash;
+
+	begin(&f);
+	f.snapshot_bytes = 4096;
+	CHECK_EQ(try_open(&f, true), 0);
+	for (int i = 0; i < 200; i++) {
+		snprintf(name, sizeof(name), "p%d", i % 20);
+		CHECK_EQ(put_policy(&f, name, 0, CMMDS_ANY), 0);
+	}
+	cmmds_info(f.cmmds, &info);
+	CHECK(info.snapshot_index > 0);
+	CHECK(info.log_entries < 200);
+	hash = state__hash(&f.cmmds->state);
+	shut(&f);
+	CHECK_EQ(try_open(&f, false), 0);
+	CHECK(state__hash(&f.cmmds->state) == hash);
+	CHECK(cmmds_policy(f.cmmds, "p19") != NULL);
+	CHECK_EQ(f.cmmds->state.counts[CMMDS_EVENT], 200);
+	end(&f);
+}
