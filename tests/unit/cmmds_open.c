@@ -76,6 +76,7 @@ static void end(struct fixture *f)
 	if (f->cmmds != NULL)
 		shut(f);
 	test_shard_close(&f->ts);
+	free(f->dir);
 }
 
 static void on_command(struct cmmds_command *cmd, int status)
@@ -225,5 +226,59 @@ TEST(cmmds_open, compaction_and_reopen)
 	CHECK(state__hash(&f.cmmds->state) == hash);
 	CHECK(cmmds_policy(f.cmmds, "p19") != NULL);
 	CHECK_EQ(f.cmmds->state.counts[CMMDS_EVENT], 200);
+	end(&f);
+}
+
+/* Put @value under @key behind the directory's back; NULL deletes. */
+static void tamper(struct fixture *f, const char *key, size_t key_len,
+		   const struct codec_buf *value)
+{
+	struct kv_config config = { .path = f->path, .log = true };
+	struct kv_batch batch;
+	struct kv *kv;
+
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	kv_batch_init(&batch);
+	if (value != NULL)
+		kv_batch_put(&batch, kv_slice(key, key_len),
+			     kv_slice(value->data, value->len));
+	else
+		kv_batch_delete(&batch, kv_slice(key, key_len));
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	kv_batch_fini(&batch);
+	kv_close(kv);
+}
+
+/* A damaged store is refused with what to do; an unknown one with versions. */
+TEST(cmmds_open, damaged_and_unknown)
+{
+	struct codec_buf buf = { 0 };
+	struct store_format format = { .version = 2, .store_id = 1 };
+	struct log_entry entry = { .term = 1, .type = RAFT_COMMAND, .len = 1 };
+	struct fixture f;
+	uint8_t byte = 0;
+
+	begin(&f);
+	CHECK_EQ(try_open(&f, true), 0);
+	CHECK_EQ(put_policy(&f, "a", 0, 0), 0);
+	shut(&f);
+	/* Entry 2's bytes under key 3: a wrong place, though whole. */
+	entry.data = &byte;
+	codec__entry_encode(2, &entry, &buf);
+	tamper(&f, "l\0\0\0\0\0\0\0\3", 9, &buf);
+	CHECK_EQ(try_open(&f, false), -EUCLEAN);
+	CHECK(strstr(f.open.why, "log entry 3") != NULL);
+	CHECK(strstr(f.open.why, "backup") != NULL);
+	/* A hole. */
+	tamper(&f, "l\0\0\0\0\0\0\0\2", 9, NULL);
+	CHECK_EQ(try_open(&f, false), -EUCLEAN);
+	CHECK(strstr(f.open.why, "log entry 2 is missing") != NULL);
+	buf.len = 0;
+	codec__format_encode(&format, &buf);
+	tamper(&f, "f", 1, &buf);
+	CHECK_EQ(try_open(&f, false), -EMEDIUMTYPE);
+	CHECK(strstr(f.open.why, "version 2") != NULL);
+	CHECK(strstr(f.open.why, "version 1") != NULL);
+	free(buf.data);
 	end(&f);
 }
