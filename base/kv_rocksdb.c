@@ -261,10 +261,19 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 				(void *)config->merge, merge_destroy,
 				merge_full, merge_partial, merge_free,
 				merge_name));
-	if (config->log)
+	if (config->log) {
 		rocksdb_writeoptions_set_sync(r->write, 1);
-	else
+		/*
+		 * Only a torn tail may be dropped.  The default would open at
+		 * the last good record before a damaged one and forget the
+		 * rest, which a voter must never do.
+		 */
+		rocksdb_options_set_wal_recovery_mode(
+			r->options,
+			rocksdb_tolerate_corrupted_tail_records_recovery);
+	} else {
 		rocksdb_writeoptions_disable_WAL(r->write, 1);
+	}
 	rocksdb_flushoptions_set_wait(r->flush, 1);
 	rocksdb_readoptions_set_verify_checksums(r->read, 1);
 
