@@ -399,6 +399,8 @@ static bool hole_needed(const struct lsom__cleaner *c,
 			const struct lsom_comp *comp,
 			const struct lsom__data_record *d)
 {
+	if (!lsom__rule(c->disk, LSOM_OFF_HOLES))
+		return false;
 	return d->r.lsn > comp->decided.hole_floor ||
 	       !(d->r.flags & LSOM__F_MOVED) ||
 	       lsom__segments_oldest(c->disk, c->victim) < d->r.orig_pos;
@@ -542,6 +544,10 @@ static int states_step(struct lsom__cleaner *c)
 	TAILQ_FOREACH(comp, &c->disk->comps, link) {
 		if (!comp->carry || comp->deleted || !comp->created)
 			continue;
+		if (!lsom__rule(c->disk, LSOM_OFF_CARRY)) {
+			comp->carry = false;
+			continue;
+		}
 		lsom__aborts_prune(comp, oldest);
 		op = lsom__state_op(comp, &comp->meta, comp->meta_sequence);
 		if (op == NULL)

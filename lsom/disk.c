@@ -201,12 +201,14 @@ static int super_make(const struct lsom_format *f,
 {
 	uint32_t segment = f->segment_bytes ? f->segment_bytes :
 					      segment_bytes_for(info->bytes);
+	uint32_t least = f->tiny ? LSOM__SEGMENT_TINY : LSOM__SEGMENT_MIN;
 	uint64_t count;
 
-	if (info->bytes < LSOM__DISK_MIN || info->logical_block > LSOM_BLOCK ||
+	if ((info->bytes < LSOM__DISK_MIN && !f->tiny) ||
+	    info->bytes < LSOM__DATA_START || info->logical_block > LSOM_BLOCK ||
 	    info->bytes > 1ull << 45 || /* 36 bits of 512-byte units */
-	    segment < LSOM__SEGMENT_MIN || segment > LSOM__SEGMENT_MAX ||
-	    segment % LSOM__SEGMENT_MIN != 0 || uuid_is_zero(&f->disk))
+	    segment < least || segment > LSOM__SEGMENT_MAX ||
+	    segment % least != 0 || uuid_is_zero(&f->disk))
 		return -EINVAL;
 	count = (info->bytes - LSOM__DATA_START) / segment;
 	if (count < 8 || count > LSOM__SEGMENTS_MAX)

@@ -35,9 +35,9 @@ static bool geometry_valid(const struct lsom__super *s)
 {
 	if (s->data_start != LSOM__DATA_START)
 		return false;
-	if (s->segment_bytes < LSOM__SEGMENT_MIN ||
+	if (s->segment_bytes < LSOM__SEGMENT_TINY ||
 	    s->segment_bytes > LSOM__SEGMENT_MAX ||
-	    s->segment_bytes % LSOM__SEGMENT_MIN != 0)
+	    s->segment_bytes % LSOM__SEGMENT_TINY != 0)
 		return false;
 	if (s->segments == 0 || s->segments > LSOM__SEGMENTS_MAX)
 		return false;

@@ -27,6 +27,7 @@
 #define LSOM__SUPER_GAP (512u << 10)
 #define LSOM__DISK_MIN (64ull << 20)
 #define LSOM__SEGMENT_MIN (1u << 20)
+#define LSOM__SEGMENT_TINY (256u << 10) /* only tests make them */
 #define LSOM__SEGMENT_MAX (256u << 20)
 #define LSOM__SEGMENTS_MAX (1u << 20)
 #define LSOM__HEADER_BLOCKS_MAX 16u /* of one batch */

@@ -403,7 +403,9 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 		     how == LSOM__APPLY_DROP))
 			return 0;
 		if (page->slots.slot[slot].bits != 0 &&
-		    !applies(&old, &now, how, source))
+		    !applies(&old, &now, how, source) &&
+		    (how != LSOM__APPLY_MOVE ||
+		     lsom__rule(disk, LSOM_OFF_MOVE)))
 			return 0;
 	}
 	if (how == LSOM__APPLY_DROP) {

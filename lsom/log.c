@@ -447,7 +447,9 @@ static void batch_done(struct env_io *io, int64_t res)
 
 	assert(!b->done);
 	b->done = true;
-	b->status = res < 0 ? (int)res : 0;
+	b->status = res < 0 && lsom__rule(head->disk, LSOM_OFF_FAIL_STOP) ?
+			    (int)res :
+			    0;
 	head_complete(head);
 	if (!STAILQ_EMPTY(&head->queue))
 		env_defer(head->disk->env, &head->kick);

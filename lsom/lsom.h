@@ -54,7 +54,22 @@ struct lsom_config {
 	struct env *env;
 	size_t page_cache_bytes;  /* index pages in memory; 0: 64 MiB */
 	unsigned reserve_percent; /* of a disk, for cleaning; 0: 20, least 15 */
+	/* Tests switch a rule off, to see that it is missed; else 0. */
+	uint64_t rules_off; /* LSOM_OFF_* */
 };
+
+#define LSOM_OFF_DURABLE_PREFIX (1u << 0) /* every gap is a torn tail */
+#define LSOM_OFF_GENERATION (1u << 1)	  /* one generation for ever */
+#define LSOM_OFF_CARRY (1u << 2)  /* the cleaner drops metadata records */
+#define LSOM_OFF_REUSE (1u << 3)  /* a cleaned segment is free at once */
+#define LSOM_OFF_MOVE (1u << 4)	  /* a move applies wherever the index points */
+#define LSOM_OFF_FAIL_STOP (1u << 5) /* R28: a failed log write is no matter */
+#define LSOM_OFF_DEDUPE (1u << 6)    /* R26: a repeated PREP is a new one */
+#define LSOM_OFF_BARRED (1u << 7)    /* R41: a late PREP is let in */
+#define LSOM_OFF_UNDECIDED (1u << 8) /* R17: what is durable is shown */
+#define LSOM_OFF_TAIL (1u << 9)	     /* R27: replay goes on behind a gap */
+#define LSOM_OFF_HOLES (1u << 10)    /* R11: entries of holes are not kept */
+#define LSOM_OFF_PARTS (1u << 11)    /* R16: participants are not recorded */
 
 int lsom_open(const struct lsom_config *config, struct lsom **out);
 
@@ -109,6 +124,7 @@ struct lsom_format {
 	const char *path;
 	struct uuid disk, cluster;
 	uint32_t segment_bytes; /* 0: size / 1024 clamped to 4..256 MiB */
+	bool tiny; /* tests: no least size, segments from 256 KiB on */
 	void (*progress)(struct lsom_format *format, unsigned percent);
 	void *data;
 };

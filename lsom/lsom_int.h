@@ -318,6 +318,12 @@ struct lsom {
 	TAILQ_HEAD(, lsom_disk) disks;
 };
 
+/* True while a rule is on: LSOM_OFF_* names it. */
+static inline bool lsom__rule(const struct lsom_disk *disk, uint64_t off)
+{
+	return (disk->lsom->config.rules_off & off) == 0;
+}
+
 /* ---- places ---- */
 
 static inline uint64_t lsom__place(const struct lsom_disk *disk,

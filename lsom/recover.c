@@ -279,7 +279,8 @@ static void run_segment(struct lsom__recovery *rec, struct run *run,
 		memcpy(&frame, f->mem + at, sizeof(frame));
 		len = sizeof(frame) + frame.records_bytes;
 		if (frame.batch > run->expected) {
-			if (run->expected > run->durable) {
+			if (run->expected > run->durable &&
+			    lsom__rule(rec->disk, LSOM_OFF_TAIL)) {
 				run->ended = true;
 				break;
 			}
@@ -288,6 +289,7 @@ static void run_segment(struct lsom__recovery *rec, struct run *run,
 		}
 		/* Known durable by a later batch, or checked now. */
 		if (frame.batch > run->durable &&
+		    lsom__rule(rec->disk, LSOM_OFF_TAIL) &&
 		    !frame_whole(rec, segment, &frame,
 				 f->mem + at + sizeof(frame))) {
 			run->ended = true;
@@ -336,8 +338,10 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 		}
 		rec->open[seg] = f;
 		/* A summary is written when all before it is durable. */
-		run.durable = MAX(run.durable, f->closed ? f->last_batch :
-							   f->durable_prefix);
+		if (lsom__rule(disk, LSOM_OFF_DURABLE_PREFIX))
+			run.durable = MAX(run.durable,
+					  f->closed ? f->last_batch :
+						      f->durable_prefix);
 	}
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
@@ -537,8 +541,10 @@ static int log_close(struct lsom__recovery *rec)
 		}
 		segment_settle(rec, i);
 	}
-	disk->super.generation_closed = disk->super.generation;
-	disk->super.generation++;
+	if (lsom__rule(disk, LSOM_OFF_GENERATION)) {
+		disk->super.generation_closed = disk->super.generation;
+		disk->super.generation++;
+	}
 	return lsom__super_write_now(disk);
 }
 

@@ -272,7 +272,8 @@ void lsom__segments_release(struct lsom_disk *disk)
 			seg->dirty = true;
 		}
 		if (seg->state == LSOM__SEG_CLEANED && seg->reads == 0 &&
-		    seg->cleaned_number < disk->flushed_number) {
+		    (seg->cleaned_number < disk->flushed_number ||
+		     !lsom__rule(disk, LSOM_OFF_REUSE))) {
 			seg->state = LSOM__SEG_FREE;
 			seg->dirty = true;
 			disk->segments_free++;

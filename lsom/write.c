@@ -22,18 +22,21 @@ static int prep_arrived(struct lsom__op *op, const struct lsom__data_record *d,
 {
 	struct lsom_comp *comp = op->comp;
 
-	if (lsom__aborted(comp, d->r.lsn, d->r.member_csn)) {
+	if (lsom__rule(comp->disk, LSOM_OFF_BARRED) &&
+	    lsom__aborted(comp, d->r.lsn, d->r.member_csn)) {
 		free(prep);
 		return -ESTALE;
 	}
-	if (lsom__prep_same(comp, d->r.lsn, d->first, d->blocks) != NULL) {
+	if (lsom__rule(comp->disk, LSOM_OFF_DEDUPE) &&
+	    lsom__prep_same(comp, d->r.lsn, d->first, d->blocks) != NULL) {
 		free(prep); /* a repeat: the first one counts */
 		return 0;
 	}
 	prep->place = op->place;
 	prep->pos = op->pos;
 	lsom__prep_insert(comp, prep);
-	if (lsom__committed(comp, d->r.lsn))
+	if (lsom__committed(comp, d->r.lsn) ||
+	    !lsom__rule(comp->disk, LSOM_OFF_UNDECIDED))
 		lsom__prep_commit(comp, prep);
 	return 0;
 }
@@ -123,15 +126,20 @@ static int write_check(const struct lsom_comp *comp,
 /* What is known already answers a PREP: 1, or go on: 0, or -errno. */
 static int prep_check(struct lsom_comp *comp, const struct lsom_write *req)
 {
-	if (lsom__prep_same(comp, req->lsn, req->offset / LSOM_BLOCK,
-			    req->len / LSOM_BLOCK) != NULL)
+	bool dedupe = lsom__rule(comp->disk, LSOM_OFF_DEDUPE);
+	bool barred = lsom__rule(comp->disk, LSOM_OFF_BARRED);
+
+	if (dedupe && lsom__prep_same(comp, req->lsn, req->offset / LSOM_BLOCK,
+				      req->len / LSOM_BLOCK) != NULL)
 		return 1; /* R26 */
-	if (lsom__aborted(comp, req->lsn, req->member_csn))
+	if (barred && lsom__aborted(comp, req->lsn, req->member_csn))
 		return -ESTALE;
 	if (req->kind != LSOM_PREP)
 		return 0;
-	if (req->lsn <= comp->decided.stable_lsn)
+	if (barred && req->lsn <= comp->decided.stable_lsn)
 		return -ESTALE; /* R41 */
+	if (!dedupe || !barred)
+		return 0;
 	return lsom__decided(&comp->decided, req->lsn) ? 1 : 0;
 }
 
@@ -139,7 +147,9 @@ static struct lsom__op *write_record(struct lsom_comp *comp,
 				     const struct lsom_write *req)
 {
 	uint64_t blocks = req->len / LSOM_BLOCK;
-	unsigned parts = req->participants_count;
+	unsigned parts = lsom__rule(comp->disk, LSOM_OFF_PARTS) ?
+				 req->participants_count :
+				 0;
 	struct lsom__data_record *d;
 	struct lsom__op *op;
 	uint16_t flags = 0;
