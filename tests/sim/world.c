@@ -1,0 +1,461 @@
+/*
+ * world: the clock, the queue of events and the env of a life.
+ *
+ * What is submitted gets a moment at which it ends; the earliest is the next
+ * event.  Tasks run first, in order, as on a real loop.  Every event goes into
+ * the hash, so that two runs of a seed can be compared.
+ */
+#include "tests/sim/sim.h"
+
+#include "tests/lib/pattern.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct sim_pending {
+	uint64_t due, order;
+	struct env_io *io;
+	struct env_work *work;
+	bool worked; /* the work is done, its done() is not */
+};
+
+struct env_lane {
+	uint64_t free_ns; /* when the last of its work ends */
+};
+
+static void *must(void *p)
+{
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+uint64_t sim_random(struct sim *sim, uint64_t below)
+{
+	return random_next(&sim->random) % below;
+}
+
+void sim_hash(struct sim *sim, uint64_t value)
+{
+	uint64_t state = sim->hash ^ value;
+
+	sim->hash = random_next(&state);
+}
+
+void sim_hash_bytes(struct sim *sim, const void *data, size_t len)
+{
+	uint64_t word;
+	size_t i;
+
+	for (i = 0; i + 8 <= len; i += 8) {
+		memcpy(&word, (const uint8_t *)data + i, 8);
+		sim_hash(sim, word);
+	}
+	for (; i < len; i++)
+		sim_hash(sim, ((const uint8_t *)data)[i]);
+}
+
+void sim_trace(struct sim *sim, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!sim->config.trace)
+		return;
+	printf("%12.6f #%-6llu ", (double)sim->now_ns / 1e9,
+	       (unsigned long long)sim->events);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+}
+
+void sim_violation(struct sim *sim, const char *fmt, ...)
+{
+	va_list ap;
+
+	fflush(stdout);
+	printf("seed %llu, event %llu, %.6f s, life %u: VIOLATION: ",
+	       (unsigned long long)sim->seed, (unsigned long long)sim->events,
+	       (double)sim->now_ns / 1e9, sim->cuts + sim->restarts + 1);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	fflush(stdout);
+	_Exit(1);
+}
+
+/* ---- what is pending ---- */
+
+static bool before(const struct sim_pending *a, const struct sim_pending *b)
+{
+	return a->due != b->due ? a->due < b->due : a->order < b->order;
+}
+
+static void pending_add(struct sim_life *life, struct sim_pending p)
+{
+	size_t i = life->pending_count++, up;
+
+	if (life->pending_count > life->pending_room) {
+		life->pending_room = MAX(64u, life->pending_room * 2);
+		life->pending =
+			must(realloc(life->pending, life->pending_room *
+							    sizeof(p)));
+	}
+	p.order = life->sim->order++;
+	while (i > 0 && before(&p, &life->pending[up = (i - 1) / 2])) {
+		life->pending[i] = life->pending[up];
+		i = up;
+	}
+	life->pending[i] = p;
+}
+
+static struct sim_pending pending_take(struct sim_life *life)
+{
+	struct sim_pending first = life->pending[0], last;
+	size_t i = 0, down, n = --life->pending_count;
+
+	last = life->pending[n];
+	while ((down = 2 * i + 1) < n) {
+		if (down + 1 < n &&
+		    before(&life->pending[down + 1], &life->pending[down]))
+			down++;
+		if (!before(&life->pending[down], &last))
+			break;
+		life->pending[i] = life->pending[down];
+		i = down;
+	}
+	life->pending[i] = last;
+	return first;
+}
+
+/* ---- the env ---- */
+
+static struct sim_life *life_of(struct env *env)
+{
+	return (struct sim_life *)env;
+}
+
+static uint64_t w_rand(struct env *env)
+{
+	return random_next(&life_of(env)->sim->random);
+}
+
+static void w_secure_random(struct env *env, void *buf, size_t len)
+{
+	uint8_t *b = buf;
+
+	while (len-- > 0)
+		*b++ = (uint8_t)w_rand(env);
+}
+
+static uint64_t w_wall_ns(struct env *env)
+{
+	return env->now_ns;
+}
+
+static void w_defer(struct env *env, struct env_task *task)
+{
+	if (task->queued)
+		return;
+	task->queued = true;
+	STAILQ_INSERT_TAIL(&life_of(env)->tasks, task, link);
+}
+
+static void w_timer_stop(struct env *env, struct env_timer *timer)
+{
+	timer_heap_stop(&life_of(env)->timers, timer);
+}
+
+static void w_timer_start(struct env *env, struct env_timer *timer,
+			  uint64_t delay_ns)
+{
+	timer_heap_start(&life_of(env)->timers, timer, env->now_ns + delay_ns);
+}
+
+static int w_lane_open(struct env *env, const char *name, struct env_lane **out)
+{
+	*out = must(calloc(1, sizeof(**out)));
+	return 0;
+}
+
+static void w_lane_close(struct env_lane *lane)
+{
+	free(lane);
+}
+
+static void w_work(struct env *env, struct env_lane *lane,
+		   struct env_work *work)
+{
+	struct sim_life *life = life_of(env);
+	struct sim *sim = life->sim;
+	uint64_t due = env->now_ns + 5000 + sim_random(sim, 200000);
+
+	if (sim_chance(sim, 16))
+		due += sim_random(sim, 20 * MSEC);
+	if (lane != NULL) {
+		due = MAX(due, lane->free_ns + 1);
+		lane->free_ns = due;
+	}
+	work->env = env;
+	work->lane = lane;
+	pending_add(life, (struct sim_pending){ .due = due, .work = work });
+}
+
+static int w_dev_open(struct env *env, const char *path, unsigned flags,
+		      struct env_dev **out, struct env_dev_info *info)
+{
+	struct sim *sim = life_of(env)->sim;
+	unsigned i;
+
+	for (i = 0; i < sim->disks_count; i++)
+		if (strcmp(sim->disks[i].path, path) == 0)
+			break;
+	if (i == sim->disks_count)
+		return -ENOENT;
+	if (sim->disks[i].gone)
+		return -ENODEV;
+	*out = must(calloc(1, sizeof(**out)));
+	(*out)->disk = &sim->disks[i];
+	(*out)->life = life_of(env);
+	memset(info, 0, sizeof(*info));
+	info->bytes = sim->disks[i].bytes;
+	info->logical_block = 512;
+	return 0;
+}
+
+static void w_dev_close(struct env_dev *dev)
+{
+	free(dev);
+}
+
+static void io_add(struct env_dev *dev, struct env_io *io, uint8_t op,
+		   const struct iovec *iov, unsigned n, uint64_t offset,
+		   unsigned flags)
+{
+	struct sim_life *life = dev->life;
+	struct sim *sim = life->sim;
+	uint64_t due = life->env.now_ns;
+
+	io->dev = dev;
+	io->op = op;
+	io->iov = iov;
+	io->iov_count = n;
+	io->offset = offset;
+	io->flags = flags;
+	io->len = 0;
+	for (unsigned i = 0; i < n; i++)
+		io->len += iov[i].iov_len;
+	if (op != SIM_FLUSH &&
+	    (offset > dev->disk->bytes || io->len > dev->disk->bytes - offset))
+		sim_violation(sim, "an I/O beyond the end of %s",
+			      dev->disk->path);
+	sim_disk_submit(io);
+	due = MAX(due, dev->disk->stalled_until);
+	due += 20000 + sim_random(sim, 180000);
+	if (sim_chance(sim, 32))
+		due += sim_random(sim, 8 * MSEC);
+	pending_add(life, (struct sim_pending){ .due = due, .io = io });
+}
+
+static void w_dev_readv(struct env_dev *dev, struct env_io *io,
+			const struct iovec *iov, unsigned n, uint64_t offset)
+{
+	io_add(dev, io, SIM_READ, iov, n, offset, 0);
+}
+
+static void w_dev_writev(struct env_dev *dev, struct env_io *io,
+			 const struct iovec *iov, unsigned n, uint64_t offset,
+			 unsigned flags)
+{
+	io_add(dev, io, SIM_WRITE, iov, n, offset, flags);
+}
+
+static void w_dev_flush(struct env_dev *dev, struct env_io *io)
+{
+	io_add(dev, io, SIM_FLUSH, NULL, 0, 0, 0);
+}
+
+static void w_dev_discard(struct env_dev *dev, struct env_io *io,
+			  uint64_t offset, uint64_t len)
+{
+	io_add(dev, io, SIM_DISCARD, NULL, 0, offset, 0);
+}
+
+static int w_kv_open(struct env *env, const struct kv_config *config,
+		     struct kv **out)
+{
+	return sim_store_open(life_of(env)->sim, config, out);
+}
+
+static const struct env_ops world_ops = {
+	.rand = w_rand,
+	.secure_random = w_secure_random,
+	.wall_ns = w_wall_ns,
+	.defer = w_defer,
+	.post = w_defer,
+	.timer_start = w_timer_start,
+	.timer_stop = w_timer_stop,
+	.lane_open = w_lane_open,
+	.lane_close = w_lane_close,
+	.work = w_work,
+	.dev_open = w_dev_open,
+	.dev_close = w_dev_close,
+	.dev_readv = w_dev_readv,
+	.dev_writev = w_dev_writev,
+	.dev_flush = w_dev_flush,
+	.dev_discard = w_dev_discard,
+	.dev_read_now = sim_disk_read_now,
+	.dev_write_now = sim_disk_write_now,
+	.kv_open = w_kv_open,
+};
+
+/* ---- the loop ---- */
+
+static void advance(struct sim *sim, uint64_t to)
+{
+	if (to > sim->now_ns)
+		sim->now_ns = to;
+	sim->life->env.now_ns = sim->now_ns;
+}
+
+static void pending_run(struct sim_life *life)
+{
+	struct sim_pending p = pending_take(life);
+	struct sim *sim = life->sim;
+	int64_t res;
+
+	advance(sim, p.due);
+	if (p.io != NULL) {
+		static const char *const ops[] = { "read", "write", "flush",
+						   "discard" };
+
+		res = sim_disk_end(p.io);
+		sim_hash(sim, p.io->offset ^ (uint64_t)p.io->op << 60);
+		sim_hash(sim, (uint64_t)res ^ sim->now_ns << 8);
+		sim_trace(sim, "%s: %s %llu+%llu%s: %lld",
+			  p.io->dev->disk->path, ops[p.io->op],
+			  (unsigned long long)p.io->offset / 4096,
+			  (unsigned long long)p.io->len / 4096,
+			  p.io->flags & ENV_DURABLE ? " durable" : "",
+			  (long long)res);
+		p.io->cb(p.io, res);
+	} else if (!p.worked) {
+		sim_hash(sim, sim->now_ns << 1);
+		p.work->work(p.work);
+		p.worked = true;
+		p.due = sim->now_ns + 1000 + sim_random(sim, 50000);
+		pending_add(life, p);
+	} else {
+		sim_hash(sim, sim->now_ns << 1 | 1);
+		p.work->done(p.work);
+	}
+}
+
+bool sim_step(struct sim *sim)
+{
+	struct sim_life *life = sim->life;
+	struct env_task *task = STAILQ_FIRST(&life->tasks);
+	struct env_timer *timer = timer_heap_first(&life->timers);
+
+	sim->events++;
+	advance(sim, sim->now_ns + 100);
+	page_cache_turn(life->env.pages);
+	if (task != NULL) {
+		STAILQ_REMOVE_HEAD(&life->tasks, link);
+		task->queued = false;
+		task->cb(task);
+		return true;
+	}
+	if (life->pending_count > 0 &&
+	    (timer == NULL || life->pending[0].due <= timer->due_ns)) {
+		pending_run(life);
+		return true;
+	}
+	if (timer == NULL)
+		return false;
+	advance(sim, timer->due_ns);
+	sim_hash(sim, timer->due_ns << 2);
+	timer_heap_stop(&life->timers, timer);
+	timer->cb(timer);
+	return true;
+}
+
+bool sim_run(struct sim *sim, const bool *done)
+{
+	uint64_t end = sim->now_ns + 600 * SEC;
+
+	while (!*done)
+		if (!sim_step(sim) || sim->now_ns > end)
+			return *done;
+	return true;
+}
+
+/* ---- power ---- */
+
+void sim_power_on(struct sim *sim)
+{
+	struct arena_config config = { .bytes = 32u << 20 };
+	struct sim_life *life = must(calloc(1, sizeof(*life)));
+
+	if (arena_open(&config, &life->arena) < 0 ||
+	    page_cache_open(life->arena, &life->env.pages) < 0)
+		abort();
+	life->sim = sim;
+	life->env.ops = &world_ops;
+	life->env.shards_count = 1;
+	life->env.now_ns = sim->now_ns;
+	STAILQ_INIT(&life->tasks);
+	sim->life = life;
+	sim_trace(sim, "power on");
+}
+
+void sim_power_cut(struct sim *sim)
+{
+	unsigned i;
+
+	sim_trace(sim, "POWER CUT");
+	sim->cuts++;
+	sim->life->dead = true;
+	sim->life = NULL;
+	for (i = 0; i < sim->disks_count; i++)
+		sim_disk_cut(&sim->disks[i]);
+	for (i = 0; i < sim->stores_count; i++)
+		sim_store_cut(&sim->stores[i]);
+	sim->now_ns += SEC;
+}
+
+void sim_power_off(struct sim *sim)
+{
+	struct sim_life *life = sim->life;
+	unsigned i;
+
+	/* What nobody waits for any more, timers left out. */
+	while (!STAILQ_EMPTY(&life->tasks) || life->pending_count > 0)
+		if (!sim_step(sim))
+			break;
+	sim_trace(sim, "power off");
+	sim->restarts++;
+	page_cache_close(life->env.pages);
+	arena_close(life->arena);
+	timer_heap_fini(&life->timers);
+	free(life->pending);
+	free(life);
+	sim->life = NULL;
+	for (i = 0; i < sim->disks_count; i++)
+		sim_disk_mend(&sim->disks[i]);
+	for (i = 0; i < sim->stores_count; i++)
+		sim->stores[i].apply_eio = 0;
+	sim->now_ns += SEC;
+}
+
+void sim_init(struct sim *sim, const struct sim_config *config, uint64_t seed)
+{
+	memset(sim, 0, sizeof(*sim));
+	sim->config = *config;
+	sim->seed = seed;
+	sim->random = seed * 0x9e3779b97f4a7c15ull + 12345;
+	sim->now_ns = SEC;
+	sim->tick = 1;
+}
