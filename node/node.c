@@ -243,6 +243,26 @@ static void on_directory(struct cmmds_open *req, int status)
 	}
 }
 
+/*
+ * A directory that cannot write must not be guessed at: it answers nothing any
+ * more and the session is invalid, so no I/O is acknowledged either.  The
+ * process ends, and a restart goes on from what is durable.
+ */
+static void on_directory_failed(void *arg, int status, const char *why)
+{
+	struct node *node = arg;
+	char text[600];
+
+	if (node->state == NODE_STOPPING || node->state == NODE_CLOSED)
+		return;
+	snprintf(text, sizeof(text),
+		 "the directory in %s has stopped: %s. Look at the disk under "
+		 "it, then start basaltd again: what was acknowledged is "
+		 "durable",
+		 node->directory_path, why);
+	node_fail(node, text);
+}
+
 static void directory_open(struct node *node, bool found)
 {
 	struct cmmds_config config = {
@@ -251,6 +271,8 @@ static void directory_open(struct node *node, bool found)
 		.node = node->identity.id,
 		.incarnation = node->identity.incarnation,
 		.found = found,
+		.failed = on_directory_failed,
+		.failed_arg = node,
 	};
 	int rv;
 
