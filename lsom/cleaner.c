@@ -29,6 +29,7 @@
 #define MOVES_MAX 64u
 #define MOVE_BLOCKS_MAX 1024u /* in flight */
 #define RETRY_NS (20 * MSEC)
+#define WALKS_MAX 4u
 
 static struct counter cleaned_total = {
 	.name = "basalt_lsom_segments_cleaned_total",
@@ -46,6 +47,7 @@ struct lsom__cleaner {
 	enum phase phase;
 	bool busy;	/* a read or a page load is on its way */
 	bool abandon;	/* this victim cannot be emptied now */
+	unsigned walks, walk_moves; /* of this victim; begun in this walk */
 	uint32_t victim;
 	struct env_task step;
 	struct env_timer retry;
@@ -63,8 +65,6 @@ struct lsom__cleaner {
 	bool ranged; /* the pages of the present record are pinned */
 	unsigned moves, move_blocks;
 	struct lsom__segment_header header;
-	uint64_t (*score)(const struct lsom_disk *disk,
-			  const struct lsom__segment *seg);
 };
 
 /* One run of live blocks, or a hole, on its way to its new place. */
@@ -79,64 +79,6 @@ struct move {
 	uint64_t source;
 	bool prep;
 };
-
-/* ---- which one ---- */
-
-/* Cost-benefit: what is freed, weighed by age, over what it costs. */
-static uint64_t score_cost_benefit(const struct lsom_disk *disk,
-				   const struct lsom__segment *seg)
-{
-	uint64_t all = disk->segment_blocks;
-	uint64_t live = MIN((uint64_t)seg->live, all);
-	uint64_t age = disk->sequence_next - seg->sequence;
-
-	return (all - live) * 1024 / (all + live) * MIN(age, 1u << 20);
-}
-
-static uint32_t low_mark(const struct lsom_disk *disk)
-{
-	return MAX(disk->super.segments / 10, 5u);
-}
-
-static bool aborts_many(const struct lsom_disk *disk)
-{
-	const struct lsom_comp *comp;
-
-	TAILQ_FOREACH(comp, &disk->comps, link)
-		if (comp->aborts_count > LSOM__ABORTS_MAX / 3)
-			return true;
-	return false;
-}
-
-static uint32_t victim_pick(struct lsom__cleaner *c)
-{
-	struct lsom_disk *disk = c->disk;
-	bool oldest = aborts_many(disk);
-	uint64_t best_score = 0, score;
-	uint32_t best = LSOM__NONE, i;
-	struct lsom__segment *seg;
-
-	for (i = 0; i < disk->super.segments; i++) {
-		seg = &disk->segments[i];
-		if (seg->state != LSOM__SEG_CLOSED || seg->unreadable ||
-		    seg->retry_ns > env_now(disk->env))
-			continue;
-		/* A dense one gives nothing back. */
-		if (!oldest && seg->live + disk->segment_blocks / 32 >=
-				       disk->segment_blocks)
-			continue;
-		score = oldest ? UINT64_MAX - seg->sequence :
-		       disk->segments_free <= 3 ?
-				 disk->segment_blocks - MIN(seg->live,
-						disk->segment_blocks) + 1 :
-				 c->score(disk, seg) + 1;
-		if (score > best_score) {
-			best_score = score;
-			best = i;
-		}
-	}
-	return best;
-}
 
 /* ---- moving ---- */
 
@@ -172,13 +114,31 @@ static bool prep_moved(struct lsom__op *op, const struct lsom__data_record *d)
 	return true;
 }
 
+/* A page that came with a commit, after the pins, may have gone again. */
+static bool pages_there(const struct lsom_comp *comp, uint64_t first,
+			uint64_t blocks)
+{
+	uint64_t n = first / LSOM__PAGE_SLOTS;
+	const struct lsom__page *page;
+
+	for (; n <= (first + blocks - 1) / LSOM__PAGE_SLOTS; n++) {
+		page = lsom__page_find(comp, n);
+		if (page == NULL ? lsom__page_exists(comp, n) : !page->loaded)
+			return false;
+	}
+	return true;
+}
+
 static void move_apply(struct lsom__op *op, int status)
 {
 	const struct lsom__data_record *d = (void *)op->record;
 	struct move *m = op->req;
 
-	if (status == 0 && !op->comp->deleted &&
-	    !(m->prep && prep_moved(op, d)))
+	if (status < 0 || op->comp->deleted || (m->prep && prep_moved(op, d)))
+		;
+	else if (!pages_there(op->comp, d->first, d->blocks))
+		m->cleaner->abandon = true; /* moved again, another time */
+	else
 		lsom__range_apply(op->comp, d->first, d->blocks, op->place,
 				  lsom__record_crcs(d),
 				  d->r.flags & LSOM__F_HOLE, d->r.member_csn,
@@ -271,6 +231,7 @@ static int move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	op->req = m;
 	op->apply = move_apply;
 	c->moves++;
+	c->walk_moves++;
 	c->move_blocks += m->blocks;
 	if (hole) {
 		lsom__log_append(disk, LSOM__HEAD_CLEANER, op);
@@ -306,7 +267,17 @@ static bool entry_here(struct lsom_comp *comp, uint64_t block, uint64_t place,
 	return e.kind == kind && e.place == place;
 }
 
-/* Pin the pages of up to 256 blocks from c->block on.  As lsom__range_load. */
+static void pages_unpin(struct lsom__cleaner *c)
+{
+	lsom__range_unpin(&c->range);
+	lsom__comp_unref(c->range.comp);
+	c->ranged = false;
+}
+
+/*
+ * Pin the pages of up to 256 blocks from @first on, and the component, which
+ * may be deleted and reaped meanwhile.  As lsom__range_load.
+ */
 static int pages_pin(struct lsom__cleaner *c, struct lsom_comp *comp,
 		     uint64_t first, uint64_t blocks)
 {
@@ -318,20 +289,15 @@ static int pages_pin(struct lsom__cleaner *c, struct lsom_comp *comp,
 	c->range.first = c->range.next = first;
 	c->range.blocks = blocks;
 	c->range.pages_count = 0;
+	lsom__comp_ref(comp);
 	rv = lsom__range_load(&c->range);
 	if (rv == 0)
 		c->ranged = true;
 	else if (rv == -EAGAIN)
 		c->busy = true;
 	else
-		lsom__range_unpin(&c->range);
+		pages_unpin(c);
 	return rv;
-}
-
-static void pages_unpin(struct lsom__cleaner *c)
-{
-	lsom__range_unpin(&c->range);
-	c->ranged = false;
 }
 
 static void pages_ready(struct lsom__range *range, int status)
@@ -340,9 +306,9 @@ static void pages_ready(struct lsom__range *range, int status)
 		container_of(range, struct lsom__cleaner, range);
 
 	c->busy = false;
-	c->ranged = status == 0;
+	c->ranged = true;
 	if (status < 0) {
-		lsom__range_unpin(range);
+		pages_unpin(c);
 		c->abandon = true;
 	}
 	step_soon(c);
@@ -507,8 +473,12 @@ static int record_step(struct lsom__cleaner *c, const struct lsom__record *r)
 {
 	struct lsom_comp *comp = lsom__comp_by_key(c->disk, r->component);
 
+	if (r->type != LSOM__R_DATA && c->walks > 0)
+		return 0; /* carried by the first walk */
 	if (r->type == LSOM__R_DELETE)
 		return tomb_step(c, r->component);
+	if (c->ranged && (c->range.comp != comp || comp->deleted))
+		pages_unpin(c); /* deleted since its pages were pinned */
 	if (comp == NULL)
 		return 0;
 	if (comp->deleted) /* its blocks are counted until it is reaped */
@@ -582,12 +552,28 @@ static void retry_run(struct env_timer *timer)
 
 static void victim_leave(struct lsom__cleaner *c)
 {
+	c->disk->segments[c->victim].cleaning = false;
 	free(c->buf);
 	c->buf = NULL;
 	c->phase = IDLE;
 	c->victim = LSOM__NONE;
 }
 
+static void walk_begin(struct lsom__cleaner *c)
+{
+	c->at = c->record_end = 0;
+	c->block = 0;
+	c->walk_moves = 0;
+	c->phase = RECORDS;
+}
+
+/*
+ * A walk has ended and all its moves are durable.  If blocks count as live all
+ * the same, it is walked again: every place that anything can point to is named
+ * by a record, so a walk that finds nothing to move proves the count wrong.  It
+ * is too high, never too low, where the power went while a changed index page
+ * was being read: what the change replaced was not known yet.
+ */
 static void victim_done(struct lsom__cleaner *c)
 {
 	struct lsom_disk *disk = c->disk;
@@ -597,19 +583,24 @@ static void victim_done(struct lsom__cleaner *c)
 		victim_leave(c);
 		return;
 	}
-	if (c->abandon || seg->live > 0) {
-		/*
-		 * Something in it is not settled: others meanwhile.  Counts are
-		 * never too small, so what counts as live is not given away.
-		 */
+	assert(seg->state == LSOM__SEG_CLOSED);
+	assert(seg->sequence == c->header.sequence);
+	if (!c->abandon && seg->live > 0 &&
+	    (c->walks == 0 || c->walk_moves > 0) && c->walks < WALKS_MAX) {
+		c->walks++;
+		walk_begin(c);
+		return;
+	}
+	if (c->abandon || (seg->live > 0 && c->walk_moves > 0)) {
+		/* Something in it is not settled: others meanwhile. */
 		seg->retry_ns = env_now(disk->env) + 50 * RETRY_NS;
 		victim_leave(c);
 		return;
 	}
-	seg->state = LSOM__SEG_CLEANED;
-	seg->cleaned_number = disk->checkpoint_number;
-	seg->has_meta = seg->has_holes = false;
-	seg->dirty = true;
+	if (seg->live > 0)
+		lsom__segment_live(disk, lsom__place(disk, c->victim, 0),
+				   -(int64_t)seg->live);
+	lsom__segment_cleaned(disk, c->victim);
 	counter_add(&cleaned_total, 1);
 	victim_leave(c);
 }
@@ -642,9 +633,8 @@ static void summary_here(struct env_io *io, int64_t res)
 		if (rv == 0) {
 			c->frames = c->buf + sizeof(s);
 			c->bytes = s.bytes;
-			c->at = c->record_end = 0;
-			c->block = 0;
-			c->phase = RECORDS;
+			c->walks = 0;
+			walk_begin(c);
 		}
 	}
 	if (rv < 0) {
@@ -729,7 +719,7 @@ static bool victim_take(struct lsom__cleaner *c)
 	for (i = 0; i < disk->super.segments; i++)
 		if (disk->segments[i].state == LSOM__SEG_CLEANED)
 			waiting++;
-	if (disk->segments_free >= low_mark(disk) && !aborts_many(disk))
+	if (disk->segments_free >= lsom__victim_low_mark(disk) && !lsom__victim_aborts(disk))
 		return false;
 	/* What is cleaned becomes free with the next checkpoint. */
 	if (waiting > 0 && disk->checkpoint == NULL &&
@@ -737,13 +727,13 @@ static bool victim_take(struct lsom__cleaner *c)
 		lsom__checkpoint_start(disk);
 	/* A victim needs a segment to move into before it gives one back. */
 	if ((disk->segments_free <= 1 && waiting > 0) ||
-	    (disk->segments_free + waiting >= low_mark(disk) + 2 &&
-	     !aborts_many(disk))) {
+	    (disk->segments_free + waiting >= lsom__victim_low_mark(disk) + 2 &&
+	     !lsom__victim_aborts(disk))) {
 		if (disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
 		return false;
 	}
-	c->victim = victim_pick(c);
+	c->victim = lsom__victim_pick(disk);
 	if (c->victim == LSOM__NONE) {
 		if (waiting > 0 && disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
@@ -757,6 +747,7 @@ static bool victim_take(struct lsom__cleaner *c)
 		retry_later(c);
 		return false;
 	}
+	disk->segments[c->victim].cleaning = true;
 	c->abandon = false;
 	c->phase = READ_FOOTER;
 	return true;
@@ -819,7 +810,6 @@ int lsom__cleaner_init(struct lsom_disk *disk)
 	c->step.cb = cleaner_step;
 	c->retry.cb = retry_run;
 	c->range.cb = pages_ready;
-	c->score = score_cost_benefit;
 	disk->cleaner = c;
 	return 0;
 }

@@ -3,7 +3,7 @@
  *
  * One disk is driven by one loop.  The files stand on each other in this order:
  * format; segment, log; index_page, index; undecided, component, read;
- * checkpoint; recover; cleaner; disk, which puts them together.
+ * checkpoint; recover; victim, cleaner; disk, which puts them together.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
  * counts batches in the order they were submitted, over all heads.
@@ -61,6 +61,7 @@ struct lsom__segment {
 	bool has_holes; /* their entries point into it */
 	bool dirty;	/* differs from the flushed table */
 	bool summary_wanted;
+	bool cleaning;	   /* the cleaner is walking it: it stays as it is */
 	bool unreadable;   /* its summary, or a block of it */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
@@ -360,6 +361,17 @@ uint32_t lsom__summary_need(uint64_t frames_bytes);
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);
 /* Free what is cleaned and covered by a flushed checkpoint. */
 void lsom__segments_release(struct lsom_disk *disk);
+/*
+ * Nothing in it is needed: it is free once a checkpoint that begins after this
+ * is flushed.
+ */
+void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment);
+/*
+ * For tests: make sure, each time, that neither the table of undecided versions
+ * nor an index page in memory points into what is called cleaned.  It walks all
+ * of them.
+ */
+extern bool lsom__segment_checks;
 /* The smallest open_pos of what lies on the disk, @except left out. */
 uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except);
 void lsom__zero_kick(struct lsom_disk *disk);
@@ -543,6 +555,15 @@ int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
 /* Blocking, on a worker; nothing else touches @disk.  @why: for people. */
 int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 		  size_t why_len);
+
+/* ---- victim.c ---- */
+
+/* With fewer free segments than this the cleaner works. */
+uint32_t lsom__victim_low_mark(const struct lsom_disk *disk);
+/* A component's abort set is to be shortened: the oldest segments go. */
+bool lsom__victim_aborts(const struct lsom_disk *disk);
+/* The segment to clean next, or LSOM__NONE. */
+uint32_t lsom__victim_pick(const struct lsom_disk *disk);
 
 /* ---- cleaner.c ---- */
 

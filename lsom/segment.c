@@ -55,11 +55,12 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 		return LSOM__NONE;
 	for (i = 0; i < disk->super.segments; i++)
 		if (disk->segments[i].state == LSOM__SEG_FREE &&
+		    disk->segments[i].reads == 0 &&
 		    !(disk->zero_busy && i == disk->super.zeroed) &&
 		    (best == LSOM__NONE || take_before(disk, i, best)))
 			best = i;
 	if (best == LSOM__NONE)
-		return LSOM__NONE; /* the one being zeroed is all there is */
+		return LSOM__NONE; /* being zeroed, or read: after damage only */
 	seg = &disk->segments[best];
 	assert(seg->reads == 0);
 	assert(seg->frames == NULL);
@@ -257,6 +258,56 @@ uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except)
 	return oldest;
 }
 
+bool lsom__segment_checks;
+
+static bool page_needs(const struct lsom_disk *disk,
+		       const struct lsom__page *page, uint32_t segment)
+{
+	struct lsom__entry e;
+	unsigned i;
+
+	if (page == NULL || page->gone)
+		return false;
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		lsom__slots_get(&page->slots, i, &e);
+		if (e.kind == LSOM__E_RAW &&
+		    lsom__segment_of(disk, e.place) == segment)
+			return true;
+	}
+	return false;
+}
+
+static bool comp_needs(const struct lsom_comp *comp, uint32_t segment)
+{
+	const struct lsom__prep *p;
+	size_t i, j;
+
+	TAILQ_FOREACH(p, &comp->preps, link)
+		if (lsom__segment_of(comp->disk, p->place) == segment)
+			return true;
+	for (i = 0; i < comp->dirs_count; i++)
+		for (j = 0; comp->dirs[i] != NULL && j < LSOM__DIR_PAGES; j++)
+			if (page_needs(comp->disk, comp->dirs[i][j], segment))
+				return true;
+	return false;
+}
+
+void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment)
+{
+	struct lsom__segment *seg = &disk->segments[segment];
+	const struct lsom_comp *comp;
+
+	assert(seg->state == LSOM__SEG_CLOSED);
+	assert(seg->live == 0);
+	if (lsom__segment_checks)
+		TAILQ_FOREACH(comp, &disk->comps, link)
+			assert(!comp_needs(comp, segment));
+	seg->state = LSOM__SEG_CLEANED;
+	seg->cleaned_number = disk->checkpoint_number;
+	seg->has_meta = seg->has_holes = false;
+	seg->dirty = true;
+}
+
 void lsom__segments_release(struct lsom_disk *disk)
 {
 	struct lsom__segment *seg;
@@ -265,12 +316,13 @@ void lsom__segments_release(struct lsom_disk *disk)
 
 	for (i = 0; i < disk->super.segments; i++) {
 		seg = &disk->segments[i];
-		if (seg->state == LSOM__SEG_CLOSED && seg->live == 0 &&
-		    !seg->has_meta && !seg->has_holes) {
-			seg->state = LSOM__SEG_CLEANED;
-			seg->cleaned_number = disk->checkpoint_number;
-			seg->dirty = true;
-		}
+		/*
+		 * Not the one that is being walked: freed and taken again, it
+		 * would hold other records when the walk ends.
+		 */
+		if (seg->state == LSOM__SEG_CLOSED && !seg->cleaning &&
+		    seg->live == 0 && !seg->has_meta && !seg->has_holes)
+			lsom__segment_cleaned(disk, i);
 		if (seg->state == LSOM__SEG_CLEANED && seg->reads == 0 &&
 		    (seg->cleaned_number < disk->flushed_number ||
 		     !lsom__rule(disk, LSOM_OFF_REUSE))) {

@@ -11,7 +11,7 @@
 
 #include "base/crc.h"
 #include "base/util.h"
-#include "lsom/lsom.h"
+#include "lsom/lsom_int.h"
 #include "tests/lib/sim_env.h"
 
 #include <errno.h>
@@ -440,6 +440,7 @@ static struct run *run_open(uint64_t seed)
 	struct lsom_config config = { .page_cache_bytes = 80000 };
 	struct lsom_format format = { .path = "disk" };
 
+	lsom__segment_checks = true;
 	sim_env_init(&r->sim, 64u << 20, seed * 7919 + 3);
 	r->seed = seed;
 	/* A disk that ignores ENV_DURABLE: this test must fail then. */

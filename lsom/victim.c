@@ -1,0 +1,62 @@
+/*
+ * victim: when the cleaner is to work, and on which segment.  The score is one
+ * function: another policy goes in its place.
+ */
+#include "lsom/lsom_int.h"
+
+#include "base/util.h"
+
+/* Cost-benefit: what is freed, weighed by age, over what it costs. */
+static uint64_t score_cost_benefit(const struct lsom_disk *disk,
+				   const struct lsom__segment *seg)
+{
+	uint64_t all = disk->segment_blocks;
+	uint64_t live = MIN((uint64_t)seg->live, all);
+	uint64_t age = disk->sequence_next - seg->sequence;
+
+	return (all - live) * 1024 / (all + live) * MIN(age, 1u << 20);
+}
+
+uint32_t lsom__victim_low_mark(const struct lsom_disk *disk)
+{
+	return MAX(disk->super.segments / 10, 5u);
+}
+
+bool lsom__victim_aborts(const struct lsom_disk *disk)
+{
+	const struct lsom_comp *comp;
+
+	TAILQ_FOREACH(comp, &disk->comps, link)
+		if (comp->aborts_count > LSOM__ABORTS_MAX / 3)
+			return true;
+	return false;
+}
+
+uint32_t lsom__victim_pick(const struct lsom_disk *disk)
+{
+	bool oldest = lsom__victim_aborts(disk);
+	uint64_t best_score = 0, score;
+	uint32_t best = LSOM__NONE, i;
+	const struct lsom__segment *seg;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		seg = &disk->segments[i];
+		if (seg->state != LSOM__SEG_CLOSED || seg->unreadable ||
+		    seg->retry_ns > env_now(disk->env))
+			continue;
+		/* A dense one gives nothing back. */
+		if (!oldest && seg->live + disk->segment_blocks / 32 >=
+				       disk->segment_blocks)
+			continue;
+		score = oldest ? UINT64_MAX - seg->sequence :
+		       disk->segments_free <= 3 ?
+				 disk->segment_blocks - MIN(seg->live,
+						disk->segment_blocks) + 1 :
+				 score_cost_benefit(disk, seg) + 1;
+		if (score > best_score) {
+			best_score = score;
+			best = i;
+		}
+	}
+	return best;
+}
