@@ -352,6 +352,11 @@ static void meta_apply(struct lsom__op *op, int status)
 		if (req->op == LSOM_ATTACH)
 			status = preps_discard(comp);
 		meta_take(&comp->meta, s);
+		/*
+		 * Not before: what the cleaner and checkpoints write meanwhile
+		 * is the old state, and must not pass for this one.
+		 */
+		comp->meta_sequence = s->meta_sequence;
 		comp->meta.stable_lsn =
 			MAX(comp->meta.stable_lsn, s->stable_lsn);
 		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
@@ -420,7 +425,7 @@ static int meta_record(struct lsom_comp *comp, struct lsom_meta *req,
 			fields_take(&m, req);
 		if (m.size_bytes < comp->meta.size_bytes)
 			return -EOPNOTSUPP;
-		op = lsom__state_op(comp, &m, ++comp->meta_sequence);
+		op = lsom__state_op(comp, &m, comp->meta_sequence + 1);
 	}
 	*out = op;
 	return op == NULL ? -ENOMEM : 0;
