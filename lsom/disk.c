@@ -437,10 +437,12 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 
 struct opening {
 	struct lsom_disk *disk;
+	struct lsom_disk_open *req;
+	struct env_io flush;
 	int status;
 };
 
-static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
+static int open_device(struct lsom_disk *disk, struct lsom_disk_open *req)
 {
 	int rv;
 
@@ -451,9 +453,13 @@ static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
 			 err_text(rv));
 		return rv;
 	}
-	rv = super_check(disk, req);
-	if (rv == 0)
-		rv = disk_memory(disk);
+	return super_check(disk, req);
+}
+
+static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
+{
+	int rv = disk_memory(disk);
+
 	if (rv == 0 && req->index_path != NULL)
 		rv = index_open(disk, req);
 	if (rv == 0)
@@ -468,7 +474,8 @@ static void open_work(struct env_work *work)
 		container_of(work, struct lsom_disk_open, work);
 	struct opening *o = req->impl;
 
-	o->status = open_steps(o->disk, req);
+	if (o->status == 0)
+		o->status = open_steps(o->disk, req);
 	if (o->status < 0) {
 		kv_close(o->disk->kv);
 		o->disk->kv = NULL;
@@ -524,6 +531,49 @@ static void open_done(struct env_work *work)
 	req->cb(req, status);
 }
 
+static void opened_flushed(struct env_io *io, int64_t res)
+{
+	struct opening *o = container_of(io, struct opening, flush);
+	struct lsom_disk_open *req = o->req;
+
+	if (res < 0) {
+		o->status = (int)res;
+		snprintf(req->why, sizeof(req->why), "%.120s: flushing it: %s",
+			 req->path, err_text(o->status));
+	}
+	req->work.work = open_work;
+	req->work.done = open_done;
+	env_work(o->disk->env, o->disk->index_lane, &req->work);
+}
+
+static void device_work(struct env_work *work)
+{
+	struct lsom_disk_open *req =
+		container_of(work, struct lsom_disk_open, work);
+	struct opening *o = req->impl;
+
+	o->status = open_device(o->disk, req);
+}
+
+/*
+ * What an earlier life wrote may be no further than the device's cache: a write
+ * that failed, or one whose flush never came.  Recovery builds on what it reads,
+ * so that has to be durable first.
+ */
+static void device_done(struct env_work *work)
+{
+	struct lsom_disk_open *req =
+		container_of(work, struct lsom_disk_open, work);
+	struct opening *o = req->impl;
+
+	if (o->status < 0) {
+		open_done(work);
+		return;
+	}
+	o->flush.cb = opened_flushed;
+	env_dev_flush(o->disk->env, o->disk->dev, &o->flush);
+}
+
 int lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 		   lsom_disk_open_cb cb)
 {
@@ -551,8 +601,9 @@ int lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 	req->lsom = lsom;
 	req->impl = o;
 	req->cb = cb;
-	req->work.work = open_work;
-	req->work.done = open_done;
+	o->req = req;
+	req->work.work = device_work;
+	req->work.done = device_done;
 	env_work(lsom->env, o->disk->index_lane, &req->work);
 	return 0;
 
