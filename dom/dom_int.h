@@ -267,7 +267,7 @@ int dom__reservation_pack(const struct dom_reservation *res,
 			  Directory__Reservation *msg);
 void dom__reservation_pack_free(Directory__Reservation *msg);
 
-/* ---- owner.c, owner_io.c, owner_pr.c, takeover.c ---- */
+/* ---- owner.c, owner_*.c, op.c, takeover.c ---- */
 
 struct dom__owner;
 struct dom__op;
@@ -489,12 +489,27 @@ bool dom__op_stoppable(const struct dom__op *op);
 bool dom__op_allowed(const struct dom__op *op);
 void dom__op_pool_free(struct dom__owner *owner);
 
-/* owner_io.c: reading and writing blocks */
+/* owner_io.c: reading blocks */
 void dom__op_run(struct dom__op *op);
 void dom__op_reset(struct dom__op *op); /* drop what running gathered */
-void dom__window_kick(struct dom__owner *owner);
-void dom__decided_push(struct dom__owner *owner);
+bool dom__op_expired(const struct dom__op *op);
+bool dom__session_valid(struct dom__op *op);
+void dom__part_retry(struct dom__part *part);
 void dom__retries_run(struct dom__owner *owner);
+
+/* owner_write.c: writing them */
+void dom__op_merge(struct dom__op *op);
+bool dom__op_atomic(const struct dom__op *op);
+void dom__part_submit(struct dom__part *part);
+void dom__credits_drop(struct dom__op *op);
+void dom__window_kick(struct dom__owner *owner);
+
+/* owner_decide.c: what became of a write */
+void dom__op_part_settled(struct dom__op *op);
+void dom__decided_push(struct dom__owner *owner);
+
+/* owner_map.c */
+void dom__map_start(struct dom__op *op);
 
 /* plan.c: what of a request goes where */
 int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,

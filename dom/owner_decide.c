@@ -1,0 +1,161 @@
+/*
+ * owner_decide: when all records of a command are settled, so is the command.
+ *
+ * All durable: the write is decided and acknowledged, if the session is still
+ * valid.  COMMIT travels with whatever goes to the component next, or with a
+ * 1 ms timer.
+ *
+ * Failures.  A record that was refused and not logged is aborted on the spot:
+ * nobody has it.  One whose fate is unknown (the disk failed) kills its group
+ * until the next takeover, as its lsn can never be decided in this epoch.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+
+#define DECIDED_NS (1 * MSEC)
+
+static void decided_fired(struct env_timer *timer)
+{
+	struct dom__owner *owner =
+		container_of(timer, struct dom__owner, decided_timer);
+
+	owner->decided_armed = false;
+	dom__decided_push(owner);
+}
+
+/* The lazy COMMIT, when no other message carried it. */
+void dom__decided_push(struct dom__owner *owner)
+{
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__group *g = &owner->groups[i];
+
+		if (g->dirty && owner->peers[i].cm != NULL) {
+			dom__cm_decided(owner->peers[i].cm,
+					&owner->peers[i].fence, &g->decided);
+			g->dirty = false;
+		}
+	}
+}
+
+static void decided_later(struct dom__owner *owner)
+{
+	if (owner->decided_armed)
+		return;
+	owner->decided_armed = true;
+	owner->decided_timer.cb = decided_fired;
+	env_timer_start(owner->dom->env, &owner->decided_timer, DECIDED_NS);
+}
+
+/* Was the record refused, so that surely nobody has it? */
+static bool not_logged(int status)
+{
+	return status == -EBADMSG || status == -ENOSPC || status == -EINVAL ||
+	       status == -ETIMEDOUT || status == -EBUSY || status == -ENOMEM;
+}
+
+static void group_kill(struct dom__owner *owner, unsigned leaf, int status)
+{
+	struct dom__group *g = &owner->groups[leaf];
+	char cid[UUID_TEXT_LEN];
+
+	if (g->dead == 0) {
+		uuid_format(&owner->peers[leaf].leaf->cid, cid);
+		log_error("component %s takes no more writes: %s", cid,
+			  err_text(status));
+		g->dead = status;
+	}
+}
+
+static void op_undone(struct dom__op *op)
+{
+	if (--op->parts_left == 0) {
+		decided_later(op->owner);
+		dom__op_finish(op, op->status);
+	}
+}
+
+static void part_undone(struct dom__cm_decide *req, int status)
+{
+	struct dom__part *part = container_of(req, struct dom__part, decide);
+	struct dom__owner *owner = part->op->owner;
+
+	if (status == 0)
+		dom__group_abort(&owner->groups[part->leaf], part->lsn);
+	else
+		group_kill(owner, part->leaf, status);
+	op_undone(part->op);
+}
+
+/*
+ * An atomic command that not every group could log: ABORT it durably where it
+ * is, before the error is reported (g4).
+ */
+static void op_undo(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	op->parts_left = 1;
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+		struct dom__peer *peer = &owner->peers[part->leaf];
+		int rv;
+
+		if (!part->durable)
+			continue;
+		op->parts_left++;
+		part->decide.decide =
+			(struct lsom_decide){ .commit = false,
+					      .lsn = part->lsn };
+		rv = dom__cm_decide(peer->cm, &peer->fence, &part->decide,
+				    part_undone);
+		if (rv < 0)
+			part_undone(&part->decide, rv);
+	}
+	op_undone(op);
+}
+
+/* A record's fate is known; with the last one the command's is (g2.3). */
+void dom__op_part_settled(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+	bool atomic = dom__op_atomic(op) && op->plan.parts_count > 1;
+	int status = 0;
+
+	assert(op->parts_left > 0);
+	if (--op->parts_left > 0)
+		return;
+	dom__credits_drop(op);
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+
+		if (!part->durable && (status == 0 || !not_logged(part->status)))
+			status = part->status;
+	}
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+		struct dom__group *g = &owner->groups[part->leaf];
+
+		if (!part->durable && not_logged(part->status))
+			dom__group_abort(g, part->lsn);
+		else if (!part->durable)
+			group_kill(owner, part->leaf, part->status);
+		else if (status == 0 || !atomic)
+			dom__group_commit(g, part->lsn);
+	}
+	/* lsom's word for a bad payload is not a bad medium. */
+	if (status == -EBADMSG || status == -EINVAL || status == -EBUSY)
+		status = -EIO;
+	op->status = status;
+	if (status < 0 && atomic) {
+		op_undo(op);
+		return;
+	}
+	decided_later(owner);
+	if (status == 0 && !dom__session_valid(op))
+		status = -ENXIO;
+	dom__op_finish(op, status);
+}
