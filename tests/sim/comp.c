@@ -70,7 +70,7 @@ struct run {
 	bool checkpointing;
 
 	uint64_t crash_at; /* event */
-	bool created, down, header_rot, rebuild;
+	bool created, down, header_rot, rebuild, rebuilt;
 	bool done;
 	int status;
 	unsigned fault;
@@ -109,9 +109,11 @@ static void cut(struct run *r)
 	forget(r);
 	if (sim->disks[0].tampered && !r->header_rot)
 		history_lossy(sim->history);
-	r->rebuild = sim_chance(sim, 3);
-	if (r->rebuild && sim_chance(sim, 2))
-		sim_store_wipe(sim, "index");
+	if (sim_chance(sim, 3)) {
+		r->rebuild = true;
+		if (sim_chance(sim, 2))
+			sim_store_wipe(sim, "index");
+	}
 	r->down = true;
 	r->crash_at = UINT64_MAX;
 }
@@ -467,7 +469,11 @@ static void read_came(struct lsom_read *req, int status)
 		sgl_put(req->sgl);
 	} else if (status == -EBADMSG ? !r->sim->disks[0].tampered :
 					!fault_excuses(r, status)) {
-		sim_violation(r->sim, "a read at block %u: %s", s->first,
+		sim_violation(r->sim, "a read at block %llu: %s",
+			      status == -EBADMSG ?
+				      (unsigned long long)req->bad_offset /
+					      LSOM_BLOCK :
+				      s->first,
 			      err_text(status));
 	}
 	history_end(r->sim->history, s->op, status == 0 ? H_DONE : H_NEVER);
@@ -555,6 +561,10 @@ static void aux_change(struct run *r)
 		rv = lsom_comp_create(r->disk, &r->aux_req, aux_done);
 	} else {
 		comp = lsom_comp_get(r->disk, &r->aux_id);
+		if (comp == NULL && r->sim->disks[0].tampered) {
+			r->aux = AUX_MAYBE;
+			return;
+		}
 		if (comp == NULL)
 			sim_violation(r->sim, "a component is gone");
 		r->aux_req.op = LSOM_DELETE;
@@ -804,12 +814,19 @@ static bool power_up(struct run *r)
 		abort();
 	if (!wait_for(r, &r->done))
 		return false;
+	if (r->status == -EUCLEAN && r->rebuilt && !r->rebuild) {
+		/* A rebuild that the power cut short: told to do it again. */
+		cut(r);
+		r->rebuild = true;
+		return false;
+	}
 	if (r->status < 0) {
 		if (!sim->disks[0].tampered)
 			sim_violation(sim, "the disk does not open: %s (%s)",
 				      err_text(r->status), req.why);
 		return false;
 	}
+	r->rebuilt |= r->rebuild;
 	r->rebuild = false;
 	r->comp = lsom_comp_get(r->disk, &r->cid);
 	if (r->comp == NULL && r->created && !sim->disks[0].tampered)

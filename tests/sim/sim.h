@@ -24,7 +24,7 @@
 #include <errno.h>
 
 #define SIM_DISKS 3u
-#define SIM_STORES 4u
+#define SIM_STORES 8u
 #define SIM_SEGMENT (256u << 10)
 #define SECTOR 512u
 #define SECTORS_A_BLOCK 8u

@@ -1,0 +1,68 @@
+/* node: what the workloads over a whole node share. */
+#ifndef BASALT_TESTS_SIM_NODE_H
+#define BASALT_TESTS_SIM_NODE_H
+
+#include "cmmds/cmmds.h"
+#include "dom/dom.h"
+#include "lsom/lsom.h"
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+
+#define CLIENTS 6u
+#define NOTES 64u
+
+struct client {
+	struct dom_io io;
+	struct h_op *op;
+	enum h_kind kind;
+	unsigned number;
+	struct sgl *data, *expect;
+	uint64_t sent_ns;
+	bool busy;
+};
+
+/* A content of the directory, by its revision. */
+struct note {
+	uint64_t revision, hash;
+};
+
+enum nemesis { NEMESIS_NONE, NEMESIS_SWAP, NEMESIS_FORGET };
+
+struct node {
+	struct sim *sim;
+	struct uuid id, cluster, oid, disk_ids[SIM_DISKS];
+	unsigned disks_count;
+	uint64_t incarnation;
+	uint32_t sectors;
+	uint32_t *seen; /* what a read saw last of a sector */
+	struct cmmds *cmmds;
+	struct lsom *lsom;
+	struct dom *dom;
+	struct lsom_disk *disks[SIM_DISKS];
+	struct dom_object *object;
+	struct client clients[CLIENTS];
+	bool rebuild[SIM_DISKS], rebuilt[SIM_DISKS];
+
+	uint64_t oepoch, csn, revision;
+	struct note notes[NOTES];
+	unsigned notes_next;
+
+	uint64_t crash_at, answers;
+	bool created, down, over;
+	unsigned fault;
+	enum nemesis nemesis;
+	bool nemesis_done;
+
+	bool done;
+	int status;
+	const char *what; /* is waited for */
+};
+
+struct node *node_new(struct sim *sim);
+/* True: the object is open.  False: power cut, or n->over. */
+bool node_up(struct node *n);
+/* Until n->done.  False: the power went. */
+bool node_wait(struct node *n);
+
+#endif
