@@ -632,8 +632,15 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 
 bool lsom__space(const struct lsom_disk *disk, uint64_t blocks)
 {
+	/*
+	 * What a change replaced is not known while its page is being read.  It
+	 * counts as freed, or an UNMAP of a full disk would not give room at
+	 * once; where that was wrong, the reserve has lent a little.
+	 */
+	uint64_t hope = MIN(disk->unknown, disk->reserve_blocks / 8);
+
 	return disk->live_blocks + disk->credits + blocks <=
-	       disk->usable_blocks;
+	       disk->usable_blocks + hope;
 }
 
 int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)

@@ -406,6 +406,9 @@ static int disk_memory(struct lsom_disk *disk)
 	disk->record_blocks_max =
 		MIN(disk->segment_blocks - 8, LSOM_WRITE_MAX / LSOM_BLOCK);
 	disk->usable_blocks = usable_blocks(disk);
+	disk->reserve_blocks =
+		(uint64_t)disk->super.segments * disk->segment_blocks -
+		disk->usable_blocks;
 	disk->segments = calloc(disk->super.segments, sizeof(*disk->segments));
 	disk->zero_iov = calloc(ZERO_IOVS, sizeof(*disk->zero_iov));
 	if (disk->segments == NULL || disk->zero_iov == NULL)

@@ -180,6 +180,9 @@ static void page_load_done(struct env_work *work)
 		status = -EUCLEAN; /* its bit said it is there */
 	free(page->loaded_value);
 	page->loaded_value = NULL;
+	assert(disk->unknown >= page->unknown);
+	disk->unknown -= page->unknown;
+	page->unknown = 0;
 	if (status < 0) {
 		log_error("disk %s: index page %llu of component %llu: %s",
 			  disk->path, (unsigned long long)page->number,
@@ -419,6 +422,10 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 		return rv;
 	slot_live(disk, &old, -1);
 	slot_live(disk, &now, 1);
+	if (!page->loaded && !lsom__bit(page->known, slot)) {
+		page->unknown++;
+		disk->unknown++;
+	}
 	lsom__bit_set(page->known, slot);
 	lsom__page_dirty(page, slot);
 	return 0;

@@ -165,6 +165,7 @@ struct lsom__page {
 	uint32_t dirty[LSOM__PAGE_SLOTS / 32];
 	bool loaded, loading, is_dirty, gone;
 	unsigned pins;
+	unsigned unknown; /* slots of the overlay */
 	int load_status;
 	void *loaded_value;
 	size_t loaded_len;
@@ -267,7 +268,7 @@ struct lsom_disk {
 	struct lsom__segment *segments;
 	uint32_t segments_free;
 	uint64_t sequence_next, pos_next;
-	uint64_t live_blocks, usable_blocks, credits;
+	uint64_t live_blocks, usable_blocks, reserve_blocks, credits;
 	struct lsom__head heads[LSOM__HEADS];
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
@@ -279,6 +280,7 @@ struct lsom_disk {
 
 	struct lsom__pages lru, dirty_pages;
 	size_t pages_count, dirty_count, loads;
+	uint64_t unknown; /* slots in overlays: what they replaced */
 
 	struct lsom__position position; /* of the index as it was opened */
 	uint64_t recovered_records;
@@ -356,6 +358,9 @@ void lsom__segment_read_put(struct lsom_disk *disk, uint64_t place);
 /* Remember a batch's records for the summary.  0 or -ENOMEM. */
 int lsom__segment_frame(struct lsom__segment *seg,
 			const struct lsom__frame *frame, const void *records);
+/* The last frame's data_crc, known once its data's places are. */
+void lsom__segment_frame_crc(struct lsom__segment *seg, uint32_t records_bytes,
+			     uint32_t crc);
 uint32_t lsom__summary_need(uint64_t frames_bytes);
 /* Write the summary once nothing of the segment is in flight. */
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);
