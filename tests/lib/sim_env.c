@@ -5,6 +5,7 @@
 #include "tests/lib/pattern.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +117,27 @@ static void sim_dev_close(struct env_dev *dev)
 
 enum { SIM_READ, SIM_WRITE, SIM_FLUSH, SIM_DISCARD };
 
+/*
+ * A write never meets another request to the same place that is on its way: a
+ * disk may do them in any order.
+ */
+static void overlap_check(const struct sim_env *sim, const struct env_io *io)
+{
+	const struct env_io *other;
+
+	for (size_t i = 0; i < sim->ios_count; i++) {
+		other = sim->ios[i];
+		if ((other->op == SIM_WRITE || other->op == SIM_READ) &&
+		    other->offset < io->offset + io->len &&
+		    io->offset < other->offset + other->len) {
+			fprintf(stderr, "write at %llu over a %s in flight\n",
+				(unsigned long long)io->offset,
+				other->op == SIM_READ ? "read" : "write");
+			abort();
+		}
+	}
+}
+
 static void io_add(struct env_dev *dev, struct env_io *io, uint8_t op,
 		   const struct iovec *iov, unsigned n, uint64_t offset,
 		   unsigned flags)
@@ -133,6 +155,8 @@ static void io_add(struct env_dev *dev, struct env_io *io, uint8_t op,
 		io->len += iov[i].iov_len;
 	if (offset > sim->bytes || io->len > sim->bytes - offset)
 		abort();
+	if (op == SIM_WRITE && !sim->cut)
+		overlap_check(sim, io);
 	if (sim->ios_count == sim->ios_room) {
 		sim->ios_room = sim->ios_room ? sim->ios_room * 2 : 64;
 		sim->ios = must(realloc(sim->ios,
@@ -352,7 +376,7 @@ static int sim_kv_flush(struct kv *kv)
 {
 	struct sim_env *sim = ((struct sim_kv *)kv)->sim;
 
-	if (sim->cut)
+	if (sim->cut || counted_out(&sim->fail_flush))
 		return -EIO;
 	while (!TAILQ_EMPTY(&sim->batches))
 		batch_flush(sim);
@@ -464,6 +488,26 @@ void sim_env_restore(struct sim_env *sim)
 
 /* ---- the loop ---- */
 
+static bool held(const struct sim_env *sim, const struct env_io *io)
+{
+	return sim->hold_plain && io->op == SIM_WRITE &&
+	       !(io->flags & ENV_DURABLE);
+}
+
+/* Any request but those that are held; ios_count: none. */
+static size_t io_pick(struct sim_env *sim)
+{
+	size_t i, at;
+
+	if (sim->ios_count == 0)
+		return 0;
+	at = (size_t)sim_env_random(sim, sim->ios_count);
+	for (i = 0; i < sim->ios_count; i++)
+		if (!held(sim, sim->ios[(at + i) % sim->ios_count]))
+			return (at + i) % sim->ios_count;
+	return sim->ios_count;
+}
+
 bool sim_env_turn(struct sim_env *sim)
 {
 	struct env_task *task = STAILQ_FIRST(&sim->tasks);
@@ -487,8 +531,8 @@ bool sim_env_turn(struct sim_env *sim)
 		work->done(work);
 		return true;
 	}
-	if (sim->ios_count > 0) {
-		i = (size_t)sim_env_random(sim, sim->ios_count);
+	i = io_pick(sim);
+	if (i < sim->ios_count) {
 		io = sim->ios[i];
 		sim->ios[i] = sim->ios[--sim->ios_count];
 		sim->env.now_ns += 50000;

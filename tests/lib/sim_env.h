@@ -43,6 +43,8 @@ struct sim_env {
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
 	/* Fail the Nth write or read from now on with -EIO; 0: none. */
 	uint64_t fail_write, fail_read;
+	uint64_t fail_flush; /* of the store */
+	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;
 	TAILQ_HEAD(sim_writes, sim_write) volatiles; /* not durable, in order */
 	STAILQ_HEAD(, env_task) tasks;

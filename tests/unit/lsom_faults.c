@@ -1,0 +1,602 @@
+/*
+ * Faults of a disk, one at a time: writes, reads and flushes that fail, a disk
+ * that is full, blocks that rot.  Every request is answered, what was
+ * acknowledged is there, and what is lost is reported as lost.
+ */
+#include "tests/lib/test.h"
+
+#include "base/crc.h"
+#include "base/util.h"
+#include "lsom/lsom_int.h"
+#include "tests/lib/sim_env.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PENDING 1
+#define FLIGHTS 64u
+
+struct fixture;
+
+/* One request of ours: its answer, or PENDING. */
+struct call {
+	struct fixture *f;
+	struct lsom_write w;
+	struct lsom_meta m;
+	struct lsom_decide d;
+	struct lsom_read r;
+	uint32_t crcs[256];
+	int status;
+	bool done;
+	uint64_t seed;
+};
+
+struct fixture {
+	struct sim_env sim;
+	struct lsom *lsom;
+	struct lsom_disk *disk;
+	struct uuid id, cluster;
+	bool done;
+	int status;
+};
+
+static struct uuid uuid_of(unsigned n)
+{
+	struct uuid id = { { 0 } };
+
+	id.b[0] = (uint8_t)n;
+	id.b[15] = 1;
+	return id;
+}
+
+static void opened(struct lsom_disk_open *req, int status)
+{
+	struct fixture *f = req->data;
+
+	f->disk = req->opened;
+	f->status = status;
+	f->done = true;
+}
+
+static int disk_open(struct fixture *f, bool rebuild)
+{
+	struct lsom_disk_open req = {
+		.data = f,
+		.path = "disk",
+		.index_path = "index",
+		.cluster = f->cluster,
+		.rebuild = rebuild,
+	};
+
+	f->done = false;
+	CHECK_EQ(lsom_disk_open(f->lsom, &req, opened), 0);
+	CHECK(sim_env_run(&f->sim, &f->done));
+	return f->status;
+}
+
+static void closed(struct lsom_disk_close *req, int status)
+{
+	struct fixture *f = req->data;
+
+	f->status = status;
+	f->done = true;
+}
+
+static void disk_close(struct fixture *f)
+{
+	struct lsom_disk_close req = { .data = f };
+
+	f->done = false;
+	CHECK_EQ(lsom_disk_close(f->disk, &req, closed), 0);
+	CHECK(sim_env_run(&f->sim, &f->done));
+	f->disk = NULL;
+}
+
+static struct fixture *fixture_open(uint64_t seed)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct lsom_config config = { .page_cache_bytes = 80000 };
+	struct lsom_format format = { .path = "disk" };
+
+	lsom__segment_checks = true;
+	sim_env_init(&f->sim, 64u << 20, seed);
+	f->id = uuid_of(100);
+	f->cluster = uuid_of(200);
+	config.env = &f->sim.env;
+	CHECK_EQ(lsom_open(&config, &f->lsom), 0);
+	format.disk = f->id;
+	format.cluster = f->cluster;
+	format.segment_bytes = 1u << 20;
+	CHECK_EQ(lsom_disk_format(&f->sim.env, &format), 0);
+	CHECK_EQ(disk_open(f, false), 0);
+	return f;
+}
+
+static void fixture_close(struct fixture *f)
+{
+	disk_close(f);
+	lsom_close(f->lsom);
+	sim_env_fini(&f->sim);
+	free(f);
+}
+
+/* The power goes, comes back, and the disk is opened. */
+static int power_cut(struct fixture *f)
+{
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	return disk_open(f, false);
+}
+
+static int finish(struct call *c, int rv)
+{
+	if (rv < 0)
+		return rv;
+	CHECK(sim_env_run(&c->f->sim, &c->done));
+	return c->status;
+}
+
+/* ---- metadata ---- */
+
+static void meta_done(struct lsom_meta *req, int status)
+{
+	struct call *c = container_of(req, struct call, m);
+
+	c->status = status;
+	c->done = true;
+}
+
+static int create(struct fixture *f, unsigned n, uint64_t blocks)
+{
+	struct call c = { .f = f };
+
+	c.m.op = LSOM_CREATE;
+	c.m.meta.cid = uuid_of(n);
+	c.m.meta.cinc = 7;
+	c.m.meta.size_bytes = blocks * LSOM_BLOCK;
+	c.m.meta.promised_oepoch = 1;
+	c.m.meta.member_csn = 1;
+	c.m.meta.state_seen = LSOM_ACTIVE;
+	return finish(&c, lsom_comp_create(f->disk, &c.m, meta_done));
+}
+
+static int update(struct fixture *f, struct lsom_comp *comp,
+		  enum lsom_meta_op op, struct lsom_comp_meta meta)
+{
+	struct call c = { .f = f };
+
+	c.m.op = op;
+	c.m.meta = meta;
+	return finish(&c, lsom_comp_update(comp, &c.m, meta_done));
+}
+
+static struct lsom_comp *comp_of(struct fixture *f, unsigned n)
+{
+	struct uuid id = uuid_of(n);
+
+	return lsom_comp_get(f->disk, &id);
+}
+
+/* ---- blocks ---- */
+
+static void fill(uint8_t *page, uint64_t block, uint64_t seed)
+{
+	uint64_t *w = (uint64_t *)(void *)page, i;
+
+	for (i = 0; i < LSOM_BLOCK / 8; i++)
+		w[i] = seed * 0x9e3779b97f4a7c15ull + block * 131 + i;
+}
+
+static void written(struct lsom_write *req, int status)
+{
+	struct call *c = container_of(req, struct call, w);
+
+	sgl_put(req->sgl);
+	c->status = status;
+	c->done = true;
+}
+
+static int write_start(struct call *c, struct lsom_comp *comp,
+		       enum lsom_write_kind kind, uint64_t first, uint64_t n,
+		       uint64_t lsn, uint64_t seed)
+{
+	uint64_t i;
+	int rv;
+
+	memset(&c->w, 0, sizeof(c->w));
+	c->done = false;
+	c->status = PENDING;
+	c->seed = seed;
+	c->w.kind = kind;
+	c->w.offset = first * LSOM_BLOCK;
+	c->w.len = n * LSOM_BLOCK;
+	c->w.lsn = lsn;
+	c->w.member_csn = 1;
+	c->w.crcs = c->crcs;
+	if (seed == 0) {
+		c->w.flags = LSOM_W_HOLE;
+	} else {
+		rv = sgl_new(c->f->sim.env.pages, PAGE_FRONT, c->w.len, 0,
+			     &c->w.sgl);
+		if (rv < 0)
+			return -EBUSY;
+		for (i = 0; i < n; i++) {
+			fill(c->w.sgl->pieces[i].page->data, first + i, seed);
+			c->crcs[i] = crc32c(c->w.sgl->pieces[i].page->data,
+					    LSOM_BLOCK);
+		}
+	}
+	rv = lsom_write(comp, &c->w, written);
+	if (rv < 0)
+		sgl_put(c->w.sgl);
+	return rv;
+}
+
+/* Write @n blocks of the pattern of @seed; 0: unmap them. */
+static int put_kind(struct fixture *f, struct lsom_comp *comp,
+		    enum lsom_write_kind kind, uint64_t first, uint64_t n,
+		    uint64_t lsn, uint64_t seed)
+{
+	struct call c = { .f = f };
+
+	return finish(&c, write_start(&c, comp, kind, first, n, lsn, seed));
+}
+
+static int put(struct fixture *f, struct lsom_comp *comp, uint64_t first,
+	       uint64_t n, uint64_t lsn, uint64_t seed)
+{
+	int rv = put_kind(f, comp, LSOM_PREP, first, n, lsn, seed);
+	struct lsom_decided d = { .stable_lsn = lsn, .hole_floor = lsn };
+
+	if (rv == 0)
+		lsom_decided(comp, &d);
+	return rv;
+}
+
+static void read_done(struct lsom_read *req, int status)
+{
+	struct call *c = container_of(req, struct call, r);
+
+	c->status = status;
+	c->done = true;
+}
+
+/* 1: the pattern of @seed.  0: zeros.  -1: something else.  Else -errno. */
+static int get(struct fixture *f, struct lsom_comp *comp, uint64_t block,
+	       uint64_t seed)
+{
+	struct call c = { .f = f };
+	uint8_t want[LSOM_BLOCK];
+	int rv;
+
+	c.r.offset = block * LSOM_BLOCK;
+	c.r.len = LSOM_BLOCK;
+	c.r.class = PAGE_FRONT;
+	rv = finish(&c, lsom_read(comp, &c.r, read_done));
+	if (rv < 0)
+		return rv;
+	fill(want, block, seed);
+	if (memcmp(want, c.r.sgl->pieces[0].page->data, LSOM_BLOCK) == 0)
+		rv = 1;
+	else
+		rv = sgl_is_zero(c.r.sgl) ? 0 : -1;
+	sgl_put(c.r.sgl);
+	return rv;
+}
+
+static void turns(struct fixture *f, unsigned n)
+{
+	while (n-- > 0 && sim_env_turn(&f->sim))
+		;
+}
+
+/* ---- zeroing ---- */
+
+/*
+ * Writes that are faster than zeroing take segments that were not zeroed, but
+ * never the one a zero write is on its way to: the simulated disk ends the
+ * program if two writes meet.
+ */
+TEST(faults, zeroing_is_slower_than_writing)
+{
+	struct fixture *f = fixture_open(1);
+	struct lsom_comp *comp;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	f->sim.hold_plain = true;
+	for (i = 0; i < 40; i++)
+		CHECK_EQ(put(f, comp, i * 64, 64, LSN(1, i + 1), i + 1), 0);
+	f->sim.hold_plain = false;
+	turns(f, 2000);
+	for (i = 0; i < 40 * 64; i++)
+		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* ---- requests that fail ---- */
+
+static unsigned answered(const struct call *calls, unsigned n)
+{
+	unsigned i, count = 0;
+
+	for (i = 0; i < n; i++)
+		count += calls[i].done;
+	return count;
+}
+
+/* Write with several on their way until all are answered. */
+static void many(struct fixture *f, struct lsom_comp *comp, struct call *calls,
+		 uint64_t lsn)
+{
+	unsigned i;
+
+	for (i = 0; i < FLIGHTS; i++) {
+		calls[i].f = f;
+		calls[i].status = write_start(&calls[i], comp, LSOM_PREP,
+					      i * 40, 1 + i % 40,
+					      LSN(1, lsn + i), lsn + i);
+		if (calls[i].status < 0)
+			calls[i].done = true;
+		else
+			calls[i].status = PENDING;
+		turns(f, i % 3);
+	}
+	for (i = 0; i < 100000 && answered(calls, FLIGHTS) < FLIGHTS; i++)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(answered(calls, FLIGHTS), FLIGHTS);
+}
+
+/* What was acknowledged is there. */
+static void acked_check(struct fixture *f, struct lsom_comp *comp,
+			const struct call *calls)
+{
+	unsigned i, k;
+
+	for (i = 0; i < FLIGHTS; i++)
+		for (k = 0; calls[i].status == 0 && k <= i % 40; k++)
+			CHECK_EQ(get(f, comp, i * 40 + k, calls[i].seed), 1);
+}
+
+static void failed_check(struct fixture *f, struct lsom_comp *comp)
+{
+	struct call c = { .f = f };
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_FAILED);
+	CHECK(info.failure[0] != '\0');
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 999), 1), -ENODEV);
+	CHECK_EQ(get(f, comp, 0, 1), -ENODEV);
+	CHECK_EQ(update(f, comp, LSOM_SEAL, *lsom_comp_meta(comp)), -ENODEV);
+	CHECK_EQ(lsom_decide(comp, &c.d, NULL), -ENODEV);
+	CHECK_EQ(lsom_credit_take(comp, 1), -ENODEV);
+}
+
+TEST(faults, any_write_of_the_log_fails)
+{
+	struct lsom_decided d = { .stable_lsn = LSN(1, 500) };
+	struct call *calls = calloc(FLIGHTS, sizeof(*calls));
+	struct lsom_comp *comp;
+	struct fixture *f;
+	unsigned n, i, bad;
+
+	for (n = 1; n < 20; n++) {
+		f = fixture_open(n);
+		CHECK_EQ(create(f, 1, 8192), 0);
+		comp = comp_of(f, 1);
+		f->sim.fail_write = n;
+		memset(calls, 0, FLIGHTS * sizeof(*calls));
+		many(f, comp, calls, 100);
+		if (f->sim.fail_write != 0) { /* so many were not needed */
+			lsom_comp_put(comp);
+			fixture_close(f);
+			break;
+		}
+		for (i = bad = 0; i < FLIGHTS; i++) {
+			CHECK(calls[i].status == 0 ||
+			      calls[i].status == -EIO ||
+			      calls[i].status == -ENODEV ||
+			      calls[i].status == -EBUSY);
+			bad += calls[i].status == -EIO;
+		}
+		failed_check(f, comp);
+		lsom_comp_put(comp);
+		disk_close(f);
+		CHECK_EQ(disk_open(f, n % 2), 0);
+		comp = comp_of(f, 1);
+		lsom_decided(comp, &d);
+		acked_check(f, comp, calls);
+		lsom_comp_put(comp);
+		fixture_close(f);
+	}
+	CHECK(n > 3);
+	free(calls);
+}
+
+static void checkpointed(struct lsom_checkpoint *req, int status)
+{
+	struct fixture *f = req->data;
+
+	f->status = status;
+	f->done = true;
+}
+
+static int checkpoint(struct fixture *f)
+{
+	struct lsom_checkpoint req = { .data = f };
+	int rv;
+
+	f->done = false;
+	rv = lsom_checkpoint(f->disk, &req, checkpointed);
+	if (rv < 0)
+		return rv;
+	CHECK(sim_env_run(&f->sim, &f->done));
+	return f->status;
+}
+
+TEST(faults, flush_of_the_index_fails)
+{
+	struct fixture *f = fixture_open(3);
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
+	CHECK_EQ(put(f, comp, 64, 64, LSN(1, 2), 2), 0);
+	f->sim.fail_flush = 1;
+	CHECK(checkpoint(f) < 0);
+	failed_check(f, comp);
+	CHECK_EQ(checkpoint(f), -ENODEV);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 2) });
+	CHECK_EQ(get(f, comp, 3, 1), 1);
+	CHECK_EQ(get(f, comp, 70, 2), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+TEST(faults, reads_fail)
+{
+	struct fixture *f = fixture_open(4);
+	struct lsom_disk_info info;
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
+	f->sim.fail_read = 1;
+	CHECK_EQ(get(f, comp, 5, 1), -EIO);
+	CHECK_EQ(get(f, comp, 5, 1), 1);
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_ONLINE);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* Any one request of an opening fails: it says so, and the next one works. */
+TEST(faults, opening_fails_anywhere)
+{
+	struct fixture *f = fixture_open(5);
+	struct lsom_comp *comp;
+	unsigned n, i;
+	int rv;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 30; i++)
+		CHECK_EQ(put(f, comp, i * 64, 64, LSN(1, i + 1), i + 1), 0);
+	lsom_comp_put(comp);
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	for (n = 1; n < 12; n++) {
+		f->sim.fail_write = n % 2 ? (n + 1) / 2 : 0;
+		f->sim.fail_read = n % 2 ? 0 : n * 7;
+		rv = disk_open(f, false);
+		if (rv == 0)
+			break;
+		f->sim.fail_write = f->sim.fail_read = 0;
+		/* The power goes, too, with what recovery had written. */
+		sim_env_cut(&f->sim);
+		sim_env_restore(&f->sim);
+	}
+	CHECK(n > 2);
+	if (f->disk == NULL)
+		CHECK_EQ(disk_open(f, false), 0);
+	f->sim.fail_write = f->sim.fail_read = 0;
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 30) });
+	for (i = 0; i < 30 * 64; i += 13)
+		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* ---- a full disk ---- */
+
+/* Write fresh blocks from *@at on until the disk is full. */
+static void fill_up(struct fixture *f, struct lsom_comp *comp, uint64_t *at,
+		    uint64_t *lsn)
+{
+	uint64_t n = 64;
+	int rv;
+
+	do {
+		n = *at % 64 == 0 ? n : 1;
+		rv = put(f, comp, *at, n, LSN(1, *lsn), *at / 64 + 1);
+		++*lsn;
+		if (rv == 0) {
+			*at += n;
+			n = n == 1 && *at % 64 ? 1 : 64;
+		} else if (n > 1) {
+			n = 1; /* to the last block */
+			rv = 0;
+		}
+	} while (rv == 0);
+	CHECK_EQ(rv, -ENOSPC);
+	turns(f, 10);
+}
+
+TEST(faults, full_disk)
+{
+	struct fixture *f = fixture_open(6);
+	uint64_t at = 0, other_at = 0, lsn = 1, other_lsn = 1, mine, i;
+	struct lsom_comp *comp, *other;
+	struct lsom_disk_info info;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	other = comp_of(f, 2);
+	while (other_at < 2048) {
+		CHECK_EQ(put(f, other, other_at, 64, LSN(1, other_lsn),
+			     other_at / 64 + 1), 0);
+		other_at += 64;
+		other_lsn++;
+	}
+	fill_up(f, comp, &at, &lsn);
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_FULL);
+	CHECK(info.used_bytes <= info.usable_bytes + (1u << 20));
+	CHECK(info.congestion[LSOM_CONGESTION_SPACE] > 200);
+	/* UNMAP works, and gives room. */
+	CHECK_EQ(put(f, comp, 0, 1024, LSN(1, lsn++), 0), 0);
+	mine = at;
+	fill_up(f, comp, &at, &lsn);
+	CHECK(at >= mine + 1024 - 64);
+	for (i = 0; i < 1024; i += 11)
+		CHECK_EQ(get(f, comp, i, 1), 0);
+	/* So does DELETE. */
+	CHECK_EQ(update(f, other, LSOM_DELETE, (struct lsom_comp_meta){ 0 }),
+		 0);
+	CHECK_EQ(get(f, other, 0, 1), -ENOENT);
+	turns(f, 5000);
+	mine = at;
+	fill_up(f, comp, &at, &lsn);
+	CHECK(at >= mine + 2048 - 64);
+	lsom_comp_put(other);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	CHECK(comp_of(f, 2) == NULL);
+	comp = comp_of(f, 1);
+	for (i = 1024; i < at; i += 7)
+		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
+	/* Overwriting a full disk goes on for ever: nothing leaks. */
+	for (i = 0; i < 300; i++) {
+		mine = 1024 + i * 64 % ROUND_DOWN(at - 1024, 64ull);
+		CHECK_EQ(put(f, comp, mine, 64, LSN(1, lsn++), 0), 0);
+		CHECK_EQ(put(f, comp, mine, 64, LSN(1, lsn++), mine / 64 + 1),
+			 0);
+	}
+	for (i = 1024; i < at; i += 7)
+		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
