@@ -14,6 +14,11 @@ uint32_t crc32c_more(uint32_t crc, const void *buf, size_t len)
 	return ~crc32_iscsi((unsigned char *)buf, (int)len, ~crc);
 }
 
+uint32_t crc32_more(uint32_t crc, const void *buf, size_t len)
+{
+	return crc32_gzip_refl(crc, buf, len);
+}
+
 uint32_t crc32c(const void *buf, size_t len)
 {
 	return crc32c_more(0, buf, len);

@@ -100,7 +100,7 @@ struct lsom__batch_header {
 	uint32_t records_bytes; /* they follow this structure */
 	uint32_t data_blocks;	/* they follow the header blocks */
 	uint32_t block;		/* of the segment, where this header lies */
-	uint32_t reserved;
+	uint32_t data_crc;	/* crc32_more() over all data blocks */
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__batch_header) == 88, "batch header");
 
@@ -115,7 +115,7 @@ struct lsom__frame {
 	uint16_t records;
 	uint16_t reserved;
 	uint32_t block; /* of the segment, of the batch's header */
-	uint32_t reserved2;
+	uint32_t data_crc; /* as in the batch's header */
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__frame) == 32, "frame");
 

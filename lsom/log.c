@@ -14,6 +14,7 @@
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
 
+#include "base/crc.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/util.h"
@@ -284,6 +285,19 @@ static unsigned batch_iov(struct lsom__batch *b, uint32_t hb, bool first)
 	return n;
 }
 
+/*
+ * Whether a batch of a torn tail is whole is decided by its data, and CRC32C
+ * alone cannot say: see crc32_more().
+ */
+static uint32_t data_crc(const struct lsom__batch *b, unsigned iovs)
+{
+	uint32_t crc = 0;
+
+	for (unsigned i = 1; i < iovs; i++)
+		crc = crc32_more(crc, b->iov[i].iov_base, b->iov[i].iov_len);
+	return crc;
+}
+
 static void batch_done(struct env_io *io, int64_t res);
 
 /* Seal and send @p of the queue into the head's segment.  0 or -ENOMEM. */
@@ -335,10 +349,12 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	h->records_bytes = p->records_bytes;
 	h->data_blocks = p->data_blocks;
 	h->block = block;
+	n = batch_iov(b, hb, first);
+	h->data_crc = data_crc(b, n);
+	lsom__segment_frame_crc(seg, p->records_bytes, h->data_crc);
 	lsom__batch_seal(h, hb);
 	if (first)
 		segment_header_write(disk, head->segment, b->header);
-	n = batch_iov(b, hb, first);
 	head->batch_next++;
 	disk->pos_next++;
 	seg->used += hb + p->data_blocks;

@@ -126,6 +126,7 @@ static int frame_add(struct lsom__frames *f, const struct lsom__batch_header *b,
 		.records_bytes = b->records_bytes,
 		.records = b->records,
 		.block = b->block,
+		.data_crc = b->data_crc,
 	};
 	size_t need = f->bytes + sizeof(frame) + b->records_bytes;
 	uint8_t *p = realloc(f->mem, need);
@@ -216,6 +217,7 @@ static bool frame_whole(struct lsom__recovery *rec, uint32_t segment,
 			const struct lsom__frame *f, const uint8_t *records)
 {
 	const struct lsom__data_record *d;
+	uint32_t crc = 0;
 	unsigned i;
 	uint64_t k;
 
@@ -230,8 +232,9 @@ static bool frame_whole(struct lsom__recovery *rec, uint32_t segment,
 			if (crc32c(rec->buf + k * LSOM_BLOCK, LSOM_BLOCK) !=
 			    lsom__record_crcs(d)[k])
 				return false;
+		crc = crc32_more(crc, rec->buf, (size_t)d->blocks * LSOM_BLOCK);
 	}
-	return true;
+	return crc == f->data_crc;
 }
 
 struct run {

@@ -142,6 +142,16 @@ int lsom__segment_frame(struct lsom__segment *seg,
 	return 0;
 }
 
+void lsom__segment_frame_crc(struct lsom__segment *seg, uint32_t records_bytes,
+			     uint32_t crc)
+{
+	uint8_t *frame = seg->frames + seg->frames_bytes - records_bytes -
+			 sizeof(struct lsom__frame);
+
+	memcpy(frame + offsetof(struct lsom__frame, data_crc), &crc,
+	       sizeof(crc));
+}
+
 uint32_t lsom__summary_need(uint64_t frames_bytes)
 {
 	return (uint32_t)DIV_UP(frames_bytes +

@@ -1,6 +1,10 @@
 /*
  * The sectors that verifying writers write: magic, place, writer, generation,
  * noise, CRC.  What a sector should hold follows from place and generation.
+ *
+ * A sector that ends in its own CRC32C has, as a whole, the same CRC32C as every
+ * other: so the store's checksums cannot tell these sectors apart, and nothing
+ * that a test should find hides behind them.
  */
 #ifndef BASALT_TESTS_PATTERN_H
 #define BASALT_TESTS_PATTERN_H
