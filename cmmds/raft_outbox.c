@@ -29,7 +29,7 @@ static void mend_vote_result(struct raft_shell *shell, struct raft_message *msg)
 {
 	struct raft_request_vote_result *r = &msg->request_vote_result;
 
-	if (r->pre_vote && !r->vote_granted)
+	if (shell__rule(shell, RULE_R8B) && r->pre_vote && !r->vote_granted)
 		r->term = MAX(r->term, raft_current_term(&shell->raft));
 }
 
@@ -51,7 +51,8 @@ static bool encode(struct raft_shell *shell, const struct raft_message *msg,
 			entries[i] = shell__log_at(&shell->log,
 						   a->prev_log_index + 1 + i);
 			ok = entries[i] != NULL;
-			if (ok && entries[i]->type == RAFT_CHANGE)
+			if (ok && entries[i]->type == RAFT_CHANGE &&
+			    shell__rule(shell, RULE_R10))
 				m->after = MAX(m->after, entries[i]->ticket);
 		}
 	} else if (msg->type == RAFT_INSTALL_SNAPSHOT) {
@@ -74,7 +75,8 @@ void shell__outbox_add(struct raft_shell *shell,
 		    shell->outbox_bytes >= SHELL_OUTBOX_BYTES_MAX)
 			return;
 		m = cmmds__alloc(sizeof(*m));
-		m->after = shell->term_ticket;
+		if (shell__rule(shell, RULE_TERM_FIRST))
+			m->after = shell->term_ticket;
 		if (!encode(shell, &batch[i], m)) {
 			free(m->frame.data);
 			free(m);

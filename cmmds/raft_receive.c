@@ -2,7 +2,7 @@
  * raft_receive: messages on their way in.
  *
  * Frames are decoded and checked (R12), then mended or dropped where the core
- * would be wrong about them (R4, R6, R7, R8), then fed one by one.
+ * would be wrong about them (R4, R6, R7, R8, R13), then fed one by one.
  */
 #define LOG_ROOM LOG_CMMDS
 #include "base/log.h"
@@ -32,7 +32,8 @@ static int confirm_earlier_change(struct raft_shell *shell,
 {
 	uint64_t pending = shell->raft.configuration_uncommitted_index;
 
-	if (a->n_entries == 0 || a->entries[0].type != RAFT_CHANGE ||
+	if (!shell__rule(shell, RULE_R6) || a->n_entries == 0 ||
+	    a->entries[0].type != RAFT_CHANGE ||
 	    pending == 0 || pending > a->prev_log_index ||
 	    a->term < raft_current_term(&shell->raft) ||
 	    shell__term_of(shell, a->prev_log_index) != a->prev_log_term ||
@@ -80,11 +81,43 @@ static bool accepted(struct raft_shell *shell,
 	       p->entries[p->n_entries - 1].term;
 }
 
+/*
+ * The core takes an entry that it has trimmed from its log for one that it
+ * never had, and appends it anew, over what was committed (R13): a late or
+ * repeated append that begins below our snapshot does that.  What lies below a
+ * snapshot is committed, and so the same in the log of every leader: begin with
+ * the snapshot.  Returns how many entries fall away.
+ */
+static unsigned skip_trimmed(struct raft_shell *shell,
+			     const struct raft_append_entries *a)
+{
+	if (a->prev_log_index >= shell->snapshot.index || shell->installing ||
+	    !shell__rule(shell, RULE_R13))
+		return 0;
+	return (unsigned)MIN((uint64_t)a->n_entries,
+			     shell->snapshot.index - a->prev_log_index);
+}
+
+/* An append of which we hold all, as its answer shall say. */
+static void feed_snapshot_held(struct raft_shell *shell,
+			       const struct raft_message *msg)
+{
+	struct raft_message held = *msg;
+
+	held.append_entries.prev_log_index = shell->snapshot.index;
+	held.append_entries.prev_log_term = shell->snapshot.term;
+	held.append_entries.entries = NULL;
+	held.append_entries.n_entries = 0;
+	feed(shell, &held);
+}
+
 static void receive_append(struct raft_shell *shell, struct raft_message *msg)
 {
 	struct raft_append_entries *a = &msg->append_entries;
-	unsigned n = a->n_entries, from = 0;
+	unsigned n = a->n_entries, from = skip_trimmed(shell, a);
 
+	if (n > 0 && from == n)
+		feed_snapshot_held(shell, msg);
 	if (n == 0) {
 		feed(shell, msg);
 		return;
@@ -95,7 +128,8 @@ static void receive_append(struct raft_shell *shell, struct raft_message *msg)
 		unsigned to = from + 1;
 		bool taken;
 
-		while (to < n && a->entries[to].type != RAFT_CHANGE)
+		while (to < n && (a->entries[to].type != RAFT_CHANGE ||
+				  !shell__rule(shell, RULE_R6)))
 			to++;
 		part(msg, from, to, &piece);
 		if (confirm_earlier_change(shell, &piece.append_entries) ||
@@ -127,7 +161,7 @@ static void receive_vote(struct raft_shell *shell, struct raft_message *msg)
 	struct raft_configuration saved = r->configuration, copy;
 	const struct raft_server *us = codec__conf_find(&saved, r->id);
 
-	if (shell->state != RAFT_FOLLOWER ||
+	if (shell->state != RAFT_FOLLOWER || !shell__rule(shell, RULE_R8D) ||
 	    (us != NULL && us->role == RAFT_VOTER)) {
 		feed(shell, msg);
 		return;
@@ -177,7 +211,8 @@ static void receive(struct raft_shell *shell, struct raft_message *msg)
 		receive_append(shell, msg);
 		return;
 	case RAFT_APPEND_ENTRIES_RESULT:
-		if (!stale_rejection(shell, msg))
+		if (!shell__rule(shell, RULE_R7) ||
+		    !stale_rejection(shell, msg))
 			feed(shell, msg);
 		return;
 	case RAFT_REQUEST_VOTE:
@@ -185,12 +220,13 @@ static void receive(struct raft_shell *shell, struct raft_message *msg)
 		return;
 	case RAFT_REQUEST_VOTE_RESULT:
 		/* The core reads a candidate's fields unchecked (R8a). */
-		if (shell->state == RAFT_CANDIDATE)
+		if (shell->state == RAFT_CANDIDATE ||
+		    !shell__rule(shell, RULE_R8A))
 			feed(shell, msg);
 		return;
 	case RAFT_INSTALL_SNAPSHOT:
 		/* One at a time (R4). */
-		if (shell->installing)
+		if (shell->installing && shell__rule(shell, RULE_R4))
 			codec__message_fini(msg);
 		else
 			feed(shell, msg);

@@ -62,6 +62,8 @@ static void clip_writes(struct raft_shell *shell, uint64_t from)
 {
 	struct shell_write *w;
 
+	if (!shell__rule(shell, RULE_R3))
+		return;
 	TAILQ_FOREACH(w, &shell->writes, link)
 		w->last = MIN(w->last, from - 1);
 	shell->reported = MIN(shell->reported, from - 1);
@@ -145,7 +147,9 @@ static void note_state(struct raft_shell *shell)
 	unsigned short state = (unsigned short)raft_state(&shell->raft);
 
 	/* The commit index of the core can go back (R5); ours does not. */
-	shell->commit = MAX(shell->commit, raft_commit_index(&shell->raft));
+	if (raft_commit_index(&shell->raft) > shell->commit ||
+	    !shell__rule(shell, RULE_R5))
+		shell->commit = raft_commit_index(&shell->raft);
 	if (state == shell->state)
 		return;
 	log_debug("raft: %s in term %llu", raft_state_name(state),
@@ -233,7 +237,8 @@ static bool apply_one(struct raft_shell *shell)
 {
 	uint64_t index = shell->applied + 1, term;
 	const struct log_entry *e;
-	int rv = 0;
+	bool change;
+	int rv;
 
 	if (shell->failed || shell->installing || index > shell->commit)
 		return false;
@@ -241,12 +246,15 @@ static bool apply_one(struct raft_shell *shell)
 	if (e == NULL)
 		return false;
 	term = e->term;
+	change = e->type == RAFT_CHANGE;
 	shell->applied = index;
 	shell->bytes_since_snapshot += e->len + ENTRY_OVERHEAD;
 	rv = shell->ops->apply(shell->arg, index, term, e->type, e->data,
 			       e->len);
-	if (rv == 0 && e->type == RAFT_CHANGE)
-		rv = apply_change(shell, index, e);
+	/* What it called may have made the log grow, and so move. */
+	if (rv == 0 && change)
+		rv = apply_change(shell, index,
+				  shell__log_at(&shell->log, index));
 	if (rv != 0) {
 		shell__fail(shell, rv, "entry %llu cannot be applied",
 			    (unsigned long long)index);
@@ -302,7 +310,8 @@ static int submit(struct raft_shell *shell, const struct shell_submit *list,
  */
 static bool own_term_entry(struct raft_shell *shell)
 {
-	if (shell->failed || shell->state != RAFT_LEADER || shell->ready ||
+	if (shell->failed || !shell__rule(shell, RULE_R1) ||
+	    shell->state != RAFT_LEADER || shell->ready ||
 	    shell__term_of(shell, shell__log_last(&shell->log)) ==
 		    raft_current_term(&shell->raft))
 		return false;
@@ -434,7 +443,7 @@ static void timer_arm(struct raft_shell *shell)
 
 	/* A demoted member keeps a leader's timer in the past (R9). */
 	if (delay == 0 && shell->state == RAFT_LEADER &&
-	    shell->timeout_ms == now)
+	    shell__rule(shell, RULE_R9) && shell->timeout_ms == now)
 		delay = shell->raft.heartbeat_timeout / 2;
 	env_timer_start(shell->env, &shell->timer, delay * MSEC);
 }
@@ -450,9 +459,12 @@ static void on_timer(struct env_timer *timer)
 	if (raft_timeout(&shell->raft) <= now_ms(shell)) {
 		if (shell->state == RAFT_CANDIDATE) {
 			/* Every round begins as the first one (R8b, R8c). */
-			shell->raft.candidate_state.in_pre_vote =
-				shell->raft.pre_vote;
-			shell->raft.candidate_state.disrupt_leader = false;
+			if (shell__rule(shell, RULE_R8B))
+				shell->raft.candidate_state.in_pre_vote =
+					shell->raft.pre_vote;
+			if (shell__rule(shell, RULE_R8C))
+				shell->raft.candidate_state.disrupt_leader =
+					false;
 		}
 		shell->timeout_ms = shell->now_ms;
 		if (shell__step(shell, &event) != 0)
@@ -642,6 +654,7 @@ int shell__open(const struct shell_config *config, char why[256],
 	int rv;
 
 	shell->env = config->env;
+	shell->rules_off = config->rules_off;
 	shell->store = config->store;
 	shell->ops = config->ops;
 	shell->arg = config->arg;
@@ -680,7 +693,7 @@ int shell__open(const struct shell_config *config, char why[256],
 	 * so comes later.
 	 */
 	shell->only_voter = only_voter(shell);
-	if (shell->only_voter) {
+	if (shell->only_voter && shell__rule(shell, RULE_R2)) {
 		shell->raft.current_term++;
 		shell->raft.voted_for = shell->raft.id;
 	}

@@ -35,6 +35,7 @@ TAILQ_HEAD(shell_outbox, shell_message);
 
 struct raft_shell {
 	struct env *env;
+	uint64_t rules_off;
 	struct raft_store *store;
 	const struct shell_ops *ops;
 	void *arg;
@@ -78,6 +79,13 @@ struct raft_shell {
 	void (*close_cb)(void *arg);
 	void *close_arg;
 };
+
+/* Does rule @n hold?  Always in the daemon; tests switch rules off singly. */
+static inline bool shell__rule(const struct raft_shell *shell,
+			       enum shell_rule n)
+{
+	return (shell->rules_off >> n & 1) == 0;
+}
 
 struct log_entry *shell__log_at(struct shell_log *log, uint64_t index);
 uint64_t shell__log_last(const struct shell_log *log);
