@@ -156,9 +156,46 @@ soak:
 	$(Q)deploy/deps build run test
 	$(Q)tests/run soak
 
+bench:
+	$(Q)deploy/deps build run test bench
+	$(Q)$(MAKE) --no-print-directory all tools
+	$(Q)tests/bench/run
+
+fuzz:
+	$(Q)deploy/deps build run test
+	$(Q)tests/run fuzz
+
 lint:
 	$(Q)deploy/deps build lint
 	$(Q)tests/lint
+
+format:
+	$(Q)deploy/deps lint
+	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+
+# Lines of each room that the unit tests reach.
+cov:
+	$(Q)deploy/deps build run test
+	$(Q)$(MAKE) --no-print-directory O=build/cov SAN= \
+		CFLAGS='-O0 -g --coverage' unit
+	$(Q)tests/cov build/cov
+
+install: all
+	install -d $(DESTDIR)/usr/bin $(DESTDIR)/usr/sbin \
+		$(DESTDIR)/etc/basalt $(DESTDIR)/usr/lib/systemd/system \
+		$(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5 \
+		$(DESTDIR)/usr/share/man/man8 \
+		$(DESTDIR)/usr/share/bash-completion/completions
+	install -m 755 $(O)/basaltd $(DESTDIR)/usr/sbin/basaltd
+	install -m 755 $(O)/basalt $(DESTDIR)/usr/bin/basalt
+	install -m 644 deploy/basalt.conf.example \
+		$(DESTDIR)/etc/basalt/basalt.conf.example
+	install -m 644 deploy/basaltd.service \
+		$(DESTDIR)/usr/lib/systemd/system/basaltd.service
+	for n in 1 5 8; do install -m 644 deploy/man/*.$$n \
+		$(DESTDIR)/usr/share/man/man$$n/; done
+	install -m 644 deploy/completion.bash \
+		$(DESTDIR)/usr/share/bash-completion/completions/basalt
 
 clean:
 	rm -rf $(O)
