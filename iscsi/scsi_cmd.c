@@ -23,9 +23,19 @@ static bool not_ready(struct scsi_cmd *cmd)
 
 	if (lun->deleted)
 		return scsi__check(cmd, SENSE_NO_LUN);
-	/* Becoming ready; later: not accessible, target port unavailable. */
-	if (env_now(env) - lun->opening_since_ns < 60 * SEC)
-		return scsi__check(cmd, SENSE(2, 0x04, 0x01));
+	/*
+	 * Becoming ready.  Commands for data hear BUSY, which hosts and
+	 * hypervisors retry by themselves: to some, "not ready" in the middle
+	 * of I/O is an error for the file system above.  Later: not accessible,
+	 * target port unavailable.
+	 */
+	if (env_now(env) - lun->opening_since_ns < 60 * SEC) {
+		if (cmd->op->access == DOM_ACCESS_NONE)
+			return scsi__check(cmd, SENSE(2, 0x04, 0x01));
+		cmd->status = SCSI_BUSY;
+		cmd->sense_len = 0;
+		return false;
+	}
 	return scsi__check(cmd, SENSE(2, 0x04, 0x0c));
 }
 
