@@ -119,7 +119,7 @@ static int request_new(struct dom_object *object, struct dom_io *io,
 		return -ESHUTDOWN;
 	/* The generation dies with the nexus: a late command is nobody's. */
 	if (io->nexus != NULL) {
-		struct dom__nexus *nexus =
+		struct dom_nexus *nexus =
 			dom__nexus_find(owner, io->nexus->generation);
 
 		if (nexus == NULL || nexus->closing)
@@ -222,6 +222,23 @@ int dom_unmap(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	return 0;
 }
 
+/* Zero what lies behind the object's end in its last block. */
+int dom__unmap_tail(struct dom_object *object, struct dom_io *io, dom_io_cb cb)
+{
+	uint64_t size = object->owner->size_bytes;
+	struct dom__op *op;
+	int rv = request_new(object, io, DOM__UNMAP, cb, &op);
+
+	if (rv < 0)
+		return rv;
+	assert(size % DOM_BLOCK);
+	op->offset = size;
+	op->len = DOM_BLOCK - size % DOM_BLOCK;
+	op->tail = true;
+	dom__op_submit(op);
+	return 0;
+}
+
 int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
 			  uint64_t offset, struct sgl *compare, struct sgl *sgl,
 			  dom_io_cb cb)
@@ -314,7 +331,7 @@ bool dom_access_allowed(struct dom_object *object,
 unsigned dom_nexus_attention(struct dom_object *object,
 			     const struct dom_nexus *nexus)
 {
-	struct dom__nexus *own =
+	struct dom_nexus *own =
 		dom__nexus_find(object->owner, nexus->generation);
 	unsigned bits = 0;
 

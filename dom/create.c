@@ -4,9 +4,10 @@
  * A create is placed (clom.c), put into the directory in one command with what
  * the caller adds, and then opened once: takeover makes the components.  A
  * resize is the owner's, as it changes the layout: the owner comes to rest, the
- * new tree goes into the directory, and the next takeover fits the components.
- * What a smaller size cuts off is unmapped before, under its locks and with no
- * new command let in, so that no later growth can bring it back.
+ * new tree goes into the directory, and the takeover that follows, and any later
+ * one, fits the components (takeover_fit.c).  So nothing is cut off that the
+ * directory did not let go.  Bytes behind the end of an object within its last
+ * block stay as they are, and are zeroed before it grows.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -240,13 +241,10 @@ struct dom__resize {
 	struct dom__owner *owner;
 	struct cmmds_command cmd;
 	struct dom_object_open open;
-	struct dom_io cut;
-	uint64_t old_bytes;
+	struct dom_io tail;
 	unsigned unknowns;
 	bool proposed, stored;
 };
-
-#define CUT_NS (300 * SEC)
 
 static void resize_end(struct dom__resize *r, int status)
 {
@@ -285,7 +283,6 @@ static void resize_stored(struct cmmds_command *cmd, int status)
 	if (status < 0) {
 		/* The entry may have changed under us: read it again. */
 		owner->restart = true;
-		owner->size_bytes = r->old_bytes;
 		resize_end(r, status);
 		return;
 	}
@@ -331,7 +328,6 @@ void dom__resize_quiet(struct dom__owner *owner)
 		free(s.disks);
 	}
 	if (rv < 0) {
-		owner->size_bytes = r->old_bytes;
 		resize_end(r, rv);
 		return;
 	}
@@ -350,7 +346,6 @@ void dom__resize_quiet(struct dom__owner *owner)
 	rv = cmmds_propose(dom->cmmds, &r->cmd, 0, resize_stored);
 	if (rv < 0) {
 		cmmds_command_fini(&r->cmd);
-		owner->size_bytes = r->old_bytes;
 		resize_end(r, rv);
 	}
 }
@@ -362,10 +357,13 @@ void dom__resize_taken(struct dom__owner *owner, int status)
 
 	if (r == NULL || (status == 0 && !r->stored))
 		return;
-	if (status == 0) {
-		dom__owner_event(owner, DOM_RESIZED);
+	if (status == 0)
 		dom__gc_kick(owner->dom);
-	}
+	else
+		snprintf(r->req->why, sizeof(r->req->why),
+			 "the size is stored, but the object cannot be opened: "
+			 "%s",
+			 err_text(status));
 	resize_end(r, status);
 }
 
@@ -378,7 +376,7 @@ static void resize_begin(struct dom__resize *r)
 	dom__owner_step(r->owner);
 }
 
-static void resize_cut(struct dom_io *io, int status)
+static void resize_tail(struct dom_io *io, int status)
 {
 	struct dom__resize *r = io->data;
 
@@ -386,7 +384,6 @@ static void resize_cut(struct dom_io *io, int status)
 		resize_begin(r);
 		return;
 	}
-	r->owner->size_bytes = r->old_bytes;
 	dom_object_close(r->open.object);
 	resize_end(r, status);
 }
@@ -394,25 +391,20 @@ static void resize_cut(struct dom_io *io, int status)
 static void resize_opened(struct dom_object_open *open, int status)
 {
 	struct dom__resize *r = open->data;
-	struct dom__owner *owner = r->owner;
+	uint64_t old_bytes = r->owner->size_bytes;
 
 	if (status < 0) {
 		resize_end(r, status);
 		return;
 	}
-	r->old_bytes = owner->size_bytes;
-	if (r->req->size_bytes >= r->old_bytes) {
+	if (r->req->size_bytes <= old_bytes || old_bytes % DOM_BLOCK == 0) {
 		resize_begin(r);
 		return;
 	}
-	r->cut.data = r;
-	r->cut.deadline_ns = env_now(owner->dom->env) + CUT_NS;
-	status = dom_unmap(open->object, &r->cut, r->req->size_bytes,
-			   r->old_bytes - r->req->size_bytes, resize_cut);
-	if (status == 0)
-		owner->size_bytes = r->req->size_bytes;
-	else
-		resize_cut(&r->cut, status);
+	r->tail.data = r;
+	status = dom__unmap_tail(open->object, &r->tail, resize_tail);
+	if (status < 0)
+		resize_tail(&r->tail, status);
 }
 
 int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)

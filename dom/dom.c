@@ -9,6 +9,7 @@
 #include "base/stats.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Below this much of a disk free, thin disks ask for attention. */
@@ -180,6 +181,73 @@ static void object_changed(struct cmmds_subscription *sub,
 		dom__gc_kick(dom);
 }
 
+/* Another limit holds at once, for every owner under the policy. */
+static void policy_changed(struct cmmds_subscription *sub,
+			   const struct cmmds_change *change)
+{
+	struct dom *dom = sub->data;
+	struct dom__owner *owner;
+
+	TAILQ_FOREACH(owner, &dom->owners, link) {
+		if (owner->state == DOM__READY)
+			dom__qos_load(owner);
+	}
+}
+
+/* ---- health ---- */
+
+struct lossy {
+	unsigned count;
+	struct uuid oid; /* of one of them */
+};
+
+static void lossy_look(struct lsom_comp *comp, void *arg)
+{
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	struct lossy *lossy = arg;
+
+	if (!meta->damaged)
+		return;
+	lossy->count++;
+	lossy->oid = meta->oid;
+}
+
+static void lossy_run(struct health_check *check, struct health_result *out)
+{
+	struct dom *dom = check->data;
+	struct lossy lossy = { 0 };
+	struct dom__owner *owner;
+	struct dom__disk *disk;
+	char oid[UUID_TEXT_LEN];
+
+	TAILQ_FOREACH(disk, &dom->disks, link) {
+		if (!disk->removing && disk->healthy)
+			lsom_comp_each(disk->lsom, lossy_look, &lossy);
+	}
+	TAILQ_FOREACH(owner, &dom->owners, link) {
+		if (owner->lossy) {
+			lossy.count += lossy.count == 0;
+			lossy.oid = owner->oid;
+		}
+	}
+	if (lossy.count == 0)
+		return;
+	uuid_format(&lossy.oid, oid);
+	out->level = HEALTH_BAD;
+	snprintf(out->cause, sizeof(out->cause),
+		 "acknowledged writes were lost on disks of this node: %u "
+		 "components, one of object %s",
+		 lossy.count, oid);
+	snprintf(out->fix, sizeof(out->fix),
+		 "check the data from above (fsck, a database's own check) or "
+		 "restore it from a backup; replace the disk if it lied");
+}
+
+bool dom_object_lossy(const struct dom_object *object)
+{
+	return object->owner->lossy;
+}
+
 /* ---- opening and closing ---- */
 
 int dom_open(const struct dom_config *config, struct dom **out)
@@ -208,6 +276,14 @@ int dom_open(const struct dom_config *config, struct dom **out)
 		.data = dom, .kind = CMMDS_OBJECT, .cb = object_changed
 	};
 	cmmds_subscribe(dom->cmmds, &dom->objects_sub);
+	dom->policies_sub = (struct cmmds_subscription){
+		.data = dom, .kind = CMMDS_POLICY, .cb = policy_changed
+	};
+	cmmds_subscribe(dom->cmmds, &dom->policies_sub);
+	dom->lossy_check = (struct health_check){ .name = "object-data",
+						  .run = lossy_run,
+						  .data = dom };
+	health_register(&dom->lossy_check);
 	*out = dom;
 	return 0;
 }
@@ -238,6 +314,8 @@ again:
 	    !TAILQ_EMPTY(&dom->disks) || dom->jobs > 0 || !dom__gc_idle(dom))
 		return;
 	cmmds_unsubscribe(&dom->objects_sub);
+	cmmds_unsubscribe(&dom->policies_sub);
+	health_unregister(&dom->lossy_check);
 	dom__gc_close(dom);
 	free(dom);
 	closed(arg);

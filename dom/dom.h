@@ -83,6 +83,12 @@ uint64_t dom_object_size(const struct dom_object *object); /* bytes */
 uint32_t dom_object_stripe_bytes(const struct dom_object *object);
 /* 0..255: how much the way down asks us to slow down (window, not failure). */
 unsigned dom_object_congestion(const struct dom_object *object);
+/*
+ * A component is known to have lost what it had acknowledged (damage in the
+ * log, a disk that went back in time), and there is no other copy: what is left
+ * is served.  Also a health check, "object-data".
+ */
+bool dom_object_lossy(const struct dom_object *object);
 /* Space under the object's components: bytes used by it, and free for it. */
 void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 		      uint64_t *free_bytes);
@@ -113,10 +119,17 @@ struct dom_nexus {
 	char initiator_port[256]; /* "iqn...,i,0x<12 hex>", lower case */
 	uint16_t target_port;	  /* relative target port identifier */
 	uint64_t generation;
+	/* private */
+	unsigned attention;
+	bool closing;
+	void (*cb)(void *arg);
+	void *arg;
+	TAILQ_ENTRY(dom_nexus) link;
 };
 
-/* Fail what this nexus has queued; @cb when nothing of it can execute. */
+/* @nexus stays where it is until the callback of its closing. */
 void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus);
+/* Fail what this nexus has queued; @cb when nothing of it can execute. */
 void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 		     void (*cb)(void *arg), void *arg);
 
@@ -128,6 +141,8 @@ void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
  * copy; @bad_offset); -EIO / -ENODEV; -ENXIO (unavailable, try later);
  * -ETIMEDOUT (past @deadline_ns; a write may be there or not); -ECANCELED;
  * -ENOENT (deleted); -EROFS (write protected); -ESHUTDOWN.  -EBUSY at once.
+ * A command that changes bytes and ends with -EIO, -ENODEV, -ENXIO, -ETIMEDOUT,
+ * -ECANCELED or -ENOSPC may be there whole, or where it is not atomic in part.
  */
 struct dom_io {
 	void *data;
@@ -313,5 +328,32 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
  * Deleting is a change of the directory that node proposes (ObjectCommand
  * DELETE); dom hears of it, deletes the components and then the entry.
  */
+
+/* ---- SANITIZE (SBC-3 5.27) ---- */
+
+/*
+ * A sanitize goes on after a restart: what it needs for that is kept with the
+ * object in the directory, as bytes that dom does not read.
+ */
+#define DOM_SANITIZE_MAX 8192u
+
+struct dom_sanitize {
+	void *data;
+	/* private */
+	void (*cb)(struct dom_sanitize *req, int status);
+};
+typedef void (*dom_sanitize_cb)(struct dom_sanitize *req, int status);
+
+/* The mark; good until the loop goes on.  NULL: there is none. */
+const uint8_t *dom_sanitize_state(struct dom_object *object, size_t *len);
+
+/*
+ * Set it to the @len bytes at @state (copied), or take it away (@len 0).
+ * Durable once @cb has status 0; -ETIMEDOUT: unknown; -ENOENT (deleted), -EIO,
+ * -ESHUTDOWN, -EAGAIN (the entry changed too often).  At once also -EBUSY,
+ * -ENOMEM, -EINVAL (@len).
+ */
+int dom_sanitize_mark(struct dom_object *object, struct dom_sanitize *req,
+		      const void *state, size_t len, dom_sanitize_cb cb);
 
 #endif

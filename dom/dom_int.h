@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/err.h"
+#include "base/health.h"
 #include "base/util.h"
 #include "cmmds/cmmds.h"
 #include "dom/clom.h"
@@ -98,7 +99,10 @@ struct dom__group {
 	struct lsom_decided decided;
 	uint8_t aborted[LSOM_WINDOW / 8];
 	bool dirty; /* decided holds what no message has carried */
+	bool leap;  /* R10 is off: stable_lsn leaps over what is undecided */
 	int dead;   /* why no write can be decided any more; or 0 */
+	uint64_t durable_lsn; /* the largest its leaf reported durable */
+	uint64_t told_lsn;    /* stable_lsn that its last record carried */
 };
 
 void dom__group_init(struct dom__group *group, uint64_t oepoch,
@@ -109,6 +113,17 @@ void dom__group_commit(struct dom__group *group, uint64_t lsn);
 void dom__group_abort(struct dom__group *group, uint64_t lsn);
 /* Every ACTIVE leaf has durably recorded @stable_lsn. */
 void dom__group_recorded(struct dom__group *group, uint64_t stable_lsn);
+
+/* ---- qos.c ---- */
+
+/* A token bucket, kept as the time at which it is full again. */
+struct dom__qos {
+	uint64_t limit;	  /* commands a second; 0: none */
+	uint64_t full_ns; /* of env_now() */
+};
+
+/* How long until a command may pass; 0: now, and its token is taken. */
+uint64_t dom__qos_take(struct dom__qos *qos, uint64_t now_ns);
 
 /* ---- component_manager.c ---- */
 
@@ -277,7 +292,7 @@ struct dom__part {
 	struct dom__op *op;
 	struct dom__fetch *fetch; /* a read's */
 	unsigned leaf;
-	bool hole, durable, credit;
+	bool hole, durable, credit, undo;
 	uint64_t offset, len; /* in the component */
 	uint64_t lsn, stable_sent;
 	struct sgl *sgl;
@@ -330,6 +345,7 @@ enum dom__op_kind {
 
 enum dom__op_stage {
 	DOM__PARKED,  /* the owner does not serve now */
+	DOM__THROTTLED, /* over the policy's limit (qos.c) */
 	DOM__LOCKING, /* waits for its range */
 	DOM__RUNNING, /* passed the reservation check */
 	DOM__WAITING, /* running, but waits for pages or for the window */
@@ -352,6 +368,9 @@ struct dom__op {
 	bool locked;	/* in owner->locks, held or waiting */
 	bool counted;	/* in owner->running */
 	bool sync;	/* inside dom__op_run(): an end is deferred */
+	bool prepared;	/* a record of it may be in a log, of any epoch */
+	bool tail;	/* behind the end: dom__unmap_tail() */
+	uint64_t order; /* of admission */
 	int status;
 	struct env_task task;
 
@@ -360,6 +379,7 @@ struct dom__op {
 	struct sgl *out; /* whole blocks, ready for the log */
 	struct dom__plan plan;
 	unsigned parts_left;
+	int undo_status;
 	uint32_t *crcs;
 	struct page_waiter pages;
 	bool pages_waiting, window_waiting;
@@ -369,25 +389,13 @@ struct dom__op {
 	uint64_t map_len, map_run; /* known so far; of the scan under way */
 	unsigned map_leaf, map_steps;
 	bool map_mapped;
-	TAILQ_ENTRY(dom__op) wait_link; /* owner->parked or ->window */
+	/* owner->parked, ->throttled, ->window or ->pr_queue */
+	TAILQ_ENTRY(dom__op) wait_link;
 	TAILQ_ENTRY(dom__op) link;	/* owner->ops */
 	/* last: not cleared for each operation */
 	uint32_t crcs_few[64];
 };
 TAILQ_HEAD(dom__op_list, dom__op);
-
-/* An I_T nexus that is logged in at this owner. */
-struct dom__nexus {
-	uint64_t generation;
-	char initiator_port[256];
-	uint16_t target_port;
-	unsigned attention;
-	/* closing: called when no operation of it is left */
-	bool closing;
-	void (*cb)(void *arg);
-	void *arg;
-	TAILQ_ENTRY(dom__nexus) link;
-};
 
 enum dom__owner_state {
 	DOM__DOWN,
@@ -397,6 +405,12 @@ enum dom__owner_state {
 };
 
 struct dom__takeover;
+
+/* What a component once told this daemon; kept while its owner lives. */
+struct dom__known {
+	struct uuid cid;
+	uint64_t oepoch, recorded_lsn, durable_lsn;
+};
 
 struct dom__owner {
 	struct dom *dom;
@@ -413,10 +427,14 @@ struct dom__owner {
 	struct dom__peer *peers;    /* one per leaf */
 	struct dom__group *groups;  /* one per leaf: no mirrors yet */
 	unsigned leaves;
+	struct dom__known *known;   /* of the leaves before, or NULL */
+	unsigned known_count;
+	bool lossy;		    /* a leaf lost what it had acknowledged */
 
 	struct dom__locks locks;
 	struct dom__op_list ops, parked, window;
 	unsigned ops_count, running;
+	uint64_t ops_order;
 	TAILQ_HEAD(dom__parts, dom__part) retries;
 	struct env_timer retry_timer;	/* parts that lsom was too busy for */
 	struct env_timer decided_timer; /* tell components, when idle */
@@ -436,7 +454,7 @@ struct dom__owner {
 	bool reservation_swp;
 	struct dom__pr_job *pr_job;
 	struct dom__op_list pr_queue;
-	TAILQ_HEAD(, dom__nexus) nexuses;
+	TAILQ_HEAD(, dom_nexus) nexuses; /* logged in here */
 	unsigned nexuses_closing;
 	struct env_task nexus_task;
 
@@ -444,6 +462,11 @@ struct dom__owner {
 	TAILQ_HEAD(, dom_object_open) opens;
 	struct env_task event_task;
 	unsigned events; /* bits of enum dom_event */
+
+	struct dom__qos qos;
+	struct dom__op_list throttled; /* in order of admission */
+	struct env_timer qos_timer;
+	bool qos_armed;
 
 	struct dom__op_list op_pool;
 	unsigned op_pool_count;
@@ -465,6 +488,8 @@ void dom__owner_step(struct dom__owner *owner); /* deferred */
 void dom__owner_lost(struct dom__owner *owner); /* fenced: take over again */
 void dom__owner_event(struct dom__owner *owner, enum dom_event event);
 void dom__owner_drop_leaves(struct dom__owner *owner);
+const struct dom__known *dom__known_find(const struct dom__owner *owner,
+					 const struct uuid *cid);
 bool dom__owner_uses_disk(const struct dom__owner *owner,
 			  const struct dom__disk *disk);
 void dom__takeover_done(struct dom__owner *owner, int status);
@@ -477,17 +502,29 @@ void dom__participant_unpack(const struct uuid *in, uint64_t *lsn,
 			     uint64_t *offset, uint64_t *len);
 int dom__takeover_start(struct dom__owner *owner);
 
+/* takeover_fit.c */
+#define DOM__BUSY_NS (1 * MSEC)
+int dom__fit_start(struct dom__owner *owner, uint64_t patience_ns,
+		   void (*cb)(void *arg, int status), void *arg);
+
 /* op.c: an operation's life */
 struct dom__op *dom__op_new(struct dom__owner *owner);
 void dom__op_submit(struct dom__op *op);
 void dom__op_finish(struct dom__op *op, int status);
 void dom__op_fail_parked(struct dom__owner *owner, int status);
 void dom__op_start_parked(struct dom__owner *owner);
+void dom__op_start(struct dom__op *op); /* the limit lets it pass */
+void dom__op_park(struct dom__op *op);
 void dom__op_cancel(struct dom__op *op, int status);
 void dom__op_expire(struct dom__owner *owner);
 bool dom__op_stoppable(const struct dom__op *op);
 bool dom__op_allowed(const struct dom__op *op);
 void dom__op_pool_free(struct dom__owner *owner);
+
+/* qos.c: the owner's side of it */
+void dom__qos_load(struct dom__owner *owner); /* from policy and directory */
+bool dom__qos_passes(struct dom__op *op); /* or it waits in ->throttled */
+void dom__qos_stop(struct dom__owner *owner);
 
 /* owner_io.c: reading blocks */
 void dom__op_run(struct dom__op *op);
@@ -506,6 +543,7 @@ void dom__window_kick(struct dom__owner *owner);
 
 /* owner_decide.c: what became of a write */
 void dom__op_part_settled(struct dom__op *op);
+void dom__part_undo(struct dom__part *part);
 void dom__decided_push(struct dom__owner *owner);
 
 /* owner_map.c */
@@ -528,8 +566,11 @@ void dom__pr_expire(struct dom__owner *owner);
 bool dom__pr_idle(const struct dom__owner *owner);
 int dom__pr_load(struct dom__owner *owner, bool nexuses_lost);
 void dom__nexus_op_ended(struct dom__owner *owner);
-struct dom__nexus *dom__nexus_find(struct dom__owner *owner,
+struct dom_nexus *dom__nexus_find(struct dom__owner *owner,
 				   uint64_t generation);
+
+/* client.c */
+int dom__unmap_tail(struct dom_object *object, struct dom_io *io, dom_io_cb cb);
 
 /* ---- dom.c ---- */
 
@@ -561,7 +602,8 @@ struct dom {
 	void *closed_arg;
 	struct env_task task;
 	unsigned jobs; /* creates and resizes under way */
-	struct cmmds_subscription objects_sub;
+	struct cmmds_subscription objects_sub, policies_sub;
+	struct health_check lossy_check;
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;
 	TAILQ_HEAD(, dom__owner) owners;

@@ -65,12 +65,16 @@ static void decide(struct dom__group *group, uint64_t lsn, uint8_t *map)
 	uint64_t i = lsn - d->stable_lsn - 1;
 	unsigned n = 0;
 
+	if (group->leap && lsn <= d->stable_lsn)
+		return;
 	assert(lsn > d->stable_lsn);
 	assert(lsn < group->next_lsn);
 	assert(!bit_get(d->committed, (unsigned)i));
 	assert(!bit_get(group->aborted, (unsigned)i));
 	map[i / 8] |= (uint8_t)(1u << (i % 8));
 	group->dirty = true;
+	if (group->leap && i + 1 > n)
+		n = (unsigned)i + 1; /* R10 is off */
 	while (n < LSOM_WINDOW &&
 	       (bit_get(d->committed, n) || bit_get(group->aborted, n)))
 		n++;

@@ -66,7 +66,6 @@ void dom__op_pool_free(struct dom__owner *owner)
 static void op_complete(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
-	struct dom_object *object = op->object;
 	struct dom_io *io = op->io;
 	int status = op->status;
 
@@ -82,7 +81,8 @@ static void op_complete(struct dom__op *op)
 	sgl_put(op->compare);
 	TAILQ_REMOVE(&owner->ops, op, link);
 	owner->ops_count--;
-	object->ops--;
+	if (op->object != NULL)
+		op->object->ops--;
 	if (op->counted) {
 		assert(owner->running > 0);
 		owner->running--;
@@ -114,27 +114,38 @@ static void op_end_later(struct dom__op *op, int status)
 	env_defer(op->owner->dom->env, &op->task);
 }
 
-static void op_park(struct dom__op *op)
+/* In order of admission: one that started already goes before later ones. */
+void dom__op_park(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
+	struct dom__op *before;
 
 	op->stage = DOM__PARKED;
-	TAILQ_INSERT_TAIL(&owner->parked, op, wait_link);
+	TAILQ_FOREACH_REVERSE(before, &owner->parked, dom__op_list, wait_link) {
+		if (before->order < op->order)
+			break;
+	}
+	if (before != NULL)
+		TAILQ_INSERT_AFTER(&owner->parked, before, op, wait_link);
+	else
+		TAILQ_INSERT_HEAD(&owner->parked, op, wait_link);
 	dom__owner_step(owner);
 }
 
 /*
  * Fenced: another epoch has begun.  Nothing was answered, so the same command
- * is carried out again under the next one; a write of ours that takeover rolls
- * forward is then overwritten by itself.
+ * is carried out again under the next one.  What it prepared is by then rolled
+ * forward or back as a whole, and no later command on its range has run, as
+ * parked ones keep their order.  So a write is overwritten by itself, an
+ * ORWRITE finds its bits set, and compare_passes() knows a COMPARE AND WRITE
+ * that meets its own effect.
  */
 static bool op_again(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
 
 	dom__owner_lost(owner);
-	if (op->io == NULL || op->retries == RETRIES_MAX ||
-	    op->kind == DOM__COMPARE || op->kind == DOM__OR)
+	if (op->io == NULL || op->retries == RETRIES_MAX)
 		return false;
 	op->retries++;
 	dom__op_reset(op);
@@ -144,7 +155,7 @@ static bool op_again(struct dom__op *op)
 	if (op->locked)
 		dom__range_unlock(&owner->locks, &op->range);
 	op->locked = false;
-	op_park(op);
+	dom__op_park(op);
 	return true;
 }
 
@@ -154,7 +165,8 @@ void dom__op_finish(struct dom__op *op, int status)
 	if (status == -ESTALE) {
 		if (op_again(op))
 			return;
-		status = -ENXIO;
+		/* Try later; but what may be in a log may come yet. */
+		status = op->prepared ? -ETIMEDOUT : -ENXIO;
 	}
 	if (op->sync) {
 		op_end_later(op, status);
@@ -206,7 +218,7 @@ static void range_granted(struct dom__range *range)
 	/* else it was cancelled, and unlocks when it completes */
 }
 
-static void op_start(struct dom__op *op)
+void dom__op_start(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
 
@@ -223,9 +235,19 @@ static void op_start(struct dom__op *op)
 		.exclusive = op->kind != DOM__READ && op->kind != DOM__MAP,
 		.cb = range_granted,
 	};
+	if (!op->range.exclusive && !dom__rule(owner->dom, 17)) {
+		op_granted(op);
+		return;
+	}
 	op->locked = true;
 	if (dom__range_lock(&owner->locks, &op->range))
 		op_granted(op);
+}
+
+static void op_admit(struct dom__op *op)
+{
+	if (dom__qos_passes(op))
+		dom__op_start(op);
 }
 
 static void tick(struct env_timer *timer)
@@ -248,6 +270,7 @@ void dom__op_submit(struct dom__op *op)
 
 	TAILQ_INSERT_TAIL(&owner->ops, op, link);
 	owner->ops_count++;
+	op->order = ++owner->ops_order;
 	op->object->ops++;
 	op->io->impl[0] = op;
 	if (!owner->tick_armed) {
@@ -258,9 +281,9 @@ void dom__op_submit(struct dom__op *op)
 	if (owner->deleted)
 		op_end_later(op, -ENOENT);
 	else if (owner->state == DOM__READY && !owner->hold)
-		op_start(op);
+		op_admit(op);
 	else
-		op_park(op);
+		dom__op_park(op);
 }
 
 void dom__op_start_parked(struct dom__owner *owner)
@@ -271,11 +294,13 @@ void dom__op_start_parked(struct dom__owner *owner)
 	       (op = TAILQ_FIRST(&owner->parked)) != NULL) {
 		TAILQ_REMOVE(&owner->parked, op, wait_link);
 		/* The object may have shrunk meanwhile. */
-		if (op->kind != DOM__RESERVE &&
+		if (op->kind != DOM__RESERVE && !op->tail &&
 		    op->offset + op->len > owner->size_bytes)
 			op_end_later(op, -ERANGE);
+		else if (op->retries > 0)
+			dom__op_start(op); /* it had its token */
 		else
-			op_start(op);
+			op_admit(op);
 	}
 }
 
@@ -294,8 +319,8 @@ void dom__op_fail_parked(struct dom__owner *owner, int status)
 /* True while nothing of @op has reached a component that could change it. */
 bool dom__op_stoppable(const struct dom__op *op)
 {
-	return op->stage == DOM__PARKED || op->stage == DOM__LOCKING ||
-	       op->stage == DOM__WAITING;
+	return op->stage == DOM__PARKED || op->stage == DOM__THROTTLED ||
+	       op->stage == DOM__LOCKING || op->stage == DOM__WAITING;
 }
 
 void dom__op_cancel(struct dom__op *op, int status)
@@ -305,6 +330,8 @@ void dom__op_cancel(struct dom__op *op, int status)
 	assert(dom__op_stoppable(op));
 	if (op->stage == DOM__PARKED)
 		TAILQ_REMOVE(&owner->parked, op, wait_link);
+	else if (op->stage == DOM__THROTTLED)
+		TAILQ_REMOVE(&owner->throttled, op, wait_link);
 	else if (op->stage == DOM__LOCKING && op->kind == DOM__RESERVE)
 		TAILQ_REMOVE(&owner->pr_queue, op, wait_link);
 	/* What WAITING hangs on is dropped by dom__op_reset(). */
@@ -334,7 +361,10 @@ again:
 			dom__op_cancel(op, -ETIMEDOUT);
 			goto again;
 		}
+		/* The caller is told; its handle may go before @op does. */
 		op->io = NULL;
+		op->object->ops--;
+		op->object = NULL;
 		io->impl[0] = NULL;
 		io->cb(io, -ETIMEDOUT);
 		goto again;

@@ -89,6 +89,7 @@ struct dom__owner *dom__owner_get(struct dom *dom, const struct uuid *oid)
 		TAILQ_INIT(&owner->objects);
 		TAILQ_INIT(&owner->opens);
 		TAILQ_INIT(&owner->op_pool);
+		TAILQ_INIT(&owner->throttled);
 		dom__reservation_init(&owner->reservation);
 		TAILQ_INSERT_TAIL(&dom->owners, owner, link);
 	}
@@ -153,10 +154,48 @@ bool dom__owner_uses_disk(const struct dom__owner *owner,
 	return false;
 }
 
+const struct dom__known *dom__known_find(const struct dom__owner *owner,
+					 const struct uuid *cid)
+{
+	for (unsigned i = 0; i < owner->known_count; i++) {
+		if (uuid_equal(&owner->known[i].cid, cid))
+			return &owner->known[i];
+	}
+	return NULL;
+}
+
+/*
+ * Remember what the components said, for the next takeover to hold against them
+ * (R14, R47).  Without memory for it the comparison is left out.
+ */
+static void known_keep(struct dom__owner *owner)
+{
+	struct dom__known *known = calloc(owner->leaves, sizeof(*known));
+
+	if (known == NULL)
+		return;
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		const struct dom__group *g = &owner->groups[i];
+
+		known[i] = (struct dom__known){
+			.cid = owner->peers[i].leaf->cid,
+			.oepoch = owner->oepoch,
+			.recorded_lsn = g->decided.g_all,
+			.durable_lsn = g->durable_lsn,
+		};
+	}
+	free(owner->known);
+	owner->known = known;
+	owner->known_count = owner->leaves;
+}
+
 /* Let the components go; the reservation and the nexuses stay. */
 void dom__owner_drop_leaves(struct dom__owner *owner)
 {
 	struct env *env = owner->dom->env;
+
+	if (owner->state == DOM__READY && owner->leaves > 0)
+		known_keep(owner);
 
 	for (unsigned i = 0; i < owner->leaves; i++) {
 		if (owner->peers[i].cm != NULL)
@@ -177,10 +216,10 @@ void dom__owner_drop_leaves(struct dom__owner *owner)
 static void owner_free(struct dom__owner *owner)
 {
 	struct dom *dom = owner->dom;
-	struct dom__nexus *nexus;
 
 	assert(owner->ops_count == 0);
 	assert(owner->leaves == 0);
+	assert(TAILQ_EMPTY(&owner->nexuses));
 	if (owner->step_task.queued || owner->event_task.queued ||
 	    owner->nexus_task.queued) {
 		dom__owner_step(owner); /* a task still names it */
@@ -190,11 +229,9 @@ static void owner_free(struct dom__owner *owner)
 	env_timer_stop(dom->env, &owner->again_timer);
 	env_timer_stop(dom->env, &owner->tick_timer);
 	env_timer_stop(dom->env, &owner->retry_timer);
-	while ((nexus = TAILQ_FIRST(&owner->nexuses)) != NULL) {
-		TAILQ_REMOVE(&owner->nexuses, nexus, link);
-		free(nexus);
-	}
+	dom__qos_stop(owner);
 	dom__op_pool_free(owner);
+	free(owner->known);
 	dom__reservation_fini(&owner->reservation);
 	TAILQ_REMOVE(&dom->owners, owner, link);
 	free(owner);

@@ -62,6 +62,8 @@ static void group_kill(struct dom__owner *owner, unsigned leaf, int status)
 	struct dom__group *g = &owner->groups[leaf];
 	char cid[UUID_TEXT_LEN];
 
+	if (g->dead == 0 && status == -ESTALE)
+		g->dead = status; /* fenced: the next epoch goes on */
 	if (g->dead == 0) {
 		uuid_format(&owner->peers[leaf].leaf->cid, cid);
 		log_error("component %s takes no more writes: %s", cid,
@@ -70,24 +72,53 @@ static void group_kill(struct dom__owner *owner, unsigned leaf, int status)
 	}
 }
 
+/*
+ * Every group of an atomic command is rid of it: only now may stable_lsn pass
+ * its lsns.  Earlier, a takeover that finds one of its records would take the
+ * stable_lsn of another group for a commit of the whole (R44).
+ */
 static void op_undone(struct dom__op *op)
 {
-	if (--op->parts_left == 0) {
-		decided_later(op->owner);
-		dom__op_finish(op, op->status);
+	struct dom__owner *owner = op->owner;
+
+	if (--op->parts_left > 0)
+		return;
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+
+		/* One that cannot be undone: no group gets past it. */
+		if (op->undo_status < 0)
+			group_kill(owner, part->leaf, op->undo_status);
+		else
+			dom__group_abort(&owner->groups[part->leaf], part->lsn);
 	}
+	decided_later(owner);
+	dom__op_finish(op, op->status);
 }
 
 static void part_undone(struct dom__cm_decide *req, int status)
 {
 	struct dom__part *part = container_of(req, struct dom__part, decide);
-	struct dom__owner *owner = part->op->owner;
 
-	if (status == 0)
-		dom__group_abort(&owner->groups[part->leaf], part->lsn);
-	else
-		group_kill(owner, part->leaf, status);
+	if (status < 0)
+		part->op->undo_status = status;
 	op_undone(part->op);
+}
+
+void dom__part_undo(struct dom__part *part)
+{
+	struct dom__op *op = part->op;
+	struct dom__peer *peer = &op->owner->peers[part->leaf];
+	int rv;
+
+	part->decide.decide = (struct lsom_decide){ .commit = false,
+						    .lsn = part->lsn };
+	rv = dom__cm_decide(peer->cm, &peer->fence, &part->decide, part_undone);
+	/* Its answer is due all the same; tries end with the disk's patience */
+	if (rv == -EBUSY && !(dom__op_expired(op) && op->io == NULL))
+		dom__part_retry(part);
+	else if (rv < 0)
+		part_undone(&part->decide, rv);
 }
 
 /*
@@ -96,24 +127,18 @@ static void part_undone(struct dom__cm_decide *req, int status)
  */
 static void op_undo(struct dom__op *op)
 {
-	struct dom__owner *owner = op->owner;
-
 	op->parts_left = 1;
+	op->undo_status = 0;
 	for (unsigned i = 0; i < op->plan.parts_count; i++) {
 		struct dom__part *part = &op->plan.parts[i];
-		struct dom__peer *peer = &owner->peers[part->leaf];
-		int rv;
 
+		if (!part->durable && !not_logged(part->status))
+			op->undo_status = part->status;
 		if (!part->durable)
 			continue;
 		op->parts_left++;
-		part->decide.decide =
-			(struct lsom_decide){ .commit = false,
-					      .lsn = part->lsn };
-		rv = dom__cm_decide(peer->cm, &peer->fence, &part->decide,
-				    part_undone);
-		if (rv < 0)
-			part_undone(&part->decide, rv);
+		part->undo = true;
+		dom__part_undo(part);
 	}
 	op_undone(op);
 }
@@ -135,25 +160,27 @@ void dom__op_part_settled(struct dom__op *op)
 		if (!part->durable && (status == 0 || !not_logged(part->status)))
 			status = part->status;
 	}
-	for (unsigned i = 0; i < op->plan.parts_count; i++) {
-		struct dom__part *part = &op->plan.parts[i];
-		struct dom__group *g = &owner->groups[part->leaf];
-
-		if (!part->durable && not_logged(part->status))
-			dom__group_abort(g, part->lsn);
-		else if (!part->durable)
-			group_kill(owner, part->leaf, part->status);
-		else if (status == 0 || !atomic)
-			dom__group_commit(g, part->lsn);
-	}
 	/* lsom's word for a bad payload is not a bad medium. */
-	if (status == -EBADMSG || status == -EINVAL || status == -EBUSY)
-		status = -EIO;
-	op->status = status;
+	op->status = status == -EBADMSG || status == -EINVAL ||
+				     status == -EBUSY ?
+			     -EIO :
+			     status;
 	if (status < 0 && atomic) {
 		op_undo(op);
 		return;
 	}
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+		struct dom__group *g = &owner->groups[part->leaf];
+
+		if (part->durable)
+			dom__group_commit(g, part->lsn);
+		else if (not_logged(part->status))
+			dom__group_abort(g, part->lsn);
+		else
+			group_kill(owner, part->leaf, part->status);
+	}
+	status = op->status;
 	decided_later(owner);
 	if (status == 0 && !dom__session_valid(op))
 		status = -ENXIO;

@@ -54,6 +54,8 @@ void dom__retries_run(struct dom__owner *owner)
 		part->retrying = false;
 		if (part->fetch != NULL)
 			fetch_part_submit(part);
+		else if (part->undo)
+			dom__part_undo(part);
 		else
 			dom__part_submit(part);
 		if (end)
@@ -254,7 +256,8 @@ static void op_fetch(struct dom__op *op)
 
 bool dom__session_valid(struct dom__op *op)
 {
-	if (cmmds_session_valid(op->owner->dom->cmmds))
+	if (cmmds_session_valid(op->owner->dom->cmmds) ||
+	    !dom__rule(op->owner->dom, 18))
 		return true;
 	dom__owner_lost(op->owner);
 	return false;
@@ -282,17 +285,27 @@ static bool compare_passes(struct dom__op *op)
 	struct dom__fetch *f = &op->fetch[0];
 	struct sgl *old = sgl_slice(f->sgl, op->offset - f->offset, op->len);
 	int64_t at;
+	bool mine;
 
 	if (old == NULL) {
 		dom__op_finish(op, -ENOMEM);
 		return false;
 	}
 	at = sgl_compare(old, op->compare);
+	/*
+	 * In another epoch already, and takeover rolled what it had prepared
+	 * forward: nobody else has written here since (op_again()).
+	 */
+	mine = at >= 0 && op->prepared && sgl_compare(old, op->sgl) < 0;
 	sgl_put(old);
 	if (at < 0)
 		return true;
 	if (!dom__session_valid(op)) {
 		dom__op_finish(op, -ENXIO);
+		return false;
+	}
+	if (mine) {
+		dom__op_finish(op, 0);
 		return false;
 	}
 	if (op->io != NULL)

@@ -96,7 +96,7 @@ static void job_end(struct dom__pr_job *job, int status)
 static void effect_apply(struct dom__owner *owner,
 			 const struct dom__pr_effect *e)
 {
-	struct dom__nexus *nexus;
+	struct dom_nexus *nexus;
 	struct dom__op *op;
 
 	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
@@ -295,10 +295,10 @@ void dom__pr_expire(struct dom__owner *owner)
 
 /* ---- nexuses ---- */
 
-struct dom__nexus *dom__nexus_find(struct dom__owner *owner,
+struct dom_nexus *dom__nexus_find(struct dom__owner *owner,
 				   uint64_t generation)
 {
-	struct dom__nexus *nexus;
+	struct dom_nexus *nexus;
 
 	if (generation == 0)
 		return NULL;
@@ -312,23 +312,16 @@ struct dom__nexus *dom__nexus_find(struct dom__owner *owner,
 void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus)
 {
 	struct dom__owner *owner = object->owner;
-	struct dom__nexus *own = calloc(1, sizeof(*own));
 
-	nexus->generation = 0;
-	if (own == NULL)
-		return; /* its commands are refused as those of no nexus */
-	own->generation = ++owner->dom->generation;
-	memcpy(own->initiator_port, nexus->initiator_port,
-	       sizeof(own->initiator_port));
-	own->initiator_port[sizeof(own->initiator_port) - 1] = '\0';
-	own->target_port = nexus->target_port;
-	nexus->generation = own->generation;
+	nexus->generation = ++owner->dom->generation;
+	nexus->attention = 0;
+	nexus->closing = false;
 	owner->handles++;
-	TAILQ_INSERT_TAIL(&owner->nexuses, own, link);
+	TAILQ_INSERT_TAIL(&owner->nexuses, nexus, link);
 }
 
 /* The SPC-2 reservation of a nexus goes with it (SPC-2 5.5.1, nexus loss). */
-static void spc2_drop(struct dom__owner *owner, const struct dom__nexus *nexus)
+static void spc2_drop(struct dom__owner *owner, const struct dom_nexus *nexus)
 {
 	struct dom__pr_job *job;
 
@@ -347,26 +340,27 @@ static void spc2_drop(struct dom__owner *owner, const struct dom__nexus *nexus)
 	job_apply(job);
 }
 
-static void nexus_task_run(struct dom__nexus *nexus, struct dom__owner *owner)
+static void nexus_task_run(struct dom_nexus *nexus, struct dom__owner *owner)
 {
 	void (*cb)(void *arg) = nexus->cb;
 	void *arg = nexus->arg;
 
 	TAILQ_REMOVE(&owner->nexuses, nexus, link);
+	nexus->generation = 0;
 	spc2_drop(owner, nexus);
-	free(nexus);
 	dom__owner_put(owner);
 	if (cb != NULL)
 		cb(arg);
 }
 
 static bool nexus_quiet(const struct dom__owner *owner,
-			const struct dom__nexus *nexus)
+			const struct dom_nexus *nexus)
 {
 	const struct dom__op *op;
 
 	TAILQ_FOREACH(op, &owner->ops, link) {
-		if (op->generation == nexus->generation)
+		if (nexus->generation != 0 &&
+		    op->generation == nexus->generation)
 			return false;
 	}
 	return true;
@@ -376,7 +370,7 @@ static void nexuses_task(struct env_task *task)
 {
 	struct dom__owner *owner =
 		container_of(task, struct dom__owner, nexus_task);
-	struct dom__nexus *nexus;
+	struct dom_nexus *nexus;
 
 again:
 	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
@@ -395,7 +389,7 @@ static void nexuses_look(struct dom__owner *owner)
 
 void dom__nexus_op_ended(struct dom__owner *owner)
 {
-	const struct dom__nexus *nexus;
+	const struct dom_nexus *nexus;
 
 	if (owner->nexuses_closing == 0)
 		return;
@@ -412,26 +406,22 @@ void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 		     void (*cb)(void *arg), void *arg)
 {
 	struct dom__owner *owner = object->owner;
-	struct dom__nexus *own = dom__nexus_find(owner, nexus->generation);
+	struct dom_nexus *own = dom__nexus_find(owner, nexus->generation);
+	uint64_t generation = nexus->generation;
 	struct dom__op *op;
 
 	if (own == NULL) {
 		/* It never opened: there is only the answer to give. */
-		own = calloc(1, sizeof(*own));
-		if (own == NULL) {
-			cb(arg);
-			return;
-		}
+		own = nexus;
 		owner->handles++;
 		TAILQ_INSERT_TAIL(&owner->nexuses, own, link);
 	}
-	nexus->generation = 0;
 	own->closing = true;
 	own->cb = cb;
 	own->arg = arg;
 	owner->nexuses_closing++;
 	TAILQ_FOREACH(op, &owner->ops, link) {
-		if (own->generation != 0 && op->generation == own->generation &&
+		if (generation != 0 && op->generation == generation &&
 		    dom__op_stoppable(op))
 			dom__op_cancel(op, -ECANCELED);
 	}

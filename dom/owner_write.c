@@ -325,7 +325,7 @@ static unsigned participants_of(const struct dom__op *op, struct uuid *out)
 	unsigned n = 0;
 
 	if (!dom__op_atomic(op) || op->plan.parts_count < 2 ||
-	    !dom__rule(op->owner->dom, 44))
+	    !dom__rule(op->owner->dom, 16))
 		return 0;
 	for (unsigned i = 0; i < op->plan.parts_count; i++) {
 		const struct dom__part *part = &op->plan.parts[i];
@@ -358,11 +358,17 @@ void dom__part_submit(struct dom__part *part)
 		part_end(part, -ETIMEDOUT);
 		return;
 	}
-	part->stable_sent = group->decided.stable_lsn;
+	/*
+	 * lsom records what a message says behind its record, so a record that
+	 * is durable vouches for what the one before it said.
+	 */
+	part->stable_sent = group->told_lsn;
 	part->write.write = (struct lsom_write){
 		.kind = LSOM_PREP,
 		.flags = (part->hole ? LSOM_W_HOLE : 0) |
-			 (n > 0 ? LSOM_W_ATOMIC : 0),
+			 (dom__op_atomic(op) && op->plan.parts_count > 1 ?
+				  LSOM_W_ATOMIC :
+				  0),
 		.offset = part->offset,
 		.len = part->len,
 		.sgl = part->sgl,
@@ -377,6 +383,8 @@ void dom__part_submit(struct dom__part *part)
 	rv = dom__cm_write(peer->cm, &peer->fence, &part->write, part_done);
 	if (rv == 0) {
 		part->credit = false; /* the record has it now */
+		op->prepared = true;
+		group->told_lsn = group->decided.stable_lsn;
 		group->dirty = false;
 	} else if (rv == -EBUSY) {
 		dom__part_retry(part);
@@ -391,8 +399,11 @@ static void part_end(struct dom__part *part, int status)
 
 	part->status = status;
 	part->durable = status == 0;
-	if (status == 0)
-		dom__group_recorded(&op->owner->groups[part->leaf],
-				    part->stable_sent);
+	if (status == 0) {
+		struct dom__group *g = &op->owner->groups[part->leaf];
+
+		g->durable_lsn = MAX(g->durable_lsn, part->lsn);
+		dom__group_recorded(g, part->stable_sent);
+	}
 	dom__op_part_settled(op);
 }

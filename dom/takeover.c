@@ -5,15 +5,23 @@
  *	GRANT		compare-and-set; the epoch is ours
  *	CREATE		components the entry names and nobody made yet
  *	SEAL		every leaf: promise the epoch, settle what was accepted
- *	RESIZE		leaves whose size is not the layout's
  *	gather, decide	every undecided record: forward, or back when an atomic
  *			command did not reach every group it lists (R44)
+ *	fit		(takeover_fit.c) leaves to the sizes of the layout
  *	reservation	loaded behind a barrier
  *
  * Each step is one callback; the first failure ends the takeover, and the owner
  * tries again when somebody asks or a disk comes.  Nothing is served before the
- * last step.  Redundancy groups are single leaves here, so R is that leaf or
- * the object is unavailable.
+ * last step.
+ *
+ * Redundancy groups are single leaves here, so R is that leaf or the object is
+ * unavailable, and nothing can be compared with another copy:
+ *  - the component is not there, or is another incarnation's (R13): these are
+ *    not the object's bytes, the object waits;
+ *  - it is, but lost what it had acknowledged: media damage in mid-log, a disk
+ *    that went back in time (R14), a tail that a flush lied about (R47).  There
+ *    is no better copy to wait for, so what is left is served, every undecided
+ *    record of it decided as usual, and log and health say that data is lost.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -49,6 +57,8 @@ struct dom__takeover {
 	struct dom__cm_scan scan;
 	struct lsom_version version;
 	struct dom__cm_decide decide;
+	struct env_timer timer; /* a component was too busy: once more */
+	uint64_t patience_ns;	/* until when */
 	struct env_task task;
 };
 
@@ -208,9 +218,12 @@ static void granted(struct dom__takeover *t)
 		takeover_end(t, -ENXIO);
 		return;
 	}
+	if (owner->size_bytes != 0 && owner->size_bytes != object->size_bytes)
+		dom__owner_event(owner, DOM_RESIZED);
 	owner->oepoch = object->oepoch;
 	owner->csn = object->csn;
 	owner->size_bytes = object->size_bytes;
+	dom__qos_load(owner);
 	rv = tree_of(object, &owner->tree);
 	if (rv < 0) {
 		takeover_end(t, rv);
@@ -345,7 +358,7 @@ static void create_next(struct dom__takeover *t)
 
 /* ---- seal ---- */
 
-static void size_next(struct dom__takeover *t);
+static void gather(struct dom__takeover *t);
 
 static void sealed_one(struct dom__takeover *t, int status)
 {
@@ -359,8 +372,7 @@ static void sealed_one(struct dom__takeover *t, int status)
 		takeover_end(t, -ENXIO);
 		return;
 	}
-	t->at = 0;
-	size_next(t);
+	gather(t);
 }
 
 static void sealed(struct dom__cm_meta *req, int status)
@@ -396,47 +408,6 @@ static void seal_all(struct dom__takeover *t)
 	 * that are on their way: the last of them does.
 	 */
 	sealed_one(t, 0);
-}
-
-/* ---- size: what a resize left to do ---- */
-
-static void gather(struct dom__takeover *t);
-
-static void sized(struct dom__cm_meta *req, int status)
-{
-	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
-	struct dom__takeover *t = peer->data;
-
-	/* A store that cannot shrink one keeps what was unmapped: holes. */
-	if (status < 0 && status != -EOPNOTSUPP) {
-		log_error("a component cannot take its new size: %s",
-			  err_text(status));
-		takeover_end(t, -ENXIO);
-		return;
-	}
-	t->at++;
-	size_next(t);
-}
-
-static void size_next(struct dom__takeover *t)
-{
-	struct dom__owner *owner = t->owner;
-
-	for (; t->at < owner->leaves; t->at++) {
-		struct dom__peer *peer = &owner->peers[t->at];
-		struct lsom_comp_meta meta = *lsom_comp_meta(peer->cm->comp);
-		int rv;
-
-		if (meta.size_bytes == peer->leaf->size_bytes)
-			continue;
-		meta.size_bytes = peer->leaf->size_bytes;
-		rv = dom__cm_update(peer->cm, &peer->fence, &peer->meta,
-				    LSOM_RESIZE, &meta, sized);
-		if (rv < 0)
-			sized(&peer->meta, rv);
-		return;
-	}
-	gather(t);
 }
 
 /* ---- gather ---- */
@@ -475,21 +446,49 @@ static void gather_one(const struct lsom_undecided *u, void *arg)
 	}
 }
 
+/*
+ * Did the leaf lose what it had acknowledged?  Said loudly, once a takeover; see
+ * the head of this file for what follows.
+ */
+static bool leaf_forgot(struct dom__takeover *t, unsigned i)
+{
+	struct dom__owner *owner = t->owner;
+	const struct lsom_comp_meta *meta =
+		lsom_comp_meta(owner->peers[i].cm->comp);
+	const struct dom__known *known = dom__known_find(owner, &meta->cid);
+	const char *why = NULL;
+	char cid[UUID_TEXT_LEN];
+
+	if (meta->damaged)
+		why = "its log is damaged";
+	/* Amnesia (g1.4): both are written together, the first is larger. */
+	if (dom__rule(owner->dom, 14) && meta->stable_lsn < meta->g_all)
+		why = "its disk forgot what it had recorded";
+	/* What this very daemon heard from it before (R14, R47). */
+	if (dom__rule(owner->dom, 14) && known != NULL &&
+	    (meta->stable_lsn < known->recorded_lsn ||
+	     meta->max_lsn < known->durable_lsn ||
+	     meta->promised_oepoch < known->oepoch))
+		why = "its disk went back in time";
+	if (why == NULL)
+		return false;
+	uuid_format(&meta->cid, cid);
+	log_error("component %s lost acknowledged writes: %s; there is no "
+		  "other copy, so what is left is served",
+		  cid, why);
+	return true;
+}
+
 static void gather(struct dom__takeover *t)
 {
 	struct dom__owner *owner = t->owner;
 
+	t->status = 0;
 	for (t->at = 0; t->at < owner->leaves; t->at++) {
 		struct dom__cm *cm = owner->peers[t->at].cm;
-		const struct lsom_comp_meta *meta = lsom_comp_meta(cm->comp);
 
-		/* Amnesia (g1.4): a disk that forgot what it recorded. */
-		if (dom__rule(owner->dom, 14) && meta->stable_lsn < meta->g_all) {
-			log_error("a component forgot what it had recorded: "
-				  "its disk went back in time");
-			takeover_end(t, -ENXIO);
-			return;
-		}
+		if (leaf_forgot(t, t->at))
+			owner->lossy = true;
 		lsom_undecided_each(cm->comp, gather_one, t);
 	}
 	if (t->status < 0) {
@@ -605,7 +604,12 @@ static void check_next(struct dom__takeover *t)
 	decide_next(t);
 }
 
-static void load(struct dom__takeover *t);
+static void fit(struct dom__takeover *t);
+
+static void decide_again(struct env_timer *timer)
+{
+	decide_next(container_of(timer, struct dom__takeover, timer));
+}
 
 static void decided(struct dom__cm_decide *req, int status)
 {
@@ -630,15 +634,53 @@ static void decide_next(struct dom__takeover *t)
 	int rv;
 
 	if (t->at == t->records_count) {
-		load(t);
+		fit(t);
 		return;
 	}
 	t->decide.decide = (struct lsom_decide){ .commit = r->forward,
 						 .lsn = r->lsn };
 	rv = dom__cm_decide(owner->peers[r->leaf].cm,
 			    &owner->peers[r->leaf].fence, &t->decide, decided);
-	if (rv < 0)
+	if (rv == -EBUSY && env_now(owner->dom->env) < t->patience_ns) {
+		t->timer.cb = decide_again;
+		env_timer_start(owner->dom->env, &t->timer, DOM__BUSY_NS);
+	} else if (rv < 0) {
 		takeover_end(t, -ENXIO);
+	}
+}
+
+/* ---- fit ---- */
+
+static void load(struct dom__takeover *t);
+
+static void fitted(void *arg, int status)
+{
+	struct dom__takeover *t = arg;
+
+	if (status < 0)
+		takeover_end(t, status);
+	else
+		load(t);
+}
+
+/* All that came before is decided: the windows of this epoch begin. */
+static void fit(struct dom__takeover *t)
+{
+	struct dom__owner *owner = t->owner;
+	int rv;
+
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__peer *peer = &owner->peers[i];
+
+		dom__group_init(&owner->groups[i], owner->oepoch,
+				lsom_comp_meta(peer->cm->comp)->stable_lsn);
+		owner->groups[i].leap = !dom__rule(owner->dom, 10);
+		dom__cm_decided(peer->cm, &peer->fence,
+				&owner->groups[i].decided);
+	}
+	rv = dom__fit_start(owner, t->patience_ns, fitted, t);
+	if (rv < 0)
+		takeover_end(t, rv);
 }
 
 /* ---- reservation, and go ---- */
@@ -654,14 +696,6 @@ static void loaded(struct cmmds_barrier *barrier, int status)
 	if (status < 0) {
 		takeover_end(t, -ENXIO);
 		return;
-	}
-	for (unsigned i = 0; i < owner->leaves; i++) {
-		struct dom__peer *peer = &owner->peers[i];
-
-		dom__group_init(&owner->groups[i], owner->oepoch,
-				lsom_comp_meta(peer->cm->comp)->stable_lsn);
-		dom__cm_decided(peer->cm, &peer->fence,
-				&owner->groups[i].decided);
 	}
 	if (t->records_count > 0)
 		log_info("took over with %u undecided writes",
@@ -689,6 +723,7 @@ int dom__takeover_start(struct dom__owner *owner)
 	if (t == NULL)
 		return -ENOMEM;
 	t->owner = owner;
+	t->patience_ns = env_now(owner->dom->env) + DOM_DEADLINE_NS;
 	owner->takeover = t;
 	t->task.cb = start_task;
 	env_defer(owner->dom->env, &t->task);
