@@ -546,6 +546,16 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 		return false;
 	memcpy(&s, v.data, sizeof(s));
 	seg = &l->disk->segments[i];
+	/*
+	 * Nothing on the disk tells what it is, but what was in use then was
+	 * not taken again: blocks the index points to are still there.
+	 */
+	if (l->rec->header_lost[i] && seg->sequence == 0 && s.live > 0 &&
+	    s.state != LSOM__SEG_FREE && s.state != LSOM__SEG_CLEANED) {
+		seg->sequence = s.sequence;
+		seg->unreadable = true;
+		s.state = LSOM__SEG_CLOSED;
+	}
 	if (seg->sequence != s.sequence)
 		return true; /* taken again since: the log says what is in it */
 	seg->live = s.live;

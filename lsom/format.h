@@ -66,8 +66,9 @@ struct lsom__super {
 	uint64_t generation_closed;
 	uint32_t zeroed; /* segments [0, zeroed) were written once */
 	uint32_t damaged; /* a batch was lost in mid-log */
+	uint64_t damaged_below; /* components with keys below lost blocks */
 } __attribute__((packed));
-static_assert(sizeof(struct lsom__super) == 128, "superblock");
+static_assert(sizeof(struct lsom__super) == 136, "superblock");
 
 struct lsom__segment_header {
 	uint32_t magic;

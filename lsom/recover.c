@@ -27,8 +27,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int disk_read(struct lsom__recovery *rec, uint32_t segment,
-		     uint32_t block, uint32_t blocks, void *buf)
+int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
+			uint32_t block, uint32_t blocks, void *buf)
 {
 	struct lsom_disk *disk = rec->disk;
 
@@ -44,42 +44,6 @@ static const struct lsom__segment_header *header_of(struct lsom__recovery *rec,
 	return &rec->headers[segment];
 }
 
-/* ---- 1: headers ---- */
-
-static int headers_read(struct lsom__recovery *rec)
-{
-	struct lsom_disk *disk = rec->disk;
-	struct lsom__segment_header *h;
-	struct lsom__segment *seg;
-	uint32_t i;
-	int rv;
-
-	for (i = 0; i < disk->super.segments; i++) {
-		h = &rec->headers[i];
-		seg = &disk->segments[i];
-		rv = disk_read(rec, i, 0, 1, rec->buf);
-		if (rv < 0)
-			return rv;
-		if (lsom__segment_header_decode(rec->buf, &disk->super.disk, i,
-						h) < 0 ||
-		    h->generation > disk->super.generation) {
-			memset(h, 0, sizeof(*h));
-			continue;
-		}
-		seg->sequence = h->sequence;
-		seg->generation = h->generation;
-		seg->open_pos = h->open_pos;
-		seg->index_number = h->index_number;
-		seg->first_batch = h->first_batch;
-		seg->head = (uint8_t)h->head;
-		disk->sequence_next =
-			MAX(disk->sequence_next, h->sequence + 1);
-		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
-		rec->index_number = MAX(rec->index_number, h->index_number);
-	}
-	return 0;
-}
-
 /* ---- reading one segment ---- */
 
 /* The frames of a closed segment.  -ENODATA: it has no summary. */
@@ -91,13 +55,13 @@ static int summary_read(struct lsom__recovery *rec, uint32_t segment,
 	struct lsom__summary_header s;
 	int rv;
 
-	rv = disk_read(rec, segment, all - 1, 1, rec->buf);
+	rv = lsom__recovery_read(rec, segment, all - 1, 1, rec->buf);
 	if (rv < 0)
 		return rv;
 	blocks = lsom__summary_blocks(rec->buf, h, all);
 	if (blocks == 0)
 		return -ENODATA;
-	rv = disk_read(rec, segment, all - blocks, blocks, rec->buf);
+	rv = lsom__recovery_read(rec, segment, all - blocks, blocks, rec->buf);
 	if (rv < 0)
 		return rv;
 	rv = lsom__summary_decode(rec->buf, blocks, h, &s);
@@ -154,7 +118,7 @@ static int segment_scan(struct lsom__recovery *rec, uint32_t segment,
 	uint32_t all = rec->disk->segment_blocks, at = 1;
 	struct lsom__batch_header b;
 	const uint8_t *p;
-	int rv = disk_read(rec, segment, 0, all, rec->buf);
+	int rv = lsom__recovery_read(rec, segment, 0, all, rec->buf);
 
 	if (rv < 0)
 		return rv;
@@ -225,7 +189,7 @@ static bool frame_whole(struct lsom__recovery *rec, uint32_t segment,
 		d = (const void *)records;
 		if (d->r.type != LSOM__R_DATA || d->r.flags & LSOM__F_HOLE)
 			continue;
-		if (disk_read(rec, segment, d->data, (uint32_t)d->blocks,
+		if (lsom__recovery_read(rec, segment, d->data, (uint32_t)d->blocks,
 			      rec->buf) < 0)
 			return false;
 		for (k = 0; k < d->blocks; k++)
@@ -515,7 +479,9 @@ static void segment_settle(struct lsom__recovery *rec, uint32_t i)
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__segment *seg = &disk->segments[i];
 
-	if (rec->headers[i].sequence == 0 || rec->void_segment[i]) {
+	if (rec->void_segment[i] ||
+	    (rec->headers[i].sequence == 0 && !rec->from_table[i])) {
+		disk->live_blocks -= seg->live;
 		seg->state = LSOM__SEG_FREE;
 		seg->live = 0;
 	} else if (!rec->from_table[i]) {
@@ -567,6 +533,7 @@ static void recovery_fini(struct lsom__recovery *rec)
 	free(rec->order);
 	free(rec->void_segment);
 	free(rec->from_table);
+	free(rec->header_lost);
 	free(rec->buf);
 }
 
@@ -581,10 +548,11 @@ static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
 	rec->order = calloc(n, sizeof(*rec->order));
 	rec->void_segment = calloc(n, sizeof(*rec->void_segment));
 	rec->from_table = calloc(n, sizeof(*rec->from_table));
+	rec->header_lost = calloc(n, sizeof(*rec->header_lost));
 	rec->buf = aligned_alloc(LSOM_BLOCK, disk->super.segment_bytes);
 	if (rec->headers == NULL || rec->open == NULL || rec->order == NULL ||
 	    rec->void_segment == NULL || rec->from_table == NULL ||
-	    rec->buf == NULL)
+	    rec->header_lost == NULL || rec->buf == NULL)
 		return -ENOMEM;
 	return 0;
 }
@@ -614,7 +582,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 	rv = recovery_init(&rec, disk);
 	disk->recovery = &rec;
 	if (rv == 0)
-		rv = headers_read(&rec);
+		rv = lsom__headers_read(&rec);
 	if (rv == 0 && disk->kv != NULL)
 		rv = lsom__checkpoint_load(disk, &rec, rebuild, why, why_len);
 	if (rv == 0 && !rebuild)

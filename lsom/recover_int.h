@@ -23,15 +23,21 @@ struct lsom__recovery {
 	uint32_t order_count;
 	bool *void_segment; /* holds nothing that counts */
 	bool *from_table;   /* the index knows it as it is */
+	bool *header_lost;  /* its header cannot be read, and is not zeros */
 	uint64_t index_number; /* the checkpoint the log needs at least */
 	uint64_t records;
 	bool damaged;
 	uint8_t *buf; /* one segment */
 };
 
+int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
+			uint32_t block, uint32_t blocks, void *buf);
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		      struct lsom__frames *out);
 void lsom__frames_fini(struct lsom__frames *f);
+
+/* headers.c */
+int lsom__headers_read(struct lsom__recovery *rec);
 
 /* replay.c */
 int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,

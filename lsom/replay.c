@@ -240,20 +240,26 @@ static int data_end(struct lsom_disk *disk)
 
 int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 {
+	struct lsom_disk *disk = rec->disk;
 	struct lsom_comp *comp;
 
 	switch (pass) {
 	case PASS_STATES:
-		states_end(rec->disk);
+		states_end(disk);
 		return 0;
 	case PASS_DECISIONS:
-		decisions_end(rec->disk);
+		decisions_end(disk);
 		return 0;
 	}
+	/* Lasting: the batch is missed at this opening only. */
 	if (rec->damaged)
-		TAILQ_FOREACH(comp, &rec->disk->comps, link) {
+		disk->super.damaged_below = disk->key_next;
+	disk->key_next = MAX(disk->key_next, disk->super.damaged_below);
+	TAILQ_FOREACH(comp, &disk->comps, link)
+		if (comp->key < disk->super.damaged_below &&
+		    !comp->meta.damaged) {
 			comp->meta.damaged = true;
 			comp->dirty = true;
 		}
-	return data_end(rec->disk);
+	return data_end(disk);
 }

@@ -54,6 +54,8 @@ static void opened(struct lsom_disk_open *req, int status)
 {
 	struct fixture *f = req->data;
 
+	if (status < 0)
+		print_message("# open: %d %s\n", status, req->why);
 	f->disk = req->opened;
 	f->status = status;
 	f->done = true;
@@ -480,13 +482,28 @@ TEST(faults, reads_fail)
 	fixture_close(f);
 }
 
-/* Any one request of an opening fails: it says so, and the next one works. */
+static void thirty_check(struct fixture *f)
+{
+	struct lsom_comp *comp = comp_of(f, 1);
+	unsigned i;
+
+	CHECK(comp != NULL);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 30) });
+	for (i = 0; i < 30 * 64; i += 13)
+		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
+	CHECK(!lsom_comp_meta(comp)->damaged);
+	lsom_comp_put(comp);
+}
+
+/*
+ * Any one request of an opening fails.  It says so, or does without; the power
+ * goes, too, with what recovery had written; the next opening finds everything.
+ */
 TEST(faults, opening_fails_anywhere)
 {
 	struct fixture *f = fixture_open(5);
+	unsigned n, i, failed = 0;
 	struct lsom_comp *comp;
-	unsigned n, i;
-	int rv;
 
 	CHECK_EQ(create(f, 1, 8192), 0);
 	comp = comp_of(f, 1);
@@ -496,26 +513,27 @@ TEST(faults, opening_fails_anywhere)
 	sim_env_cut(&f->sim);
 	disk_close(f);
 	sim_env_restore(&f->sim);
-	for (n = 1; n < 12; n++) {
-		f->sim.fail_write = n % 2 ? (n + 1) / 2 : 0;
-		f->sim.fail_read = n % 2 ? 0 : n * 7;
-		rv = disk_open(f, false);
-		if (rv == 0)
-			break;
+	for (n = 1; n < 90; n++) {
+		f->sim.fail_write = n < 10 ? n : 0;
+		f->sim.fail_read = n < 10 ? 0 : n - 9;
+		/* A rebuild that was cut off is to be done again. */
+		failed += disk_open(f, n > 45) < 0;
 		f->sim.fail_write = f->sim.fail_read = 0;
-		/* The power goes, too, with what recovery had written. */
 		sim_env_cut(&f->sim);
+		if (f->disk != NULL)
+			disk_close(f);
 		sim_env_restore(&f->sim);
+		if (n % 8 == 0) {
+			CHECK_EQ(disk_open(f, n > 45), 0);
+			thirty_check(f);
+			sim_env_cut(&f->sim);
+			disk_close(f);
+			sim_env_restore(&f->sim);
+		}
 	}
-	CHECK(n > 2);
-	if (f->disk == NULL)
-		CHECK_EQ(disk_open(f, false), 0);
-	f->sim.fail_write = f->sim.fail_read = 0;
-	comp = comp_of(f, 1);
-	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 30) });
-	for (i = 0; i < 30 * 64; i += 13)
-		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
-	lsom_comp_put(comp);
+	CHECK(failed > 3);
+	CHECK_EQ(disk_open(f, true), 0);
+	thirty_check(f);
 	fixture_close(f);
 }
 
@@ -599,4 +617,166 @@ TEST(faults, full_disk)
 		CHECK_EQ(get(f, comp, i, i / 64 + 1), 1);
 	lsom_comp_put(comp);
 	fixture_close(f);
+}
+
+/* ---- blocks that rot ---- */
+
+static uint64_t entry_place(struct lsom_comp *comp, uint64_t block)
+{
+	struct lsom__page *page =
+		lsom__page_find(comp, block / LSOM__PAGE_SLOTS);
+	struct lsom__entry e;
+
+	CHECK(page != NULL && page->loaded);
+	lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS, &e);
+	CHECK_EQ(e.kind, LSOM__E_RAW);
+	return e.place;
+}
+
+static void rot(struct fixture *f, uint64_t place)
+{
+	uint64_t i = place * LSOM_BLOCK;
+
+	f->sim.now[i + 100] ^= 4;
+	memcpy(f->sim.durable + i, f->sim.now + i, LSOM_BLOCK);
+}
+
+TEST(faults, one_block_rots)
+{
+	struct fixture *f = fixture_open(7);
+	struct lsom_comp *comp;
+	unsigned round;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
+	rot(f, entry_place(comp, 9));
+	CHECK_EQ(get(f, comp, 9, 1), -EBADMSG);
+	CHECK_EQ(get(f, comp, 8, 1), 1);
+	CHECK_EQ(get(f, comp, 10, 1), 1);
+	/* A repair has the same lsn; one with another is no repair. */
+	CHECK_EQ(put_kind(f, comp, LSOM_REPAIR, 9, 1, LSN(1, 2), 1), 0);
+	CHECK_EQ(get(f, comp, 9, 1), -EBADMSG);
+	CHECK_EQ(put_kind(f, comp, LSOM_REPAIR, 9, 1, LSN(1, 1), 1), 0);
+	CHECK_EQ(get(f, comp, 9, 1), 1);
+	for (round = 0; round < 2; round++) {
+		lsom_comp_put(comp);
+		disk_close(f);
+		CHECK_EQ(disk_open(f, round == 1), 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(get(f, comp, 9, 1), 1);
+		CHECK_EQ(get(f, comp, 10, 1), 1);
+		CHECK(!lsom_comp_meta(comp)->damaged);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
+ * R27: a batch in the middle of the log cannot be read, and a later one knew it
+ * durable.  Its blocks are lost, the component says so, and all others are
+ * there; also when the log alone is left, and again at the next opening.
+ */
+TEST(faults, batch_rots_in_mid_log)
+{
+	struct fixture *f = fixture_open(8);
+	struct lsom_comp *comp;
+	uint64_t place;
+	unsigned i, round;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 10; i++)
+		CHECK_EQ(put(f, comp, i * 16, 16, LSN(1, i + 1), i + 1), 0);
+	place = entry_place(comp, 4 * 16) - 1; /* its batch's header */
+	lsom_comp_put(comp);
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	rot(f, place);
+	for (round = 0; round < 3; round++) {
+		CHECK_EQ(disk_open(f, round == 2), 0);
+		comp = comp_of(f, 1);
+		CHECK(comp != NULL);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, 10) });
+		CHECK(lsom_comp_meta(comp)->damaged);
+		for (i = 0; i < 10; i++)
+			CHECK_EQ(get(f, comp, i * 16, i + 1), i != 4);
+		CHECK_EQ(put(f, comp, 200, 1, LSN(1, 20 + round), 3), 0);
+		lsom_comp_put(comp);
+		if (round == 0)
+			sim_env_cut(&f->sim);
+		disk_close(f);
+		sim_env_restore(&f->sim);
+	}
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+/* The same batch at the log's end was never acknowledged: no damage. */
+TEST(faults, torn_tail)
+{
+	struct fixture *f = fixture_open(9);
+	struct lsom_comp *comp;
+	uint64_t place;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 5; i++)
+		CHECK_EQ(put(f, comp, i * 16, 16, LSN(1, i + 1), i + 1), 0);
+	place = entry_place(comp, 4 * 16) + 3; /* data of the last batch */
+	lsom_comp_put(comp);
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	rot(f, place);
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	CHECK(!lsom_comp_meta(comp)->damaged);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 5) });
+	for (i = 0; i < 5; i++)
+		CHECK_EQ(get(f, comp, i * 16, i + 1), i != 4);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* A segment's header, or its summary, is not all there is to it. */
+TEST(faults, header_or_summary_rots)
+{
+	struct lsom_comp *comp;
+	unsigned i, what, way;
+	struct fixture *f;
+	uint64_t place;
+
+	for (what = 0; what < 2; what++)
+		for (way = 0; way < 3; way++) {
+			f = fixture_open(10 + what);
+			CHECK_EQ(create(f, 1, 8192), 0);
+			comp = comp_of(f, 1);
+			for (i = 0; i < 40; i++)
+				CHECK_EQ(put(f, comp, i * 16, 16,
+					     LSN(1, i + 1), i + 1), 0);
+			if (way > 0)
+				CHECK_EQ(checkpoint(f), 0);
+			place = lsom__place(f->disk, lsom__segment_of(f->disk,
+					    entry_place(comp, 0)), 0);
+			if (what == 1)
+				place += f->disk->segment_blocks - 1;
+			lsom_comp_put(comp);
+			sim_env_cut(&f->sim);
+			disk_close(f);
+			sim_env_restore(&f->sim);
+			rot(f, place);
+			CHECK_EQ(disk_open(f, way == 2), 0);
+			comp = comp_of(f, 1);
+			CHECK(comp != NULL);
+			lsom_decided(comp, &(struct lsom_decided){
+					.stable_lsn = LSN(1, 40) });
+			for (i = 0; i < 40; i++)
+				CHECK_EQ(get(f, comp, i * 16, i + 1), 1);
+			lsom_comp_put(comp);
+			fixture_close(f);
+		}
 }

@@ -1,0 +1,146 @@
+/*
+ * headers: what each segment is, when a disk is opened.
+ *
+ * A segment whose header cannot be read is not free for that: what it was is
+ * also told by its summary, by its first batch, and by the index.  Only if none
+ * of them knows it, it holds nothing that could be found again.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/recover_int.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+
+/* From the summary: the header, but for the number of its first batch. */
+static int from_summary(struct lsom__recovery *rec, uint32_t segment,
+			struct lsom__segment_header *h)
+{
+	uint32_t all = rec->disk->segment_blocks;
+	struct lsom__summary_footer f;
+	struct lsom__summary_header s;
+	struct lsom__frame first;
+	int rv = lsom__recovery_read(rec, segment, all - 1, 1, rec->buf);
+
+	if (rv < 0)
+		return rv;
+	memcpy(&f, rec->buf + LSOM_BLOCK - sizeof(f), sizeof(f));
+	if (f.magic != LSOM__SUMMARY_MAGIC || f.blocks == 0 || f.blocks >= all)
+		return -ENODATA;
+	rv = lsom__recovery_read(rec, segment, all - f.blocks, f.blocks,
+				 rec->buf);
+	if (rv < 0)
+		return rv;
+	memcpy(&s, rec->buf, sizeof(s));
+	h->disk = rec->disk->super.disk;
+	h->sequence = s.segment_sequence;
+	h->generation = s.generation;
+	h->head = s.head;
+	if (s.head >= LSOM__HEADS || s.segment_sequence != f.segment_sequence ||
+	    lsom__summary_decode(rec->buf, f.blocks, h, &s) < 0 ||
+	    lsom__frames_check(rec->buf + sizeof(s), s.bytes, all) < 0 ||
+	    s.bytes < sizeof(first))
+		return -ENODATA;
+	memcpy(&first, rec->buf + sizeof(s), sizeof(first));
+	h->first_batch = first.batch;
+	h->open_pos = first.pos;
+	return 0;
+}
+
+static int from_first_batch(struct lsom__recovery *rec, uint32_t segment,
+			    struct lsom__segment_header *h)
+{
+	uint32_t all = rec->disk->segment_blocks;
+	uint32_t room = MIN(LSOM__HEADER_BLOCKS_MAX, all - 1);
+	struct lsom__batch_header b;
+	int rv = lsom__recovery_read(rec, segment, 1, room, rec->buf);
+
+	if (rv < 0)
+		return rv;
+	memcpy(&b, rec->buf, sizeof(b));
+	h->disk = rec->disk->super.disk;
+	h->sequence = b.segment_sequence;
+	h->generation = b.generation;
+	h->head = b.head;
+	if (b.head >= LSOM__HEADS || b.segment_sequence == 0 ||
+	    b.generation == 0 ||
+	    lsom__batch_decode(rec->buf, (size_t)room * LSOM_BLOCK, h, 1, all,
+			       &b) < 0)
+		return -ENODATA;
+	h->first_batch = b.batch;
+	h->open_pos = b.pos;
+	return 0;
+}
+
+static bool all_zero(const uint8_t *block)
+{
+	return block[0] == 0 && memcmp(block, block + 1, LSOM_BLOCK - 1) == 0;
+}
+
+/* 0: @h is the header, or there never was one.  Else nothing can be read. */
+static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
+		       struct lsom__segment_header *h)
+{
+	struct lsom_disk *disk = rec->disk;
+	int rv;
+
+	memset(h, 0, sizeof(*h));
+	if (status == 0 && all_zero(rec->buf))
+		return 0;
+	/* The newer of the two: a summary may be of an earlier life. */
+	rv = from_first_batch(rec, segment, h);
+	if (rv < 0) {
+		memset(h, 0, sizeof(*h));
+		rv = from_summary(rec, segment, h);
+	}
+	if (rv < 0) {
+		memset(h, 0, sizeof(*h));
+		if (status < 0 && rv != -ENODATA)
+			return status; /* the device, not one block of it */
+	}
+	rec->header_lost[segment] = true;
+	log_error("disk %s: the header of segment %u is damaged: %s",
+		  disk->path, segment,
+		  h->sequence != 0 ? "what it holds is known all the same" :
+				     "what it holds may be lost");
+	return 0;
+}
+
+int lsom__headers_read(struct lsom__recovery *rec)
+{
+	struct lsom_disk *disk = rec->disk;
+	struct lsom__segment_header *h;
+	struct lsom__segment *seg;
+	uint32_t i;
+	int rv;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		h = &rec->headers[i];
+		seg = &disk->segments[i];
+		rv = lsom__recovery_read(rec, i, 0, 1, rec->buf);
+		if (rv < 0 ||
+		    lsom__segment_header_decode(rec->buf, &disk->super.disk, i,
+						h) < 0) {
+			rv = header_find(rec, i, rv, h);
+			if (rv < 0)
+				return rv;
+		}
+		if (h->generation > disk->super.generation)
+			memset(h, 0, sizeof(*h));
+		if (h->sequence == 0)
+			continue;
+		seg->sequence = h->sequence;
+		seg->generation = h->generation;
+		seg->open_pos = h->open_pos;
+		seg->index_number = h->index_number;
+		seg->first_batch = h->first_batch;
+		seg->head = (uint8_t)h->head;
+		disk->sequence_next =
+			MAX(disk->sequence_next, h->sequence + 1);
+		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
+		rec->index_number = MAX(rec->index_number, h->index_number);
+	}
+	return 0;
+}
