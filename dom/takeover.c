@@ -515,16 +515,12 @@ static int leaf_of(const struct dom__owner *owner, const struct uuid *cid)
 
 /*
  * "Has it" from what is in memory: the record itself, or a later one on the same
- * blocks, which the range locks let in only after this one was decided; or all
- * up to its lsn is decided there.
+ * blocks, which the range locks let in only after this one was decided.  That
+ * stable_lsn passed it says nothing: so it does over what was aborted.
  */
 static bool has_record(const struct dom__takeover *t, unsigned leaf,
 		       uint64_t lsn, uint64_t offset, uint64_t len)
 {
-	const struct dom__cm *cm = t->owner->peers[leaf].cm;
-
-	if (lsom_comp_meta(cm->comp)->stable_lsn >= lsn)
-		return true;
 	for (unsigned i = 0; i < t->records_count; i++) {
 		const struct record *r = &t->records[i];
 
