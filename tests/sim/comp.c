@@ -70,7 +70,7 @@ struct run {
 	bool checkpointing;
 
 	uint64_t crash_at; /* event */
-	bool created, down, header_rot, rebuild, rebuilt;
+	bool created, down, header_rot, rebuild, rebuilt, tight;
 	bool done;
 	int status;
 	unsigned fault;
@@ -100,10 +100,28 @@ static void forget(struct run *r)
 	r->comp = NULL;
 }
 
+/*
+ * Every life takes a segment a head.  A disk whose last free ones go to lives
+ * too short to clean anything ends with none, and then not even a SEAL finds a
+ * place: so a disk that is tight gets time before the power goes again.
+ */
+#define TIGHT 6u
+
+static bool tight(const struct run *r)
+{
+	struct lsom_disk_info info;
+
+	if (r->disk == NULL)
+		return r->tight;
+	lsom_disk_info(r->disk, &info);
+	return info.segments_free <= TIGHT;
+}
+
 static void cut(struct run *r)
 {
 	struct sim *sim = r->sim;
 
+	r->tight = tight(r);
 	sim_power_cut(sim);
 	history_cut(sim->history);
 	forget(r);
@@ -796,7 +814,7 @@ static bool power_up(struct run *r)
 
 	sim_power_on(sim);
 	r->down = false;
-	if (sim_chance(sim, 4))
+	if (!r->tight && sim_chance(sim, 4))
 		crash_plan(r, 200); /* during recovery */
 	else
 		r->crash_at = UINT64_MAX;
@@ -1024,11 +1042,14 @@ static void work(struct run *r, unsigned ops)
 static void life(struct run *r, unsigned ops)
 {
 	struct lsom_disk_info info;
+	unsigned i;
 
 	if (sim_chance(r->sim, 3) && !look(r))
 		return;
 	if (!versions_check(r))
 		return;
+	for (i = 0; i < 2000 && tight(r) && !r->down; i++)
+		(void)step(r);
 	crash_plan(r, (uint64_t)ops * 8);
 	work(r, ops);
 	if (r->down)

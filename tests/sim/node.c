@@ -38,12 +38,31 @@ static void tampered_note(struct node *n)
 			history_lossy(n->sim->history);
 }
 
+/* A disk with few free segments gets time to clean: see comp.c. */
+#define TIGHT 6u
+
+static bool tight(const struct node *n)
+{
+	struct lsom_disk_info info;
+	bool any = false;
+	unsigned i;
+
+	for (i = 0; i < n->disks_count; i++) {
+		if (n->disks[i] == NULL)
+			return n->tight;
+		lsom_disk_info(n->disks[i], &info);
+		any |= info.segments_free <= TIGHT;
+	}
+	return any;
+}
+
 static void cut(struct node *n)
 {
 	struct sim *sim = n->sim;
 	char path[32];
 	unsigned i;
 
+	n->tight = tight(n);
 	sim_power_cut(sim);
 	history_cut(sim->history);
 	forget(n);
@@ -494,7 +513,7 @@ bool node_up(struct node *n)
 	sim_power_on(n->sim);
 	n->down = false;
 	n->crash_at = UINT64_MAX;
-	if (!first && sim_chance(n->sim, 4))
+	if (!first && !n->tight && sim_chance(n->sim, 4))
 		n->crash_at = n->sim->events + 10 + sim_random(n->sim, 400);
 	if (!directory_open(n, first) || !rooms_open(n))
 		return false;
@@ -841,8 +860,12 @@ static void work(struct node *n, unsigned ops)
 
 static void life(struct node *n, unsigned ops)
 {
+	unsigned i;
+
 	if (sim_chance(n->sim, 3) && !look(n))
 		return;
+	for (i = 0; i < 2000 && tight(n) && !n->down; i++)
+		(void)step(n);
 	if (!sim_chance(n->sim, 10))
 		n->crash_at = n->sim->events + 20 +
 			      sim_random(n->sim, (uint64_t)ops * 10);

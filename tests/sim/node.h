@@ -49,7 +49,7 @@ struct node {
 	unsigned notes_next;
 
 	uint64_t crash_at, answers;
-	bool created, down, over;
+	bool created, down, over, tight;
 	unsigned fault;
 	enum nemesis nemesis;
 	bool nemesis_done;
