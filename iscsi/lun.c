@@ -395,6 +395,14 @@ static void lun_opened(struct dom_object_open *req, int status)
 	target->busy++;
 	if (status == 0) {
 		lun->object = req->object;
+		/* Before the first command: it must find the unit closed. */
+		status = lun->removed ? 0 : scsi__sanitize_resume(lun);
+		if (status < 0) {
+			dom_object_close(lun->object);
+			lun->object = NULL;
+		}
+	}
+	if (status == 0) {
 		lun->watch.cb = lun_event;
 		dom_object_watch(lun->object, &lun->watch);
 		TAILQ_FOREACH (it, &lun->its, link) {

@@ -7,7 +7,8 @@
  *	scsi_block.c	read, write, verify, compare and write
  *	scsi_thin.c	unmap, write same, LBA status
  *	scsi_inquiry.c	INQUIRY, VPD pages, REPORT LUNS, capacity
- *	scsi_mode.c scsi_log.c scsi_reserve.c scsi_report.c scsi_sanitize.c
+ *	scsi_mode.c scsi_log.c scsi_reserve.c scsi_report.c
+ *	scsi_sanitize.c scsi_sanitize_run.c	the command, and its long work
  *	lun.c scsi_tmf.c	units, nexuses; task management
  */
 #ifndef BASALT_ISCSI_SCSI_INT_H
@@ -262,8 +263,48 @@ void scsi__tmf_check(struct scsi_target *target);
 /* PREEMPT AND ABORT: end the tasks of nexuses whose preempted_by is @cmd's. */
 void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd);
 
-/* ---- scsi_sanitize.c ---- */
+/* ---- scsi_sanitize_run.c ---- */
 
+enum scsi_sanitize_stage {
+	SANITIZE_BEGIN, /* its mark is being stored */
+	SANITIZE_RUN,
+	SANITIZE_END, /* its mark is being taken away */
+	SANITIZE_FAILING, /* or told of the failure */
+	SANITIZE_FAILED, /* from here on it rests */
+	SANITIZE_EXIT, /* EXIT FAILURE MODE takes the mark away */
+};
+
+struct scsi_sanitize {
+	/* what was asked for */
+	bool overwrite; /* with the pattern; else unmap */
+	bool invert; /* in each pass but the first */
+	bool ause; /* a failure may be left by EXIT FAILURE MODE */
+	bool immed; /* answer once it has begun */
+	unsigned passes, pattern_len;
+	uint8_t pattern[PAGE_BYTES];
+	struct scsi_cmd *cmd; /* is to be answered; NULL: nobody waits */
+	/* private to scsi_sanitize_run.c */
+	struct scsi_lun *lun;
+	enum scsi_sanitize_stage stage;
+	bool stop;
+	bool waiting; /* dom has @io or @mark */
+	bool unknown; /* a mark may be there, or not */
+	bool again, again_ause; /* there was a failed one, left by EXIT or not */
+	struct page *page; /* the pattern, over and over */
+	unsigned pass;
+	uint64_t offset, size, part_len, since_ns, mark_since_ns;
+	struct sgl *part;
+	struct dom_io io;
+	struct dom_sanitize mark;
+	struct env_timer retry;
+};
+
+/* Takes @s (malloc()ed); s->cmd is answered once begun, or at the end. */
+void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s);
+/* Leave the failure mode; s->cmd is answered. */
+void scsi__sanitize_exit(struct scsi_sanitize *s);
+/* The unit has opened: go on with what a mark tells of.  0 or -ENOMEM. */
+int scsi__sanitize_resume(struct scsi_lun *lun);
 /* True while one runs; *@progress in 1/65536. */
 bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
 bool scsi__sanitize_failed(const struct scsi_lun *lun);

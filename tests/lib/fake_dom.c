@@ -18,6 +18,8 @@ struct fake_volume {
 	uint64_t leaves_count;
 	uint8_t ***leaves; /* leaves[i][j] is a block, or NULL: a hole */
 	struct fake_pr pr;
+	uint8_t *sanitize; /* the mark of a SANITIZE */
+	size_t sanitize_len;
 	TAILQ_HEAD(, dom_object) handles;
 	TAILQ_ENTRY(fake_volume) link;
 };
@@ -82,6 +84,7 @@ static void volume_free(struct fake_volume *v)
 	}
 	free(v->leaves);
 	fake_pr_fini(&v->pr);
+	free(v->sanitize);
 	free(v);
 }
 
@@ -722,4 +725,65 @@ unsigned dom_nexus_attention(struct dom_object *object,
 	if (login != NULL)
 		login->attention = 0;
 	return bits;
+}
+
+/* ---- the mark of a SANITIZE ---- */
+
+struct fake_mark {
+	struct dom_object *object;
+	struct dom_sanitize *req;
+	struct env_task task;
+	size_t len;
+	uint8_t bytes[];
+};
+
+const uint8_t *dom_sanitize_state(struct dom_object *object, size_t *len)
+{
+	*len = object->volume->sanitize_len;
+	return object->volume->sanitize;
+}
+
+static void mark_set(struct env_task *task)
+{
+	struct fake_mark *m = container_of(task, struct fake_mark, task);
+	struct fake_volume *v = m->object->volume;
+	struct dom_sanitize *req = m->req;
+	int status = fault_hit(m->object->dom, FAKE_MARK, false, NULL);
+
+	if (v->deleted)
+		status = -ENOENT;
+	if (status == 0) {
+		free(v->sanitize);
+		v->sanitize = m->len > 0 ? malloc(m->len) : NULL;
+		assert(m->len == 0 || v->sanitize != NULL);
+		if (m->len > 0)
+			memcpy(v->sanitize, m->bytes, m->len);
+		v->sanitize_len = m->len;
+	}
+	m->object->requests--;
+	free(m);
+	req->cb(req, status);
+}
+
+int dom_sanitize_mark(struct dom_object *object, struct dom_sanitize *req,
+		      const void *state, size_t len, dom_sanitize_cb cb)
+{
+	int rv = fault_hit(object->dom, FAKE_MARK, true, NULL);
+	struct fake_mark *m;
+
+	if (rv != 0)
+		return rv;
+	m = calloc(1, sizeof(*m) + len);
+	if (m == NULL)
+		return -ENOMEM;
+	m->object = object;
+	m->req = req;
+	m->task.cb = mark_set;
+	m->len = len;
+	if (len > 0)
+		memcpy(m->bytes, state, len);
+	req->cb = cb;
+	object->requests++;
+	env_defer(object->dom->env, &m->task);
+	return 0;
 }

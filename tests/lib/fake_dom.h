@@ -20,6 +20,7 @@ enum fake_op {
 	FAKE_MAP = 32,
 	FAKE_RESERVE = 64,
 	FAKE_OPEN = 128,
+	FAKE_MARK = 256, /* not of FAKE_ANY */
 	FAKE_ANY = 255,
 };
 

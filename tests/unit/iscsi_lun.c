@@ -455,3 +455,108 @@ TEST(lun, sanitize_fails)
 	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
 	rig_close(r);
 }
+
+/* The unit goes and comes back, as at a restart: the object keeps the mark. */
+static void restart(struct rig *r)
+{
+	struct iscsi_lun_conf conf = {
+		.name = "disk", .block_bytes = 512, .object = r->oid
+	};
+
+	uint8_t in[36];
+
+	scsi_lun_unset(r->target, 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	/* A few turns of the loop, for it to open. */
+	for (unsigned i = 0; i < 10; i++)
+		CHECK_EQ(rig_do(r, 0, CDB(0x12, 0, 0, 0, 36), NULL, 0, in, 36),
+			 GOOD);
+	for (unsigned n = 0; n < 2; n++)
+		while (rig_tur(r, n) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+			; /* 29/01 and what else there is to tell */
+}
+
+TEST(lun, sanitize_goes_on_after_a_restart)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[4 + 512] = { 0x02 | 0x80 };
+
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+	put_be16(list + 2, 2);
+	list[4] = 0x0f;
+	list[5] = 0xf5;
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 6), GOOD);
+	restart(r);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(2, 4, 0x1b));
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), RIG_SENSE(2, 4, 0x1b));
+	restart(r);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(2, 4, 0x1b));
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0xf0), GOOD);
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+	/* It is done: nothing comes back. */
+	restart(r);
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x44), GOOD);
+	rig_close(r);
+}
+
+TEST(lun, sanitize_failure_stays)
+{
+	struct rig *r = rig_open(512);
+	struct fake_fault f = { .ops = FAKE_UNMAP, .times = 1, .status = -EIO };
+
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 0x22, NULL, 0), RIG_SENSE(3, 0x31, 3));
+	restart(r);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), RIG_SENSE(3, 0x31, 3));
+	CHECK_EQ(sanitize(r, 0, 0x1f, NULL, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
+	restart(r);
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
+	rig_close(r);
+}
+
+/* Nothing is erased before the mark is there, nor served before it is gone. */
+TEST(lun, sanitize_mark_fails)
+{
+	struct rig *r = rig_open(512);
+	struct fake_fault f = { .ops = FAKE_MARK, .times = 1 };
+	static const int sure[] = { -EINVAL, -ENOSPC, -ESHUTDOWN };
+	static const int later[] = { -EBUSY, -EAGAIN, -ETIMEDOUT, -EIO };
+
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+	for (unsigned i = 0; i < ARRAY_LEN(sure); i++) {
+		f.status = sure[i];
+		f.at_once = i % 2;
+		fake_dom_fault(r->dom, f);
+		CHECK(sanitize(r, 0, 0x82, NULL, 0) != GOOD);
+		CHECK_EQ(rig_read(r, 0, 0, 64, 0x44), GOOD);
+	}
+	for (unsigned i = 0; i < ARRAY_LEN(later); i++) {
+		f = (struct fake_fault){ .ops = FAKE_MARK,
+					 .skip = i % 2, /* begin, end */
+					 .times = 5,
+					 .status = later[i] };
+		CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+		fake_dom_fault(r->dom, f);
+		CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+		CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
+	}
+	/* Never: whoever asks hears of it, and the unit is open again. */
+	f = (struct fake_fault){ .ops = FAKE_MARK, .times = 1u << 30,
+				 .status = -EBUSY };
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+	fake_dom_fault(r->dom, f);
+	CHECK(sanitize(r, 0, 0x82, NULL, 0) != GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x44), GOOD);
+	/* Unknown for long: told, and closed until it is known. */
+	f.times = 300;
+	f.status = -ETIMEDOUT;
+	fake_dom_fault(r->dom, f);
+	CHECK(sanitize(r, 0, 2, NULL, 0) != GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(2, 4, 0x1b));
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
+	rig_close(r);
+}
