@@ -108,11 +108,25 @@ struct totals {
 static void one_seed(struct world *w, uint64_t seed, const char *roles,
 		     uint64_t rules_off, struct totals *totals)
 {
+	/* Kinds of bad weather, so that each lasts long enough to matter. */
+	static const struct {
+		uint64_t delay_ms, slow_ms, seconds, calm;
+		unsigned percent;
+	} kinds[] = {
+		{ 50, 0, 10, 30, 2 },	/* some of all */
+		{ 900, 0, 10, 120, 15 }, /* late and out of order */
+		{ 20, 400, 30, 12, 2 },	/* slow disks, many crashes */
+		{ 100, 5, 10, 10, 5 },	/* much of all */
+	};
+	unsigned kind = seed % 4;
 	uint64_t end;
 
 	world_init(w, seed, roles, rules_off);
-	world_network(w, 2, 2, 50 * MSEC);
-	end = w->now_ns + 10 * SEC;
+	world_network(w, kinds[kind].percent, kinds[kind].percent,
+		      kinds[kind].delay_ms * MSEC);
+	for (unsigned i = 0; i < w->count; i++)
+		w->nodes[i].slow_ns = kinds[kind].slow_ms * MSEC;
+	end = w->now_ns + kinds[kind].seconds * SEC;
 	while (w->wrong[0] == '\0' && w->now_ns < end) {
 		unsigned i = (unsigned)world_random(w, w->count);
 
@@ -123,7 +137,7 @@ static void one_seed(struct world *w, uint64_t seed, const char *roles,
 			    (n == i || world_random(w, 2) == 0) &&
 			    shell__leading(w->nodes[n].shell))
 				world_submit(w, &w->nodes[n]);
-		if (world_random(w, 30) == 0)
+		if (world_random(w, kinds[kind].calm) == 0)
 			trouble(w);
 	}
 	if (w->wrong[0] == '\0')
@@ -206,4 +220,90 @@ TEST(cmmds_net, one_voter_two_standbys)
 TEST(cmmds_net, five_voters)
 {
 	seeds("VVVVV", 2000, 20);
+}
+
+/* ---- each rule switched off ---- */
+
+struct rule {
+	enum shell_rule rule;
+	const char *name, *roles;
+	unsigned seeds;
+};
+
+/* In a process of its own, as a broken rule may end in an assertion. */
+static unsigned noticed(const struct rule *r, char *how, size_t how_len)
+{
+	unsigned at = 0;
+	int fds[2], status;
+	ssize_t len;
+	pid_t pid;
+
+	how[0] = '\0';
+	if (pipe(fds) != 0)
+		fail();
+	pid = fork();
+	if (pid == 0) {
+		static struct world w;
+		struct totals t;
+		struct { unsigned seed; char why[200]; } told;
+
+		if (freopen("/dev/null", "w", stderr) == NULL)
+			_exit(2);
+		for (unsigned i = 1; i <= r->seeds; i++) {
+			memset(&told, 0, sizeof(told));
+			told.seed = i;
+			snprintf(told.why, sizeof(told.why), "aborts");
+			alarm(20);
+			one_seed(&w, i, r->roles, 1ull << r->rule, &t);
+			if (w.wrong[0] == '\0')
+				continue;
+			snprintf(told.why, sizeof(told.why), "%.150s", w.wrong);
+			len = write(fds[1], &told, sizeof(told));
+			_exit(len == sizeof(told) ? 1 : 2);
+		}
+		_exit(0);
+	}
+	close(fds[1]);
+	{
+		struct { unsigned seed; char why[200]; } told;
+
+		len = read(fds[0], &told, sizeof(told));
+		if (len == sizeof(told)) {
+			at = told.seed;
+			snprintf(how, how_len, "seed %u: %s", at, told.why);
+		}
+	}
+	close(fds[0]);
+	if (waitpid(pid, &status, 0) != pid)
+		fail();
+	if (WIFSIGNALED(status)) {
+		at = 1;
+		snprintf(how, how_len, "%s", strsignal(WTERMSIG(status)));
+	} else if (WEXITSTATUS(status) == 2) {
+		fail();
+	}
+	return at;
+}
+
+static const struct rule rules[] = {
+	{ RULE_TERM_FIRST, "term before messages", "VVV", 400 },
+	{ RULE_R1, "R1 own-term entry", "VVV", 400 },
+	{ RULE_R2, "R2 a single voter's term", "VSS", 400 },
+	{ RULE_R3, "R3 stale completions", "VVV", 3000 },
+	{ RULE_R4, "R4 one install at a time", "VVV", 1000 },
+	{ RULE_R5, "R5 commit only rises", "VVV", 400 },
+	{ RULE_R7, "R7 stale rejections", "VVV", 400 },
+	{ RULE_R8B, "R8b pre-vote and term", "VVV", 3000 },
+	{ RULE_R13, "R13 append below the log", "VVV", 3000 },
+};
+
+TEST(cmmds_net, rules_off)
+{
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		char how[256];
+		unsigned at = noticed(&rules[i], how, sizeof(how));
+
+		print_message("# %-26s %s\n", rules[i].name,
+			      at ? how : "NOT NOTICED");
+	}
 }

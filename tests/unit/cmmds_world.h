@@ -625,7 +625,10 @@ static inline void world_found(struct world_node *n,
 	free(bytes.data);
 }
 
-/* @roles: a letter a member: V voter, S standby, - not in it yet. */
+/*
+ * @roles: a letter a member: V voter, S standby, - not in it yet, X an empty
+ * disk that nobody opened.
+ */
 static inline void world_init(struct world *w, uint64_t seed, const char *roles,
 			      uint64_t rules_off)
 {
@@ -655,13 +658,15 @@ static inline void world_init(struct world *w, uint64_t seed, const char *roles,
 		STAILQ_INIT(&n->tasks);
 		format.node = format.store_uuid = n->uuid;
 		store__address(&format, n->address);
-		if (roles[i] != '-' &&
+		if ((roles[i] == 'V' || roles[i] == 'S') &&
 		    raft_configuration_add(&conf, n->id, n->address,
 					   roles[i] == 'V' ? RAFT_VOTER :
 							     RAFT_STANDBY) != 0)
 			abort();
 	}
 	for (unsigned i = 0; i < w->count; i++) {
+		if (roles[i] == 'X')
+			continue;
 		world_found(&w->nodes[i], &conf);
 		world_node_up(&w->nodes[i]);
 	}
@@ -697,8 +702,11 @@ static inline void world_fini(struct world *w)
 static inline void world_run(struct world *w, uint64_t end_ns)
 {
 	while (w->wrong[0] == '\0') {
-		struct env_timer *timer = timer_heap_first(&w->timers);
+		struct env_timer *timer;
 
+		for (unsigned i = 0; i < w->count; i++)
+			world_node_tasks(&w->nodes[i]);
+		timer = timer_heap_first(&w->timers);
 		if (timer == NULL || timer->due_ns > end_ns)
 			break;
 		w->events++;
@@ -707,10 +715,8 @@ static inline void world_run(struct world *w, uint64_t end_ns)
 			w->nodes[i].env.now_ns = w->now_ns;
 		timer_heap_stop(&w->timers, timer);
 		timer->cb(timer);
-		for (unsigned i = 0; i < w->count; i++) {
+		for (unsigned i = 0; i < w->count; i++)
 			world_check(&w->nodes[i]);
-			world_node_tasks(&w->nodes[i]);
-		}
 	}
 	w->now_ns = MAX(w->now_ns, end_ns);
 	for (unsigned i = 0; i < w->count; i++)

@@ -1,0 +1,392 @@
+/*
+ * What the directory's store has acknowledged is there after kill -9 (real
+ * RocksDB, a process of its own), after a crash between any two batches (a table
+ * in memory), and after a write that failed; and after the latter nothing more
+ * is answered.
+ */
+#include "base/log.h"
+#include "tests/lib/test.h"
+#include "tests/unit/cmmds_world.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- kill -9 ---- */
+
+#define SLOTS 16u
+
+/* What was told to the outside, over all lives of the process. */
+struct told {
+	uint64_t value[SLOTS]; /* acknowledged */
+	uint64_t maybe[SLOTS]; /* was in flight: there or not */
+	uint64_t next;
+};
+
+struct life {
+	struct test_shard ts;
+	struct cmmds_open open;
+	struct cmmds *cmmds;
+	struct cmmds_command cmd;
+	const struct told *told;
+	uint64_t next;
+	int pipe, status;
+	bool done;
+};
+
+static void life_opened(struct cmmds_open *req, int status)
+{
+	struct life *l = req->data;
+
+	l->cmmds = req->opened;
+	l->status = status;
+	l->done = true;
+}
+
+static int life_open(struct life *l, const char *path, bool found)
+{
+	struct cmmds_config config = {
+		.env = l->ts.env,
+		.path = path,
+		.incarnation = l->next + 1,
+		.found = found,
+		.snapshot_bytes = 3000,
+	};
+
+	memset(config.node.b, 7, sizeof(config.node.b));
+	l->done = false;
+	l->open.data = l;
+	if (cmmds_open(&config, &l->open, life_opened) != 0)
+		_exit(9);
+	test_run(&l->ts, &l->done);
+	return l->status;
+}
+
+/* Every value acknowledged is there, or the one that came after it. */
+static void life_check(struct life *l)
+{
+	char name[16];
+
+	for (unsigned i = 0; i < SLOTS; i++) {
+		const Directory__Policy *p;
+		uint64_t has;
+
+		snprintf(name, sizeof(name), "p%u", i);
+		p = cmmds_policy(l->cmmds, name);
+		has = p != NULL ? p->iops_limit : 0;
+		if (has < l->told->value[i])
+			_exit(3);
+		if (has != l->told->value[i] && has != l->told->maybe[i])
+			_exit(4);
+	}
+}
+
+static void life_put(struct life *l);
+
+static void life_acked(struct cmmds_command *cmd, int status)
+{
+	struct life *l = cmd->data;
+
+	if (status != 0 ||
+	    write(l->pipe, &l->next, sizeof(l->next)) != sizeof(l->next))
+		_exit(6);
+	cmmds_command_fini(cmd);
+	life_put(l);
+}
+
+static void life_put(struct life *l)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	char name[16];
+
+	l->next++;
+	snprintf(name, sizeof(name), "p%u", (unsigned)(l->next % SLOTS));
+	p.name = name;
+	p.iops_limit = l->next;
+	l->cmd.data = l;
+	cmmds_command_init(&l->cmd);
+	cmmds_put(&l->cmd, CMMDS_POLICY, name, strlen(name), CMMDS_ANY,
+		  &p.base);
+	if (cmmds_propose(l->cmmds, &l->cmd, 0, life_acked) != 0)
+		_exit(7);
+}
+
+/* The life of one process: open, compare, write until it is killed. */
+static void live(const char *path, const struct told *told, int fd)
+{
+	struct life *l = cmmds__alloc(sizeof(*l));
+	int rv;
+
+	l->told = told;
+	l->pipe = fd;
+	l->next = told->next;
+	test_shard_open(&l->ts);
+	rv = life_open(l, path, false);
+	if (rv == -ENOENT && told->value[1] == 0) /* not even founded */
+		rv = life_open(l, path, true);
+	if (rv != 0)
+		_exit(8);
+	life_check(l);
+	l->done = false;
+	life_put(l);
+	test_run(&l->ts, &l->done);
+}
+
+static uint64_t read_told(int fd, struct told *told, uint64_t random)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	uint64_t value, count = 0, kill_at = random % 60;
+	int left = (int)(random >> 32) % 250 + 20;
+
+	/* After so many answers or so long, whichever is first. */
+	while (count < kill_at && left > 0) {
+		if (poll(&p, 1, left) <= 0 ||
+		    read(fd, &value, sizeof(value)) != sizeof(value))
+			break;
+		told->value[value % SLOTS] = value;
+		told->next = value;
+		count++;
+	}
+	return count;
+}
+
+TEST(cmmds_crash, kill_nine)
+{
+	struct told told = { 0 };
+	uint64_t random = 20, acked = 0, value;
+	char *dir = test_dir(), path[600];
+
+	snprintf(path, sizeof(path), "%s/directory", dir);
+	for (unsigned round = 0; round < 25; round++) {
+		int fds[2], status;
+		pid_t pid;
+
+		CHECK_EQ(pipe(fds), 0);
+		pid = fork();
+		if (pid == 0) {
+			close(fds[0]);
+			log_level_set("all", "error");
+			live(path, &told, fds[1]);
+			_exit(10);
+		}
+		close(fds[1]);
+		acked += read_told(fds[0], &told, random_next(&random));
+		kill(pid, SIGKILL);
+		/* What it told before it died counts. */
+		while (read(fds[0], &value, sizeof(value)) == sizeof(value)) {
+			told.value[value % SLOTS] = value;
+			told.next = value;
+			acked++;
+		}
+		told.next++; /* this one was in flight */
+		told.maybe[told.next % SLOTS] = told.next;
+		close(fds[0]);
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		if (WIFEXITED(status))
+			CHECK_EQ(WEXITSTATUS(status), 0);
+	}
+	print_message("# %llu acknowledged over 25 kills\n",
+		      (unsigned long long)acked);
+	CHECK(acked > 50);
+	free(dir);
+}
+
+/* ---- between two batches ---- */
+
+TEST(cmmds_crash, between_batches)
+{
+	static struct world w;
+	uint64_t crashes = 0, applied = 0;
+
+	log_level_set("cmmds", "error");
+	for (unsigned seed = 1; seed <= 60; seed++) {
+		struct world_node *n = &w.nodes[0];
+
+		world_init(&w, seed, "V", 0);
+		for (unsigned i = 0; i < 40 && w.wrong[0] == '\0'; i++) {
+			uint64_t end = w.now_ns + 200 * MSEC;
+			uint64_t before = w.chain_last;
+
+			while (w.now_ns < end && world_random(&w, 30) != 0) {
+				world_run(&w, w.now_ns +
+						      world_random(&w, 2 * MSEC));
+				if (n->shell != NULL)
+					world_submit(&w, n);
+			}
+			world_node_down(n, world_random(&w, 10) == 0);
+			before = w.chain_last;
+			if (n->work == NULL)
+				world_node_up(n);
+			world_run(&w, w.now_ns + 100 * MSEC);
+			if (n->applied < before)
+				world_wrong(&w, "applied %llu, then %llu",
+					    (unsigned long long)before,
+					    (unsigned long long)n->applied);
+		}
+		crashes += w.crashes;
+		applied += w.chain_last;
+		if (w.wrong[0] != '\0')
+			print_error("seed %u: %s\n", seed, w.wrong);
+		CHECK(w.wrong[0] == '\0');
+		world_fini(&w);
+	}
+	print_message("# %llu crashes, %llu entries\n",
+		      (unsigned long long)crashes,
+		      (unsigned long long)applied);
+	CHECK(crashes > 1000);
+}
+
+/* ---- a write that fails ---- */
+
+struct failing {
+	struct world w;
+	struct cmmds_open open;
+	struct cmmds_command cmds[8];
+	unsigned answers, acked, failed;
+	bool opened, closed, quiet;
+	int open_status;
+	uint64_t at;
+};
+
+static void f_opened(struct cmmds_open *req, int status)
+{
+	struct failing *f = req->data;
+
+	f->open_status = status;
+	f->opened = true;
+}
+
+static void f_failed(void *arg, int status, const char *why)
+{
+	struct failing *f = arg;
+
+	CHECK_EQ(status, -EIO);
+	CHECK(why[0] != '\0');
+	f->failed++;
+}
+
+static int f_open(struct failing *f, bool found)
+{
+	struct cmmds_config config = {
+		.env = &f->w.nodes[0].env,
+		.path = "world",
+		.incarnation = ++f->at,
+		.found = found,
+		.snapshot_bytes = 600,
+		.failed = f_failed,
+		.failed_arg = f,
+	};
+
+	f->opened = false;
+	f->open.data = f;
+	CHECK_EQ(cmmds_open(&config, &f->open, f_opened), 0);
+	world_run(&f->w, f->w.now_ns + 2 * SEC);
+	CHECK(f->opened);
+	return f->open_status;
+}
+
+static void f_answer(struct cmmds_command *cmd, int status)
+{
+	struct failing *f = cmd->data;
+
+	f->answers++;
+	/* Nothing is acknowledged once the store has failed. */
+	CHECK(status == 0 || status == -EIO);
+	if (status == 0) {
+		CHECK_EQ(f->failed, 0);
+		CHECK(cmmds_session_valid(f->open.opened));
+		f->acked++;
+	} else {
+		CHECK(!cmmds_session_valid(f->open.opened));
+	}
+}
+
+static int f_put(struct failing *f, unsigned i)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	struct cmmds_command *cmd = &f->cmds[i];
+	char name[16];
+	int rv;
+
+	snprintf(name, sizeof(name), "p%u", i);
+	p.name = name;
+	cmd->data = f;
+	cmmds_command_init(cmd);
+	cmmds_put(cmd, CMMDS_POLICY, name, strlen(name), 0, &p.base);
+	rv = cmmds_propose(f->open.opened, cmd, 0, f_answer);
+	if (rv == 0)
+		world_run(&f->w, f->w.now_ns + 100 * MSEC);
+	cmmds_command_fini(cmd);
+	return rv;
+}
+
+static void f_close(struct failing *f)
+{
+	f->closed = false;
+	cmmds_close(f->open.opened, world_on_closed, &f->closed);
+	world_run(&f->w, f->w.now_ns + SEC);
+	CHECK(f->closed);
+}
+
+/* Fail the Nth write, for every N: opening, commands, a snapshot. */
+TEST(cmmds_crash, failed_write)
+{
+	static struct failing f;
+	unsigned failed_open = 0, failed_later = 0;
+	char name[16];
+
+	log_level_set("all", "error");
+	if (freopen("/dev/null", "w", stderr) == NULL) /* it is told, often */
+		fail();
+	for (unsigned nth = 1; nth <= 14; nth++) {
+		unsigned proposed = 0, acked;
+		int rv;
+
+		memset(&f, 0, sizeof(f));
+		world_init(&f.w, nth, "X", 0);
+		f.w.nodes[0].fail_write = nth;
+		rv = f_open(&f, true);
+		if (rv != 0) {
+			CHECK_EQ(rv, -EIO);
+			CHECK(f.open.why[0] != '\0');
+			failed_open++;
+			/* Founded or not: one of both opens. */
+			rv = f_open(&f, false);
+			if (rv == -ENOENT)
+				rv = f_open(&f, true);
+			CHECK_EQ(rv, 0);
+			f_close(&f);
+			world_fini(&f.w);
+			continue;
+		}
+		while (proposed < 8 && f_put(&f, proposed) == 0)
+			proposed++;
+		CHECK_EQ(f.answers, proposed);
+		acked = f.acked;
+		if (f.failed > 0) {
+			struct cmmds_barrier bar = { 0 };
+
+			failed_later++;
+			CHECK_EQ(f.failed, 1);
+			CHECK(!cmmds_session_valid(f.open.opened));
+			CHECK_EQ(cmmds_barrier(f.open.opened, &bar, NULL),
+				 -EIO);
+		} else {
+			CHECK_EQ(acked, 8);
+		}
+		f_close(&f);
+		f.failed = 0;
+		f.w.nodes[0].fail_write = 0;
+		CHECK_EQ(f_open(&f, false), 0);
+		for (unsigned i = 0; i < acked; i++) {
+			snprintf(name, sizeof(name), "p%u", i);
+			CHECK(cmmds_policy(f.open.opened, name) != NULL);
+		}
+		f_close(&f);
+		CHECK(f.w.wrong[0] == '\0');
+		world_fini(&f.w);
+	}
+	CHECK(failed_open >= 2);
+	CHECK(failed_later >= 5);
+}
