@@ -26,9 +26,10 @@ struct run;
 
 struct slot {
 	struct lsom_write w;
+	struct lsom_decide d;
 	struct run *run;
 	uint32_t crcs[64];
-	bool busy, acked;
+	bool busy, repeat;
 };
 
 struct model_block {
@@ -50,7 +51,11 @@ struct run {
 	uint64_t seed;
 	bool done;
 	int status;
-	unsigned writes_acked, cuts, enospc;
+	unsigned writes_acked, cuts, enospc, aborted, committed, repeated;
+	/* A second component: it comes and goes. */
+	struct lsom_meta other;
+	unsigned other_number;
+	bool other_busy, other_deleted;
 };
 
 static void fill(uint8_t *data, uint64_t block, uint64_t lsn)
@@ -156,30 +161,86 @@ static void stable_move(struct run *r)
 	lsom_decided(r->comp, &d);
 }
 
+static void slot_end(struct slot *s, bool arrived, bool known)
+{
+	struct run *r = s->run;
+	uint64_t first = s->w.offset / LSOM_BLOCK, i;
+	struct model_block *b;
+
+	s->busy = false;
+	for (i = 0; i < s->w.len / LSOM_BLOCK; i++) {
+		b = &r->blocks[first + i];
+		CHECK_EQ(b->flying, s->w.lsn);
+		if (arrived) {
+			b->acked = s->w.lsn;
+			b->acked_hole = b->flying_hole;
+		}
+		if (known)
+			b->flying = 0;
+	}
+	if (known)
+		r->answered[s->w.lsn & 0xffff] = true;
+}
+
+/* Aborted: as if it had never been.  Until then it may be found, or not. */
+static void decided(struct lsom_decide *req, int status)
+{
+	struct slot *s = container_of(req, struct slot, d);
+
+	if (req->commit) {
+		CHECK(status == 0 || status == -EIO || status == -ENODEV);
+		s->run->committed += status == 0;
+		slot_end(s, true, true);
+		return;
+	}
+	s->run->aborted += status == 0;
+	slot_end(s, false, status == 0);
+}
+
+static void wrote(struct lsom_write *req, int status);
+static int write_send(struct run *r, struct slot *s);
+
+/* It is durable.  Mostly that is all; sometimes it is decided, or repeated. */
+static void write_durable(struct slot *s)
+{
+	struct run *r = s->run;
+
+	r->writes_acked++;
+	switch (s->repeat ? 9 : sim_env_random(&r->sim, 10)) {
+	case 0:
+	case 1:
+		memset(&s->d, 0, sizeof(s->d));
+		s->d.lsn = s->w.lsn;
+		s->d.commit = sim_env_random(&r->sim, 2);
+		if (lsom_decide(r->comp, &s->d, decided) == 0)
+			return;
+		break;
+	case 2:
+		s->repeat = true;
+		if (write_send(r, s) == 0) {
+			r->repeated++;
+			return;
+		}
+	}
+	slot_end(s, true, true);
+}
+
 static void wrote(struct lsom_write *req, int status)
 {
 	struct slot *s = container_of(req, struct slot, w);
-	struct run *r = s->run;
-	uint64_t first = req->offset / LSOM_BLOCK, i;
-	struct model_block *b;
 
 	sgl_put(req->sgl);
-	s->busy = false;
-	for (i = 0; i < req->len / LSOM_BLOCK; i++) {
-		b = &r->blocks[first + i];
-		CHECK_EQ(b->flying, req->lsn);
-		if (status == 0) {
-			b->acked = req->lsn;
-			b->acked_hole = b->flying_hole;
-			b->flying = 0;
-		} else if (status == -ENOSPC) {
-			b->flying = 0;
-		}
+	s->run->enospc += status == -ENOSPC;
+	if (s->repeat) {
+		/* R26: it is held, and that is durable; R41. */
+		CHECK(status == 0 || status == -ESTALE || status == -EIO ||
+		      status == -ENODEV);
+		slot_end(s, true, true);
+	} else if (status == 0) {
+		write_durable(s);
+	} else {
+		slot_end(s, false, status == -ENOSPC);
 	}
-	if (status == 0 || status == -ENOSPC)
-		r->answered[req->lsn & 0xffff] = true;
-	r->enospc += status == -ENOSPC;
-	r->writes_acked += status == 0;
 }
 
 static bool range_free(const struct run *r, uint64_t first, uint64_t n)
@@ -188,6 +249,120 @@ static bool range_free(const struct run *r, uint64_t first, uint64_t n)
 		if (r->blocks[first + n].flying != 0)
 			return false;
 	return true;
+}
+
+/* Send @s->w with the data it is to have.  0 or -errno. */
+static int write_send(struct run *r, struct slot *s)
+{
+	uint64_t first = s->w.offset / LSOM_BLOCK, i;
+	int rv;
+
+	s->w.sgl = NULL;
+	if (!(s->w.flags & LSOM_W_HOLE)) {
+		rv = sgl_new(r->sim.env.pages, PAGE_FRONT, s->w.len, 0,
+			     &s->w.sgl);
+		if (rv < 0)
+			return rv;
+		for (i = 0; i < s->w.len / LSOM_BLOCK; i++) {
+			fill(s->w.sgl->pieces[i].page->data, first + i,
+			     s->w.lsn);
+			s->crcs[i] = crc32c(s->w.sgl->pieces[i].page->data,
+					    LSOM_BLOCK);
+		}
+	}
+	rv = lsom_write(r->comp, &s->w, wrote);
+	if (rv < 0)
+		sgl_put(s->w.sgl);
+	return rv;
+}
+
+static struct uuid other_id(const struct run *r)
+{
+	struct uuid id = { { 9, (uint8_t)r->other_number,
+			     (uint8_t)(r->other_number >> 8) } };
+
+	return id;
+}
+
+static void other_done(struct lsom_meta *req, int status)
+{
+	struct run *r = container_of(req, struct run, other);
+
+	r->other_busy = false;
+	if (status == 0 && req->op == LSOM_DELETE)
+		r->other_deleted = true;
+}
+
+/* Create the second component; or write to it, or delete it. */
+static void other_step(struct run *r)
+{
+	struct uuid id = other_id(r);
+	struct lsom_comp *comp = lsom_comp_get(r->disk, &id);
+
+	if (r->other_busy)
+		goto out;
+	memset(&r->other, 0, sizeof(r->other));
+	if (r->other_deleted) {
+		CHECK(comp == NULL);
+		r->other_deleted = false;
+		r->other_number++;
+		r->other.op = LSOM_CREATE;
+		r->other.meta.cid = other_id(r);
+		r->other.meta.cinc = 1;
+		r->other.meta.size_bytes = 64u << 20;
+		r->other.meta.promised_oepoch = 1;
+		r->other.meta.member_csn = 1;
+		r->other.meta.state_seen = LSOM_ACTIVE;
+		r->other_busy = lsom_comp_create(r->disk, &r->other,
+						 other_done) == 0;
+	} else if (comp != NULL) {
+		r->other.op = LSOM_DELETE;
+		r->other_busy = lsom_comp_update(comp, &r->other,
+						 other_done) == 0;
+	} else {
+		r->other_deleted = true; /* its CREATE was cut off */
+	}
+out:
+	if (comp != NULL)
+		lsom_comp_put(comp);
+}
+
+static void other_wrote(struct lsom_write *req, int status)
+{
+	sgl_put(req->sgl);
+	free(req);
+}
+
+static void other_fill(struct run *r)
+{
+	struct uuid id = other_id(r);
+	struct lsom_comp *comp = lsom_comp_get(r->disk, &id);
+	struct lsom_write *w = calloc(1, sizeof(*w));
+	static uint32_t crcs[16];
+	unsigned i;
+
+	CHECK(w != NULL);
+	w->kind = LSOM_RCOPY;
+	w->offset = sim_env_random(&r->sim, 16000) * LSOM_BLOCK;
+	w->len = 16 * LSOM_BLOCK;
+	w->lsn = LSN(1, r->next_lsn);
+	w->member_csn = 1;
+	w->crcs = crcs;
+	if (comp == NULL ||
+	    sgl_new(r->sim.env.pages, PAGE_FRONT, w->len, 0, &w->sgl) < 0) {
+		free(w);
+		w = NULL;
+	}
+	for (i = 0; w != NULL && i < 16; i++) {
+		memset(w->sgl->pieces[i].page->data, 0x55, LSOM_BLOCK);
+		crcs[i] = crc32c(w->sgl->pieces[i].page->data, LSOM_BLOCK);
+	}
+	if (w != NULL && lsom_write(comp, w, other_wrote) < 0) {
+		sgl_put(w->sgl);
+		free(w);
+	}
+	if (comp != NULL)
+		lsom_comp_put(comp);
 }
 
 static void write_one(struct run *r, struct slot *s)
@@ -203,29 +378,17 @@ static void write_one(struct run *r, struct slot *s)
 		return;
 	memset(&s->w, 0, sizeof(s->w));
 	s->run = r;
+	s->repeat = false;
 	s->w.kind = LSOM_PREP;
 	s->w.offset = first * LSOM_BLOCK;
 	s->w.len = n * LSOM_BLOCK;
 	s->w.lsn = LSN(1, r->next_lsn);
 	s->w.member_csn = 1;
 	s->w.crcs = s->crcs;
-	if (hole) {
+	if (hole)
 		s->w.flags = LSOM_W_HOLE;
-	} else {
-		if (sgl_new(r->sim.env.pages, PAGE_FRONT, s->w.len, 0,
-			    &s->w.sgl) < 0)
-			return;
-		for (i = 0; i < n; i++) {
-			fill(s->w.sgl->pieces[i].page->data, first + i,
-			     s->w.lsn);
-			s->crcs[i] = crc32c(s->w.sgl->pieces[i].page->data,
-					    LSOM_BLOCK);
-		}
-	}
-	if (lsom_write(r->comp, &s->w, wrote) < 0) {
-		sgl_put(s->w.sgl);
+	if (write_send(r, s) < 0)
 		return;
-	}
 	s->busy = true;
 	r->answered[r->next_lsn++] = false;
 	for (i = 0; i < n; i++) {
@@ -255,6 +418,10 @@ static void work(struct run *r, unsigned ops)
 			write_one(r, s);
 		if (sim_env_random(&r->sim, 4) == 0)
 			stable_move(r);
+		if (sim_env_random(&r->sim, 16) == 0)
+			other_fill(r);
+		if (sim_env_random(&r->sim, 64) == 0)
+			other_step(r);
 		for (k = (unsigned)sim_env_random(&r->sim, 12); k > 0; k--)
 			if (!sim_env_turn(&r->sim))
 				break;
@@ -402,6 +569,11 @@ static void power_cut(struct run *r)
 	r->cuts++;
 	/* Now and then the power goes again during recovery's writes. */
 	open_disk(r, false);
+	if (r->other_deleted) {
+		struct uuid id = other_id(r);
+
+		CHECK(lsom_comp_get(r->disk, &id) == NULL);
+	}
 	take_over(r);
 	check_all(r, "after a power cut");
 	flying_forget(r);
@@ -449,6 +621,7 @@ static struct run *run_open(uint64_t seed)
 	r->cluster.b[0] = 2;
 	r->cid.b[0] = 3;
 	r->next_lsn = 1;
+	r->other_deleted = true;
 	config.env = &r->sim.env;
 	CHECK_EQ(lsom_open(&config, &r->lsom), 0);
 	format.disk = r->id;
@@ -488,9 +661,11 @@ TEST(crash, cuts_and_rebuilds)
 			if (i % 3 == 2)
 				rebuild(r);
 		}
-		print_message("# seed %llu: %u writes, %u cuts, %u full\n",
+		print_message("# seed %llu: %u writes, %u cuts, %u full, "
+			      "%u aborted, %u committed, %u repeated\n",
 			      (unsigned long long)seed, r->writes_acked,
-			      r->cuts, r->enospc);
+			      r->cuts, r->enospc, r->aborted, r->committed,
+			      r->repeated);
 		run_close(r);
 	}
 }
