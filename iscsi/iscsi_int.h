@@ -6,7 +6,9 @@
  *	pdu.c text.c	formats; chap.c, login.c: negotiation, without I/O
  *	conn.c		a connection: acceptance, login, replies, its end
  *	session.c	a session: numbering, dispatch, NOP, logout, its end
- *	task.c		a SCSI command's life; tmf.c: task management
+ *	task.c		a SCSI command's life; task_data.c: a write's data;
+ *			task_reply.c: its answer
+ *	tmf.c		task management
  *	discovery.c	Text requests
  *	datamover_tcp.c	the TCP side of datamover.h
  */
@@ -450,15 +452,34 @@ struct task {
 struct task *iscsi__task_find(struct iscsi_session *session, uint32_t itt);
 struct task *iscsi__task_new(struct iscsi_session *session,
 			     const struct dm_pdu *pdu, bool quiet);
-void iscsi__task_start(struct task *task, const struct dm_pdu *pdu);
-void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu);
-struct sgl *iscsi__task_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
-			     size_t *sgl_offset);
 void iscsi__task_landed(struct task *task);
 void iscsi__task_abort(struct task *task);
 void iscsi__tasks_unpark(struct iscsi_session *session);
 bool iscsi__task_waits(const struct task *task);
 void iscsi__tasks_expire(struct iscsi_session *session);
+/* Do what comes next, unless it waits for something. */
+void iscsi__task_go_on(struct task *task);
+/* Free it once nobody refers to it any more. */
+void iscsi__task_maybe_free(struct task *task);
+void iscsi__task_unpark(struct task *task);
+void iscsi__task_unhash(struct task *task);
+void iscsi__task_uncount(struct task *task);
+
+/* ---- task_data.c ---- */
+
+void iscsi__task_start(struct task *task, const struct dm_pdu *pdu);
+void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+struct sgl *iscsi__task_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+			     size_t *sgl_offset);
+void iscsi__task_ask(struct task *task);
+
+/* ---- task_reply.c ---- */
+
+void iscsi__task_respond(struct task *task);
+/* Answer @status instead of executing; the command set lets go of it. */
+void iscsi__task_give_up(struct task *task, enum scsi_status status);
+void iscsi__task_sense(struct task *task, unsigned key, unsigned asc,
+		       unsigned ascq);
 
 /* ---- tmf.c ---- */
 

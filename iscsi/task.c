@@ -3,8 +3,8 @@
  *
  * The happy path of a write: the header comes in and the command set checks the
  * CDB; memory for all of its data is taken; immediate and unsolicited data land
- * in it, R2Ts ask for the rest; with the last byte the command executes, and
- * its answer leaves.  A read executes at once and its data leaves out of the
+ * in it, R2Ts ask for the rest (task_data.c); with the last byte the command
+ * executes, and its answer leaves (task_reply.c).  A read executes at once and its data leaves out of the
  * pages that the object layer filled.
  *
  * Memory is reserved before anything is asked for.  What finds none waits, in
@@ -13,9 +13,6 @@
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
-
-static void task_go_on(struct task *task);
-static void task_respond(struct task *task);
 
 struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
 {
@@ -37,7 +34,7 @@ bool iscsi__task_waits(const struct task *task)
 
 /* ---- the end ---- */
 
-static void unhash(struct task *task)
+void iscsi__task_unhash(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 
@@ -47,7 +44,7 @@ static void unhash(struct task *task)
 	TAILQ_REMOVE(&s->buckets[task->itt % ISCSI_TASK_BUCKETS], task, bucket);
 }
 
-static void unpark(struct task *task)
+void iscsi__task_unpark(struct task *task)
 {
 	if (!task->parked)
 		return;
@@ -55,7 +52,7 @@ static void unpark(struct task *task)
 	TAILQ_REMOVE(&task->session->parked, task, parked_link);
 }
 
-static void uncount(struct task *task)
+void iscsi__task_uncount(struct task *task)
 {
 	struct iscsi_conn *conn = task->session->conn;
 
@@ -69,7 +66,7 @@ static void uncount(struct task *task)
 }
 
 /* Nobody refers to it any more: the datamover, the command set, the parser. */
-static void task_maybe_free(struct task *task)
+void iscsi__task_maybe_free(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 
@@ -78,9 +75,9 @@ static void task_maybe_free(struct task *task)
 		return;
 	if (!task->aborted && task->state != TASK_RESPOND)
 		return;
-	unpark(task);
-	unhash(task);
-	uncount(task);
+	iscsi__task_unpark(task);
+	iscsi__task_unhash(task);
+	iscsi__task_uncount(task);
 	TAILQ_REMOVE(&s->tasks, task, link);
 	s->tasks_count--;
 	if (task->aborted)
@@ -107,14 +104,14 @@ void iscsi__task_abort(struct task *task)
 		return;
 	task->aborted = true;
 	s->aborted_count++;
-	unhash(task);
-	unpark(task);
-	uncount(task);
+	iscsi__task_unhash(task);
+	iscsi__task_unpark(task);
+	iscsi__task_uncount(task);
 	if (iscsi__conn_up(s->conn))
 		s->conn->dm->ops->task_done(s->conn->dm, task->itt);
 	if (task->live)
 		scsi_cmd_abort(&task->cmd);
-	task_maybe_free(task);
+	iscsi__task_maybe_free(task);
 }
 
 /* The PDU that brings its data will not be completed, or is. */
@@ -125,96 +122,7 @@ void iscsi__task_landed(struct task *task)
 	if (conn != NULL && conn->landing == task)
 		conn->landing = NULL;
 	task->landing = false;
-	task_maybe_free(task);
-}
-
-/* ---- the answer ---- */
-
-static void on_put(struct dm_data *put, int status)
-{
-	struct task *task = container_of(put, struct task, put);
-
-	task->put_out = false;
-	if (status == 0)
-		task->session->read_bytes += put->len;
-	task_maybe_free(task);
-}
-
-static void on_response(struct dm_send *send, int status)
-{
-	struct task *task = container_of(send, struct task, response);
-
-	task->response_out = false;
-	task_maybe_free(task);
-}
-
-static void response_bhs(struct task *task, uint64_t moved)
-{
-	const struct scsi_cmd *cmd = &task->cmd;
-	struct dm_send *rsp = &task->response;
-	uint32_t count;
-
-	memset(rsp, 0, sizeof(*rsp));
-	rsp->bhs[0] = ISCSI_OP_RESPONSE;
-	rsp->bhs[1] =
-		ISCSI_FINAL | iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
-					      cmd->transfer_len + cmd->overflow,
-					      moved, &count);
-	rsp->bhs[3] = (uint8_t)cmd->status;
-	put_be32(rsp->bhs + 16, task->itt);
-	put_be32(rsp->bhs + 36, task->r2tsn);
-	put_be32(rsp->bhs + 44, count);
-	rsp->invalidate_itt = task->itt;
-	rsp->cb = on_response;
-	if (cmd->sense_len > 0) {
-		put_be16(task->sense, (uint16_t)cmd->sense_len);
-		memcpy(task->sense + 2, cmd->sense, cmd->sense_len);
-		rsp->data = task->sense;
-		rsp->data_len = cmd->sense_len + 2;
-	}
-}
-
-static void task_respond(struct task *task)
-{
-	struct scsi_cmd *cmd = &task->cmd;
-	struct iscsi_session *s = task->session;
-	struct iscsi_conn *conn = s->conn;
-	uint64_t moved = 0;
-	bool data;
-
-	assert(!task->aborted && !task->live);
-	if (!iscsi__conn_up(conn)) {
-		iscsi__task_abort(task);
-		return;
-	}
-	data = cmd->data_in_len > 0 && cmd->expect == SCSI_DIR_IN;
-	if (data)
-		moved = MIN(cmd->data_in_len, cmd->edtl);
-	else if (cmd->dir == SCSI_DIR_OUT)
-		moved = MIN(cmd->transfer_len, cmd->edtl);
-	unpark(task);
-	unhash(task); /* the tag is the initiator's again */
-	uncount(task);
-	task->state = TASK_RESPOND;
-	s->responding_count++;
-	conn->dm->ops->task_done(conn->dm, task->itt);
-	response_bhs(task, moved);
-	put_be32(task->response.bhs + 24, conn->statsn++);
-	task->response_out = true;
-	if (!data) {
-		conn->dm->ops->send_control(conn->dm, &task->response);
-		return;
-	}
-	task->put_out = true;
-	task->put = (struct dm_data){
-		.itt = task->itt,
-		.lun = task->lun_wire,
-		.sgl = cmd->data_in,
-		.len = moved,
-		.response = &task->response,
-		.cb = on_put,
-	};
-	conn->dm->ops->put_data(conn->dm, &task->put);
+	iscsi__task_maybe_free(task);
 }
 
 /* The command set is done with it. */
@@ -229,7 +137,7 @@ static void on_done(struct scsi_cmd *cmd)
 		return;
 	}
 	if (task->aborted) {
-		task_maybe_free(task);
+		iscsi__task_maybe_free(task);
 		return;
 	}
 	/* Aborted with TAS while its data comes in: that is swallowed first. */
@@ -237,50 +145,10 @@ static void on_done(struct scsi_cmd *cmd)
 		task->state = TASK_DATA;
 		return;
 	}
-	task_respond(task);
+	iscsi__task_respond(task);
 }
 
 /* ---- beginning ---- */
-
-static void answer_sense(struct task *task, unsigned key, unsigned asc,
-			 unsigned ascq)
-{
-	struct scsi_cmd *cmd = &task->cmd;
-
-	cmd->status = SCSI_CHECK_CONDITION;
-	memset(cmd->sense, 0, 18);
-	cmd->sense[0] = 0x70;
-	cmd->sense[2] = (uint8_t)key;
-	cmd->sense[7] = 10;
-	cmd->sense[12] = (uint8_t)asc;
-	cmd->sense[13] = (uint8_t)ascq;
-	cmd->sense_len = 18;
-	cmd->transfer_len = 0;
-}
-
-/* Answer @status instead of executing; the command set lets go of it. */
-static void give_up(struct task *task, enum scsi_status status)
-{
-	if (task->live) {
-		/* Aborted by another nexus: that answer is on its way. */
-		if (task->cmd.killed)
-			return;
-		scsi_cmd_end(&task->cmd);
-		task->live = false;
-	}
-	task->cmd.status = status;
-	task->cmd.sense_len = 0;
-	task->cmd.transfer_len = 0;
-	task->write_len = 0;
-}
-
-/* Its data came out of sequence: nothing of it may be written. */
-static void fail_data(struct task *task)
-{
-	give_up(task, SCSI_CHECK_CONDITION);
-	if (!task->live)
-		answer_sense(task, 0x0b, 0x4b, 0x00); /* DATA PHASE ERROR */
-}
 
 /*
  * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
@@ -393,8 +261,8 @@ static void begin(struct task *task, uint32_t immediate_len, bool bidi)
 	task->live = scsi_cmd_begin(cmd);
 	if (bidi) {
 		/* Obsolete since SPC-5: said in sense, not by hanging up. */
-		give_up(task, SCSI_CHECK_CONDITION);
-		answer_sense(task, 5, 0x20, 0);
+		iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
+		iscsi__task_sense(task, 5, 0x20, 0);
 	}
 	if (!task->live || cmd->dir != SCSI_DIR_OUT)
 		return;
@@ -406,10 +274,10 @@ static void begin(struct task *task, uint32_t immediate_len, bool bidi)
 		return;
 	rv = take_memory(task, coming);
 	if (rv == -EBUSY && coming) {
-		give_up(task, SCSI_TASK_SET_FULL);
+		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
 	} else if (rv < 0 && rv != -EBUSY) {
-		give_up(task, SCSI_CHECK_CONDITION);
-		answer_sense(task, 0x0b, 0x55, 0x03);
+		iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
+		iscsi__task_sense(task, 0x0b, 0x55, 0x03);
 	}
 }
 
@@ -457,200 +325,7 @@ struct task *iscsi__task_new(struct iscsi_session *s, const struct dm_pdu *pdu,
 	return task;
 }
 
-/* ---- data ---- */
-
-/* Bytes from @from that did not land in place (held back, or from iSER). */
-static void copy_in(struct task *task, struct sgl *from, uint32_t at)
-{
-	size_t len = MIN(from->len_bytes, task->buf->len_bytes - at);
-
-	for (unsigned i = 0; i < from->pieces_count && len > 0; i++) {
-		const struct sgl_piece *p = &from->pieces[i];
-		size_t n = MIN(p->len, len);
-
-		sgl_write(task->buf, at, p->page->data + p->offset, n);
-		at += (uint32_t)n;
-		len -= n;
-	}
-}
-
-/* Unsolicited bytes @at .. @at + len are here. */
-static void take_data(struct task *task, const struct dm_pdu *pdu, uint32_t at)
-{
-	task->unsolicited += pdu->data_len;
-	if (!task->live || task->write_len == 0 || pdu->data_len == 0)
-		return;
-	if (pdu->sgl == NULL) {
-		/* Nowhere to put it, and it will not come again. */
-		give_up(task, SCSI_TASK_SET_FULL);
-		return;
-	}
-	if (task->buf == NULL && at == 0 &&
-	    pdu->sgl->len_bytes == task->write_len)
-		task->buf = sgl_get(pdu->sgl);
-	else if (task->buf != NULL && task->buf != pdu->sgl &&
-		 at < task->buf->len_bytes)
-		copy_in(task, pdu->sgl, at);
-	else if (task->buf == NULL)
-		give_up(task, SCSI_TASK_SET_FULL);
-}
-
-/* The SCSI Command PDU of a new task is complete. */
-void iscsi__task_start(struct task *task, const struct dm_pdu *pdu)
-{
-	task->landing = false;
-	if (task->aborted) {
-		task_maybe_free(task);
-		return;
-	}
-	take_data(task, pdu, 0);
-	task_go_on(task);
-}
-
-/* The burst is over; is it all that had to come (4.2.5.2)? */
-static bool burst_short(const struct task *task)
-{
-	return task->unsolicited <
-	       MIN(task->session->keys.first_burst, task->cmd.edtl);
-}
-
-static const char *check_data_out(const struct iscsi_session *s,
-				  const struct task *task,
-				  const struct dm_pdu *pdu)
-{
-	uint32_t offset = get_be32(pdu->bhs + 40);
-
-	if (task->final)
-		return "Data-Out without being asked";
-	if (task->broken)
-		return NULL; /* swallowed up to its end */
-	if (get_be32(pdu->bhs + 36) != task->datasn)
-		return NULL; /* out of sequence: the command fails for it */
-	if (offset != task->unsolicited)
-		return "Data-Out at the wrong offset";
-	if (pdu->data_len > task->cmd.edtl - task->unsolicited)
-		return "more data than the command announced";
-	if (pdu->data_len > s->keys.first_burst - task->unsolicited)
-		return "unsolicited data beyond FirstBurstLength";
-	return NULL;
-}
-
-/* Where unsolicited Data-Out goes; NULL: it is dropped. */
-struct sgl *iscsi__task_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
-			     size_t *sgl_offset)
-{
-	struct iscsi_session *s = conn->session;
-	struct task *task = iscsi__task_find(s, get_be32(pdu->bhs + 16));
-	const char *wrong;
-
-	if (task == NULL)
-		return NULL;
-	wrong = check_data_out(s, task, pdu);
-	if (wrong != NULL) {
-		iscsi__conn_end(conn, wrong);
-		return NULL;
-	}
-	if (!task->live || task->buf == NULL || task->broken ||
-	    get_be32(pdu->bhs + 36) != task->datasn)
-		return NULL;
-	assert(task->unsolicited + pdu->data_len <= task->buf->len_bytes);
-	*sgl_offset = task->unsolicited;
-	return task->buf;
-}
-
-/* An unsolicited Data-Out PDU is complete (11.7). */
-void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
-{
-	struct iscsi_session *s = conn->session;
-	struct task *task = iscsi__task_find(s, get_be32(pdu->bhs + 16));
-	const char *wrong;
-
-	if (task == NULL) { /* aborted, or answered before its data came */
-		counter_add(&iscsi__discarded, 1);
-		return;
-	}
-	wrong = check_data_out(s, task, pdu);
-	if (wrong != NULL) {
-		iscsi__conn_end(conn, wrong);
-		return;
-	}
-	if (get_be32(pdu->bhs + 36) != task->datasn && !task->broken) {
-		task->broken = true;
-		fail_data(task);
-	}
-	task->datasn++;
-	task->since_ns = env_now(s->iscsi->env);
-	if (!task->broken)
-		take_data(task, pdu, task->unsolicited);
-	if (pdu->bhs[1] & ISCSI_FINAL) {
-		task->final = true;
-		if (!task->broken && burst_short(task) && task->live) {
-			give_up(task, SCSI_CHECK_CONDITION);
-			answer_sense(task, 0x0b, 0x0c, 0x0d);
-		}
-	}
-	task_go_on(task);
-}
-
-/* ---- asking for the rest, and going on ---- */
-
-static void on_r2t(struct dm_data *data, int status)
-{
-	struct task_r2t *r2t = container_of(data, struct task_r2t, data);
-	struct task *task = r2t->task;
-
-	r2t->used = false;
-	task->r2ts--;
-	if (task->aborted || task->state == TASK_RESPOND ||
-	    (status < 0 && status != -EPROTO)) {
-		/* Without an answer only when the connection goes. */
-		task_maybe_free(task);
-		return;
-	}
-	if (status < 0) {
-		fail_data(task);
-		if (!task->live)
-			task_respond(task);
-		return;
-	}
-	task->since_ns = env_now(task->session->iscsi->env);
-	if (task->session->conn != NULL)
-		task->session->conn->heard_ns = task->since_ns;
-	task_go_on(task);
-}
-
-/* As many R2Ts as may be outstanding, one burst each. */
-static void ask(struct task *task)
-{
-	struct iscsi_session *s = task->session;
-	struct iscsi_conn *conn = s->conn;
-	unsigned max = MIN(s->keys.max_outstanding_r2t, TASK_R2T_MAX);
-
-	task->state = TASK_R2T;
-	iscsi__session_data_timer(s);
-	for (unsigned i = 0; i < max && task->asked < task->write_len; i++) {
-		struct task_r2t *r2t = &task->r2t[i];
-
-		if (r2t->used)
-			continue;
-		r2t->used = true;
-		r2t->task = task;
-		r2t->data = (struct dm_data){
-			.itt = task->itt,
-			.lun = task->lun_wire,
-			.sgl = task->buf,
-			.sgl_offset = task->asked,
-			.task_offset = task->asked,
-			.len = MIN(s->keys.max_burst,
-				   task->write_len - task->asked),
-			.sn = task->r2tsn++,
-			.cb = on_r2t,
-		};
-		task->asked += (uint32_t)r2t->data.len;
-		task->r2ts++;
-		conn->dm->ops->get_data(conn->dm, &r2t->data);
-	}
-}
+/* ---- going on ---- */
 
 static void park(struct task *task)
 {
@@ -675,10 +350,10 @@ void iscsi__tasks_expire(struct iscsi_session *s)
 
 	while ((task = TAILQ_FIRST(&s->parked)) != NULL &&
 	       now - task->since_ns >= ISCSI_PARKED_SECONDS * SEC) {
-		unpark(task);
-		give_up(task, SCSI_TASK_SET_FULL);
+		iscsi__task_unpark(task);
+		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
 		if (!task->live) /* else on_done() is on its way */
-			task_respond(task);
+			iscsi__task_respond(task);
 	}
 }
 
@@ -708,8 +383,8 @@ static void execute(struct task *task)
 	} else if (task->buf != NULL && task->write_len > 0) {
 		cmd->data_out = sgl_slice(task->buf, 0, task->write_len);
 		if (cmd->data_out == NULL) {
-			give_up(task, SCSI_BUSY);
-			task_respond(task);
+			iscsi__task_give_up(task, SCSI_BUSY);
+			iscsi__task_respond(task);
 			return;
 		}
 	}
@@ -727,7 +402,7 @@ static bool step(struct task *task)
 	int rv;
 
 	if (!task->live) {
-		task_respond(task);
+		iscsi__task_respond(task);
 		return true;
 	}
 	if (cmd->killed)
@@ -743,9 +418,9 @@ static bool step(struct task *task)
 		if (rv == -EBUSY)
 			return false;
 		if (rv < 0) {
-			give_up(task, SCSI_CHECK_CONDITION);
-			answer_sense(task, 0x0b, 0x55, 0x03);
-			task_respond(task);
+			iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
+			iscsi__task_sense(task, 0x0b, 0x55, 0x03);
+			iscsi__task_respond(task);
 			return true;
 		}
 	}
@@ -753,11 +428,11 @@ static bool step(struct task *task)
 	if (task->asked == task->write_len && task->r2ts == 0)
 		execute(task);
 	else
-		ask(task);
+		iscsi__task_ask(task);
 	return true;
 }
 
-static void task_go_on(struct task *task)
+void iscsi__task_go_on(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 
@@ -798,6 +473,6 @@ void iscsi__tasks_unpark(struct iscsi_session *s)
 		}
 		/* Not by name: it may have gone. */
 		if (TAILQ_FIRST(&s->parked) == task)
-			unpark(task);
+			iscsi__task_unpark(task);
 	}
 }
