@@ -103,7 +103,8 @@ static void forget(struct run *r)
 /*
  * Every life takes a segment a head.  A disk whose last free ones go to lives
  * too short to clean anything ends with none, and then not even a SEAL finds a
- * place: so a disk that is tight gets time before the power goes again.
+ * place: so a disk that is tight gets time before the power goes again.  Where
+ * it came to that all the same, the seed ends as stuck, which main counts.
  */
 #define TIGHT 6u
 
@@ -147,7 +148,19 @@ static bool step(struct run *r)
 	return sim_step(r->sim);
 }
 
-/* Until *@done.  False: the power went. */
+/* No segment is free, and none can be made free. */
+static bool stuck(struct run *r)
+{
+	struct lsom_disk_info info;
+
+	if (r->disk == NULL)
+		return false;
+	lsom_disk_info(r->disk, &info);
+	r->sim->stuck = info.segments_free == 0;
+	return r->sim->stuck;
+}
+
+/* Until *@done.  False: the power went, or the disk is stuck. */
 static bool wait_for(struct run *r, const bool *done)
 {
 	uint64_t end = r->sim->now_ns + 120 * SEC;
@@ -159,6 +172,8 @@ static bool wait_for(struct run *r, const bool *done)
 			sim_violation(r->sim, "nothing is left to do, and a "
 				      "request has no answer");
 		}
+		if (r->sim->now_ns > end && stuck(r))
+			return false;
 		if (r->sim->now_ns > end)
 			sim_violation(r->sim, "no answer within 120 s");
 	}
@@ -888,6 +903,8 @@ static bool drain(struct run *r)
 				return false;
 			sim_violation(r->sim, "a request is never answered");
 		}
+		if (r->sim->now_ns > end && stuck(r))
+			return false;
 		if (r->sim->now_ns > end)
 			sim_violation(r->sim, "no answer within 60 s");
 	}
@@ -1075,7 +1092,7 @@ static void setup(struct run *r)
 	struct sim *sim = r->sim;
 	struct lsom_format format = { .path = "disk0", .tiny = true,
 				      .segment_bytes = SIM_SEGMENT };
-	uint64_t segments = 14 + sim_random(sim, 14), usable;
+	uint64_t segments = 18 + sim_random(sim, 16), usable;
 
 	r->id.b[0] = 1;
 	r->cluster.b[0] = 2;
@@ -1116,7 +1133,7 @@ void comp_run(struct sim *sim)
 	if (ops == 0)
 		ops = 1200;
 	r->down = true;
-	while (spent < ops && ups++ < 60) {
+	while (spent < ops && ups++ < 60 && !sim->stuck) {
 		if (!power_up(r)) {
 			if (!r->down)
 				break; /* refused, with reason */

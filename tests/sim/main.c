@@ -1,7 +1,7 @@
 /*
  * main: options, a process a seed, and what is printed.
  *
- *	sim --seeds A-B [--ops N] [--mode comp|node|fence] [--disable-rule R27]
+ *	sim --seeds A-B [--ops N] [--mode comp|node] [--disable-rule R27]
  *	sim --trace SEED
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
@@ -41,17 +41,17 @@ struct options {
 };
 
 struct result {
-	uint64_t failed_seed, run, failures;
+	uint64_t failed_seed, run, failures, stuck;
 	bool failed;
 	char text[8192];
 };
 
 static unsigned mode_of(const struct options *o, uint64_t seed)
 {
-	static const unsigned modes[] = { MODE_COMP, MODE_NODE, MODE_FENCE };
-	unsigned n = 0, i, have[3];
+	static const unsigned modes[] = { MODE_COMP, MODE_NODE };
+	unsigned n = 0, i, have[2];
 
-	for (i = 0; i < 3; i++)
+	for (i = 0; i < 2; i++)
 		if (o->mode & modes[i])
 			have[n++] = modes[i];
 	return have[seed % n];
@@ -73,16 +73,15 @@ static void seed_run(const struct options *o, uint64_t seed)
 	sim_init(sim, &o->config, seed);
 	if (mode == MODE_COMP)
 		comp_run(sim);
-	else if (mode == MODE_NODE)
-		node_run(sim);
 	else
-		fence_run(sim);
+		node_run(sim);
 	printf("hash %016llx: %llu events, %u cuts, %u restarts, %u operations, "
-	       "%.1f s\n",
+	       "%.1f s%s\n",
 	       (unsigned long long)sim->hash, (unsigned long long)sim->events,
 	       sim->cuts, sim->restarts,
 	       sim->history ? history_ops(sim->history) : 0,
-	       (double)sim->now_ns / 1e9);
+	       (double)sim->now_ns / 1e9,
+	       sim->stuck ? ", NO FREE SEGMENT" : "");
 	fflush(stdout);
 	_Exit(0);
 }
@@ -184,6 +183,7 @@ static void seeds_run(const struct options *o, struct result *res)
 			}
 		}
 		res->run++;
+		res->stuck += strstr(job->text, "NO FREE SEGMENT") != NULL;
 		if (!o->quiet)
 			printf("seed %llu: %s", (unsigned long long)done,
 			       hash_line(job));
@@ -246,7 +246,7 @@ static int rules_table(const struct options *o)
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node|fence] "
+		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node] "
 		"[--jobs N]\n"
 		"           [--trace SEED] [--disable-rule RULE] [--rules] "
 		"[--list-rules] [--quiet] [--keep-going]\n");
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options o = { .first = 1, .last = 100, .jobs = 2,
-			     .mode = MODE_COMP | MODE_NODE | MODE_FENCE };
+			     .mode = MODE_COMP | MODE_NODE };
 	bool rules = false;
 	struct result *res = calloc(1, sizeof(*res));
 	int c, rule;
@@ -308,8 +308,7 @@ int main(int argc, char **argv)
 			break;
 		case 'm':
 			o.mode = strcmp(optarg, "comp") == 0 ? MODE_COMP :
-				 strcmp(optarg, "node") == 0 ? MODE_NODE :
-				 strcmp(optarg, "fence") == 0 ? MODE_FENCE : 0;
+				 strcmp(optarg, "node") == 0 ? MODE_NODE : 0;
 			if (o.mode == 0)
 				return usage();
 			break;
@@ -350,7 +349,10 @@ int main(int argc, char **argv)
 		       (unsigned long long)res->failed_seed);
 		return 1;
 	}
-	printf("%llu seeds without a violation\n",
-	       (unsigned long long)res->run);
+	printf("%llu seeds without a violation", (unsigned long long)res->run);
+	if (res->stuck > 0)
+		printf(" (%llu ended early: no free segment)",
+		       (unsigned long long)res->stuck);
+	printf("\n");
 	return 0;
 }

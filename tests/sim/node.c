@@ -90,6 +90,22 @@ static bool step(struct node *n)
 	return sim_step(n->sim);
 }
 
+/* No segment is free, and none can be made free: see comp.c. */
+static bool stuck(struct node *n)
+{
+	struct lsom_disk_info info;
+	unsigned i;
+
+	for (i = 0; i < n->disks_count; i++) {
+		if (n->disks[i] == NULL)
+			continue;
+		lsom_disk_info(n->disks[i], &info);
+		if (info.segments_free == 0)
+			n->sim->stuck = n->over = true;
+	}
+	return n->sim->stuck;
+}
+
 bool node_wait(struct node *n)
 {
 	uint64_t end = n->sim->now_ns + 120 * SEC;
@@ -101,6 +117,8 @@ bool node_wait(struct node *n)
 			sim_violation(n->sim, "nothing is left to do, and a "
 				      "request has no answer");
 		}
+		if (n->sim->now_ns > end && stuck(n))
+			return false;
 		if (n->sim->now_ns > end)
 			sim_violation(n->sim, "no answer within 120 s: %s",
 				      n->what);
@@ -368,7 +386,7 @@ static bool object_open(struct node *n)
 	if (n->status == 0 && !node_wait(n))
 		return false;
 	if (n->status < 0) {
-		if (n->nemesis != NEMESIS_NONE && n->nemesis_done) {
+		if (n->nemesis == NEMESIS_SWAP && n->nemesis_done) {
 			n->over = true; /* refused, as it should be */
 			return false;
 		}
@@ -382,11 +400,17 @@ static bool object_open(struct node *n)
 		cut(n);
 		return false;
 	}
-	if (n->nemesis != NEMESIS_NONE && n->nemesis_done)
-		sim_violation(n->sim, "%s is served",
-			      n->nemesis == NEMESIS_SWAP ?
-				      "R13: another incarnation of a component" :
-				      "R14: a component that forgot");
+	if (n->nemesis == NEMESIS_SWAP && n->nemesis_done)
+		sim_violation(n->sim, "R13: another incarnation of a component "
+			      "is served");
+	if (dom_object_lossy(n->object))
+		n->lossy = true;
+	if (n->nemesis == NEMESIS_FORGET && n->nemesis_done && !n->lossy)
+		sim_violation(n->sim, "R14: a component that forgot is served "
+			      "as if nothing were lost");
+	if (n->lossy && !any_tampered(n) && n->nemesis != NEMESIS_FORGET)
+		sim_violation(n->sim, "a loss is reported, and nothing was "
+			      "lost");
 	return true;
 }
 
@@ -455,6 +479,10 @@ static bool nemesis(struct node *n)
 		return meta_change(n, disk, &s.meta, LSOM_SEAL);
 	}
 	sim_trace(n->sim, "FAULT: a component is another one");
+	if (n->nemesis == NEMESIS_BARRED) {
+		s.meta.state_seen = LSOM_STALE;
+		return meta_change(n, disk, &s.meta, LSOM_SEAL);
+	}
 	if (!meta_change(n, disk, &s.meta, LSOM_DELETE))
 		return false;
 	s.meta.cinc++;
@@ -530,6 +558,8 @@ bool node_up(struct node *n)
 		return false;
 	for (i = 0; i < n->disks_count; i++)
 		dom_disk_add(n->dom, n->disks[i]);
+	if (!first)
+		node_barred_message(n);
 	if (first && !create(n))
 		return false;
 	if (!object_open(n))
@@ -558,6 +588,8 @@ static bool drain(struct node *n)
 				return false;
 			sim_violation(n->sim, "a request is never answered");
 		}
+		if (n->sim->now_ns > end && stuck(n))
+			return false;
 		if (n->sim->now_ns > end)
 			sim_violation(n->sim, "no answer within 90 s");
 	}
@@ -852,6 +884,8 @@ static void work(struct node *n, unsigned ops)
 			fault_now(n);
 		if (sim_chance(n->sim, 50))
 			directory_note(n);
+		if (sim_chance(n->sim, 30))
+			node_late_message(n);
 		for (k = (unsigned)sim_random(n->sim, 16); k > 0; k--)
 			if (!step(n))
 				break;
@@ -888,7 +922,7 @@ struct node *node_new(struct sim *sim)
 	struct node *n = calloc(1, sizeof(*n));
 	struct lsom_format format = { .tiny = true,
 				      .segment_bytes = SIM_SEGMENT };
-	uint64_t segments = 15 + sim_random(sim, 10);
+	uint64_t segments = 18 + sim_random(sim, 12);
 	unsigned i;
 
 	if (n == NULL)
@@ -901,9 +935,8 @@ struct node *node_new(struct sim *sim)
 	n->fault = (unsigned)sim_random(sim, FAULTS);
 	if (n->fault < FAULT_WRITE)
 		n->fault = FAULT_NONE;
-	if (n->fault == FAULT_NONE && sim_chance(sim, 8))
-		n->nemesis = sim_chance(sim, 2) ? NEMESIS_SWAP :
-						  NEMESIS_FORGET;
+	if (n->fault == FAULT_NONE && sim_chance(sim, 3))
+		n->nemesis = NEMESIS_SWAP + sim_random(sim, 3);
 	/* 2 MiB a component; now and then more than its disk holds. */
 	n->sectors = (uint32_t)(n->disks_count *
 				(sim_chance(sim, 4) ? segments - 4 : 8) *
@@ -946,9 +979,4 @@ void node_run(struct sim *sim)
 		(void)look(n);
 	}
 	history_check(sim->history);
-}
-
-void fence_run(struct sim *sim)
-{
-	node_run(sim);
 }

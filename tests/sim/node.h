@@ -27,7 +27,7 @@ struct note {
 	uint64_t revision, hash;
 };
 
-enum nemesis { NEMESIS_NONE, NEMESIS_SWAP, NEMESIS_FORGET };
+enum nemesis { NEMESIS_NONE, NEMESIS_SWAP, NEMESIS_FORGET, NEMESIS_BARRED };
 
 struct node {
 	struct sim *sim;
@@ -49,7 +49,7 @@ struct node {
 	unsigned notes_next;
 
 	uint64_t crash_at, answers;
-	bool created, down, over, tight;
+	bool created, down, over, tight, lossy;
 	unsigned fault;
 	enum nemesis nemesis;
 	bool nemesis_done;
@@ -62,6 +62,9 @@ struct node {
 struct node *node_new(struct sim *sim);
 /* True: the object is open.  False: power cut, or n->over. */
 bool node_up(struct node *n);
+/* fence.c */
+void node_late_message(struct node *n);
+void node_barred_message(struct node *n);
 /* Until n->done.  False: the power went. */
 bool node_wait(struct node *n);
 

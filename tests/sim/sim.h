@@ -9,8 +9,8 @@
  *
  * The pieces: world (clock, events, env), disk (what lies below), history (what
  * clients saw), comp (lsom alone, the driver plays the owner), node (cmmds, dom
- * and lsom), fence (the component manager under an owner gone by), rules (what
- * can be switched off), main.
+ * and lsom), fence (messages of owners gone by), rules (what can be switched off),
+ * main.
  */
 #ifndef BASALT_TESTS_SIM_H
 #define BASALT_TESTS_SIM_H
@@ -128,8 +128,8 @@ struct sim {
 	struct sim_store stores[SIM_STORES];
 	unsigned stores_count;
 	struct history *history;
-	bool quiet_faults; /* none while a state is set up or looked at */
 	unsigned cuts, restarts;
+	bool stuck; /* a disk found no free segment: see comp.c */
 };
 
 void sim_init(struct sim *sim, const struct sim_config *config, uint64_t seed);
@@ -204,7 +204,7 @@ uint32_t history_ops(const struct history *h);
 
 /* ---- rules.c ---- */
 
-enum sim_mode { MODE_COMP = 1, MODE_NODE = 2, MODE_FENCE = 4 };
+enum sim_mode { MODE_COMP = 1, MODE_NODE = 2 };
 
 enum sim_rule_id {
 	RULE_R1,
@@ -246,6 +246,5 @@ uint64_t sim_rules_dom(const struct sim *sim);
 
 void comp_run(struct sim *sim);
 void node_run(struct sim *sim);
-void fence_run(struct sim *sim);
 
 #endif
