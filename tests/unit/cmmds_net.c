@@ -228,6 +228,7 @@ struct rule {
 	enum shell_rule rule;
 	const char *name, *roles;
 	unsigned seeds;
+	bool must; /* be noticed by one of them */
 };
 
 /* In a process of its own, as a broken rule may end in an assertion. */
@@ -247,6 +248,7 @@ static unsigned noticed(const struct rule *r, char *how, size_t how_len)
 		struct totals t;
 		struct { unsigned seed; char why[200]; } told;
 
+		world_orphan();
 		if (freopen("/dev/null", "w", stderr) == NULL)
 			_exit(2);
 		for (unsigned i = 1; i <= r->seeds; i++) {
@@ -286,15 +288,14 @@ static unsigned noticed(const struct rule *r, char *how, size_t how_len)
 }
 
 static const struct rule rules[] = {
-	{ RULE_TERM_FIRST, "term before messages", "VVV", 400 },
-	{ RULE_R1, "R1 own-term entry", "VVV", 400 },
-	{ RULE_R2, "R2 a single voter's term", "VSS", 400 },
-	{ RULE_R3, "R3 stale completions", "VVV", 3000 },
-	{ RULE_R4, "R4 one install at a time", "VVV", 1000 },
-	{ RULE_R5, "R5 commit only rises", "VVV", 400 },
-	{ RULE_R7, "R7 stale rejections", "VVV", 400 },
-	{ RULE_R8B, "R8b pre-vote and term", "VVV", 3000 },
-	{ RULE_R13, "R13 append below the log", "VVV", 3000 },
+	{ RULE_TERM_FIRST, "term before messages", "VVV", 600, true },
+	{ RULE_R1, "R1 own-term entry", "VVV", 100, true },
+	{ RULE_R2, "R2 a single voter's term", "VSS", 200, true },
+	{ RULE_R3, "R3 stale completions", "VVV", 600, true },
+	{ RULE_R5, "R5 commit only rises", "VVV", 600, true },
+	{ RULE_R7, "R7 stale rejections", "VVV", 600, false },
+	{ RULE_R8B, "R8b pre-vote and term", "VVVVV", 200, false },
+	{ RULE_R13, "R13 append below the log", "VSS", 600, false },
 };
 
 TEST(cmmds_net, rules_off)
@@ -304,6 +305,8 @@ TEST(cmmds_net, rules_off)
 		unsigned at = noticed(&rules[i], how, sizeof(how));
 
 		print_message("# %-26s %s\n", rules[i].name,
-			      at ? how : "NOT NOTICED");
+			      at ? how : "not noticed here");
+		if (rules[i].must)
+			CHECK(at > 0);
 	}
 }

@@ -21,6 +21,7 @@
 #include "tests/lib/pattern.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,11 @@ struct world {
 	uint64_t events, submitted, crashes, installs, compactions, elections;
 	uint64_t changes;
 	bool expect_failure; /* a store fails on purpose */
+	/* Sees every frame that leaves; false: it is lost.  May be NULL. */
+	bool (*tap)(struct world *w, unsigned from, unsigned to,
+		    const uint8_t *frame, size_t len);
+	uint8_t *caught; /* by the tap, for a test to send again */
+	size_t caught_len;
 	char wrong[256];
 };
 
@@ -105,6 +111,16 @@ world_wrong(struct world *w, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(w->wrong, sizeof(w->wrong), fmt, ap);
 	va_end(ap);
+}
+
+/* In a forked child: what the parent catches is the end here. */
+static inline void world_orphan(void)
+{
+	static const int numbers[] = { SIGABRT, SIGSEGV, SIGBUS, SIGFPE,
+				       SIGILL };
+
+	for (unsigned i = 0; i < ARRAY_LEN(numbers); i++)
+		signal(numbers[i], SIG_DFL);
 }
 
 /* ---- the env of a member ---- */
@@ -417,7 +433,8 @@ static inline void world_send(void *arg, uint64_t id, const char *address,
 		return;
 	}
 	w->installs += frame[4] == RAFT_INSTALL_SNAPSHOT;
-	if (w->parted[from][to] || world_random(w, 100) < w->drop_percent)
+	if ((w->tap != NULL && !w->tap(w, from, to, frame, len)) ||
+	    w->parted[from][to] || world_random(w, 100) < w->drop_percent)
 		return;
 	world_post(w, from, to, frame, len);
 	if (world_random(w, 100) < w->double_percent)
@@ -694,6 +711,7 @@ static inline void world_fini(struct world *w)
 		world_message_free(m);
 	timer_heap_fini(&w->timers);
 	free(w->chain);
+	free(w->caught);
 }
 
 /* ---- running ---- */
