@@ -110,6 +110,7 @@ void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 		iscsi__conn_end(conn, "too many bad PDUs");
 		return;
 	}
+	counter_add(&iscsi__rejects, 1);
 	reply = iscsi__reply_new(conn, ISCSI_OP_REJECT, ISCSI_NO_TAG, bhs,
 				 ISCSI_BHS_LEN);
 	if (reply == NULL)
@@ -147,6 +148,7 @@ static void conn_maybe_free(struct iscsi_conn *conn)
 	}
 	TAILQ_REMOVE(&iscsi->conns, conn, link);
 	iscsi->conns_count--;
+	counter_add(&iscsi__conns, UINT64_MAX); /* one less */
 	free(conn);
 	iscsi__maybe_closed(iscsi);
 }
@@ -215,7 +217,8 @@ static void login_answer(struct iscsi_conn *conn, const struct login_answer *a,
 	reply->send.bhs[36] = a->status_class;
 	reply->send.bhs[37] = a->status_detail;
 	if (a->status_class != 0) {
-		counter_add(&iscsi__logins_failed, 1);
+		iscsi__refused_login(conn, (unsigned)a->status_class << 8 |
+						   a->status_detail);
 		reply->last = true;
 		if (log_allowed(&conn->iscsi->limit,
 				env_now(conn->iscsi->env))) {
@@ -283,7 +286,10 @@ static void login_complete(struct iscsi_conn *conn)
 
 	rv = iscsi__session_open(conn, l->tsih);
 	if (rv < 0) {
-		login_refuse(conn, rv == -ENOENT ? 0x0203 : 0x0302);
+		login_refuse(conn, rv == -ENOENT   ? 0x0203
+				   : rv == -EACCES ? 0x0202
+				   : rv == -EPERM  ? 0x0201
+						   : 0x0302);
 		return;
 	}
 	iscsi__dm_keys(conn, &conn->session->keys, &keys);
@@ -424,7 +430,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 			half_open++;
 	if (iscsi->conns_count >= iscsi->config.connections_max ||
 	    half_open >= iscsi->config.logins_per_source) {
-		counter_add(&iscsi__conns_refused, 1);
+		iscsi__refused_conn(iscsi);
 		if (log_allowed(&iscsi->limit, env_now(iscsi->env)))
 			log_warn("portal %u: a connection refused: %u open, "
 				 "%u logins from its address",
@@ -447,6 +453,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 	TAILQ_INIT(&conn->replies);
 	TAILQ_INSERT_TAIL(&iscsi->conns, conn, link);
 	iscsi->conns_count++;
+	counter_add(&iscsi__conns, 1);
 	/* From accept to full feature phase; progress does not restart it. */
 	env_timer_start(iscsi->env, &conn->timer,
 			iscsi->config.login_ms * MSEC);

@@ -8,35 +8,6 @@
 #include <netinet/in.h>
 #include <stdio.h>
 
-struct counter iscsi__logins = {
-	.name = "basalt_iscsi_logins_total",
-	.help = "logins that reached full feature phase",
-};
-struct counter iscsi__logins_failed = {
-	.name = "basalt_iscsi_logins_failed_total",
-	.help = "logins that were refused",
-};
-struct counter iscsi__commands = {
-	.name = "basalt_iscsi_commands_total",
-	.help = "SCSI commands taken",
-};
-struct counter iscsi__conns_refused = {
-	.name = "basalt_iscsi_connections_refused_total",
-	.help = "connections beyond a limit, closed at once",
-};
-struct counter iscsi__conns_lost = {
-	.name = "basalt_iscsi_connections_lost_total",
-	.help = "connections that ended other than by logout",
-};
-struct counter iscsi__ignored = {
-	.name = "basalt_iscsi_pdus_ignored_total",
-	.help = "PDUs outside of the command window, or after a logout",
-};
-struct counter iscsi__discarded = {
-	.name = "basalt_iscsi_data_discarded_total",
-	.help = "Data-Out PDUs that belong to no task",
-};
-
 static void defaults(struct iscsi_config *c)
 {
 	struct {
@@ -86,13 +57,7 @@ int iscsi_open(const struct iscsi_config *config, struct iscsi **out)
 	iscsi->tsih_last = (uint16_t)env_rand(config->env);
 	iscsi->drain.cb = on_drained;
 	iscsi->close_task.cb = on_closed;
-	counter_register(&iscsi__logins);
-	counter_register(&iscsi__logins_failed);
-	counter_register(&iscsi__commands);
-	counter_register(&iscsi__conns_refused);
-	counter_register(&iscsi__conns_lost);
-	counter_register(&iscsi__ignored);
-	counter_register(&iscsi__discarded);
+	iscsi__stats_open(iscsi);
 	*out = iscsi;
 	return 0;
 }
@@ -107,6 +72,7 @@ static void on_closed(struct env_task *task)
 	struct iscsi_portal *p;
 
 	env_timer_stop(iscsi->env, &iscsi->drain);
+	iscsi__stats_close(iscsi);
 	while ((p = TAILQ_FIRST(&iscsi->portals)) != NULL) {
 		TAILQ_REMOVE(&iscsi->portals, p, link);
 		free(p);

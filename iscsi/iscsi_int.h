@@ -2,6 +2,7 @@
  * iscsi_int: what the files of the session half share.
  *
  *	iscsi.c		the room's face: open, drain, portals, session list
+ *	iscsi_stats.c	counters, and the check of logins
  *	target.c	targets, who may log in, their units
  *	pdu.c text.c	formats; chap.c, login.c: negotiation, without I/O
  *	conn.c		a connection: acceptance, login, replies, its end
@@ -15,6 +16,7 @@
 #ifndef BASALT_ISCSI_ISCSI_INT_H
 #define BASALT_ISCSI_ISCSI_INT_H
 
+#include "base/health.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/util.h"
@@ -497,6 +499,15 @@ struct iscsi_portal {
 	TAILQ_ENTRY(iscsi_portal) link;
 };
 
+/* What was refused in the last minutes, for the health check. */
+struct iscsi_refused {
+	uint64_t since_ns; /* @now began */
+	struct {
+		unsigned conns, auth, access, busy;
+	} now, before;
+	char last[240];
+};
+
 struct iscsi {
 	struct env *env;
 	struct dom *dom;
@@ -510,6 +521,8 @@ struct iscsi {
 	uint16_t tsih_last;
 	uint64_t session_id_last;
 	uint32_t ttt_last;
+	struct iscsi_refused refused;
+	struct health_check health;
 	struct log_limit limit;
 	uint64_t log_second;
 	unsigned log_lines;
@@ -524,9 +537,20 @@ struct iscsi {
 struct iscsi_portal *iscsi__portal_find(struct iscsi *iscsi, unsigned number);
 void iscsi__maybe_closed(struct iscsi *iscsi);
 
-extern struct counter iscsi__logins, iscsi__logins_failed, iscsi__commands,
+/* ---- iscsi_stats.c ---- */
+
+extern struct counter iscsi__sessions, iscsi__conns, iscsi__logins,
+	iscsi__logins_failed, iscsi__commands, iscsi__read_bytes,
+	iscsi__written_bytes, iscsi__tmfs, iscsi__rejects,
 	iscsi__conns_refused, iscsi__conns_lost, iscsi__ignored,
 	iscsi__discarded;
+
+void iscsi__stats_open(struct iscsi *iscsi);
+void iscsi__stats_close(struct iscsi *iscsi);
+/* A login was refused with @status (11.13.5); a connection, for a limit. */
+void iscsi__refused_login(struct iscsi_conn *conn, unsigned status);
+void iscsi__refused_conn(struct iscsi *iscsi);
+
 
 /* ---- datamover_tcp.c ---- */
 

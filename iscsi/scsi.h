@@ -189,4 +189,7 @@ void scsi_tmf(struct scsi_tmf_req *req);
  * and aborted false if the unit's TAS bit is set, else with aborted true.
  */
 
+/* scsi_stats.c: the counters of the command set; twice is harmless. */
+void scsi__stats_register(void);
+
 #endif

@@ -288,6 +288,7 @@ static void finish(struct scsi_cmd *cmd)
 		cmd->status = SCSI_TASK_ABORTED;
 		cmd->aborted = !(cmd->by_other && lun != NULL && lun->tas);
 	}
+	scsi__count(cmd);
 	target->busy++;
 	leave(cmd);
 	if (lun != NULL) {
@@ -467,7 +468,8 @@ static void reset(struct scsi_cmd *cmd)
 	cmd->memory = NULL;
 }
 
-bool scsi_cmd_begin(struct scsi_cmd *cmd)
+/* False: answered. */
+static bool cmd_begin(struct scsi_cmd *cmd)
 {
 	reset(cmd);
 	/* No command here has an extended CDB. */
@@ -492,6 +494,14 @@ bool scsi_cmd_begin(struct scsi_cmd *cmd)
 	}
 	enter(cmd);
 	return true;
+}
+
+bool scsi_cmd_begin(struct scsi_cmd *cmd)
+{
+	if (cmd_begin(cmd))
+		return true;
+	scsi__count(cmd);
+	return false;
 }
 
 void scsi_cmd_execute(struct scsi_cmd *cmd)

@@ -10,6 +10,7 @@
  *	scsi_mode.c scsi_log.c scsi_reserve.c scsi_report.c
  *	scsi_sanitize.c scsi_sanitize_run.c	the command, and its long work
  *	lun.c scsi_tmf.c	units, nexuses; task management
+ *	scsi_stats.c	counters
  */
 #ifndef BASALT_ISCSI_SCSI_INT_H
 #define BASALT_ISCSI_SCSI_INT_H
@@ -309,6 +310,11 @@ int scsi__sanitize_resume(struct scsi_lun *lun);
 bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
 bool scsi__sanitize_failed(const struct scsi_lun *lun);
 void scsi__sanitize_stop(struct scsi_lun *lun);
+
+/* ---- scsi_stats.c ---- */
+
+/* @cmd has its answer. */
+void scsi__count(const struct scsi_cmd *cmd);
 
 /* ---- parse and execute of the table ---- */
 

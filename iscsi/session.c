@@ -89,7 +89,8 @@ static void on_pages(struct page_waiter *waiter);
 
 /*
  * A session for the login on @conn; @tsih: 0, or the one to go on with.
- * Returns 0, -ENOMEM, -ENOENT (the target went meanwhile).
+ * Returns 0, -ENOMEM; -ENOENT, -EACCES, -EPERM: meanwhile the target went, or
+ * was closed to the initiator, or wants CHAP.
  */
 int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 {
@@ -102,6 +103,11 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 		target = iscsi__target_find(iscsi, l->target_name);
 		if (target == NULL)
 			return -ENOENT;
+		/* It may have changed while the login went on. */
+		if (!iscsi__target_admits(target, l->initiator))
+			return -EACCES;
+		if (target->chap.user[0] != '\0' && !l->auth_needed)
+			return -EPERM;
 	}
 	s = calloc(1, sizeof(*s));
 	if (s == NULL)
@@ -134,6 +140,7 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 	s->pages.cb = on_pages;
 	TAILQ_INSERT_TAIL(&iscsi->sessions, s, link);
 	iscsi->sessions_count++;
+	counter_add(&iscsi__sessions, 1);
 	conn->session = s;
 	if (target != NULL) {
 		target->sessions_count++;
@@ -174,6 +181,7 @@ static void session_free(struct iscsi_session *s)
 	assert(s->tasks_count == 0 && s->conn == NULL);
 	TAILQ_REMOVE(&iscsi->sessions, s, link);
 	iscsi->sessions_count--;
+	counter_add(&iscsi__sessions, UINT64_MAX); /* one less */
 	if (s->target != NULL) {
 		s->target->sessions_count--;
 		iscsi__target_put(s->target);

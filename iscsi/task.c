@@ -389,6 +389,7 @@ static void execute(struct task *task)
 		}
 	}
 	task->session->written_bytes += task->write_len;
+	counter_add(&iscsi__written_bytes, task->write_len);
 	scsi_cmd_execute(cmd);
 }
 

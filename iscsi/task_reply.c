@@ -9,8 +9,10 @@ static void on_put(struct dm_data *put, int status)
 	struct task *task = container_of(put, struct task, put);
 
 	task->put_out = false;
-	if (status == 0)
+	if (status == 0) {
 		task->session->read_bytes += put->len;
+		counter_add(&iscsi__read_bytes, put->len);
+	}
 	iscsi__task_maybe_free(task);
 }
 

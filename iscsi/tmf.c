@@ -143,6 +143,7 @@ void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	uint64_t lun = get_be64(pdu->bhs + 8);
 	struct reply *reply;
 
+	counter_add(&iscsi__tmfs, 1);
 	reply = iscsi__reply_new(conn, ISCSI_OP_TMF_RSP,
 				 get_be32(pdu->bhs + 16), NULL, 0);
 	if (reply == NULL)

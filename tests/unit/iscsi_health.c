@@ -1,0 +1,259 @@
+/* Refused logins in counters and in the health check; what changes meanwhile. */
+#include "iscsi/iscsi_int.h"
+#include "tests/lib/fake_dom.h"
+#include "tests/lib/memenv.h"
+#include "tests/lib/test.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+
+#define IQN "iqn.2026-11.internal.basalt:t"
+#define WHO "iqn.2026-11.example:me"
+#define NAMES "InitiatorName=" WHO "\0TargetName=" IQN "\0"
+
+static struct memenv me;
+static struct dom *dom;
+static struct iscsi *iscsi;
+
+/* A connection that is there, and keeps the last thing it was told to send. */
+struct line {
+	struct dm_conn dm;
+	struct env_task turn;
+	struct dm_send *send;
+	uint8_t bhs[ISCSI_BHS_LEN];
+	bool closing, closed;
+};
+
+static void line_turn(struct env_task *task)
+{
+	struct line *l = container_of(task, struct line, turn);
+	struct dm_send *send = l->send;
+
+	l->send = NULL;
+	if (send != NULL) {
+		memcpy(l->bhs, send->bhs, sizeof(l->bhs));
+		send->cb(send, l->closing ? -ECANCELED : 0);
+	}
+	if (!l->closing || l->closed)
+		return;
+	if (l->send != NULL) {
+		env_defer(l->dm.env, &l->turn);
+		return;
+	}
+	l->closed = true;
+	l->dm.up->closed(l->dm.owner);
+}
+
+static void line_send(struct dm_conn *dm, struct dm_send *send)
+{
+	struct line *l = container_of(dm, struct line, dm);
+
+	CHECK(l->send == NULL);
+	l->send = send;
+	env_defer(dm->env, &l->turn);
+}
+
+static int line_keys(struct dm_conn *dm, const struct dm_keys *keys)
+{
+	return 0;
+}
+
+static void line_terminate(struct dm_conn *dm)
+{
+	struct line *l = container_of(dm, struct line, dm);
+
+	l->closing = true;
+	env_defer(dm->env, &l->turn);
+}
+
+static const struct dm_ops line_ops = {
+	.name = "line",
+	.send_control = line_send,
+	.enable = line_send,
+	.notice_keys = line_keys,
+	.terminate = line_terminate,
+};
+
+/* A few turns: what is deferred happens, timers stay. */
+static void settle(void)
+{
+	for (unsigned i = 0; i < 8; i++) {
+		struct env_task *task = STAILQ_FIRST(&me.tasks);
+
+		for (; task != NULL; task = STAILQ_FIRST(&me.tasks)) {
+			STAILQ_REMOVE_HEAD(&me.tasks, link);
+			task->queued = false;
+			task->cb(task);
+		}
+	}
+}
+
+static bool line_open(struct line *l, unsigned portal)
+{
+	memset(l, 0, sizeof(*l));
+	l->turn.cb = line_turn;
+	l->dm.ops = &line_ops;
+	l->dm.up = &iscsi_dm_up;
+	l->dm.env = &me.env;
+	l->dm.peer.ss_family = l->dm.local.ss_family = AF_INET;
+	l->dm.owner = iscsi_conn_accept(iscsi, &l->dm, portal);
+	return l->dm.owner != NULL;
+}
+
+/* One Login Request with @flags; returns the status of the answer. */
+static unsigned request(struct line *l, uint8_t flags, const char *text,
+			size_t len)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x43, flags };
+	struct dm_pdu pdu = { .bhs = bhs,
+			      .ahs = bhs,
+			      .data = (const uint8_t *)text,
+			      .data_len = (uint32_t)len };
+
+	put_be32(bhs + 16, 1);
+	l->dm.up->control(l->dm.owner, &pdu);
+	settle();
+	return get_be16(l->bhs + 36);
+}
+#define REQUEST(l, flags, literal)                                             \
+	request(l, flags, literal, sizeof(literal) - 1)
+#define FULL 0x87
+#define SECURITY 0x81
+
+static void target(const char *allow, const char *user)
+{
+	struct iscsi_target_conf conf = {
+		.iqn = IQN,
+		.allow = &allow,
+		.allow_count = 1,
+		.chap_user = user,
+		.chap_secret = (const uint8_t *)"0123456789abcdef",
+		.chap_secret_len = 16,
+	};
+
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+}
+
+static void begin(struct iscsi_config config)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+
+	memenv_init(&me, NULL, 0);
+	config.env = &me.env;
+	CHECK_EQ(fake_dom_open(&me.env, &dom), 0);
+	config.dom = dom;
+	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	for (unsigned p = 1; p <= 2; p++)
+		CHECK_EQ(iscsi_portal_declare(iscsi, p,
+					      (struct sockaddr *)&any4, 1),
+			 0);
+	target("any", NULL);
+}
+
+static void on_done(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void end(void)
+{
+	bool done = false;
+
+	iscsi_close(iscsi, 0, on_done, &done);
+	CHECK(memenv_run(&me, &done));
+	done = false;
+	dom_close(dom, on_done, &done);
+	CHECK(memenv_run(&me, &done));
+	memenv_fini(&me);
+}
+
+static struct health_result health(void)
+{
+	struct health_result out = { .level = HEALTH_OK };
+
+	iscsi->health.run(&iscsi->health, &out);
+	return out;
+}
+
+TEST(iscsi_health, refused_logins)
+{
+	uint64_t failed = counter_value(&iscsi__logins_failed);
+	struct health_result h;
+	struct line l;
+
+	begin((struct iscsi_config){ 0 });
+	CHECK_EQ(health().level, HEALTH_OK);
+	target("iqn.2026-11.example:you", NULL);
+	CHECK(line_open(&l, 1));
+	CHECK_EQ(REQUEST(&l, FULL, NAMES), 0x0202);
+	CHECK(l.closed);
+	h = health();
+	CHECK_EQ(h.level, HEALTH_INFO);
+	CHECK(strstr(h.cause, WHO) != NULL && strstr(h.cause, IQN) != NULL);
+	CHECK(h.fix[0] != '\0');
+	target("any", "user");
+	for (unsigned i = 0; i < 9; i++) {
+		CHECK(line_open(&l, 1));
+		CHECK_EQ(REQUEST(&l, FULL, NAMES), 0x0201);
+	}
+	h = health();
+	CHECK_EQ(h.level, HEALTH_WARN);
+	CHECK(strstr(h.cause, "10 logins") != NULL);
+	CHECK(strstr(h.cause, "9 of them by CHAP") != NULL);
+	CHECK_EQ(counter_value(&iscsi__logins_failed) - failed, 10);
+	/* It is forgotten. */
+	me.env.now_ns += 301 * SEC;
+	CHECK_EQ(health().level, HEALTH_WARN);
+	me.env.now_ns += 301 * SEC;
+	CHECK_EQ(health().level, HEALTH_OK);
+	end();
+}
+
+TEST(iscsi_health, flood)
+{
+	struct line l[3];
+
+	begin((struct iscsi_config){ .logins_per_source = 2 });
+	CHECK(line_open(&l[0], 1));
+	CHECK(line_open(&l[1], 1));
+	CHECK_EQ(counter_value(&iscsi__conns), 2);
+	CHECK(!line_open(&l[2], 1));
+	CHECK_EQ(health().level, HEALTH_WARN);
+	end();
+	CHECK_EQ(counter_value(&iscsi__conns), 0);
+}
+
+TEST(iscsi_health, no_room)
+{
+	struct line l[2];
+
+	begin((struct iscsi_config){ .sessions_max = 1 });
+	CHECK(line_open(&l[0], 1));
+	CHECK_EQ(REQUEST(&l[0], FULL, NAMES), 0);
+	CHECK_EQ(counter_value(&iscsi__sessions), 1);
+	CHECK(line_open(&l[1], 1));
+	CHECK_EQ(REQUEST(&l[1], FULL,
+			 "InitiatorName=" WHO "2\0TargetName=" IQN "\0"),
+		 0x0302);
+	CHECK_EQ(health().level, HEALTH_WARN);
+	end();
+	CHECK_EQ(counter_value(&iscsi__sessions), 0);
+}
+
+/* What a target asks for holds for logins that are under way, too. */
+TEST(iscsi_health, target_changes_during_login)
+{
+	struct line l;
+
+	begin((struct iscsi_config){ 0 });
+	CHECK(line_open(&l, 1));
+	CHECK_EQ(REQUEST(&l, SECURITY, NAMES "AuthMethod=None\0"), 0);
+	target("iqn.2026-11.example:you", NULL);
+	CHECK_EQ(REQUEST(&l, FULL, ""), 0x0202);
+	target("any", NULL);
+	CHECK(line_open(&l, 1));
+	CHECK_EQ(REQUEST(&l, SECURITY, NAMES "AuthMethod=None\0"), 0);
+	target("any", "user");
+	CHECK_EQ(REQUEST(&l, FULL, ""), 0x0201);
+	end();
+}
