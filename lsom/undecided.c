@@ -101,6 +101,31 @@ bool lsom__decided(const struct lsom_decided *decided, uint64_t lsn)
 	return i < LSOM_WINDOW && (decided->committed[i / 8] >> (i % 8) & 1);
 }
 
+/* The first page at or above @block's that an undecided version below @lsn has. */
+static uint64_t older_page(const struct lsom_comp *comp, uint64_t lsn,
+			   uint64_t block)
+{
+	uint64_t next = UINT64_MAX;
+	const struct lsom__prep *p;
+
+	TAILQ_FOREACH(p, &comp->preps, link) {
+		if (p->lsn >= lsn)
+			break;
+		if (p->first + p->blocks > block)
+			next = MIN(next, MAX(p->first, block) /
+						 LSOM__PAGE_SLOTS);
+	}
+	return next;
+}
+
+/* The first page that a hole at @lsn has to be entered in; UINT64_MAX: none. */
+static uint64_t hole_page_next(const struct lsom_comp *comp, uint64_t lsn,
+			       uint64_t block)
+{
+	return MIN(lsom__page_next(comp, block / LSOM__PAGE_SLOTS),
+		   older_page(comp, lsn, block));
+}
+
 void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		       uint64_t place, const uint32_t *crcs, bool hole,
 		       uint64_t member_csn, uint64_t lsn, enum lsom__apply how,
@@ -119,17 +144,18 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		 * On a whole replica a block that was never written needs no
 		 * hole: nothing older can come for it.  On one being filled a
 		 * copy may be on its way, and the entry bars it; in a replay
-		 * an older version may stand in a later segment.
+		 * an older version may stand in a later segment; and one that
+		 * is not decided yet may be in the table.
 		 */
 		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
 		    comp->disk->recovery == NULL &&
 		    !lsom__page_exists(comp, (first + i) / LSOM__PAGE_SLOTS)) {
-			next = lsom__page_next(comp, (first + i) /
-							     LSOM__PAGE_SLOTS);
+			next = hole_page_next(comp, lsn, first + i);
 			if (next == UINT64_MAX ||
 			    next * LSOM__PAGE_SLOTS >= first + blocks)
 				return;
-			i = next * LSOM__PAGE_SLOTS - first;
+			if (next * LSOM__PAGE_SLOTS > first + i)
+				i = next * LSOM__PAGE_SLOTS - first;
 		}
 		e.place = hole ? place : place + i;
 		e.crc = hole ? 0 : crcs[i];
