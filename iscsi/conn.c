@@ -149,6 +149,7 @@ static void conn_maybe_free(struct iscsi_conn *conn)
 	TAILQ_REMOVE(&iscsi->conns, conn, link);
 	iscsi->conns_count--;
 	counter_add(&iscsi__conns, UINT64_MAX); /* one less */
+	iscsi__portal_put(conn->portal);
 	free(conn);
 	iscsi__maybe_closed(iscsi);
 }
@@ -448,6 +449,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 	conn->iscsi = iscsi;
 	conn->dm = dm;
 	conn->portal = p;
+	p->conns++;
 	conn->statsn = 1;
 	conn->timer.cb = on_timer;
 	TAILQ_INIT(&conn->replies);

@@ -222,6 +222,37 @@ int iscsi_portal_declare(struct iscsi *iscsi, unsigned portal,
 	return 0;
 }
 
+void iscsi__portal_put(struct iscsi_portal *p)
+{
+	assert(p->conns > 0);
+	if (--p->conns == 0 && p->removed)
+		free(p);
+}
+
+int iscsi_portal_remove(struct iscsi *iscsi, unsigned portal)
+{
+	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+	struct iscsi_conn *c, *next;
+
+	if (p == NULL)
+		return -ENOENT;
+	TAILQ_REMOVE(&iscsi->portals, p, link);
+	p->removed = true;
+	p->conns++; /* while they are ended */
+	if (p->listener != NULL)
+		dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
+	p->listener = NULL;
+	for (c = TAILQ_FIRST(&iscsi->conns); c != NULL; c = next) {
+		/* Ending one defers its last steps: the next one stays. */
+		next = TAILQ_NEXT(c, link);
+		if (c->portal == p)
+			iscsi__conn_end(c, "its portal was removed");
+	}
+	iscsi__portal_put(p);
+	iscsi__targets_ports(iscsi);
+	return 0;
+}
+
 int iscsi_portal_address(struct iscsi *iscsi, unsigned portal,
 			 struct sockaddr_storage *out)
 {

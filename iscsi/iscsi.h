@@ -62,6 +62,13 @@ int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
 int iscsi_portal_declare(struct iscsi *iscsi, unsigned portal,
 			 const struct sockaddr *address, uint16_t tpgt);
 
+/*
+ * Take a portal away: nothing new comes in by it, discovery names it no more,
+ * and what is connected through it is ended.  Hosts with another path go on by
+ * that one.  0 or -ENOENT.
+ */
+int iscsi_portal_remove(struct iscsi *iscsi, unsigned portal);
+
 /* Its address with the port it really has (asked for 0).  0 or -ENOENT. */
 int iscsi_portal_address(struct iscsi *iscsi, unsigned portal,
 			 struct sockaddr_storage *out);

@@ -496,6 +496,8 @@ struct iscsi_portal {
 	uint16_t tpgt;
 	struct sockaddr_storage address;
 	struct dm_tcp_listener *listener; /* NULL: another datamover's */
+	unsigned conns; /* that came in by it */
+	bool removed; /* unlinked: goes with the last of them */
 	TAILQ_ENTRY(iscsi_portal) link;
 };
 
@@ -535,6 +537,7 @@ struct iscsi {
 };
 
 struct iscsi_portal *iscsi__portal_find(struct iscsi *iscsi, unsigned number);
+void iscsi__portal_put(struct iscsi_portal *portal); /* a connection less */
 void iscsi__maybe_closed(struct iscsi *iscsi);
 
 /* ---- iscsi_stats.c ---- */

@@ -240,6 +240,34 @@ TEST(iscsi_health, no_room)
 	CHECK_EQ(counter_value(&iscsi__sessions), 0);
 }
 
+/* A portal goes with what is connected through it, and with nothing else. */
+TEST(iscsi_health, portal_removed)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+	struct sockaddr_storage address;
+	struct line l[3];
+
+	begin((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(line_open(&l[i], 1 + i % 2));
+	CHECK_EQ(REQUEST(&l[0], FULL, NAMES), 0);
+	CHECK_EQ(REQUEST(&l[1], FULL,
+			 "InitiatorName=" WHO "2\0TargetName=" IQN "\0"),
+		 0);
+	CHECK_EQ(iscsi_portal_remove(iscsi, 1), 0);
+	CHECK_EQ(iscsi_portal_remove(iscsi, 1), -ENOENT);
+	CHECK_EQ(iscsi_portal_address(iscsi, 1, &address), -ENOENT);
+	settle();
+	CHECK(l[0].closed && l[2].closed && !l[1].closed);
+	CHECK_EQ(counter_value(&iscsi__sessions), 1);
+	CHECK(!line_open(&l[2], 1));
+	/* The number is free again. */
+	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&any4, 1),
+		 0);
+	CHECK(line_open(&l[0], 1));
+	end();
+}
+
 /* What a target asks for holds for logins that are under way, too. */
 TEST(iscsi_health, target_changes_during_login)
 {
