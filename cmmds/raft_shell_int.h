@@ -32,6 +32,7 @@ TAILQ_HEAD(shell_outbox, shell_message);
 #define SHELL_OUTBOX_MAX 4096u
 #define SHELL_OUTBOX_BYTES_MAX (64u << 20)
 #define SHELL_TRAILING_MAX 1024u
+#define SHELL_ENTRY_OVERHEAD 32u /* bytes, for how much log a snapshot saves */
 
 struct raft_shell {
 	struct env *env;
@@ -104,6 +105,17 @@ void shell__fail(struct raft_shell *shell, int status, const char *fmt, ...)
 /* Term of the log entry at @index, the snapshot's included; 0: unknown. */
 uint64_t shell__term_of(struct raft_shell *shell, uint64_t index);
 int shell__configuration(struct raft_shell *shell, uint64_t index);
+
+/* What was written from @from on is no longer what the log holds (R3). */
+void shell__clip_writes(struct raft_shell *shell, uint64_t from);
+void shell__on_timer(struct env_timer *timer);
+void shell__on_settle(struct env_task *task);
+
+/* raft_snapshot.c */
+void shell__snapshot_if_due(struct raft_shell *shell);
+void shell__snapshot_done(struct raft_shell *shell);
+void shell__install_begin(struct raft_shell *shell, struct raft_update *up);
+void shell__install_done(struct raft_shell *shell);
 
 /* raft_outbox.c */
 void shell__outbox_add(struct raft_shell *shell,

@@ -1,0 +1,160 @@
+/*
+ * raft_snapshot: snapshots in the shell: our own, which let the log be trimmed,
+ * and a leader's, which replace the log of a member that is far behind.
+ *
+ * Either goes through the store's queue, and counts only when it is durable.
+ * One install at a time (R4); if one begins while our own is being written, our
+ * own is let go.
+ */
+#define LOG_ROOM LOG_CMMDS
+#include "base/log.h"
+#include "cmmds/raft_shell_int.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* ---- snapshots of our own ---- */
+
+/* How many entries to keep behind, for members that come back soon. */
+static unsigned trailing(struct raft_shell *shell)
+{
+	uint64_t bytes = 0, index = shell->applied;
+	unsigned n = 0;
+
+	while (n < SHELL_TRAILING_MAX) {
+		const struct log_entry *e = shell__log_at(&shell->log, index);
+
+		if (e == NULL)
+			break;
+		bytes += e->len + SHELL_ENTRY_OVERHEAD;
+		if (bytes > shell->snapshot_bytes / 4)
+			break;
+		index--;
+		n++;
+	}
+	return n;
+}
+
+void shell__snapshot_if_due(struct raft_shell *shell)
+{
+	struct log_snapshot *snap = &shell->compact;
+	struct codec_buf conf = { 0 };
+	int rv;
+
+	if (shell->failed || shell->compacting || shell->installing ||
+	    shell->bytes_since_snapshot < shell->snapshot_bytes ||
+	    shell->applied <= shell->snapshot.index ||
+	    shell->applied > shell->reported)
+		return;
+	rv = shell->ops->take(shell->arg, &snap->data, &snap->len);
+	if (rv != 0) {
+		log_warn("no directory snapshot: %s", err_text(rv));
+		shell->bytes_since_snapshot = 0;
+		return;
+	}
+	codec__conf_encode(&shell->conf, &conf);
+	snap->index = shell->applied;
+	snap->term = shell__term_of(shell, shell->applied);
+	snap->conf = conf.data;
+	snap->conf_len = conf.len;
+	snap->conf_index = shell->conf_index;
+	shell->compacting = true;
+	shell->compact_trailing = trailing(shell);
+	shell->compact_ticket =
+		store__compact(shell->store, snap,
+			       snap->index - shell->compact_trailing + 1);
+	shell->bytes_since_snapshot = 0;
+}
+
+/* Durable: the core may forget, and so do we, exactly as it does. */
+void shell__snapshot_done(struct raft_shell *shell)
+{
+	struct raft_event event = { .type = RAFT_SNAPSHOT };
+	struct log_snapshot *snap = &shell->compact;
+	uint64_t keep = snap->index - shell->compact_trailing + 1;
+
+	shell->compacting = false;
+	/* An install began meanwhile: its snapshot is the newer one (R4). */
+	if (shell->installing || snap->index <= shell->snapshot.index) {
+		codec__snapshot_fini(snap);
+		return;
+	}
+	codec__snapshot_fini(&shell->snapshot);
+	shell->snapshot = *snap;
+	memset(snap, 0, sizeof(*snap));
+	snap = &shell->snapshot;
+	log_info("directory snapshot at index %llu, %zu bytes",
+		 (unsigned long long)snap->index, snap->len);
+	event.snapshot.metadata.index = snap->index;
+	event.snapshot.metadata.term = snap->term;
+	event.snapshot.metadata.configuration_index = snap->conf_index;
+	if (codec__conf_decode(snap->conf, snap->conf_len,
+			       &event.snapshot.metadata.configuration) != 0)
+		abort(); /* we encoded it */
+	event.snapshot.trailing = shell->compact_trailing;
+	shell__log_drop_before(&shell->log, keep);
+	shell__step(shell, &event);
+}
+
+/* ---- a leader's ---- */
+
+/*
+ * The core has forgotten its log already.  Ours on the disk stays until the
+ * write that replaces it is durable, which is right after a crash.
+ */
+void shell__install_begin(struct raft_shell *shell, struct raft_update *up)
+{
+	struct raft_snapshot_metadata *meta = &up->snapshot.metadata;
+	struct log_snapshot *snap = &shell->install;
+	struct codec_buf conf = { 0 };
+
+	assert(!shell->installing);
+	assert(meta->index > shell->applied);
+	codec__conf_encode(&meta->configuration, &conf);
+	snap->index = meta->index;
+	snap->term = meta->term;
+	snap->conf_index = meta->configuration_index;
+	snap->conf = conf.data;
+	snap->conf_len = conf.len;
+	snap->data = cmmds__copy(up->snapshot.chunk.base,
+				 up->snapshot.chunk.len);
+	snap->len = up->snapshot.chunk.len;
+	raft_free(up->snapshot.chunk.base);
+	shell->install_meta = *meta;
+	shell->installing = true;
+	shell__clip_writes(shell, 1);
+	shell__log_reset(&shell->log, snap->index + 1);
+	shell->install_ticket = store__install(shell->store, snap);
+}
+
+void shell__install_done(struct raft_shell *shell)
+{
+	struct raft_event event = { .type = RAFT_PERSISTED_SNAPSHOT };
+	struct log_snapshot *snap = &shell->install;
+	int rv;
+
+	rv = shell->ops->restore(shell->arg, snap->index, snap->data,
+				 snap->len);
+	if (rv != 0) {
+		shell__fail(shell, rv, "the snapshot received cannot be "
+				       "restored");
+		return;
+	}
+	shell->installing = false;
+	shell->applied = snap->index;
+	shell->commit = MAX(shell->commit, snap->index);
+	shell->reported = snap->index;
+	raft_configuration_close(&shell->conf);
+	if (codec__conf_decode(snap->conf, snap->conf_len, &shell->conf) != 0)
+		abort(); /* we encoded it */
+	shell->conf_index = snap->conf_index;
+	shell->conf_fed = MAX(shell->conf_fed, snap->conf_index);
+	shell->bytes_since_snapshot = 0;
+	codec__snapshot_fini(&shell->snapshot);
+	shell->snapshot = *snap;
+	memset(snap, 0, sizeof(*snap));
+	event.persisted_snapshot.metadata = shell->install_meta;
+	memset(&shell->install_meta, 0, sizeof(shell->install_meta));
+	event.persisted_snapshot.last = true;
+	shell__step(shell, &event);
+}
