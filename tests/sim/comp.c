@@ -199,14 +199,8 @@ static void stable_move(struct run *r)
 	const struct lsom_comp_meta *m = lsom_comp_meta(r->comp);
 	uint64_t i, seq;
 
-	if (sim_rule(r->sim, RULE_R10))
-		while (r->stable + 1 < r->seq_next &&
-		       r->answered[r->stable + 1])
-			r->stable++;
-	else
-		for (seq = r->stable + 1; seq < r->seq_next; seq++)
-			if (r->answered[seq])
-				r->stable = seq;
+	while (r->stable + 1 < r->seq_next && r->answered[r->stable + 1])
+		r->stable++;
 	memset(r->decided.committed, 0, sizeof(r->decided.committed));
 	r->decided.stable_lsn = lsn_of(r, r->stable);
 	r->decided.g_all = MIN(m->stable_lsn, r->decided.stable_lsn);

@@ -758,7 +758,7 @@ static uint32_t sector_pick(struct node *n, uint32_t count)
 	uint32_t edge = (1u << 20) / SECTOR, s;
 
 	s = (uint32_t)sim_random(n->sim, n->sectors - count + 1);
-	if (sim_chance(n->sim, 2))
+	if (!n->fill && sim_chance(n->sim, 2))
 		s %= n->sectors / 8;
 	else if (n->disks_count > 1 && sim_chance(n->sim, 2))
 		s = edge * (1 + (uint32_t)sim_random(n->sim,
@@ -771,8 +771,9 @@ static void client_send(struct node *n, unsigned i)
 {
 	struct client *c = &n->clients[i];
 	struct sim *sim = n->sim;
-	uint32_t count = 1 + (uint32_t)sim_random(sim, sim_chance(sim, 3) ?
-							       200 : 24);
+	uint32_t count = 1 + (uint32_t)sim_random(sim, n->fill ? 380 :
+						  sim_chance(sim, 3) ? 200 :
+								       24);
 	unsigned roll = (unsigned)sim_random(sim, 16), flags = 0;
 	uint32_t sector;
 	int rv;
@@ -938,8 +939,10 @@ struct node *node_new(struct sim *sim)
 	if (n->fault == FAULT_NONE && sim_chance(sim, 3))
 		n->nemesis = NEMESIS_SWAP + sim_random(sim, 3);
 	/* 2 MiB a component; now and then more than its disk holds. */
-	n->sectors = (uint32_t)(n->disks_count *
-				(sim_chance(sim, 4) ? segments - 4 : 8) *
+	n->fill = sim_chance(sim, 5);
+	if (n->fill)
+		segments = 17;
+	n->sectors = (uint32_t)(n->disks_count * (n->fill ? 16 : 8) *
 				(SIM_SEGMENT / SECTOR));
 	n->seen = calloc(n->sectors, sizeof(*n->seen));
 	if (n->seen == NULL)

@@ -50,6 +50,7 @@ struct node {
 
 	uint64_t crash_at, answers;
 	bool created, down, over, tight, lossy;
+	bool fill; /* the object is larger than its disks */
 	unsigned fault;
 	enum nemesis nemesis;
 	bool nemesis_done;

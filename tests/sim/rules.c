@@ -16,7 +16,7 @@ const struct sim_rule sim_rules[RULES] = {
 	[RULE_R6] = { "R6", "a component refuses another membership",
 		      MODE_NODE, 0, DOM(6) },
 	[RULE_R10] = { "R10", "stable_lsn is the contiguous low-water mark",
-		       MODE_NODE | MODE_COMP, 0, DOM(10) },
+		       MODE_NODE, 0, DOM(10) },
 	[RULE_R11] = { "R11", "holes keep their lsn until nobody needs it",
 		       MODE_COMP, LSOM_OFF_HOLES, 0 },
 	[RULE_R13] = { "R13", "another incarnation of a component is refused",
