@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 /* Below this much of a disk free, thin disks ask for attention. */
-#define LOW_SPACE_PERCENT 20u
 
 struct counter dom__reads = { .name = "basalt_dom_reads_total",
 			      .help = "read commands" };
@@ -74,7 +73,7 @@ static void disk_look(struct dom__disk *disk)
 	disk->components = info.components;
 	disk->healthy = info.state != LSOM_DISK_FAILED;
 	low = info.used_bytes >
-	      info.usable_bytes / 100 * (100 - LOW_SPACE_PERCENT);
+	      info.usable_bytes / 100 * (100 - DOM_LOW_SPACE_PERCENT);
 	more = low && !disk->low_space;
 	disk->low_space = low;
 	if (congestion == disk->congestion && !more)

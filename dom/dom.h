@@ -93,6 +93,13 @@ bool dom_object_lossy(const struct dom_object *object);
 void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 		      uint64_t *free_bytes);
 
+/*
+ * Bytes free (as dom_object_space() has them) at which space is called low, and
+ * DOM_LOW_SPACE told: that share of what the disks under the object may use.
+ */
+#define DOM_LOW_SPACE_PERCENT 20u
+uint64_t dom_object_low_space(const struct dom_object *object);
+
 /* What a handle's holder is told; never inside a call of the holder's own. */
 enum dom_event {
 	DOM_RESIZED,

@@ -257,6 +257,12 @@ static inline uint64_t scsi__lun_blocks(const struct scsi_lun *lun)
 	return dom_object_size(lun->object) / lun->block_bytes;
 }
 
+/* Bytes of a threshold set (SBC-3 4.7.3.8.2). */
+static inline uint64_t scsi__threshold_set(const struct scsi_lun *lun)
+{
+	return (uint64_t)lun->block_bytes << SCSI_THRESHOLD_EXPONENT;
+}
+
 /* ---- scsi_tmf.c ---- */
 
 /* A task set lost a task: does a management function end? */

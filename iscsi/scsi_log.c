@@ -15,8 +15,7 @@ static size_t param(uint8_t *p, unsigned code, const void *data, size_t len)
 /* How many threshold sets are free and used (SBC-3 6.4.4). */
 static size_t log_provisioning(struct scsi_cmd *cmd, uint8_t *p, unsigned from)
 {
-	uint64_t set = (uint64_t)cmd->lun->block_bytes
-		       << SCSI_THRESHOLD_EXPONENT;
+	uint64_t set = scsi__threshold_set(cmd->lun);
 	uint64_t used, available;
 	uint8_t count[8] = { 0 };
 	size_t len = 0;

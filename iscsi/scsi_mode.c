@@ -40,11 +40,19 @@ static void fill_control(const struct scsi_lun *lun, unsigned pc, uint8_t *p)
 	put_be16(p + 8, 0xffff); /* busy timeout: no limit */
 }
 
-/* One soft threshold: what dom calls low space. */
+/*
+ * One soft threshold, in threshold sets: the space left at which dom says that
+ * it is low, and hosts hear 38/07 (SBC-3 4.7.3.8, 6.5.8).  What is left now is
+ * in log page 0C, in the same unit.
+ */
 static void fill_thresholds(const struct scsi_lun *lun, unsigned pc, uint8_t *p)
 {
+	uint64_t set = scsi__threshold_set(lun);
+
 	if (pc == PC_CHANGEABLE)
 		return;
+	put_be32(p + 20, (uint32_t)MIN(dom_object_low_space(lun->object) / set,
+				       UINT32_MAX));
 	p[16] = 0x80 | 1 << 3; /* enabled, soft, armed by decrease */
 	p[17] = 1; /* available resources */
 }

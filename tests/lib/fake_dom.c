@@ -523,6 +523,11 @@ void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 	*free_bytes = object->volume->free;
 }
 
+uint64_t dom_object_low_space(const struct dom_object *object)
+{
+	return object->volume->size / 100 * DOM_LOW_SPACE_PERCENT;
+}
+
 void dom_object_watch(struct dom_object *object, struct dom_watch *watch)
 {
 	TAILQ_INSERT_TAIL(&object->watches, watch, link);

@@ -322,7 +322,7 @@ TEST(lun, becoming_ready)
 TEST(lun, events)
 {
 	struct rig *r = rig_open(512);
-	uint8_t in[32], log[64];
+	uint8_t in[32], log[64], page[64];
 
 	fake_dom_resize(r->dom, &r->oid, 2 * RIG_BYTES);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 9));
@@ -332,6 +332,12 @@ TEST(lun, events)
 			NULL, 0, in, 32),
 		 GOOD);
 	CHECK_EQ(get_be64(in), 2 * RIG_BYTES / 512 - 1);
+	/* 20 % of 128 MiB, in threshold sets of 1 MiB; soft, armed, available. */
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x1c, 2, 64), NULL, 0, page, 64),
+		 GOOD);
+	CHECK_EQ(rig_got, 28);
+	CHECK_EQ(page[4 + 16] & 0x80, 0x80);
+	CHECK_EQ(get_be32(page + 4 + 20), 25);
 	fake_dom_low_space(r->dom, &r->oid, 3 << 20, 5 << 20);
 	/* One at a time, in their order. */
 	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 9));
