@@ -379,6 +379,22 @@ const struct state_entry *state__above(const struct cmmds_state *state,
 				       size_t key_len);
 uint64_t state__hash(const struct cmmds_state *state);
 
+/* state_tree.c.  An inserted entry is the tree's; a removed one the caller's. */
+uint64_t tree__mix(uint64_t x);
+uint64_t tree__hash(uint64_t h, const void *data, size_t len);
+int tree__key_compare(const void *a, size_t a_len, const void *b, size_t b_len);
+int tree__entry_compare(const struct state_entry *e, const void *key,
+			size_t key_len);
+void tree__insert(struct cmmds_state *state, struct state_entry *e);
+void tree__remove(struct cmmds_state *state, struct state_entry *e);
+/* Takes @message; copies the rest. */
+struct state_entry *tree__entry_make(enum cmmds_kind kind, const void *key,
+				     size_t key_len, uint64_t revision,
+				     const void *value, size_t value_len,
+				     ProtobufCMessage *message);
+void tree__entry_free(struct state_entry *e); /* NULL is ignored */
+void tree__free(struct state_entry *root);
+
 /* Of state.c for snapshot.c: add an entry that was never there. */
 int state__load(struct cmmds_state *state, enum cmmds_kind kind,
 		const void *key, size_t key_len, uint64_t revision,

@@ -22,221 +22,25 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* ---- hashing: sums, so that one change costs one entry ---- */
-
-static uint64_t mix64(uint64_t x)
-{
-	x ^= x >> 30;
-	x *= 0xbf58476d1ce4e5b9ull;
-	x ^= x >> 27;
-	x *= 0x94d049bb133111ebull;
-	return x ^ x >> 31;
-}
-
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
-{
-	const uint8_t *b = data;
-
-	h ^= len;
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ b[i]) * 0x100000001b3ull;
-	return mix64(h);
-}
-
-static uint64_t entry_hash(const struct cmmds_entry *e)
-{
-	uint64_t h = hash_bytes(0xcbf29ce484222325ull ^ e->kind, e->key,
-				e->key_len);
-
-	return mix64(hash_bytes(h, e->value, e->value_len) + e->revision);
-}
+/* ---- the whole ---- */
 
 static uint64_t remembered_hash(const struct state_client *client,
 				const struct state_remembered *r)
 {
-	uint64_t h = hash_bytes(client->incarnation, client->id.b,
+	uint64_t h = tree__hash(client->incarnation, client->id.b,
 				sizeof(client->id.b));
 
-	h = mix64(h ^ r->sequence);
-	h = mix64(h ^ r->revision);
-	return mix64(h ^ (uint64_t)(int64_t)r->result);
+	h = tree__mix(h ^ r->sequence);
+	h = tree__mix(h ^ r->revision);
+	return tree__mix(h ^ (uint64_t)(int64_t)r->result);
 }
 
 uint64_t state__hash(const struct cmmds_state *state)
 {
-	uint64_t h = mix64(state->entries_hash ^ state->revision);
+	uint64_t h = tree__mix(state->entries_hash ^ state->revision);
 
-	h = mix64(h ^ state->clients_hash);
-	return mix64(h ^ state->event_sequence);
-}
-
-/* ---- one ordered tree a kind: a treap, its priorities from the keys ---- */
-
-static int key_compare(const void *a, size_t a_len, const void *b, size_t b_len)
-{
-	int c = memcmp(a, b, MIN(a_len, b_len));
-
-	if (c != 0)
-		return c;
-	return a_len < b_len ? -1 : a_len > b_len;
-}
-
-static int entry_compare(const struct state_entry *e, const void *key,
-			 size_t key_len)
-{
-	return key_compare(e->pub.key, e->pub.key_len, key, key_len);
-}
-
-static void split(struct state_entry *t, const struct state_entry *at,
-		  struct state_entry **left, struct state_entry **right)
-{
-	if (t == NULL) {
-		*left = *right = NULL;
-	} else if (entry_compare(t, at->pub.key, at->pub.key_len) < 0) {
-		*left = t;
-		split(t->right, at, &t->right, right);
-	} else {
-		*right = t;
-		split(t->left, at, left, &t->left);
-	}
-}
-
-static struct state_entry *merge(struct state_entry *left,
-				 struct state_entry *right)
-{
-	if (left == NULL)
-		return right;
-	if (right == NULL)
-		return left;
-	if (left->priority >= right->priority) {
-		left->right = merge(left->right, right);
-		return left;
-	}
-	right->left = merge(left, right->left);
-	return right;
-}
-
-static struct state_entry **entry_place(struct cmmds_state *state,
-					const struct state_entry *e)
-{
-	struct state_entry **place = &state->roots[e->pub.kind];
-
-	while (*place != NULL && *place != e) {
-		int c = entry_compare(*place, e->pub.key, e->pub.key_len);
-
-		assert(c != 0);
-		place = c > 0 ? &(*place)->left : &(*place)->right;
-	}
-	return place;
-}
-
-static void tree_insert(struct cmmds_state *state, struct state_entry *e)
-{
-	struct state_entry **place = &state->roots[e->pub.kind];
-
-	while (*place != NULL && (*place)->priority >= e->priority) {
-		int c = entry_compare(*place, e->pub.key, e->pub.key_len);
-
-		assert(c != 0);
-		place = c > 0 ? &(*place)->left : &(*place)->right;
-	}
-	split(*place, e, &e->left, &e->right);
-	*place = e;
-	state->counts[e->pub.kind]++;
-	state->entries_hash += e->hash;
-}
-
-static void tree_remove(struct cmmds_state *state, struct state_entry *e)
-{
-	struct state_entry **place = entry_place(state, e);
-
-	assert(*place == e);
-	*place = merge(e->left, e->right);
-	e->left = e->right = NULL;
-	state->counts[e->pub.kind]--;
-	state->entries_hash -= e->hash;
-}
-
-const struct state_entry *state__find(const struct cmmds_state *state,
-				      enum cmmds_kind kind, const void *key,
-				      size_t key_len)
-{
-	const struct state_entry *e;
-
-	if (kind <= 0 || kind >= CMMDS_KINDS)
-		return NULL;
-	e = state->roots[kind];
-	while (e != NULL) {
-		int c = entry_compare(e, key, key_len);
-
-		if (c == 0)
-			return e;
-		e = c > 0 ? e->left : e->right;
-	}
-	return NULL;
-}
-
-const struct state_entry *state__above(const struct cmmds_state *state,
-				       enum cmmds_kind kind, const void *key,
-				       size_t key_len)
-{
-	const struct state_entry *e, *best = NULL;
-
-	if (kind <= 0 || kind >= CMMDS_KINDS)
-		return NULL;
-	e = state->roots[kind];
-	while (e != NULL) {
-		if (key == NULL || entry_compare(e, key, key_len) > 0) {
-			best = e;
-			e = e->left;
-		} else {
-			e = e->right;
-		}
-	}
-	return best;
-}
-
-/* ---- entries ---- */
-
-static void entry_free(struct state_entry *e)
-{
-	if (e == NULL)
-		return;
-	if (e->pub.message != NULL)
-		protobuf_c_message_free_unpacked(
-			(ProtobufCMessage *)e->pub.message, NULL);
-	free((void *)e->pub.value);
-	free((void *)e->pub.key);
-	free(e);
-}
-
-/* Takes @message. */
-static struct state_entry *entry_make(enum cmmds_kind kind, const void *key,
-				      size_t key_len, uint64_t revision,
-				      const void *value, size_t value_len,
-				      ProtobufCMessage *message)
-{
-	struct state_entry *e = cmmds__alloc(sizeof(*e));
-
-	e->pub.kind = kind;
-	e->pub.key = cmmds__copy(key, key_len);
-	e->pub.key_len = key_len;
-	e->pub.revision = revision;
-	e->pub.value = cmmds__copy(value, value_len);
-	e->pub.value_len = value_len;
-	e->pub.message = message;
-	e->priority = hash_bytes(0x9e3779b97f4a7c15ull, key, key_len);
-	e->hash = entry_hash(&e->pub);
-	return e;
-}
-
-static void tree_free(struct state_entry *e)
-{
-	if (e == NULL)
-		return;
-	tree_free(e->left);
-	tree_free(e->right);
-	entry_free(e);
+	h = tree__mix(h ^ state->clients_hash);
+	return tree__mix(h ^ state->event_sequence);
 }
 
 void state__init(struct cmmds_state *state)
@@ -250,7 +54,7 @@ void state__fini(struct cmmds_state *state)
 	struct state_client *client;
 
 	for (int kind = 1; kind < CMMDS_KINDS; kind++)
-		tree_free(state->roots[kind]);
+		tree__free(state->roots[kind]);
 	while ((client = TAILQ_FIRST(&state->clients)) != NULL) {
 		TAILQ_REMOVE(&state->clients, client, link);
 		free(client);
@@ -373,9 +177,9 @@ static void change_add(struct cmmds_state *state, struct state_result *result,
 	c->old_entry = old ? &old->pub : NULL;
 	c->new_entry = new ? &new->pub : NULL;
 	if (old != NULL)
-		tree_remove(state, old);
+		tree__remove(state, old);
 	if (new != NULL)
-		tree_insert(state, new);
+		tree__insert(state, new);
 }
 
 static void changes_undo(struct cmmds_state *state, struct state_result *result)
@@ -384,11 +188,11 @@ static void changes_undo(struct cmmds_state *state, struct state_result *result)
 		struct cmmds_change *c = &result->changes[--result->count];
 
 		if (c->new_entry != NULL) {
-			tree_remove(state, (struct state_entry *)c->new_entry);
-			entry_free((struct state_entry *)c->new_entry);
+			tree__remove(state, (struct state_entry *)c->new_entry);
+			tree__entry_free((struct state_entry *)c->new_entry);
 		}
 		if (c->old_entry != NULL)
-			tree_insert(state, (struct state_entry *)c->old_entry);
+			tree__insert(state, (struct state_entry *)c->old_entry);
 	}
 }
 
@@ -401,7 +205,7 @@ static bool touched(const struct state_result *result, uint32_t kind,
 			c->new_entry ? c->new_entry : c->old_entry;
 
 		if (c->kind == kind &&
-		    key_compare(e->key, e->key_len, key, key_len) == 0)
+		    tree__key_compare(e->key, e->key_len, key, key_len) == 0)
 			return true;
 	}
 	return false;
@@ -410,7 +214,7 @@ static bool touched(const struct state_result *result, uint32_t kind,
 void state__result_fini(struct state_result *result)
 {
 	for (size_t i = 0; i < result->count; i++)
-		entry_free((struct state_entry *)result->changes[i].old_entry);
+		tree__entry_free((struct state_entry *)result->changes[i].old_entry);
 	free(result->changes);
 	result->changes = NULL;
 	result->count = result->room = 0;
@@ -465,7 +269,7 @@ static int apply_put(struct cmmds_state *state, struct state_result *result,
 		return rv;
 	}
 	change_add(state, result, old,
-		   entry_make(c->kind, c->key.data, c->key.len,
+		   tree__entry_make(c->kind, c->key.data, c->key.len,
 			      state->revision + 1, c->value.data, c->value.len,
 			      message));
 	return 0;
@@ -548,7 +352,7 @@ static int object_op(struct cmmds_state *state, struct state_result *result,
 	struct object_copy *copy = NULL;
 
 	for (size_t i = 0; i < *count; i++)
-		if (entry_compare(copies[i].entry, op->oid.data,
+		if (tree__entry_compare(copies[i].entry, op->oid.data,
 				  op->oid.len) == 0)
 			copy = &copies[i];
 	if (copy == NULL) {
@@ -629,7 +433,7 @@ static int apply_objects(struct cmmds_state *state, struct state_result *result,
 		value = cmmds__alloc(len + 1);
 		directory__object__pack(object, value);
 		change_add(state, result, (struct state_entry *)e,
-			   entry_make(CMMDS_OBJECT, e->key, e->key_len,
+			   tree__entry_make(CMMDS_OBJECT, e->key, e->key_len,
 				      state->revision + 1, value, len,
 				      &object->base));
 		free(value);
@@ -653,7 +457,7 @@ static void apply_audit(struct cmmds_state *state, struct state_result *result,
 	value = cmmds__alloc(len + 1);
 	directory__event__pack(audit, value);
 	change_add(state, result, NULL,
-		   entry_make(CMMDS_EVENT, key, sizeof(key),
+		   tree__entry_make(CMMDS_EVENT, key, sizeof(key),
 			      state->revision + 1, value, len,
 			      protobuf_c_message_unpack(
 				      &directory__event__descriptor, NULL, len,
@@ -759,7 +563,7 @@ int state__load(struct cmmds_state *state, enum cmmds_kind kind,
 					    value_len, value);
 	if (message == NULL)
 		return -EUCLEAN;
-	tree_insert(state, entry_make(kind, key, key_len, revision, value,
+	tree__insert(state, tree__entry_make(kind, key, key_len, revision, value,
 				      value_len, message));
 	return 0;
 }
