@@ -78,7 +78,7 @@ static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
 	}
 }
 
-/* Only what the initiator may log in to is named. */
+/* Only what the initiator may log in to is named: see iscsi_target_set(). */
 static void send_targets(struct iscsi_conn *conn, const char *value,
 			 struct text_out *out)
 {

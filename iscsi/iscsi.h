@@ -89,7 +89,21 @@ struct iscsi_target_conf {
 	unsigned mutual_secret_len;
 };
 
-/* Add or replace by iqn.  Sessions whom the change shuts out are dropped. */
+/*
+ * Add or replace by iqn.  Sessions whom the change shuts out are dropped.
+ *
+ * Whom it admits: the initiators named in @allow, or all if "any" is; without a
+ * list, whoever knows the CHAP secret; without both, nobody.  CHAP is asked for
+ * on top of the list.
+ *
+ * Discovery asks for no secret (there is none but the targets' own: AuthMethod
+ * None, an initiator that insists on CHAP there is refused with 0201), and it
+ * names a target to the initiators that it admits, CHAP or not.  Hosts learn by
+ * it where to log in, which then takes the secret; all they see before is the
+ * target's name and its portals.  A target whose name is a secret, too, needs a
+ * list: an initiator that is not on it does not hear of it.  Without a list
+ * anybody does.
+ */
 int iscsi_target_set(struct iscsi *iscsi, const struct iscsi_target_conf *conf);
 
 /* Its sessions are dropped. */

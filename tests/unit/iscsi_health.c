@@ -21,6 +21,8 @@ struct line {
 	struct env_task turn;
 	struct dm_send *send;
 	uint8_t bhs[ISCSI_BHS_LEN];
+	char text[1024];
+	size_t text_len;
 	bool closing, closed;
 };
 
@@ -32,6 +34,9 @@ static void line_turn(struct env_task *task)
 	l->send = NULL;
 	if (send != NULL) {
 		memcpy(l->bhs, send->bhs, sizeof(l->bhs));
+		l->text_len = MIN(send->data_len, sizeof(l->text));
+		if (l->text_len > 0)
+			memcpy(l->text, send->data, l->text_len);
 		send->cb(send, l->closing ? -ECANCELED : 0);
 	}
 	if (!l->closing || l->closed)
@@ -283,5 +288,57 @@ TEST(iscsi_health, target_changes_during_login)
 	CHECK_EQ(REQUEST(&l, SECURITY, NAMES "AuthMethod=None\0"), 0);
 	target("any", "user");
 	CHECK_EQ(REQUEST(&l, FULL, ""), 0x0201);
+	end();
+}
+
+/* Does a discovery by WHO name the target? */
+static bool discovers(void)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x44, 0x80 };
+	struct line l;
+	struct dm_pdu pdu = { .bhs = bhs,
+			      .ahs = bhs,
+			      .data = (const uint8_t *)"SendTargets=All",
+			      .data_len = 16 };
+
+	CHECK(line_open(&l, 1));
+	CHECK_EQ(REQUEST(&l, FULL,
+			 "InitiatorName=" WHO "\0SessionType=Discovery\0"),
+		 0);
+	put_be32(bhs + 16, 2);
+	put_be32(bhs + 20, ISCSI_NO_TAG);
+	l.dm.up->control(l.dm.owner, &pdu);
+	settle();
+	CHECK_EQ(l.bhs[0], ISCSI_OP_TEXT_RSP);
+	return memmem(l.text, l.text_len, IQN, strlen(IQN)) != NULL;
+}
+
+/* Names go to whom a target admits, CHAP or not; see iscsi_target_set(). */
+TEST(iscsi_health, whom_discovery_tells)
+{
+	struct iscsi_target_conf by_secret = {
+		.iqn = IQN,
+		.chap_user = "user",
+		.chap_secret = (const uint8_t *)"0123456789abcdef",
+		.chap_secret_len = 16,
+	}, nobody = { .iqn = IQN };
+	struct line l;
+
+	begin((struct iscsi_config){ 0 });
+	CHECK(discovers());
+	target(WHO, "user");
+	CHECK(discovers());
+	target("iqn.2026-11.example:you", "user");
+	CHECK(!discovers());
+	CHECK_EQ(iscsi_target_set(iscsi, &by_secret), 0);
+	CHECK(discovers());
+	CHECK_EQ(iscsi_target_set(iscsi, &nobody), 0);
+	CHECK(!discovers());
+	/* There is no secret for discovery itself. */
+	CHECK(line_open(&l, 1));
+	CHECK_EQ(REQUEST(&l, SECURITY,
+			 "InitiatorName=" WHO "\0SessionType=Discovery\0"
+			 "AuthMethod=CHAP\0"),
+		 0x0201);
 	end();
 }
