@@ -42,9 +42,12 @@ static void check_store(struct health_check *check, struct health_result *out)
 	if (!cmmds->failed)
 		return;
 	out->level = HEALTH_BAD;
-	snprintf(out->cause, sizeof(out->cause), "the directory has stopped: "
-		 "%.200s", cmmds->why);
-	snprintf(out->fix, sizeof(out->fix), "look at the disk under data_dir "
+	snprintf(out->cause, sizeof(out->cause),
+		 "the directory has stopped: "
+		 "%.200s",
+		 cmmds->why);
+	snprintf(out->fix, sizeof(out->fix),
+		 "look at the disk under data_dir "
 		 "and start the daemon again");
 }
 
@@ -57,10 +60,12 @@ static void check_voters(struct health_check *check, struct health_result *out)
 	if (info.voters != 1)
 		return;
 	out->level = HEALTH_INFO;
-	snprintf(out->cause, sizeof(out->cause), "the directory has one voter: "
+	snprintf(out->cause, sizeof(out->cause),
+		 "the directory has one voter: "
 		 "without it no change and no failover, and if its data_dir is "
 		 "lost, so is the cluster's configuration");
-	snprintf(out->fix, sizeof(out->fix), "keep a backup of data_dir, and "
+	snprintf(out->fix, sizeof(out->fix),
+		 "keep a backup of data_dir, and "
 		 "have three voters once there are three nodes");
 }
 
@@ -303,9 +308,9 @@ int cmmds_open(const struct cmmds_config *config, struct cmmds_open *req,
 	TAILQ_INIT(&cmmds->subscriptions);
 	propose__init(cmmds);
 	state__init(&cmmds->state);
-	cmmds->health_store = (struct health_check){
-		.name = "directory-store", .run = check_store, .data = cmmds
-	};
+	cmmds->health_store = (struct health_check){ .name = "directory-store",
+						     .run = check_store,
+						     .data = cmmds };
 	cmmds->health_voters = (struct health_check){
 		.name = "directory-voters", .run = check_voters, .data = cmmds
 	};

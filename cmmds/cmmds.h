@@ -26,16 +26,16 @@
 
 enum cmmds_kind {
 	CMMDS_CLUSTER = 1, /* key: "" */
-	CMMDS_NODE,	   /* key: uuid */
-	CMMDS_DISK,	   /* key: uuid */
-	CMMDS_POLICY,	   /* key: name */
-	CMMDS_OBJECT,	   /* key: oid */
-	CMMDS_VDISK,	   /* key: name */
-	CMMDS_TARGET,	   /* key: name */
-	CMMDS_LUN,	   /* key: target name, NUL, lun as 2 bytes big endian */
+	CMMDS_NODE, /* key: uuid */
+	CMMDS_DISK, /* key: uuid */
+	CMMDS_POLICY, /* key: name */
+	CMMDS_OBJECT, /* key: oid */
+	CMMDS_VDISK, /* key: name */
+	CMMDS_TARGET, /* key: name */
+	CMMDS_LUN, /* key: target name, NUL, lun as 2 bytes big endian */
 	CMMDS_RESERVATION, /* key: oid */
-	CMMDS_EVENT,	   /* key: sequence, 8 bytes big endian; oldest go */
-	CMMDS_TASK,	   /* key: uuid */
+	CMMDS_EVENT, /* key: sequence, 8 bytes big endian; oldest go */
+	CMMDS_TASK, /* key: uuid */
 	CMMDS_KINDS
 };
 
@@ -47,9 +47,9 @@ struct cmmds;
 
 struct cmmds_config {
 	struct env *env;
-	const char *path;      /* of the store: data_dir/directory */
+	const char *path; /* of the store: data_dir/directory */
 	struct uuid node;
-	uint64_t incarnation;  /* of this run of the daemon */
+	uint64_t incarnation; /* of this run of the daemon */
 	/*
 	 * Found a new cluster with this node as its only voter: the store must
 	 * be empty.  Otherwise it must not be.
@@ -73,7 +73,7 @@ struct cmmds_config {
 struct cmmds_open {
 	void *data;
 	struct cmmds *opened; /* out */
-	char why[256];	      /* out, on failure: what and what to do */
+	char why[256]; /* out, on failure: what and what to do */
 	/* private */
 	struct cmmds_config config;
 	void (*cb)(struct cmmds_open *req, int status);
@@ -126,8 +126,9 @@ const Directory__Target *cmmds_target(struct cmmds *cmmds, const char *name);
  * read again and decide anew.  -EINVAL: a rule of the kind was broken (@why).
  * -EEXIST / -ENOENT: expected not to exist / to exist.  -EMSGSIZE.
  * -EPROTO.  -ESTALE: of an earlier incarnation, or asked again too late to
- * know.  -ETIMEDOUT: *unknown*: it may be applied yet; ask again with the same request
- * id by cmmds_propose_again().  -EIO: the directory has failed; unknown too.
+ * know.  -ETIMEDOUT: *unknown*: it may be applied yet; ask again with the same
+ * request id by cmmds_propose_again().  -EIO: the directory has failed; unknown
+ * too.
  * -ESHUTDOWN.  At once: -EBUSY (queue full), -EMSGSIZE and -EINVAL (built
  * wrongly, @why), -ESHUTDOWN, -EIO.
  *
@@ -161,8 +162,8 @@ void cmmds_command_fini(struct cmmds_command *cmd);
 #define CMMDS_ANY UINT64_MAX
 
 /* Put the packed @message; the entry must have revision @expect. */
-void cmmds_put(struct cmmds_command *cmd, enum cmmds_kind kind,
-	       const void *key, size_t key_len, uint64_t expect,
+void cmmds_put(struct cmmds_command *cmd, enum cmmds_kind kind, const void *key,
+	       size_t key_len, uint64_t expect,
 	       const ProtobufCMessage *message);
 void cmmds_erase(struct cmmds_command *cmd, enum cmmds_kind kind,
 		 const void *key, size_t key_len, uint64_t expect);

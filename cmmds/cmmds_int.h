@@ -27,10 +27,10 @@
 
 #define CMMDS_COMMAND_VERSION 1u
 #define CMMDS_SNAPSHOT_VERSION 1u
-#define CMMDS_COMMAND_MAX (1u << 20)  /* bytes of one packed command */
-#define CMMDS_CHANGES_MAX 1024u	      /* changes and object ops of a command */
+#define CMMDS_COMMAND_MAX (1u << 20) /* bytes of one packed command */
+#define CMMDS_CHANGES_MAX 1024u /* changes and object ops of a command */
 #define CMMDS_SNAPSHOT_MAX (256u << 20)
-#define CMMDS_PROPOSALS_MAX 128u      /* in flight from this node */
+#define CMMDS_PROPOSALS_MAX 128u /* in flight from this node */
 #define CMMDS_CLIENTS_MAX 1024u
 /* Remembered results a client: more than its proposals in flight. */
 #define CMMDS_WINDOW 256u
@@ -155,8 +155,8 @@ struct store_loaded {
 	uint64_t term, vote;
 	bool has_snapshot;
 	struct log_snapshot snapshot; /* to the shell */
-	uint64_t first;		      /* index of entries[0]; 1 when empty */
-	struct log_entry *entries;    /* to the shell */
+	uint64_t first; /* index of entries[0]; 1 when empty */
+	struct log_entry *entries; /* to the shell */
 	size_t count, room;
 };
 
@@ -173,9 +173,9 @@ struct store_ops {
 
 struct store_open {
 	void *data;
-	struct raft_store *store;   /* out */
+	struct raft_store *store; /* out */
 	struct store_loaded loaded; /* out */
-	char why[256];		    /* out, on failure */
+	char why[256]; /* out, on failure */
 	/* private */
 	struct env_work work;
 	void (*cb)(struct store_open *req, int status);

@@ -89,9 +89,8 @@ static Directory__Change *change_add(struct cmmds_command *cmd,
 	return c;
 }
 
-void cmmds_put(struct cmmds_command *cmd, enum cmmds_kind kind,
-	       const void *key, size_t key_len, uint64_t expect,
-	       const ProtobufCMessage *message)
+void cmmds_put(struct cmmds_command *cmd, enum cmmds_kind kind, const void *key,
+	       size_t key_len, uint64_t expect, const ProtobufCMessage *message)
 {
 	size_t len = protobuf_c_message_get_packed_size(message);
 	Directory__Change *c;

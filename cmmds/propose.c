@@ -27,9 +27,9 @@ static void deadline_arm(struct cmmds *cmmds)
 	struct cmmds_command *cmd;
 	struct cmmds_barrier *bar;
 
-	TAILQ_FOREACH(cmd, &cmmds->commands, link)
+	TAILQ_FOREACH (cmd, &cmmds->commands, link)
 		due = MIN(due, cmd->deadline_ns);
-	TAILQ_FOREACH(bar, &cmmds->barriers, link)
+	TAILQ_FOREACH (bar, &cmmds->barriers, link)
 		due = MIN(due, bar->deadline_ns);
 	if (due == UINT64_MAX)
 		env_timer_stop(cmmds->env, &cmmds->deadline);
@@ -63,7 +63,7 @@ static bool expire_one(struct cmmds *cmmds)
 	struct cmmds_command *cmd;
 	struct cmmds_barrier *bar;
 
-	TAILQ_FOREACH(cmd, &cmmds->commands, link) {
+	TAILQ_FOREACH (cmd, &cmmds->commands, link) {
 		if (cmd->deadline_ns > now)
 			continue;
 		rules__refuse(cmd->why, "no answer in time: it may be applied "
@@ -71,7 +71,7 @@ static bool expire_one(struct cmmds *cmmds)
 		command_finish(cmmds, cmd, -ETIMEDOUT);
 		return true;
 	}
-	TAILQ_FOREACH(bar, &cmmds->barriers, link) {
+	TAILQ_FOREACH (bar, &cmmds->barriers, link) {
 		if (bar->deadline_ns > now)
 			continue;
 		barrier_finish(cmmds, bar, -ETIMEDOUT);
@@ -104,7 +104,7 @@ static bool window_full(const struct cmmds *cmmds, uint64_t sequence)
 {
 	const struct cmmds_command *cmd;
 
-	TAILQ_FOREACH(cmd, &cmmds->commands, link)
+	TAILQ_FOREACH (cmd, &cmmds->commands, link)
 		if (cmd->message->sequence + CMMDS_WINDOW <= sequence)
 			return true;
 	return false;
@@ -203,7 +203,7 @@ static uint64_t submit_some(struct cmmds *cmmds, uint64_t *term)
 	uint64_t index;
 	size_t bytes = 0;
 
-	TAILQ_FOREACH(cmd, &cmmds->commands, link) {
+	TAILQ_FOREACH (cmd, &cmmds->commands, link) {
 		if (cmd->index != 0)
 			continue;
 		if (count == SUBMIT_MAX || bytes > SUBMIT_BYTES_MAX)
@@ -229,7 +229,7 @@ static void submit_barriers(struct cmmds *cmmds, uint64_t index, uint64_t term)
 {
 	struct cmmds_barrier *bar;
 
-	TAILQ_FOREACH(bar, &cmmds->barriers, link) {
+	TAILQ_FOREACH (bar, &cmmds->barriers, link) {
 		if (bar->index != 0)
 			continue;
 		if (index == 0 &&
@@ -257,9 +257,9 @@ void propose__again(struct cmmds *cmmds)
 	struct cmmds_command *cmd;
 	struct cmmds_barrier *bar;
 
-	TAILQ_FOREACH(cmd, &cmmds->commands, link)
+	TAILQ_FOREACH (cmd, &cmmds->commands, link)
 		cmd->index = 0;
-	TAILQ_FOREACH(bar, &cmmds->barriers, link)
+	TAILQ_FOREACH (bar, &cmmds->barriers, link)
 		bar->index = 0;
 	cmmds__turn_end_soon(cmmds);
 }
@@ -275,7 +275,7 @@ static struct cmmds_command *find_command(struct cmmds *cmmds,
 	    result->incarnation != cmmds->config.incarnation ||
 	    !uuid_equal(&result->client, &cmmds->config.node))
 		return NULL;
-	TAILQ_FOREACH(cmd, &cmmds->commands, link)
+	TAILQ_FOREACH (cmd, &cmmds->commands, link)
 		if (cmd->message->sequence == result->sequence)
 			return cmd;
 	return NULL;
@@ -285,7 +285,7 @@ static struct cmmds_barrier *find_barrier(struct cmmds *cmmds, uint64_t index)
 {
 	struct cmmds_barrier *bar;
 
-	TAILQ_FOREACH(bar, &cmmds->barriers, link)
+	TAILQ_FOREACH (bar, &cmmds->barriers, link)
 		if (bar->index == index)
 			return bar;
 	return NULL;
@@ -298,7 +298,7 @@ void propose__applied(struct cmmds *cmmds, uint64_t index, uint64_t term,
 	struct cmmds_barrier *bar;
 
 	/* Another entry took its place: again, under the same request id. */
-	TAILQ_FOREACH(lost, &cmmds->commands, link) {
+	TAILQ_FOREACH (lost, &cmmds->commands, link) {
 		if (lost == cmd || lost->index != index)
 			continue;
 		lost->index = 0;

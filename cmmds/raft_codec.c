@@ -395,9 +395,8 @@ static int get_install(struct codec_cursor *c, struct raft_install_snapshot *m)
 	len = codec__get_u32(c);
 	data = codec__get(c, len);
 	if (c->bad || c->at != c->end || m->version != 0 || m->term == 0 ||
-	    m->last_index == 0 || m->last_term == 0 ||
-	    m->last_term > m->term || m->conf_index == 0 ||
-	    m->conf_index > m->last_index || len == 0)
+	    m->last_index == 0 || m->last_term == 0 || m->last_term > m->term ||
+	    m->conf_index == 0 || m->conf_index > m->last_index || len == 0)
 		return -EPROTO;
 	if (codec__conf_decode(conf, conf_len, &m->conf) != 0)
 		return -EPROTO;
@@ -416,18 +415,18 @@ static int get_small(struct codec_cursor *c, struct raft_message *out)
 
 	switch (out->type) {
 	case RAFT_APPEND_ENTRIES_RESULT:
-		out->append_entries_result = (struct raft_append_entries_result){
-			.version = version, .term = term
-		};
+		out->append_entries_result =
+			(struct raft_append_entries_result){ .version = version,
+							     .term = term };
 		out->append_entries_result.rejected = codec__get_u64(c);
 		out->append_entries_result.last_log_index = codec__get_u64(c);
 		out->append_entries_result.features = codec__get_u16(c);
 		out->append_entries_result.capacity = codec__get_u16(c);
 		break;
 	case RAFT_REQUEST_VOTE:
-		out->request_vote = (struct raft_request_vote){
-			.version = version, .term = term
-		};
+		out->request_vote =
+			(struct raft_request_vote){ .version = version,
+						    .term = term };
 		out->request_vote.candidate_id = codec__get_u64(c);
 		out->request_vote.last_log_index = codec__get_u64(c);
 		out->request_vote.last_log_term = codec__get_u64(c);
@@ -438,9 +437,9 @@ static int get_small(struct codec_cursor *c, struct raft_message *out)
 			return -EPROTO;
 		break;
 	case RAFT_REQUEST_VOTE_RESULT:
-		out->request_vote_result = (struct raft_request_vote_result){
-			.version = version, .term = term
-		};
+		out->request_vote_result =
+			(struct raft_request_vote_result){ .version = version,
+							   .term = term };
 		flags = codec__get_u8(c);
 		out->request_vote_result.vote_granted = flags & 1;
 		out->request_vote_result.pre_vote = flags >> 1 & 1;
@@ -450,18 +449,17 @@ static int get_small(struct codec_cursor *c, struct raft_message *out)
 			return -EPROTO;
 		break;
 	default:
-		out->timeout_now = (struct raft_timeout_now){
-			.version = version, .term = term
-		};
+		out->timeout_now =
+			(struct raft_timeout_now){ .version = version,
+						   .term = term };
 		out->timeout_now.last_log_index = codec__get_u64(c);
 		out->timeout_now.last_log_term = codec__get_u64(c);
 		if (version != 0)
 			return -EPROTO;
 		version = 2;
 	}
-	return c->bad || c->at != c->end || version != 2 || term == 0 ?
-		       -EPROTO :
-		       0;
+	return c->bad || c->at != c->end || version != 2 || term == 0 ? -EPROTO
+								      : 0;
 }
 
 int codec__message_decode(const uint8_t *frame, size_t len,
@@ -517,8 +515,8 @@ static struct codec_cursor record(const void *data, size_t len)
 {
 	struct codec_cursor c = { data, data, true };
 
-	if (len < 4 || crc32c(data, len - 4) !=
-			       get_le32((const uint8_t *)data + len - 4))
+	if (len < 4 ||
+	    crc32c(data, len - 4) != get_le32((const uint8_t *)data + len - 4))
 		return c;
 	c.end = c.at + len - 4;
 	c.bad = false;

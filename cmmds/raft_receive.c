@@ -33,8 +33,8 @@ static int confirm_earlier_change(struct raft_shell *shell,
 	uint64_t pending = shell->raft.configuration_uncommitted_index;
 
 	if (!shell__rule(shell, RULE_R6) || a->n_entries == 0 ||
-	    a->entries[0].type != RAFT_CHANGE ||
-	    pending == 0 || pending > a->prev_log_index ||
+	    a->entries[0].type != RAFT_CHANGE || pending == 0 ||
+	    pending > a->prev_log_index ||
 	    a->term < raft_current_term(&shell->raft) ||
 	    shell__term_of(shell, a->prev_log_index) != a->prev_log_term ||
 	    shell__log_at(&shell->log, pending) == NULL)
@@ -167,7 +167,8 @@ static void receive_vote(struct raft_shell *shell, struct raft_message *msg)
 		return;
 	}
 	/* A non-voter never forgets its leader by itself. */
-	if (env_now(shell->env) / MSEC >= r->election_timer_start + r->election_timeout)
+	if (env_now(shell->env) / MSEC >=
+	    r->election_timer_start + r->election_timeout)
 		msg->request_vote.disrupt_leader = true;
 	raft_configuration_init(&copy);
 	for (unsigned i = 0; i < saved.n; i++)

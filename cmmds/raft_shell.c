@@ -7,9 +7,10 @@
  * looked at, and what became possible is done by settle(): entries applied,
  * snapshots taken, the timer armed.  Steps never nest.
  *
- * The core leaves much to its shell; R1 to R12 here, in raft_start.c,
- * raft_receive.c and raft_outbox.c are the rules of raft.md, 5.  A store that fails a write, or a step that fails,
- * is the end: nothing is sent, applied or answered after it.
+ * The core leaves much to its shell; R1 to R13 here, in raft_start.c,
+ * raft_receive.c and raft_outbox.c are the rules of raft.md, 5.  A store that
+ * fails a write, or a step that fails, is the end: nothing is sent, applied or
+ * answered after it.
  */
 #define LOG_ROOM LOG_CMMDS
 #include "base/log.h"
@@ -62,7 +63,7 @@ void shell__clip_writes(struct raft_shell *shell, uint64_t from)
 
 	if (!shell__rule(shell, RULE_R3))
 		return;
-	TAILQ_FOREACH(w, &shell->writes, link)
+	TAILQ_FOREACH (w, &shell->writes, link)
 		w->last = MIN(w->last, from - 1);
 	shell->reported = MIN(shell->reported, from - 1);
 }
@@ -303,8 +304,8 @@ static void timer_arm(struct raft_shell *shell)
 
 void shell__on_timer(struct env_timer *timer)
 {
-	struct raft_shell *shell = container_of(timer, struct raft_shell,
-						timer);
+	struct raft_shell *shell =
+		container_of(timer, struct raft_shell, timer);
 	struct raft_event event = { .type = RAFT_TIMEOUT };
 
 	if (shell->failed || !shell->started)
@@ -333,8 +334,7 @@ void shell__settle(struct raft_shell *shell)
 	shell->settling = true;
 	do
 		shell__snapshot_if_due(shell);
-	while (!shell->failed &&
-	       (own_term_entry(shell) || apply_one(shell)));
+	while (!shell->failed && (own_term_entry(shell) || apply_one(shell)));
 	shell->settling = false;
 	if (!shell->failed && !shell->closing)
 		timer_arm(shell);

@@ -56,11 +56,11 @@ struct raft_shell {
 	uint64_t conf_index;
 	uint64_t conf_fed; /* newest CONFIGURATION event (R6) */
 
-	unsigned short state;	/* raft_state() after the last step */
-	bool ready;		/* leading, own-term entry applied (R1) */
-	uint64_t term_ticket;	/* of the last term write */
-	uint64_t start_ticket;	/* START waits for it (R2) */
-	uint64_t timeout_ms;	/* of the last TIMEOUT step (R9) */
+	unsigned short state; /* raft_state() after the last step */
+	bool ready; /* leading, own-term entry applied (R1) */
+	uint64_t term_ticket; /* of the last term write */
+	uint64_t start_ticket; /* START waits for it (R2) */
+	uint64_t timeout_ms; /* of the last TIMEOUT step (R9) */
 
 	struct shell_writes writes;
 	struct shell_outbox outbox;

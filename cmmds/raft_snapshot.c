@@ -60,9 +60,8 @@ void shell__snapshot_if_due(struct raft_shell *shell)
 	snap->conf_index = shell->conf_index;
 	shell->compacting = true;
 	shell->compact_trailing = trailing(shell);
-	shell->compact_ticket =
-		store__compact(shell->store, snap,
-			       snap->index - shell->compact_trailing + 1);
+	shell->compact_ticket = store__compact(
+		shell->store, snap, snap->index - shell->compact_trailing + 1);
 	shell->bytes_since_snapshot = 0;
 }
 
@@ -116,8 +115,8 @@ void shell__install_begin(struct raft_shell *shell, struct raft_update *up)
 	snap->conf_index = meta->configuration_index;
 	snap->conf = conf.data;
 	snap->conf_len = conf.len;
-	snap->data = cmmds__copy(up->snapshot.chunk.base,
-				 up->snapshot.chunk.len);
+	snap->data =
+		cmmds__copy(up->snapshot.chunk.base, up->snapshot.chunk.len);
 	snap->len = up->snapshot.chunk.len;
 	raft_free(up->snapshot.chunk.base);
 	shell->install_meta = *meta;
@@ -136,8 +135,9 @@ void shell__install_done(struct raft_shell *shell)
 	rv = shell->ops->restore(shell->arg, snap->index, snap->data,
 				 snap->len);
 	if (rv != 0) {
-		shell__fail(shell, rv, "the snapshot received cannot be "
-				       "restored");
+		shell__fail(shell, rv,
+			    "the snapshot received cannot be "
+			    "restored");
 		return;
 	}
 	shell->installing = false;

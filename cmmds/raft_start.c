@@ -211,9 +211,8 @@ int shell__open(const struct shell_config *config, char why[256],
 		shell->raft.current_term++;
 		shell->raft.voted_for = shell->raft.id;
 	}
-	shell->start_ticket = shell->term_ticket =
-		store__term(shell->store, shell->raft.current_term,
-			    shell->raft.voted_for);
+	shell->start_ticket = shell->term_ticket = store__term(
+		shell->store, shell->raft.current_term, shell->raft.voted_for);
 	store__loaded_fini(loaded);
 	*out = shell;
 	return 0;

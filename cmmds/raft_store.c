@@ -36,7 +36,7 @@ struct raft_store {
 	void *arg;
 
 	struct kv_batch gathering, writing;
-	uint64_t ticket;	 /* of the last write queued */
+	uint64_t ticket; /* of the last write queued */
 	uint64_t writing_ticket; /* of the last in @writing */
 	uint64_t durable;
 	uint64_t first, last; /* of the log once the queue is empty */
@@ -75,10 +75,12 @@ struct loading {
 
 static int damaged(struct store_open *req, const char *what)
 {
-	snprintf(req->why, sizeof(req->why), "the directory store %s is "
+	snprintf(req->why, sizeof(req->why),
+		 "the directory store %s is "
 		 "damaged: %s. Put data_dir's directory/ back from a backup; "
 		 "if other nodes vote, remove this node and let it join anew "
-		 "with an empty one.", req->store->path, what);
+		 "with an empty one.",
+		 req->store->path, what);
 	return -EUCLEAN;
 }
 
@@ -88,11 +90,13 @@ static int load_format(struct loading *l, struct kv_slice value)
 	int rv = codec__format_decode(value.data, value.len, f);
 
 	if (rv == -EMEDIUMTYPE)
-		snprintf(l->req->why, sizeof(l->req->why), "the directory "
+		snprintf(l->req->why, sizeof(l->req->why),
+			 "the directory "
 			 "store %s has version %u and features %#x; this "
 			 "program knows version %u and features %#x: run one "
-			 "that knows them", l->req->store->path, f->version,
-			 f->features, STORE_VERSION, STORE_FEATURES);
+			 "that knows them",
+			 l->req->store->path, f->version, f->features,
+			 STORE_VERSION, STORE_FEATURES);
 	else if (rv != 0)
 		rv = damaged(l->req, "its format record");
 	l->has_format = true;
@@ -118,8 +122,10 @@ static int load_entry(struct loading *l, struct kv_slice key,
 		return damaged(l->req, what);
 	}
 	if (codec__entry_decode(index, value.data, value.len, &entry) != 0) {
-		snprintf(what, sizeof(what), "log entry %llu does not match "
-			 "its checksum", (unsigned long long)index);
+		snprintf(what, sizeof(what),
+			 "log entry %llu does not match "
+			 "its checksum",
+			 (unsigned long long)index);
 		return damaged(l->req, what);
 	}
 	if (loaded->count > 0 &&
@@ -129,9 +135,9 @@ static int load_entry(struct loading *l, struct kv_slice key,
 	}
 	if (loaded->count == loaded->room) {
 		loaded->room = loaded->room ? loaded->room * 2 : 256;
-		loaded->entries = realloc(loaded->entries,
-					  loaded->room *
-						  sizeof(*loaded->entries));
+		loaded->entries =
+			realloc(loaded->entries,
+				loaded->room * sizeof(*loaded->entries));
 		if (loaded->entries == NULL)
 			abort();
 	}
@@ -256,8 +262,10 @@ static int found(struct store_open *req, struct kv *kv)
 	kv_batch_fini(&batch);
 	free(value.data);
 	if (rv != 0)
-		snprintf(req->why, sizeof(req->why), "cannot write the "
-			 "directory store %s", req->store->path);
+		snprintf(req->why, sizeof(req->why),
+			 "cannot write the "
+			 "directory store %s",
+			 req->store->path);
 	return rv;
 }
 
@@ -273,7 +281,8 @@ static int load(struct store_open *req, struct kv *kv)
 	if (rv != 0)
 		return damaged(req, "it cannot be read whole");
 	if (req->found && l.any) {
-		snprintf(req->why, sizeof(req->why), "%s holds a directory "
+		snprintf(req->why, sizeof(req->why),
+			 "%s holds a directory "
 			 "already: this node is a member of a cluster",
 			 req->store->path);
 		return -EEXIST;
@@ -281,9 +290,11 @@ static int load(struct store_open *req, struct kv *kv)
 	if (req->found)
 		return found(req, kv);
 	if (!l.any) {
-		snprintf(req->why, sizeof(req->why), "%s holds no directory: "
+		snprintf(req->why, sizeof(req->why),
+			 "%s holds no directory: "
 			 "the founding of the cluster was cut short, run "
-			 "`basalt cluster init` again", req->store->path);
+			 "`basalt cluster init` again",
+			 req->store->path);
 		return -ENOENT;
 	}
 	if (!l.has_format || !l.has_term)
@@ -293,9 +304,11 @@ static int load(struct store_open *req, struct kv *kv)
 
 		uuid_format(&req->loaded.format.node, owner);
 		uuid_format(&req->node, us);
-		snprintf(req->why, sizeof(req->why), "the directory store %s "
+		snprintf(req->why, sizeof(req->why),
+			 "the directory store %s "
 			 "is of node %s, not of this node %s: put back the "
-			 "right data_dir", req->store->path, owner, us);
+			 "right data_dir",
+			 req->store->path, owner, us);
 		return -EUCLEAN;
 	}
 	return check_loaded(req);
@@ -319,13 +332,13 @@ static void open_work(struct env_work *work)
 	}
 	if (rv != 0) {
 		snprintf(req->why, sizeof(req->why),
-			 rv == -ENOENT ? "there is no directory store at %s: "
-					 "run `basalt cluster init` to found "
-					 "a cluster" :
-			 rv == -EBUSY  ? "the directory store %s is in use by "
-					 "another process" :
-					 "cannot open the directory store %s: "
-					 "see the log for the reason",
+			 rv == -ENOENT	? "there is no directory store at %s: "
+					  "run `basalt cluster init` to found "
+					  "a cluster"
+			 : rv == -EBUSY ? "the directory store %s is in use by "
+					  "another process"
+					: "cannot open the directory store %s: "
+					  "see the log for the reason",
 			 req->store->path);
 		req->status = rv;
 		return;
@@ -443,8 +456,8 @@ static void write_done(struct env_work *work)
 		store->failed = true;
 		kv_batch_clear(&store->gathering);
 		log_error("directory store %s: write: %s: this node's "
-			  "directory stops", store->path,
-			  err_text(store->status));
+			  "directory stops",
+			  store->path, err_text(store->status));
 		if (!store->closing)
 			store->ops->failed(store->arg, store->status);
 	} else {
@@ -491,8 +504,7 @@ static uint64_t queued(struct raft_store *store)
 static void put(struct raft_store *store, struct kv_slice key,
 		struct codec_buf *value)
 {
-	kv_batch_put(&store->gathering, key,
-		     kv_slice(value->data, value->len));
+	kv_batch_put(&store->gathering, key, kv_slice(value->data, value->len));
 	free(value->data);
 }
 

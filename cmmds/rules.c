@@ -65,10 +65,9 @@ static const ProtobufCMessageDescriptor *
 nested(const ProtobufCMessageDescriptor *descriptor, uint64_t number)
 {
 	const ProtobufCFieldDescriptor *field =
-		number <= UINT32_MAX ?
-			protobuf_c_message_descriptor_get_field(
-				descriptor, (unsigned)number) :
-			NULL;
+		number <= UINT32_MAX ? protobuf_c_message_descriptor_get_field(
+					       descriptor, (unsigned)number)
+				     : NULL;
 
 	if (field == NULL || field->type != PROTOBUF_C_TYPE_MESSAGE)
 		return NULL;
@@ -147,9 +146,11 @@ static int name_check(const char *what, const char *name, const void *key,
 		      size_t key_len, char why[128])
 {
 	if (!name_ok(name))
-		return rules__refuse(why, "%s: a name is 1 to %u letters, "
+		return rules__refuse(why,
+				     "%s: a name is 1 to %u letters, "
 				     "digits, '.', '-' or '_', a letter or "
-				     "digit first", what, NAME_MAX_LEN);
+				     "digit first",
+				     what, NAME_MAX_LEN);
 	if (key_len != strlen(name) || memcmp(key, name, key_len) != 0)
 		return rules__refuse(why, "%s: key and name differ", what);
 	return 0;
@@ -223,7 +224,8 @@ static int check_node(const Directory__Node *old, const Directory__Node *m,
 	if (!printable(m->name, 255) || !printable(m->address, 1023))
 		return rules__refuse(why, "node: bad name or address");
 	if (old != NULL && m->incarnation < old->incarnation)
-		return rules__refuse(why, "node: incarnation %llu is older "
+		return rules__refuse(why,
+				     "node: incarnation %llu is older "
 				     "than %llu",
 				     (unsigned long long)m->incarnation,
 				     (unsigned long long)old->incarnation);
@@ -252,8 +254,7 @@ static int check_policy(const Directory__Policy *m, const void *key,
 		return rv;
 	if (m->failures_to_tolerate > 3)
 		return rules__refuse(why, "policy: tolerates 0 to 3 failures");
-	if ((unsigned)m->method >
-	    DIRECTORY__POLICY__METHOD__METHOD_RAID6)
+	if ((unsigned)m->method > DIRECTORY__POLICY__METHOD__METHOD_RAID6)
 		return rules__refuse(why, "policy: unknown method %u",
 				     (unsigned)m->method);
 	if (m->stripe_width > 64)
@@ -338,8 +339,10 @@ static int check_reservation(const Directory__Reservation *m, const void *key,
 	if (!is_key(&m->oid, key, key_len))
 		return rules__refuse(why, "reservation: wrong key or id");
 	if (m->n_registrations > REGISTRATIONS_MAX)
-		return rules__refuse(why, "reservation: at most %u "
-				     "registrations", REGISTRATIONS_MAX);
+		return rules__refuse(why,
+				     "reservation: at most %u "
+				     "registrations",
+				     REGISTRATIONS_MAX);
 	for (size_t i = 0; i < m->n_registrations; i++)
 		if (!printable(m->registrations[i]->initiator_port, 255) ||
 		    m->registrations[i]->key == 0)
@@ -419,8 +422,8 @@ static bool has(const struct cmmds_state *state, enum cmmds_kind kind,
 	return state__find(state, kind, name, strlen(name)) != NULL;
 }
 
-#define EACH(state, kind, e)                                                  \
-	for (e = state__above(state, kind, NULL, 0); e != NULL;               \
+#define EACH(state, kind, e)                                                   \
+	for (e = state__above(state, kind, NULL, 0); e != NULL;                \
 	     e = state__above(state, kind, e->pub.key, e->pub.key_len))
 
 static int vdisk_references(const struct cmmds_state *state,
@@ -429,11 +432,15 @@ static int vdisk_references(const struct cmmds_state *state,
 	const Directory__Object *object = object_get(state, &m->oid);
 
 	if (object == NULL || object->deleted)
-		return rules__refuse(why, "virtual disk %s: its object does "
-				     "not exist", m->name);
+		return rules__refuse(why,
+				     "virtual disk %s: its object does "
+				     "not exist",
+				     m->name);
 	if (object->size_bytes < m->size_bytes)
-		return rules__refuse(why, "virtual disk %s is larger than its "
-				     "object", m->name);
+		return rules__refuse(why,
+				     "virtual disk %s is larger than its "
+				     "object",
+				     m->name);
 	/* No policy is one copy (dom.h). */
 	if (m->policy[0] != '\0' && !has(state, CMMDS_POLICY, m->policy))
 		return rules__refuse(why, "policy %.63s does not exist",
@@ -446,12 +453,15 @@ static int target_references(const struct cmmds_state *state,
 {
 	const struct state_entry *e;
 
-	EACH(state, CMMDS_TARGET, e) {
+	EACH(state, CMMDS_TARGET, e)
+	{
 		const Directory__Target *t = (const void *)e->pub.message;
 
 		if (strcmp(t->iqn, m->iqn) == 0 && strcmp(t->name, m->name))
-			return rules__refuse(why, "target %s has this iSCSI "
-					     "name already", t->name);
+			return rules__refuse(why,
+					     "target %s has this iSCSI "
+					     "name already",
+					     t->name);
 	}
 	return 0;
 }
@@ -475,25 +485,30 @@ static int gone_name(const struct cmmds_state *state, enum cmmds_kind kind,
 	const struct state_entry *e;
 
 	if (kind == CMMDS_POLICY) {
-		EACH(state, CMMDS_VDISK, e) {
-			const Directory__VDisk *v = (const void *)e->pub.message;
+		EACH(state, CMMDS_VDISK, e)
+		{
+			const Directory__VDisk *v =
+				(const void *)e->pub.message;
 
 			if (strcmp(v->policy, name) == 0)
-				return rules__refuse(why, "policy %s: virtual "
+				return rules__refuse(why,
+						     "policy %s: virtual "
 						     "disk %.40s uses it",
 						     name, v->name);
 		}
 		return 0;
 	}
-	EACH(state, CMMDS_LUN, e) {
+	EACH(state, CMMDS_LUN, e)
+	{
 		const Directory__Lun *l = (const void *)e->pub.message;
 
 		if (strcmp(kind == CMMDS_VDISK ? l->vdisk : l->target, name))
 			continue;
-		return rules__refuse(why, "%s %.40s: LUN %u of target %.40s "
+		return rules__refuse(why,
+				     "%s %.40s: LUN %u of target %.40s "
 				     "uses it",
-				     kind == CMMDS_VDISK ? "virtual disk" :
-							   "target",
+				     kind == CMMDS_VDISK ? "virtual disk"
+							 : "target",
 				     name, l->lun, l->target);
 	}
 	return 0;
@@ -506,12 +521,15 @@ static int gone_object(const struct cmmds_state *state,
 {
 	const struct state_entry *e;
 
-	EACH(state, CMMDS_VDISK, e) {
+	EACH(state, CMMDS_VDISK, e)
+	{
 		const Directory__VDisk *v = (const void *)e->pub.message;
 
 		if (same_id(&v->oid, oid) && v->size_bytes > size)
-			return rules__refuse(why, "the object is virtual disk "
-					     "%.63s", v->name);
+			return rules__refuse(why,
+					     "the object is virtual disk "
+					     "%.63s",
+					     v->name);
 	}
 	return 0;
 }
@@ -536,7 +554,8 @@ static int gone_disk(const struct cmmds_state *state,
 	struct on_disk on = { .disk = &disk->uuid };
 	const struct state_entry *e;
 
-	EACH(state, CMMDS_OBJECT, e) {
+	EACH(state, CMMDS_OBJECT, e)
+	{
 		const Directory__Object *o = (const void *)e->pub.message;
 
 		if (!o->deleted)
@@ -553,7 +572,8 @@ static int gone_node(const struct cmmds_state *state,
 {
 	const struct state_entry *e;
 
-	EACH(state, CMMDS_DISK, e) {
+	EACH(state, CMMDS_DISK, e)
+	{
 		const Directory__Disk *d = (const void *)e->pub.message;
 
 		if (same_id(&d->node, &node->uuid))
@@ -594,8 +614,8 @@ static int object_references(const struct cmmds_state *state,
 {
 	const Directory__Object *new = (const void *)change->new_entry->message;
 	const Directory__Object *old =
-		change->old_entry ? (const void *)change->old_entry->message :
-				    NULL;
+		change->old_entry ? (const void *)change->old_entry->message
+				  : NULL;
 	uint64_t size = new->deleted ? 0 : new->size_bytes;
 
 	if (old == NULL || size >= old->size_bytes)

@@ -325,8 +325,8 @@ static void owner_set(Directory__Object *object, const Directory__Owner *owner)
 		return;
 	object->owner = cmmds__alloc(sizeof(*object->owner));
 	directory__owner__init(object->owner);
-	object->owner->node.data = cmmds__copy(owner->node.data,
-					       owner->node.len);
+	object->owner->node.data =
+		cmmds__copy(owner->node.data, owner->node.len);
 	object->owner->node.len = owner->node.len;
 	object->owner->incarnation = owner->incarnation;
 }
@@ -470,10 +470,11 @@ static bool same_layout(const Directory__TreeNode *old,
 	if (is_leaf(old))
 		return same_bytes(&old->leaf->base, &new->leaf->base);
 	for (size_t i = 0; i < old->n_children; i++)
-		if (!same_layout(old->children[i], new->children[i],
-				 last && (old->type !=
-						  DIRECTORY__TREE_NODE__TYPE__CONCAT ||
-					  i + 1 == old->n_children)))
+		if (!same_layout(
+			    old->children[i], new->children[i],
+			    last && (old->type !=
+					     DIRECTORY__TREE_NODE__TYPE__CONCAT ||
+				     i + 1 == old->n_children)))
 			return false;
 	return true;
 }
@@ -551,8 +552,7 @@ static int op_resize(Directory__Object *object,
 int rules__object_op(const struct cmmds_state *state, Directory__Object *object,
 		     const Directory__ObjectCommand *op, char why[128])
 {
-	if (object->deleted &&
-	    op->op != DIRECTORY__OBJECT_COMMAND__OP__GRANT &&
+	if (object->deleted && op->op != DIRECTORY__OBJECT_COMMAND__OP__GRANT &&
 	    op->op != DIRECTORY__OBJECT_COMMAND__OP__RELEASE)
 		return rules__refuse(why, "the object is deleted");
 	switch (op->op) {

@@ -22,7 +22,7 @@ static size_t remembered_count(const struct cmmds_state *state)
 	const struct state_client *client;
 	size_t count = 0;
 
-	TAILQ_FOREACH(client, &state->clients, link)
+	TAILQ_FOREACH (client, &state->clients, link)
 		for (unsigned i = 0; i < CMMDS_WINDOW; i++)
 			count += client->window[i].sequence != 0;
 	return count;
@@ -33,7 +33,8 @@ static void fill_entries(const struct cmmds_state *state,
 			 Directory__SnapshotEntry *entries)
 {
 	for (int kind = 1; kind < CMMDS_KINDS; kind++) {
-		const struct state_entry *e = state__above(state, kind, NULL, 0);
+		const struct state_entry *e =
+			state__above(state, kind, NULL, 0);
 
 		for (; e != NULL; e = state__above(state, kind, e->pub.key,
 						   e->pub.key_len)) {
@@ -58,7 +59,7 @@ static void fill_clients(const struct cmmds_state *state,
 {
 	const struct state_client *client;
 
-	TAILQ_FOREACH(client, &state->clients, link) {
+	TAILQ_FOREACH (client, &state->clients, link) {
 		/* From the oldest, so that the ring fills as it did. */
 		for (unsigned i = 1; i <= CMMDS_WINDOW; i++) {
 			const struct state_remembered *r =
@@ -175,8 +176,8 @@ int snapshot__decode(struct cmmds_state *state, const uint8_t *data, size_t len)
 					   data + SNAPSHOT_HEAD);
 	if (snap == NULL)
 		return -EUCLEAN;
-	rv = snap->version == CMMDS_SNAPSHOT_VERSION ? load(state, snap) :
-						       -EMEDIUMTYPE;
+	rv = snap->version == CMMDS_SNAPSHOT_VERSION ? load(state, snap)
+						     : -EMEDIUMTYPE;
 	directory__snapshot__free_unpacked(snap, NULL);
 	return rv;
 }

@@ -70,7 +70,7 @@ static struct state_client *client_find(struct cmmds_state *state,
 {
 	struct state_client *at, *client;
 
-	TAILQ_FOREACH(at, &state->clients, link) {
+	TAILQ_FOREACH (at, &state->clients, link) {
 		int c = memcmp(at->id.b, id->b, sizeof(id->b));
 
 		if (c == 0)
@@ -129,8 +129,7 @@ static bool answered(struct cmmds_state *state, struct state_result *result)
 	if (client == NULL) {
 		if (state->clients_count < CMMDS_CLIENTS_MAX)
 			return false;
-		result->status = rules__refuse(result->why,
-					       "too many clients");
+		result->status = rules__refuse(result->why, "too many clients");
 		return true;
 	}
 	if (result->incarnation > client->incarnation)
@@ -167,8 +166,8 @@ static void change_add(struct cmmds_state *state, struct state_result *result,
 
 	if (result->count == result->room) {
 		result->room = result->room ? result->room * 2 : 8;
-		result->changes = realloc(result->changes,
-					  result->room * sizeof(*c));
+		result->changes =
+			realloc(result->changes, result->room * sizeof(*c));
 		if (result->changes == NULL)
 			abort();
 	}
@@ -214,7 +213,8 @@ static bool touched(const struct state_result *result, uint32_t kind,
 void state__result_fini(struct state_result *result)
 {
 	for (size_t i = 0; i < result->count; i++)
-		tree__entry_free((struct state_entry *)result->changes[i].old_entry);
+		tree__entry_free(
+			(struct state_entry *)result->changes[i].old_entry);
 	free(result->changes);
 	result->changes = NULL;
 	result->count = result->room = 0;
@@ -270,8 +270,8 @@ static int apply_put(struct cmmds_state *state, struct state_result *result,
 	}
 	change_add(state, result, old,
 		   tree__entry_make(c->kind, c->key.data, c->key.len,
-			      state->revision + 1, c->value.data, c->value.len,
-			      message));
+				    state->revision + 1, c->value.data,
+				    c->value.len, message));
 	return 0;
 }
 
@@ -313,8 +313,7 @@ static int apply_change(struct cmmds_state *state, struct state_result *result,
 	if (old == NULL)
 		return 0; /* any: it is not there, which was asked for */
 	if (c->kind == CMMDS_CLUSTER)
-		return rules__refuse(result->why,
-				     "the cluster's entry stays");
+		return rules__refuse(result->why, "the cluster's entry stays");
 	if (c->kind == CMMDS_OBJECT &&
 	    !((const Directory__Object *)old->pub.message)->deleted)
 		return rules__refuse(result->why, "an object goes by DELETE "
@@ -353,7 +352,7 @@ static int object_op(struct cmmds_state *state, struct state_result *result,
 
 	for (size_t i = 0; i < *count; i++)
 		if (tree__entry_compare(copies[i].entry, op->oid.data,
-				  op->oid.len) == 0)
+					op->oid.len) == 0)
 			copy = &copies[i];
 	if (copy == NULL) {
 		const struct state_entry *e = state__find(
@@ -369,8 +368,8 @@ static int object_op(struct cmmds_state *state, struct state_result *result,
 		copy = &copies[(*count)++];
 		copy->entry = e;
 		/* What was packed by us once unpacks again. */
-		copy->object = directory__object__unpack(
-			NULL, e->pub.value_len, e->pub.value);
+		copy->object = directory__object__unpack(NULL, e->pub.value_len,
+							 e->pub.value);
 		assert(copy->object != NULL);
 		copy->oepoch = copy->object->oepoch;
 		copy->csn = copy->object->csn;
@@ -434,8 +433,8 @@ static int apply_objects(struct cmmds_state *state, struct state_result *result,
 		directory__object__pack(object, value);
 		change_add(state, result, (struct state_entry *)e,
 			   tree__entry_make(CMMDS_OBJECT, e->key, e->key_len,
-				      state->revision + 1, value, len,
-				      &object->base));
+					    state->revision + 1, value, len,
+					    &object->base));
 		free(value);
 	}
 	free(copies);
@@ -458,10 +457,10 @@ static void apply_audit(struct cmmds_state *state, struct state_result *result,
 	directory__event__pack(audit, value);
 	change_add(state, result, NULL,
 		   tree__entry_make(CMMDS_EVENT, key, sizeof(key),
-			      state->revision + 1, value, len,
-			      protobuf_c_message_unpack(
-				      &directory__event__descriptor, NULL, len,
-				      value)));
+				    state->revision + 1, value, len,
+				    protobuf_c_message_unpack(
+					    &directory__event__descriptor, NULL,
+					    len, value)));
 	free(value);
 	while (state->counts[CMMDS_EVENT] > CMMDS_EVENTS_MAX) {
 		oldest = state__above(state, CMMDS_EVENT, NULL, 0);
@@ -563,8 +562,8 @@ int state__load(struct cmmds_state *state, enum cmmds_kind kind,
 					    value_len, value);
 	if (message == NULL)
 		return -EUCLEAN;
-	tree__insert(state, tree__entry_make(kind, key, key_len, revision, value,
-				      value_len, message));
+	tree__insert(state, tree__entry_make(kind, key, key_len, revision,
+					     value, value_len, message));
 	return 0;
 }
 

@@ -31,8 +31,8 @@ uint64_t tree__hash(uint64_t h, const void *data, size_t len)
 
 static uint64_t entry_hash(const struct cmmds_entry *e)
 {
-	uint64_t h = tree__hash(0xcbf29ce484222325ull ^ e->kind, e->key,
-				e->key_len);
+	uint64_t h =
+		tree__hash(0xcbf29ce484222325ull ^ e->kind, e->key, e->key_len);
 
 	return tree__mix(tree__hash(h, e->value, e->value_len) + e->revision);
 }
@@ -49,7 +49,7 @@ int tree__key_compare(const void *a, size_t a_len, const void *b, size_t b_len)
 }
 
 int tree__entry_compare(const struct state_entry *e, const void *key,
-			 size_t key_len)
+			size_t key_len)
 {
 	return tree__key_compare(e->pub.key, e->pub.key_len, key, key_len);
 }
@@ -179,9 +179,9 @@ void tree__entry_free(struct state_entry *e)
 
 /* Takes @message. */
 struct state_entry *tree__entry_make(enum cmmds_kind kind, const void *key,
-				      size_t key_len, uint64_t revision,
-				      const void *value, size_t value_len,
-				      ProtobufCMessage *message)
+				     size_t key_len, uint64_t revision,
+				     const void *value, size_t value_len,
+				     ProtobufCMessage *message)
 {
 	struct state_entry *e = cmmds__alloc(sizeof(*e));
 

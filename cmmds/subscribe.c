@@ -55,7 +55,7 @@ void subscribe__prime(struct cmmds *cmmds)
 	struct cmmds_subscription *sub;
 
 	while (cmmds->unprimed) {
-		TAILQ_FOREACH(sub, &cmmds->subscriptions, link)
+		TAILQ_FOREACH (sub, &cmmds->subscriptions, link)
 			if (!sub->primed)
 				break;
 		if (sub != NULL)
@@ -86,8 +86,9 @@ static int entry_order(const struct state_entry *a, const struct state_entry *b)
 	c = memcmp(a->pub.key, b->pub.key, MIN(a->pub.key_len, b->pub.key_len));
 	if (c != 0)
 		return c;
-	return a->pub.key_len < b->pub.key_len ? -1 :
-						 a->pub.key_len > b->pub.key_len;
+	return a->pub.key_len < b->pub.key_len
+		       ? -1
+		       : a->pub.key_len > b->pub.key_len;
 }
 
 static const struct state_entry *after(const struct cmmds_state *state,
@@ -115,8 +116,8 @@ static void replaced_kind(struct cmmds *cmmds, const struct cmmds_state *old,
 			change.new_entry = &b->pub;
 			b = after(&cmmds->state, b);
 		}
-		if (order != 0 || change.old_entry->revision !=
-					  change.new_entry->revision)
+		if (order != 0 ||
+		    change.old_entry->revision != change.new_entry->revision)
 			subscribe__deliver(cmmds, &change);
 	}
 }

@@ -70,8 +70,8 @@ static void decode(const uint8_t *data, size_t size, bool seal)
 		put_le32(buf + 8, CMMDS_SNAPSHOT_VERSION);
 		put_le32(buf + 12, 0);
 		put_le64(buf + 16, size - HEAD);
-		put_le32(buf + 24, crc32c_more(crc32c(buf, 24), buf + HEAD,
-					       size - HEAD));
+		put_le32(buf + 24,
+			 crc32c_more(crc32c(buf, 24), buf + HEAD, size - HEAD));
 	}
 	state__init(&state);
 	if (snapshot__decode(&state, buf, size) == 0)

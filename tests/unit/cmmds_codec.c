@@ -47,8 +47,9 @@ static void sample_make(struct sample *s, int type)
 		s->entries[i].term = 5 + i / 2;
 		s->entries[i].type = (uint8_t)(1 + i % 3);
 		s->entries[i].len = i == 2 ? (uint32_t)s->conf.len : i * 7;
-		s->entries[i].data = i == 2 ? s->conf.data :
-					      (uint8_t *)"abcdefghijklmnopqrstuvw";
+		s->entries[i].data =
+			i == 2 ? s->conf.data
+			       : (uint8_t *)"abcdefghijklmnopqrstuvw";
 		s->list[i] = &s->entries[i];
 	}
 	switch (type) {
@@ -60,23 +61,33 @@ static void sample_make(struct sample *s, int type)
 		m->append_entries.n_entries = ENTRIES;
 		break;
 	case RAFT_APPEND_ENTRIES_RESULT:
-		m->append_entries_result = (struct raft_append_entries_result){
-			.version = 2, .term = 9, .rejected = 3,
-			.last_log_index = 2, .features = 1, .capacity = 7
-		};
+		m->append_entries_result =
+			(struct raft_append_entries_result){ .version = 2,
+							     .term = 9,
+							     .rejected = 3,
+							     .last_log_index =
+								     2,
+							     .features = 1,
+							     .capacity = 7 };
 		break;
 	case RAFT_REQUEST_VOTE:
-		m->request_vote = (struct raft_request_vote){
-			.version = 2, .term = 9, .candidate_id = 77,
-			.last_log_index = 4, .last_log_term = 3,
-			.disrupt_leader = true, .pre_vote = true
-		};
+		m->request_vote =
+			(struct raft_request_vote){ .version = 2,
+						    .term = 9,
+						    .candidate_id = 77,
+						    .last_log_index = 4,
+						    .last_log_term = 3,
+						    .disrupt_leader = true,
+						    .pre_vote = true };
 		break;
 	case RAFT_REQUEST_VOTE_RESULT:
-		m->request_vote_result = (struct raft_request_vote_result){
-			.version = 2, .term = 9, .vote_granted = true,
-			.pre_vote = true, .features = 1, .capacity = 3
-		};
+		m->request_vote_result =
+			(struct raft_request_vote_result){ .version = 2,
+							   .term = 9,
+							   .vote_granted = true,
+							   .pre_vote = true,
+							   .features = 1,
+							   .capacity = 3 };
 		break;
 	case RAFT_INSTALL_SNAPSHOT:
 		m->install_snapshot.term = 9;
@@ -143,7 +154,10 @@ static void same_again(const struct raft_message *m, const struct sample *s)
 	free(conf.data);
 }
 
-#define EACH_TYPE(t) int t = RAFT_APPEND_ENTRIES; t <= RAFT_TIMEOUT_NOW; t++
+#define EACH_TYPE(t)                                                           \
+	int t = RAFT_APPEND_ENTRIES;                                           \
+	t <= RAFT_TIMEOUT_NOW;                                                 \
+	t++
 
 TEST(cmmds_codec, every_message_round_trip)
 {
@@ -258,8 +272,8 @@ TEST(cmmds_codec, random_bytes)
 
 		sample_make(&s, 1 + (int)(random_next(&random) % 6));
 		while (n-- > 0)
-			s.frame.data[4 + random_next(&random) %
-						 (s.frame.len - 4)] =
+			s.frame.data[4 +
+				     random_next(&random) % (s.frame.len - 4)] =
 				(uint8_t)random_next(&random);
 		try(s.frame.data, s.frame.len);
 		sample_fini(&s);
@@ -276,12 +290,12 @@ TEST(cmmds_codec, unsound_appends)
 	} cases[] = {
 		{ 9, 20, 5, 5, 6, 1, 0 },
 		{ 9, 0, 0, 1, 6, 1, 0 },
-		{ 0, 20, 5, 5, 6, 1, -EPROTO },	 /* no term */
-		{ 9, 0, 5, 5, 6, 1, -EPROTO },	 /* term without index */
-		{ 9, 20, 0, 5, 6, 1, -EPROTO },	 /* index without term */
+		{ 0, 20, 5, 5, 6, 1, -EPROTO }, /* no term */
+		{ 9, 0, 5, 5, 6, 1, -EPROTO }, /* term without index */
+		{ 9, 20, 0, 5, 6, 1, -EPROTO }, /* index without term */
 		{ 9, 20, 10, 10, 10, 1, -EPROTO }, /* above its own term */
-		{ 9, 20, 5, 4, 6, 1, -EPROTO },	 /* below what it follows */
-		{ 9, 20, 5, 6, 5, 1, -EPROTO },	 /* falling */
+		{ 9, 20, 5, 4, 6, 1, -EPROTO }, /* below what it follows */
+		{ 9, 20, 5, 6, 5, 1, -EPROTO }, /* falling */
 		{ 9, 20, 5, 5, 10, 1, -EPROTO }, /* from the future */
 		{ 9, 20, 5, 5, 6, 0, -EPROTO },
 		{ 9, 20, 5, 5, 6, 4, -EPROTO },
@@ -362,7 +376,8 @@ TEST(cmmds_codec, configurations)
 TEST(cmmds_codec, records_no_bit_passes)
 {
 	struct store_format format = { .version = STORE_VERSION,
-				       .store_id = 77 }, f;
+				       .store_id = 77 },
+			    f;
 	struct sample s;
 	struct log_snapshot snap;
 	struct log_entry entry;

@@ -209,8 +209,8 @@ TEST(cmmds_crash, between_batches)
 			uint64_t before = w.chain_last;
 
 			while (w.now_ns < end && world_random(&w, 30) != 0) {
-				world_run(&w, w.now_ns +
-						      world_random(&w, 2 * MSEC));
+				world_run(&w, w.now_ns + world_random(
+								 &w, 2 * MSEC));
 				if (n->shell != NULL)
 					world_submit(&w, n);
 			}
@@ -232,8 +232,7 @@ TEST(cmmds_crash, between_batches)
 		world_fini(&w);
 	}
 	print_message("# %llu crashes, %llu entries\n",
-		      (unsigned long long)crashes,
-		      (unsigned long long)applied);
+		      (unsigned long long)crashes, (unsigned long long)applied);
 	CHECK(crashes > 1000);
 }
 

@@ -113,10 +113,10 @@ static void one_seed(struct world *w, uint64_t seed, const char *roles,
 		uint64_t delay_ms, slow_ms, seconds, calm;
 		unsigned percent;
 	} kinds[] = {
-		{ 50, 0, 10, 30, 2 },	/* some of all */
+		{ 50, 0, 10, 30, 2 }, /* some of all */
 		{ 900, 0, 10, 120, 15 }, /* late and out of order */
-		{ 20, 400, 30, 12, 2 },	/* slow disks, many crashes */
-		{ 100, 5, 10, 10, 5 },	/* much of all */
+		{ 20, 400, 30, 12, 2 }, /* slow disks, many crashes */
+		{ 100, 5, 10, 10, 5 }, /* much of all */
 	};
 	unsigned kind = seed % 4;
 	uint64_t end;
@@ -165,11 +165,11 @@ static void on_abort(int signum)
 	signal(SIGABRT, SIG_DFL);
 }
 
-static const char *env_or(const char *name, const char *or)
+static const char *env_or(const char *name, const char * or)
 {
 	const char *v = getenv(name);
 
-	return v != NULL ? v : or;
+	return v != NULL ? v : or ;
 }
 
 static void seeds(const char *roles, unsigned from, unsigned count)
@@ -194,8 +194,8 @@ static void seeds(const char *roles, unsigned from, unsigned count)
 	signal(SIGABRT, SIG_DFL);
 	print_message("# %s: %u seeds, %llu events, %llu applied, %llu "
 		      "crashes, %llu installs sent, %llu snapshots, %llu "
-		      "elections\n", roles, count,
-		      (unsigned long long)t.events,
+		      "elections\n",
+		      roles, count, (unsigned long long)t.events,
 		      (unsigned long long)t.applied,
 		      (unsigned long long)t.crashes,
 		      (unsigned long long)t.installs,
@@ -246,7 +246,10 @@ static unsigned noticed(const struct rule *r, char *how, size_t how_len)
 	if (pid == 0) {
 		static struct world w;
 		struct totals t;
-		struct { unsigned seed; char why[200]; } told;
+		struct {
+			unsigned seed;
+			char why[200];
+		} told;
 
 		world_orphan();
 		if (freopen("/dev/null", "w", stderr) == NULL)
@@ -267,7 +270,10 @@ static unsigned noticed(const struct rule *r, char *how, size_t how_len)
 	}
 	close(fds[1]);
 	{
-		struct { unsigned seed; char why[200]; } told;
+		struct {
+			unsigned seed;
+			char why[200];
+		} told;
 
 		len = read(fds[0], &told, sizeof(told));
 		if (len == sizeof(told)) {

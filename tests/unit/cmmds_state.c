@@ -59,8 +59,8 @@ static int apply(struct dir *d, struct cmmds_command *cmd)
 	return rv;
 }
 
-static int put(struct dir *d, enum cmmds_kind kind, const void *key,
-	       size_t len, uint64_t expect, const void *message)
+static int put(struct dir *d, enum cmmds_kind kind, const void *key, size_t len,
+	       uint64_t expect, const void *message)
 {
 	struct cmmds_command cmd = { 0 };
 	int rv;
@@ -410,8 +410,8 @@ TEST(cmmds_state, resize_keeps_the_layout)
 
 	begin(&d, &m, 2);
 	/* In place. */
-	m.root.size_bytes = m.node[0].size_bytes = m.node[1].size_bytes =
-		2 << 20;
+	m.root.size_bytes = m.node[0].size_bytes = m.node[1].size_bytes = 2
+									  << 20;
 	CHECK_EQ(resize(&d, &m, &m.root, 3 << 20), -EINVAL);
 	CHECK_EQ(resize(&d, &m, &m.root, 2 << 20), 0);
 	CHECK_EQ(object(&d, &m.oid)->csn, 2);
@@ -556,9 +556,9 @@ TEST(cmmds_state, bad_bytes)
 	for (int depth = 0; depth < 500; depth++) {
 		size_t inner = 2 * (499 - depth) * 2;
 
-		bytes[len++] = depth == 0 ? 6 << 3 | 2 :
-			       depth == 1 ? 8 << 3 | 2 :
-					    2 << 3 | 2;
+		bytes[len++] = depth == 0   ? 6 << 3 | 2
+			       : depth == 1 ? 8 << 3 | 2
+					    : 2 << 3 | 2;
 		bytes[len++] = (uint8_t)(0x80 | (inner & 0x7f));
 		bytes[len++] = (uint8_t)(inner >> 7 & 0x7f);
 		bytes[len - 2] |= 0x80;

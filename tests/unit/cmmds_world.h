@@ -39,7 +39,7 @@ struct world_node {
 	char address[80];
 
 	struct kv *table; /* outlives crashes */
-	bool cut;	  /* the power is gone: nothing reaches the table */
+	bool cut; /* the power is gone: nothing reaches the table */
 	uint64_t fail_write; /* fail the Nth from now on; 0: none */
 	uint64_t slow_ns;
 	STAILQ_HEAD(, env_task) tasks;
@@ -249,11 +249,10 @@ static inline int world_kv_flush(struct kv *kv)
 	return 0;
 }
 
-static inline int world_kv_scan(struct kv *kv, struct kv_slice from,
-				struct kv_slice to,
-				bool (*cb)(void *arg, struct kv_slice key,
-					   struct kv_slice value),
-				void *arg)
+static inline int
+world_kv_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
+	      bool (*cb)(void *arg, struct kv_slice key, struct kv_slice value),
+	      void *arg)
 {
 	return kv_scan(((struct world_kv *)kv)->node->table, from, to, cb, arg);
 }
@@ -318,7 +317,8 @@ static inline void world_decided(struct world_node *n, uint64_t index,
 	e = &w->chain[index];
 	if (index <= w->chain_last) {
 		if (e->term != term || e->hash != hash)
-			world_wrong(w, "member %llu applies another entry at "
+			world_wrong(w,
+				    "member %llu applies another entry at "
 				    "%llu: term %llu, not %llu",
 				    (unsigned long long)n->id,
 				    (unsigned long long)index,
@@ -346,14 +346,18 @@ static inline void world_check(struct world_node *n)
 	if (s == NULL || !s->started || s->failed)
 		return;
 	if (s->commit < n->commit)
-		world_wrong(w, "the commit index of member %llu falls from "
-			    "%llu to %llu", (unsigned long long)n->id,
+		world_wrong(w,
+			    "the commit index of member %llu falls from "
+			    "%llu to %llu",
+			    (unsigned long long)n->id,
 			    (unsigned long long)n->commit,
 			    (unsigned long long)s->commit);
 	n->commit = s->commit;
 	if (s->applied > s->commit)
-		world_wrong(w, "member %llu applied %llu, above its commit "
-			    "index", (unsigned long long)n->id,
+		world_wrong(w,
+			    "member %llu applied %llu, above its commit "
+			    "index",
+			    (unsigned long long)n->id,
 			    (unsigned long long)s->applied);
 	if (raft_state(&s->raft) != RAFT_LEADER)
 		return;
@@ -478,7 +482,8 @@ static inline int world_restore(void *arg, uint64_t index, const uint8_t *data,
 	struct world *w = n->world;
 
 	if (len != WORLD_IMAGE || get_le64(data) != index ||
-	    index > w->chain_last || get_le64(data + 8) != w->chain[index].chain)
+	    index > w->chain_last ||
+	    get_le64(data + 8) != w->chain[index].chain)
 		world_wrong(w, "member %llu restores another history at %llu",
 			    (unsigned long long)n->id,
 			    (unsigned long long)index);
@@ -677,8 +682,8 @@ static inline void world_init(struct world *w, uint64_t seed, const char *roles,
 		store__address(&format, n->address);
 		if ((roles[i] == 'V' || roles[i] == 'S') &&
 		    raft_configuration_add(&conf, n->id, n->address,
-					   roles[i] == 'V' ? RAFT_VOTER :
-							     RAFT_STANDBY) != 0)
+					   roles[i] == 'V' ? RAFT_VOTER
+							   : RAFT_STANDBY) != 0)
 			abort();
 	}
 	for (unsigned i = 0; i < w->count; i++) {
