@@ -89,6 +89,7 @@ void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 	TAILQ_FOREACH(disk, &owner->dom->disks, link) {
 		if (!dom__owner_uses_disk(owner, disk))
 			continue;
+		dom__disk_look(disk);
 		*used_bytes += disk->used_bytes;
 		if (disk->usable_bytes > disk->used_bytes)
 			*free_bytes += disk->usable_bytes - disk->used_bytes;

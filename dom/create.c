@@ -77,6 +77,7 @@ static int snapshot_take(struct dom *dom, struct snapshot *s)
 		struct clom_disk *out = &s->disks[s->clom.disks_count++];
 		const Directory__Disk *msg;
 
+		dom__disk_look(disk);
 		entry = cmmds_get(dom->cmmds, CMMDS_DISK, disk->id.b,
 				  sizeof(disk->id.b));
 		msg = entry ? (const void *)entry->message : NULL;

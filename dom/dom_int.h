@@ -610,6 +610,7 @@ struct dom {
 };
 
 struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id);
+void dom__disk_look(struct dom__disk *disk);
 void dom__kick(struct dom *dom); /* look again whether a close can finish */
 
 /* True while rule R@n of replication.md is on. */
