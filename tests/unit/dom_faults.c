@@ -1,0 +1,302 @@
+/*
+ * What goes wrong around an owner: disks that wait, fail and fill up, fences;
+ * cancelling and deadlines in every state.
+ */
+#include "tests/unit/dom_rig.h"
+
+/* ---- waiting ---- */
+
+/* Nothing is acknowledged, or read, before it is durable. */
+TEST(dom_faults, ack_waits_for_the_disk)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 }, r = { 0 };
+
+	object_make(f, 2);
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &w, EDGE, buf_b, SPAN, 0);
+	r.io.data = &r;
+	CHECK_EQ(dom_read(f->object, &r.io, EDGE, SPAN, on_req), 0);
+	nap(f, 50 * MSEC);
+	CHECK(!w.done);
+	CHECK(!r.done); /* the range is locked */
+	CHECK(faults.held_count >= 2);
+	faults_release();
+	CHECK_EQ(req_wait(f, &w), 0);
+	CHECK_EQ(req_wait(f, &r), 0);
+	sgl_read(r.io.sgl, 0, got, SPAN);
+	sgl_put(r.io.sgl);
+	CHECK(all_is(got, SPAN, 0x5a));
+	fixture_close(f);
+}
+
+/* One of two disks has it: that is not enough. */
+TEST(dom_faults, ack_waits_for_every_disk)
+{
+	for (unsigned i = 0; i < DISKS; i++) {
+		struct fixture *f = fixture_open();
+		struct req w = { 0 };
+
+		object_make(f, 2);
+		faults.hold[i] = true;
+		write_start(f, &w, EDGE, buf_b, SPAN, i ? DOM_ATOMIC : 0);
+		nap(f, 50 * MSEC);
+		CHECK(!w.done);
+		faults_release();
+		CHECK_EQ(req_wait(f, &w), 0);
+		fixture_close(f);
+	}
+}
+
+/* The decided set goes with every read; without it an old block shows (R36). */
+TEST(dom_faults, read_after_ack)
+{
+	for (unsigned off = 0; off < 2; off++) {
+		struct fixture *f = fixture_new();
+		unsigned stale = 0;
+
+		f->rules_off = off ? 1ull << 36 : 0;
+		start(f, true);
+		object_make(f, 1);
+		for (unsigned i = 0; i < 20; i++) {
+			memset(buf_b, (int)i, B);
+			CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+			CHECK_EQ(do_read(f, 0, got, B), 0);
+			stale += memcmp(got, buf_b, B) != 0;
+		}
+		CHECK_EQ(stale > 0, off);
+		fixture_close(f);
+	}
+}
+
+TEST(dom_faults, cancel_and_deadline)
+{
+	struct fixture *f = fixture_open();
+	struct req run = { 0 }, lock = { 0 }, late = { 0 }, slow = { 0 };
+	struct dom_object *first;
+
+	object_make(f, 1);
+	first = f->object;
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &run, 0, buf_b, B, 0);
+	write_start(f, &lock, 0, buf_a, B, 0);
+	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &late, 0, buf_a, B, 0);
+	nap(f, 20 * MSEC);
+	dom_cancel(&run.io); /* executing: it finishes */
+	dom_cancel(&lock.io);
+	CHECK(!lock.done); /* never inside the call */
+	CHECK_EQ(req_wait(f, &lock), -ECANCELED);
+	CHECK(!run.done);
+	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	/* One that executes is answered at its deadline, and ends behind. */
+	CHECK_EQ(object_open(f), 0);
+	slow.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &slow, 8 * B, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &slow), -ETIMEDOUT);
+	dom_object_close(f->object); /* nothing of ours is in flight */
+	f->object = first;
+	CHECK(!run.done);
+	faults_release();
+	CHECK_EQ(req_wait(f, &run), 0);
+	CHECK_EQ(do_read(f, 0, got, 16 * B), 0);
+	CHECK(all_is(got, B, 0x5a));
+	CHECK(all_is(got + 8 * B, B, 0x5a));
+	fixture_close(f);
+}
+
+/* More records than a group's window takes: some wait, and can be cancelled. */
+TEST(dom_faults, full_window)
+{
+	struct fixture *f = fixture_open();
+	static struct req reqs[500];
+	unsigned done = 0, waiting = 0, cancelled = 0;
+	struct dom__op *op;
+
+	memset(reqs, 0, sizeof(reqs));
+	object_make(f, 1);
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
+		reqs[i].io.data = &reqs[i];
+		reqs[i].count = &done;
+		/* Three records: a block, a hole, a block. */
+		CHECK_EQ(dom_unmap(f->object, &reqs[i].io,
+				   (uint64_t)i * 4 * B + 512, 3 * B - 1024,
+				   on_req),
+			 0);
+	}
+	faults.hold[0] = faults.hold[1] = true;
+	nap(f, 300 * MSEC);
+	TAILQ_FOREACH(op, &owner_of(f)->window, wait_link)
+		waiting++;
+	CHECK(waiting > 100);
+	CHECK_EQ(dom__group_room(&owner_of(f)->groups[0]) / 3, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
+		op = reqs[i].io.impl[0];
+		if (op != NULL && op->stage == DOM__WAITING && i % 2) {
+			dom_cancel(&reqs[i].io);
+			cancelled++;
+		}
+	}
+	nap(f, 20 * MSEC);
+	CHECK_EQ(done, cancelled);
+	faults_release();
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
+		req_wait(f, &reqs[i]);
+		CHECK(reqs[i].status == 0 || reqs[i].status == -ECANCELED);
+		cancelled -= reqs[i].status != 0;
+	}
+	CHECK_EQ(cancelled, 0);
+	CHECK_EQ(dom__group_room(&owner_of(f)->groups[0]), LSOM_WINDOW);
+	fixture_close(f);
+}
+
+/* ---- failing ---- */
+
+/* A disk fails a write: bounded answers; the object next door goes on. */
+TEST(dom_faults, disk_fails)
+{
+	struct fixture *f = fixture_open();
+	struct dom_object *objects[2];
+	struct uuid oids[2];
+	unsigned bad = 2;
+	int rv;
+
+	for (unsigned i = 0; i < 2; i++) {
+		f->oid = uuid_of(20 + i);
+		CHECK_EQ(create(f, SIZE, ""), 0);
+		CHECK_EQ(object_open(f), 0);
+		objects[i] = f->object;
+		oids[i] = f->oid;
+		for (unsigned k = 0; k < 8; k++)
+			CHECK_EQ(do_write(f, k * MB, buf_a, MB, 0, 0), 0);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		struct uuid disk = uuid_of(100);
+
+		if (uuid_equal(&dom__owner_find(f->dom, &oids[i])
+					->peers[0]
+					.leaf->disk,
+			       &disk))
+			bad = i;
+	}
+	CHECK(bad < 2);
+	faults.fail[0] = true;
+	f->object = objects[bad];
+	rv = do_write(f, 0, buf_b, B, 0, 0);
+	CHECK(rv == -EIO || rv == -ENODEV || rv == -ENXIO);
+	for (unsigned i = 0; i < 3; i++) {
+		rv = do_write(f, i * B, buf_b, B, 0, 0);
+		CHECK(rv == -EIO || rv == -ENODEV || rv == -ENXIO);
+	}
+	f->object = objects[!bad];
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	faults.fail[0] = false;
+	dom_object_close(objects[bad]);
+	fixture_close(f);
+}
+
+/* Full is an answer, loses nothing, and UNMAP gives room again. */
+TEST(dom_faults, full_disk)
+{
+	struct fixture *f = fixture_open();
+	uint64_t at, end = 0;
+	int rv = 0;
+
+	f->oid = uuid_of(9);
+	fill(buf_b, MB);
+	CHECK_EQ(create(f, 512ull * MB, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	for (at = 0; at < 512ull * MB && rv == 0; at += MB) {
+		rv = do_write(f, at, buf_b, MB, 0, 0);
+		if (rv == 0)
+			end = at + MB;
+	}
+	CHECK_EQ(rv, -ENOSPC);
+	CHECK(end > 16 * MB);
+	for (at = 0; at < end; at += MB) {
+		CHECK_EQ(do_read(f, at, got, MB), 0);
+		CHECK(memcmp(got, buf_b, MB) == 0);
+	}
+	for (at = 0; at < end / 2; at += MB) {
+		struct req r = { .io.data = &r };
+
+		CHECK_EQ(dom_unmap(f->object, &r.io, at, MB, on_req), 0);
+		CHECK_EQ(req_wait(f, &r), 0);
+	}
+	for (unsigned i = 0; i < 200; i++) {
+		rv = do_write(f, 0, buf_b, MB, 0, 0);
+		if (rv != -ENOSPC)
+			break;
+		nap(f, 20 * MSEC);
+	}
+	CHECK_EQ(rv, 0);
+	CHECK_EQ(do_read(f, end - MB, got, MB), 0);
+	CHECK(memcmp(got, buf_b, MB) == 0);
+	fixture_close(f);
+}
+
+/* ---- fences ---- */
+
+/* As another owner's SEAL would do it. */
+static void fence_off(struct fixture *f, unsigned leaf)
+{
+	owner_of(f)->peers[leaf].cm->promised_oepoch++;
+}
+
+static void fenced_write(struct fixture *f, unsigned leaf, unsigned flags)
+{
+	struct req w = { 0 };
+	uint32_t oepoch = owner_of(f)->oepoch;
+
+	fence_off(f, leaf);
+	write_start(f, &w, EDGE, buf_b, SPAN, flags);
+	CHECK_EQ(req_wait(f, &w), 0);
+	CHECK(owner_of(f)->oepoch > oepoch);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0x5a));
+}
+
+/* Fenced commands run again in the next epoch, those that compare as well. */
+TEST(dom_faults, fenced_commands_run_again)
+{
+	struct fixture *f = fixture_open();
+	uint32_t oepoch;
+
+	object_make(f, 2);
+	for (unsigned i = 0; i < 4; i++) {
+		CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+		fenced_write(f, i % 2, i / 2 ? DOM_ATOMIC : 0);
+	}
+	CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+	for (unsigned leaf = 0; leaf < 2; leaf++) {
+		struct req c = { 0 }, miss = { 0 }, o = { .io.data = &o };
+		struct sgl *bits = bytes_sgl(f, buf_b, SPAN, 0);
+
+		oepoch = owner_of(f)->oepoch;
+		fence_off(f, leaf);
+		compare_start(f, &c, EDGE, buf_a, buf_b, SPAN);
+		CHECK_EQ(req_wait(f, &c), 0);
+		CHECK(owner_of(f)->oepoch > oepoch);
+		CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+		CHECK(all_is(got, SPAN, 0x5a));
+		fence_off(f, leaf);
+		compare_start(f, &miss, EDGE, buf_a, buf_a, SPAN);
+		CHECK_EQ(req_wait(f, &miss), -EILSEQ);
+		CHECK_EQ(miss.io.miscompare, 0);
+		CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+		fence_off(f, leaf);
+		CHECK_EQ(dom_or_write(f->object, &o.io, EDGE, bits, on_req), 0);
+		sgl_put(bits);
+		CHECK_EQ(req_wait(f, &o), 0);
+		CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+		CHECK(all_is(got, SPAN, 0xff));
+		CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+	}
+	/* A read is fenced too: a deposed owner must not answer (R18). */
+	oepoch = owner_of(f)->oepoch;
+	fence_off(f, 0);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(owner_of(f)->oepoch > oepoch);
+	fixture_close(f);
+}

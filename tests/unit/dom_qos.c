@@ -1,0 +1,75 @@
+/* The limit of commands a second, pure and at an owner. */
+#include "tests/unit/dom_rig.h"
+
+TEST(dom_qos, bucket)
+{
+	struct dom__qos q = { .limit = 100 };
+	uint64_t now = 5 * SEC, passed = 0;
+
+	/* A tenth of a second's burst, then the rate, to the nanosecond. */
+	while (dom__qos_take(&q, now) == 0)
+		passed++;
+	CHECK_EQ(passed, 10);
+	CHECK_EQ(dom__qos_take(&q, now), 10 * MSEC);
+	CHECK_EQ(dom__qos_take(&q, now + 10 * MSEC - 1), 1);
+	CHECK_EQ(dom__qos_take(&q, now + 10 * MSEC), 0);
+	for (passed = 0, now += SEC; now < 16 * SEC; now += MSEC)
+		passed += dom__qos_take(&q, now) == 0;
+	CHECK(passed >= 1000);
+	CHECK(passed <= 1010);
+	/* One a second still passes one at a time; none: no limit. */
+	q = (struct dom__qos){ .limit = 1 };
+	CHECK_EQ(dom__qos_take(&q, now), 0);
+	CHECK_EQ(dom__qos_take(&q, now), SEC);
+	q.limit = 0;
+	for (unsigned i = 0; i < 100; i++)
+		CHECK_EQ(dom__qos_take(&q, now), 0);
+}
+
+static void limit_put(struct fixture *f, uint64_t limit)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+
+	p.name = "p";
+	p.stripe_width = 1;
+	p.iops_limit = limit;
+	entry_put(f, CMMDS_POLICY, "p", 1, &p.base);
+}
+
+TEST(dom_qos, policy_limits_an_object)
+{
+	struct fixture *f = fixture_open();
+	static struct req reqs[40];
+	struct req stop_me = { 0 };
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
+			       .target_port = 1 };
+	unsigned done = 0;
+
+	memset(reqs, 0, sizeof(reqs));
+	limit_put(f, 20);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	CHECK_EQ(object_open(f), 0);
+	dom_nexus_open(f->object, &a);
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
+		reqs[i].count = &done;
+		reqs[i].io.nexus = &a;
+		write_start(f, &reqs[i], i * B, buf_a, B, 0);
+	}
+	stop_me.io.nexus = &a;
+	write_start(f, &stop_me, 0, buf_a, B, 0);
+	nap(f, 400 * MSEC);
+	CHECK(done >= 6);
+	CHECK(done <= 12);
+	dom_cancel(&stop_me.io);
+	CHECK_EQ(req_wait(f, &stop_me), -ECANCELED);
+	/* This node's own commands pass. */
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(done < ARRAY_LEN(reqs));
+	limit_put(f, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++)
+		CHECK_EQ(req_wait(f, &reqs[i]), 0);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}

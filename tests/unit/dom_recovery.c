@@ -1,0 +1,392 @@
+/*
+ * What an owner finds when it comes back: kills in mid-write, sizes half changed,
+ * a lone copy that lost something.
+ */
+#include "tests/unit/dom_rig.h"
+
+/* ---- kills ---- */
+
+static void atomic_on_one_disk(struct fixture *f)
+{
+	struct req w = { 0 };
+
+	object_make(f, 2);
+	/* Decisions of the first write are on the disks before. */
+	CHECK_EQ(do_write(f, 8 * MB, buf_a, 2 * MB, 0, 0), 0);
+	nap(f, 20 * MSEC);
+	CHECK_EQ(do_write(f, 8 * MB, buf_a, 2 * MB, 0, 0), 0);
+	faults.hold[1] = true;
+	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+	nap(f, 100 * MSEC);
+	CHECK(!w.done);
+}
+
+/* Half of an atomic write is on the disks: it never was (R44, R16). */
+TEST(dom_faults, kill_in_atomic)
+{
+	const uint64_t off[] = { 0, 1ull << 44, 1ull << 16 };
+
+	for (unsigned i = 0; i < ARRAY_LEN(off); i++) {
+		struct fixture *f = fixture_new();
+		bool old;
+
+		f->rules_off = off[i];
+		f->oid = uuid_of(9);
+		life(f, true, atomic_on_one_disk);
+		start(f, false);
+		CHECK_EQ(object_open(f), 0);
+		CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+		old = all_is(got, SPAN, 0xa5);
+		CHECK_EQ(old, off[i] == 0);
+		if (!old)
+			CHECK(!all_is(got, SPAN, 0x5a));
+		fixture_close(f);
+	}
+}
+
+static void acked_and_gone(struct fixture *f)
+{
+	object_make(f, 2);
+	CHECK_EQ(do_write(f, EDGE, buf_b, SPAN, 0, DOM_ATOMIC), 0);
+	CHECK_EQ(do_write(f, 4 * MB, buf_b, 512, 0, 0), 0);
+}
+
+/* The COMMIT was still on its way. */
+TEST(dom_faults, kill_after_ack)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, acked_and_gone);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0x5a));
+	CHECK_EQ(do_read(f, 4 * MB, got, 512), 0);
+	CHECK(all_is(got, 512, 0x5a));
+	fixture_close(f);
+}
+
+#define SLOTS 12u
+#define SLOT (256u << 10) /* crosses stripes */
+
+static struct {
+	uint32_t started[SLOTS], acked[SLOTS];
+	volatile bool serving;
+} *shared;
+
+struct slot {
+	struct fixture *f;
+	struct req r;
+	unsigned i;
+};
+
+/* Values rise: a slot shows the last acknowledged, or one begun since. */
+static void slots_forever(struct fixture *f)
+{
+	static struct req reqs[SLOTS];
+	static uint32_t words[SLOT / 4];
+
+	CHECK_EQ(object_open(f), 0);
+	memset(reqs, 0, sizeof(reqs));
+	shared->serving = true;
+	for (;;) {
+		for (unsigned i = 0; i < SLOTS; i++) {
+			uint32_t v = shared->started[i] + 1;
+
+			if (reqs[i].done) {
+				CHECK_EQ(reqs[i].status, 0);
+				shared->acked[i] = shared->started[i];
+			} else if (reqs[i].io.data != NULL) {
+				continue;
+			}
+			memset(&reqs[i], 0, sizeof(reqs[i]));
+			for (size_t k = 0; k < ARRAY_LEN(words); k++)
+				words[k] = v;
+			shared->started[i] = v;
+			write_start(f, &reqs[i], (i + 1ull) * MB - SLOT / 2,
+				    (uint8_t *)words, SLOT,
+				    i % 3 ? DOM_ATOMIC : 0);
+		}
+		nap(f, 1 * MSEC);
+	}
+}
+
+static void slots_check(struct fixture *f)
+{
+	uint32_t *words = (void *)got;
+
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	for (unsigned i = 0; i < SLOTS; i++) {
+		CHECK_EQ(do_read(f, (i + 1ull) * MB - SLOT / 2, got, SLOT), 0);
+		for (size_t k = 0; k < SLOT / 4; k++) {
+			CHECK(words[k] >= shared->acked[i]);
+			CHECK(words[k] <= shared->started[i]);
+			if (i % 3)
+				CHECK_EQ(words[k], words[0]);
+		}
+		/* What a reader saw stays. */
+		shared->acked[i] = shared->started[i] = words[0];
+		if (i % 3 == 0)
+			for (size_t k = 0; k < SLOT / 4; k++) {
+				shared->acked[i] =
+					MIN(shared->acked[i], words[k]);
+				shared->started[i] =
+					MAX(shared->started[i], words[k]);
+			}
+	}
+	stop(f);
+}
+
+static void striped_object(struct fixture *f)
+{
+	static uint8_t zeros[MB];
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	CHECK_EQ(object_open(f), 0);
+	for (unsigned i = 0; i < SLOTS + 1; i++)
+		CHECK_EQ(do_write(f, (uint64_t)i * MB, zeros, MB, 0, 0), 0);
+}
+
+TEST(dom_faults, kills_at_random)
+{
+	struct fixture *f = fixture_new();
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(shared != MAP_FAILED);
+	f->oid = uuid_of(9);
+	life(f, true, striped_object);
+	srand(17);
+	for (unsigned i = 0; i < 8; i++) {
+		pid_t pid;
+		int status;
+
+		shared->serving = false;
+		fflush(NULL);
+		pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			start(f, false);
+			slots_forever(f);
+			_exit(1);
+		}
+		for (unsigned k = 0; k < 10000 && !shared->serving; k++)
+			usleep(1000);
+		usleep((unsigned)rand() % 80000);
+		CHECK_EQ(kill(pid, SIGKILL), 0);
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK(WIFSIGNALED(status));
+		f->incarnation++;
+		slots_check(f);
+	}
+	CHECK(shared->acked[1] > 8);
+	munmap(shared, sizeof(*shared));
+	free(f);
+}
+
+/* ---- sizes ---- */
+
+static void never(struct dom_resize *req, struct cmmds_command *cmd)
+{
+	cmmds_expect(cmd, CMMDS_POLICY, "nobody", 6, 99);
+}
+
+static void on_resized_to(struct dom_resize *req, int status)
+{
+	finish(req->data, status);
+}
+
+static int resize_to(struct fixture *f, uint64_t size, bool refuse)
+{
+	struct dom_resize req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size,
+				  .commit = refuse ? never : NULL };
+	int rv = dom_resize(f->dom, &req, on_resized_to);
+
+	return rv < 0 ? rv : wait_for(f);
+}
+
+/* What the directory does not let go stays. */
+TEST(dom_faults, refused_resize_loses_nothing)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	CHECK_EQ(do_write(f, SIZE - MB, buf_b, MB, 0, 0), 0);
+	CHECK_EQ(resize_to(f, 2 * MB, true), -ENOENT);
+	CHECK_EQ(dom_object_size(f->object), SIZE);
+	CHECK_EQ(do_read(f, SIZE - MB, got, MB), 0);
+	CHECK(all_is(got, MB, 0x5a));
+	fixture_close(f);
+}
+
+/* Cut within a block, within a stripe: growing again shows zeros. */
+TEST(dom_faults, what_was_cut_stays_away)
+{
+	const uint64_t sizes[] = { 512, 3 * B + 512, MB, MB + B,
+				   MB + 64 * B - 1024 };
+
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		struct fixture *f = fixture_open();
+
+		object_make(f, 2);
+		CHECK_EQ(resize_to(f, sizes[i], false), 0);
+		CHECK_EQ(do_read(f, sizes[i], got, 512), -ERANGE);
+		if (i % 2) {
+			stop(f);
+			start(f, false);
+			CHECK_EQ(object_open(f), 0);
+		}
+		CHECK_EQ(resize_to(f, SIZE, false), 0);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, sizes[i], 0xa5));
+		CHECK(all_is(got + sizes[i], 2 * MB - sizes[i], 0));
+		fixture_close(f);
+	}
+}
+
+/* ---- a lone copy that lost something ---- */
+
+static void copy(const char *from, const char *to)
+{
+	char cmd[900];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s' && cp -r --sparse=always "
+				   "'%s' '%s'",
+		 to, from, to);
+	CHECK_EQ(system(cmd), 0);
+}
+
+static void disk_out(struct fixture *f, unsigned i)
+{
+	struct lsom_disk_close req = { .data = f };
+
+	dom_disk_remove(f->dom, f->disks[i], on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(lsom_disk_close(f->disks[i], &req, on_disk_closed), 0);
+	CHECK_EQ(wait_for(f), 0);
+}
+
+static void disk_in(struct fixture *f, unsigned i)
+{
+	struct lsom_disk_open req = { .data = f, .cluster = f->cluster };
+	char path[300], index[300];
+
+	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
+	snprintf(index, sizeof(index), "%s/index", f->dirs[i]);
+	req.path = path;
+	req.index_path = index;
+	CHECK_EQ(lsom_disk_open(f->lsom, &req, on_disk), 0);
+	CHECK_EQ(wait_for(f), 0);
+	f->disks[i] = req.opened;
+	dom_disk_add(f->dom, f->disks[i]);
+}
+
+/* Restored from an image of yesterday, under a daemon that remembers (R14). */
+TEST(dom_faults, disk_goes_back_in_time)
+{
+	for (unsigned off = 0; off < 2; off++) {
+		struct fixture *f = fixture_new();
+		char old[DISKS][300];
+
+		f->rules_off = off ? 1ull << 14 : 0;
+		start(f, true);
+		object_make(f, 2);
+		for (unsigned i = 0; i < DISKS; i++) {
+			disk_out(f, i);
+			snprintf(old[i], sizeof(old[i]), "%s.old", f->dirs[i]);
+			copy(f->dirs[i], old[i]);
+			disk_in(f, i);
+		}
+		CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+		CHECK(!dom_object_lossy(f->object));
+		for (unsigned i = 0; i < DISKS; i++)
+			disk_out(f, i);
+		for (unsigned i = 0; i < DISKS; i++) {
+			copy(old[i], f->dirs[i]);
+			disk_in(f, i);
+		}
+		CHECK_EQ(do_read(f, 0, got, MB), 0);
+		CHECK(all_is(got, MB, 0xa5));
+		CHECK_EQ(dom_object_lossy(f->object), !off);
+		CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+		fixture_close(f);
+		for (unsigned i = 0; i < DISKS; i++) {
+			char cmd[900];
+
+			snprintf(cmd, sizeof(cmd), "rm -rf '%s'", old[i]);
+			CHECK_EQ(system(cmd), 0);
+		}
+	}
+}
+
+#define MARKS 60u
+
+static void marks_written(struct fixture *f)
+{
+	object_make(f, 1);
+	for (unsigned i = 0; i < MARKS; i++) {
+		memset(buf_b, (int)i, B);
+		memcpy(buf_b, "a mark of the test", 18);
+		CHECK_EQ(do_write(f, 4 * MB + i * B, buf_b, B, 0, 0), 0);
+	}
+}
+
+static void found(const struct health_check *check,
+		  const struct health_result *result, void *arg)
+{
+	if (strcmp(check->name, "object-data") == 0)
+		*(int *)arg = (int)result->level;
+}
+
+/* A header in mid-log is gone: the object stays, and it is said. */
+TEST(dom_faults, damage_in_mid_log)
+{
+	struct fixture *f = fixture_new();
+	unsigned hits = 0, same = 0;
+	int level = -1;
+
+	f->oid = uuid_of(9);
+	life(f, true, marks_written);
+	for (unsigned d = 0; d < DISKS; d++) {
+		char path[300];
+		uint8_t block[B];
+		int fd;
+
+		snprintf(path, sizeof(path), "%s/disk", f->dirs[d]);
+		fd = open(path, O_RDWR);
+		CHECK(fd >= 0);
+		for (off_t at = 0; at < (off_t)DISK_BYTES; at += B) {
+			CHECK_EQ(pread(fd, block, B, at), B);
+			if (memcmp(block, "a mark of the test", 18) != 0 ||
+			    block[B - 1] != MARKS / 2)
+				continue;
+			memset(block, 0, B);
+			CHECK_EQ(pwrite(fd, block, B, at - B), B);
+			hits++;
+		}
+		close(fd);
+	}
+	CHECK_EQ(hits, 1);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK(dom_object_lossy(f->object));
+	health_each(found, &level);
+	CHECK_EQ(level, HEALTH_BAD);
+	for (unsigned i = 0; i < MARKS; i++) {
+		int rv = do_read(f, 4 * MB + i * B, got, B);
+
+		CHECK(rv == 0 || rv == -EBADMSG);
+		same += rv == 0 && got[B - 1] == i;
+	}
+	CHECK(same >= MARKS - 1);
+	CHECK_EQ(do_read(f, 0, got, MB), 0);
+	CHECK(all_is(got, MB, 0xa5));
+	CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+	fixture_close(f);
+}
