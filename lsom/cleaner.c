@@ -9,8 +9,13 @@
  * and takes effect only if the index still points there when it is durable.
  *
  * Then nothing needs the victim.  It is free once a checkpoint that began after
- * that is flushed.  A moved block is as durable as any other: its batch was
- * acknowledged in order, so recovery finds it, with a summary or without.
+ * that is flushed, whether or not the summary of the segment that its blocks
+ * moved to is written.  That is enough, also for an index made from the log
+ * alone: a move counts when its batch is durable and all before it of its head
+ * are, so after a power cut recovery, which reads an open segment by its batch
+ * headers, finds it in the head's run; and before recovery makes the next
+ * generation durable it writes the summary that is missing.  A later rebuild
+ * reads that one.
  *
  * Moves take their place in the pipeline, bounded, so that a victim full of
  * small records is not one round trip each.
@@ -591,8 +596,13 @@ static void victim_done(struct lsom__cleaner *c)
 		walk_begin(c);
 		return;
 	}
-	if (c->abandon || (seg->live > 0 && c->walk_moves > 0)) {
-		/* Something in it is not settled: others meanwhile. */
+	if (c->abandon || (seg->live > 0 && (c->walk_moves > 0 ||
+					     disk->super.damaged))) {
+		/*
+		 * Something in it is not settled: others meanwhile.  Where a
+		 * batch was lost in mid-log its records may be missing while
+		 * the index still has its blocks: a walk proves nothing.
+		 */
 		seg->retry_ns = env_now(disk->env) + 50 * RETRY_NS;
 		victim_leave(c);
 		return;

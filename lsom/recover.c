@@ -283,6 +283,7 @@ static int by_sequence(const void *a, const void *b, void *arg)
 static int run_find(struct lsom__recovery *rec, uint64_t generation,
 		    uint16_t head)
 {
+	const struct lsom__head_position *p = &rec->disk->position.heads[head];
 	struct run run = { .generation = generation, .head = head,
 			   .expected = 1 };
 	struct lsom_disk *disk = rec->disk;
@@ -290,6 +291,13 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 	uint32_t i, seg;
 	int rv;
 
+	/*
+	 * What a flushed index covers was durable.  Without this a head that
+	 * rests, its earlier segments cleaned and taken by the other one, would
+	 * look like a torn tail from its first batch on.
+	 */
+	if (disk->position.number > 0 && p->generation == generation)
+		run.durable = p->batch - 1;
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
 		if (rec->headers[seg].generation != generation ||
