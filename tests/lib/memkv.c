@@ -88,6 +88,8 @@ void memkv_put(struct memkv *t, struct kv_slice key, struct kv_slice value)
 
 static void remove_range(struct memkv *t, size_t from, size_t to)
 {
+	if (from == to)
+		return; /* there may be no items at all */
 	for (size_t i = from; i < to; i++) {
 		free(t->items[i].key);
 		free(t->items[i].value);
