@@ -4,9 +4,11 @@
  *	iscsi.c		the room's face: open, drain, portals, session list
  *	iscsi_stats.c	counters, and the check of logins
  *	target.c	targets, who may log in, their units
- *	pdu.c text.c	formats; chap.c, login.c: negotiation, without I/O
+ *	pdu.c text.c	formats
+ *	login.c login_keys.c chap.c	negotiation, without I/O
  *	conn.c		a connection: acceptance, login, replies, its end
- *	session.c	a session: numbering, dispatch, NOP, logout, its end
+ *	session.c	a session: its window, NOP, logout, timers, its end
+ *	session_order.c	numbering, and what comes before its turn
  *	task.c		a SCSI command's life; task_data.c: a write's data;
  *			task_reply.c: its answer
  *	tmf.c		task management
@@ -385,15 +387,19 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih);
 void iscsi__session_end(struct iscsi_session *session, const char *why);
 void iscsi__session_kick(struct iscsi_session *session);
 void iscsi__session_data_timer(struct iscsi_session *session);
-void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu);
-struct sgl *iscsi__session_land(struct iscsi_conn *conn,
-				const struct dm_pdu *pdu, size_t *sgl_offset);
 void iscsi__session_max_cmdsn(struct iscsi_session *session);
-void iscsi__session_skip(struct iscsi_session *session, uint32_t cmdsn);
+void iscsi__session_deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu);
 void iscsi__session_idle(struct iscsi_conn *conn);
 void iscsi__ask_logout(struct iscsi_session *session, unsigned seconds);
 void iscsi__dm_keys(const struct iscsi_conn *conn,
 		    const struct login_keys *keys, struct dm_keys *out);
+
+/* ---- session_order.c ---- */
+
+void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu);
+struct sgl *iscsi__session_land(struct iscsi_conn *conn,
+				const struct dm_pdu *pdu, size_t *sgl_offset);
+void iscsi__session_skip(struct iscsi_session *session, uint32_t cmdsn);
 
 /* ---- discovery.c ---- */
 

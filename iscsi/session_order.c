@@ -1,0 +1,211 @@
+/*
+ * session_order: what a session is sent, in the order of its CmdSN (RFC 7143
+ * 4.2.2.1): what comes before its turn is held back, within bounds; what lies
+ * outside of the window is not looked at.
+ */
+#include "iscsi/iscsi_int.h"
+
+/* It came before its turn: keep a copy, within bounds. */
+static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+		 uint32_t cmdsn)
+{
+	struct iscsi_session *s = conn->session;
+	size_t flat = pdu->data != NULL ? pdu->data_len : 0;
+	struct held *held;
+
+	TAILQ_FOREACH (held, &s->held, link)
+		if (held->cmdsn == cmdsn)
+			return; /* a duplicate */
+	if (s->held_count >= ISCSI_HELD_MAX ||
+	    s->held_bytes + pdu->data_len > ISCSI_HELD_BYTES_MAX) {
+		iscsi__conn_end(conn, "too many commands ahead of a gap");
+		return;
+	}
+	held = malloc(sizeof(*held) + pdu->ahs_len + flat);
+	if (held == NULL) {
+		iscsi__conn_end(conn, "no memory for a command");
+		return;
+	}
+	held->cmdsn = cmdsn;
+	memcpy(held->bhs, pdu->bhs, ISCSI_BHS_LEN);
+	held->ahs_len = pdu->ahs_len;
+	held->data_len = pdu->data_len;
+	held->sgl = pdu->sgl != NULL ? sgl_get(pdu->sgl) : NULL;
+	memcpy(held->bytes, pdu->ahs, pdu->ahs_len);
+	if (flat > 0)
+		memcpy(held->bytes + pdu->ahs_len, pdu->data, flat);
+	if (TAILQ_EMPTY(&s->held))
+		s->held_since_ns = env_now(s->iscsi->env);
+	TAILQ_INSERT_TAIL(&s->held, held, link);
+	s->held_count++;
+	s->held_bytes += held->data_len;
+	iscsi__session_data_timer(s);
+}
+
+/* Those that were held and are next now. */
+static void deliver_held(struct iscsi_conn *conn)
+{
+	struct iscsi_session *s = conn->session;
+	struct held *held;
+
+again:
+	if (s->ending || s->logout != NULL || conn->state != CONN_FULL)
+		return;
+	TAILQ_FOREACH (held, &s->held, link)
+		if (held->cmdsn == s->exp_cmdsn) {
+			struct dm_pdu pdu = {
+				.bhs = held->bhs,
+				.ahs = held->bytes,
+				.ahs_len = held->ahs_len,
+				.sgl = held->sgl,
+				.data = held->bytes + held->ahs_len,
+				.data_len = held->data_len,
+			};
+
+			/* Off the list first: the session may end over it. */
+			TAILQ_REMOVE(&s->held, held, link);
+			s->held_count--;
+			s->held_bytes -= held->data_len;
+			s->exp_cmdsn++;
+			iscsi__session_deliver(conn, &pdu);
+			sgl_put(held->sgl);
+			free(held);
+			goto again;
+		}
+}
+
+static bool numbered(const uint8_t *bhs)
+{
+	switch (bhs[0] & ISCSI_OP_MASK) {
+	case ISCSI_OP_NOP_OUT:
+		return get_be32(bhs + 16) != ISCSI_NO_TAG;
+	case ISCSI_OP_COMMAND:
+	case ISCSI_OP_TMF:
+	case ISCSI_OP_TEXT:
+	case ISCSI_OP_LOGOUT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/*
+ * A TMF says that this number will not come (or its command was dropped):
+ * count it as received, so that later ones are not held up.
+ */
+void iscsi__session_skip(struct iscsi_session *s, uint32_t cmdsn)
+{
+	struct held *held;
+
+	TAILQ_FOREACH (held, &s->held, link)
+		if (held->cmdsn == cmdsn) {
+			/* It is here already: turn it into nothing. */
+			held->bhs[0] = ISCSI_OP_NOP_OUT;
+			put_be32(held->bhs + 16, ISCSI_NO_TAG);
+			return;
+		}
+	if (cmdsn == s->exp_cmdsn)
+		s->exp_cmdsn++;
+}
+
+/* Where shall the data of a SCSI Command or of unsolicited Data-Out go? */
+struct sgl *iscsi__session_land(struct iscsi_conn *conn,
+				const struct dm_pdu *pdu, size_t *sgl_offset)
+{
+	struct iscsi_session *s = conn->session;
+	int place = 0;
+
+	if (s->discovery || s->logout != NULL)
+		return NULL;
+	if ((pdu->bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_DATA_OUT)
+		return iscsi__task_land(conn, pdu, sgl_offset);
+	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE))
+		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
+					   s->exp_cmdsn, s->max_cmdsn);
+	else if (conn->immediates >= ISCSI_IMMEDIATE_MAX)
+		return NULL;
+	*sgl_offset = 0;
+	if (place < 0)
+		return NULL;
+	if (place > 0) {
+		sgl_put(conn->landing_held);
+		conn->landing_held = NULL;
+		if (sgl_new(s->iscsi->env->pages, PAGE_FRONT, pdu->data_len, 0,
+			    &conn->landing_held) < 0)
+			return NULL;
+		return conn->landing_held;
+	}
+	assert(conn->landing == NULL);
+	conn->landing = iscsi__task_new(s, pdu, true);
+	if (conn->landing == NULL)
+		return NULL;
+	conn->landing->landing = true;
+	return conn->landing->buf;
+}
+
+/* ---- dispatch ---- */
+
+static void unnumbered(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	uint8_t opcode = pdu->bhs[0] & ISCSI_OP_MASK;
+
+	switch (opcode) {
+	case ISCSI_OP_NOP_OUT: /* without a tag: no answer is wanted */
+		break;
+	case ISCSI_OP_DATA_OUT:
+		if (conn->session->discovery)
+			iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		else
+			iscsi__task_data_out(conn, pdu);
+		break;
+	case ISCSI_OP_SNACK:
+		iscsi__reject(conn, pdu->bhs, REJECT_SNACK);
+		break;
+	case ISCSI_OP_LOGIN:
+		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+		break;
+	default:
+		iscsi__reject(conn, pdu->bhs,
+			      opcode >= ISCSI_OP_NOP_IN ? REJECT_PROTOCOL
+							: REJECT_NOT_SUPPORTED);
+		break;
+	}
+}
+
+void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+{
+	struct iscsi_session *s = conn->session;
+	int place = 0;
+
+	if (pdu->data_digest_bad) {
+		/* Error recovery level 0: say it and hang up (7.8). */
+		iscsi__reject(conn, pdu->bhs, REJECT_DATA_DIGEST);
+		return;
+	}
+	if (!numbered(pdu->bhs)) {
+		unnumbered(conn, pdu);
+		return;
+	}
+	if (s->logout != NULL) { /* it said goodbye: nothing new */
+		counter_add(&iscsi__ignored, 1);
+		return;
+	}
+	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE)) {
+		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
+					   s->exp_cmdsn, s->max_cmdsn);
+		if (place < 0) {
+			counter_add(&iscsi__ignored, 1);
+			return;
+		}
+		if (place > 0) {
+			hold(conn, pdu, get_be32(pdu->bhs + 24));
+			sgl_put(conn->landing_held);
+			conn->landing_held = NULL;
+			return;
+		}
+		s->exp_cmdsn++;
+	}
+	iscsi__session_deliver(conn, pdu);
+	if (!TAILQ_EMPTY(&s->held))
+		deliver_held(conn);
+}
