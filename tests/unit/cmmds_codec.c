@@ -11,7 +11,7 @@
 
 static void conf_make(struct raft_configuration *conf, unsigned n)
 {
-	char address[16];
+	char address[24];
 
 	raft_configuration_init(conf);
 	for (unsigned i = 0; i < n; i++) {

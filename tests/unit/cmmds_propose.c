@@ -1,0 +1,218 @@
+/* Proposals at their limits: full, late, asked again, cut off, built wrongly. */
+#include "base/log.h"
+#include "tests/lib/test.h"
+#include "tests/unit/cmmds_world.h"
+
+struct face {
+	struct world w;
+	struct cmmds_open open;
+	struct cmmds *cmmds;
+	struct cmmds_command cmds[CMMDS_PROPOSALS_MAX + 1];
+	unsigned answers, good;
+	int status, closed_with;
+	bool done, closed;
+};
+
+static void opened(struct cmmds_open *req, int status)
+{
+	struct face *f = req->data;
+
+	f->status = status;
+	f->cmmds = req->opened;
+}
+
+static void face_open(struct face *f)
+{
+	struct cmmds_config config = {
+		.env = &f->w.nodes[0].env,
+		.path = "world",
+		.incarnation = 1,
+		.found = true,
+	};
+
+	log_level_set("all", "error");
+	memset(f, 0, sizeof(*f));
+	world_init(&f->w, 9, "X", 0);
+	f->open.data = f;
+	f->status = 1;
+	CHECK_EQ(cmmds_open(&config, &f->open, opened), 0);
+	world_run(&f->w, f->w.now_ns + SEC);
+	CHECK_EQ(f->status, 0);
+}
+
+static void face_close(struct face *f)
+{
+	cmmds_close(f->cmmds, world_on_closed, &f->closed);
+	world_run(&f->w, f->w.now_ns + 60 * SEC);
+	CHECK(f->closed);
+	world_fini(&f->w);
+}
+
+static void answered(struct cmmds_command *cmd, int status)
+{
+	struct face *f = cmd->data;
+
+	f->answers++;
+	f->good += status == 0;
+	f->status = status;
+}
+
+static void build(struct face *f, struct cmmds_command *cmd, unsigned i)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	char name[16];
+
+	snprintf(name, sizeof(name), "p%u", i);
+	p.name = name;
+	cmd->data = f;
+	cmmds_command_init(cmd);
+	cmmds_put(cmd, CMMDS_POLICY, name, strlen(name), 0, &p.base);
+}
+
+TEST(cmmds_propose, bounded_queue)
+{
+	static struct face f;
+
+	face_open(&f);
+	for (unsigned i = 0; i < CMMDS_PROPOSALS_MAX; i++) {
+		build(&f, &f.cmds[i], i);
+		CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[i], 0, answered), 0);
+	}
+	build(&f, &f.cmds[CMMDS_PROPOSALS_MAX], 999);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[CMMDS_PROPOSALS_MAX], 0,
+			       answered),
+		 -EBUSY);
+	CHECK_EQ(f.answers, 0);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.good, CMMDS_PROPOSALS_MAX);
+	/* And now there is room, for the same one. */
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[CMMDS_PROPOSALS_MAX], 0,
+			       answered),
+		 0);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.good, CMMDS_PROPOSALS_MAX + 1);
+	for (unsigned i = 0; i <= CMMDS_PROPOSALS_MAX; i++)
+		cmmds_command_fini(&f.cmds[i]);
+	face_close(&f);
+}
+
+static void barrier_done(struct cmmds_barrier *bar, int status)
+{
+	*(int *)bar->data = status;
+}
+
+/* A disk that stalls: unknown at the deadline, and applied once all the same. */
+TEST(cmmds_propose, late_and_again)
+{
+	static struct face f;
+	struct cmmds_barrier bar = { 0 };
+	struct cmmds_info info;
+	int barrier = 1;
+
+	face_open(&f);
+	f.w.nodes[0].slow_ns = 3600 * SEC;
+	build(&f, &f.cmds[0], 0);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[0], 50, answered), 0);
+	bar.data = &barrier;
+	CHECK_EQ(cmmds_barrier(f.cmmds, &bar, barrier_done), 0);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.answers, 1);
+	CHECK_EQ(f.status, -ETIMEDOUT);
+	CHECK(f.cmds[0].why[0] != '\0');
+	CHECK_EQ(barrier, 1);
+	world_run(&f.w, f.w.now_ns + 10 * SEC);
+	CHECK_EQ(barrier, -ETIMEDOUT);
+	f.w.nodes[0].slow_ns = 0;
+	CHECK_EQ(cmmds_propose_again(&f.cmds[0], 0, answered), 0);
+	timer_heap_start(&f.w.timers, &f.w.nodes[0].work_timer, f.w.now_ns);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.answers, 2);
+	CHECK_EQ(f.status, 0);
+	cmmds_info(f.cmmds, &info);
+	CHECK_EQ(info.revision, 1);
+	CHECK_EQ(f.cmds[0].revision, 1);
+	CHECK(cmmds_policy(f.cmmds, "p0") != NULL);
+	cmmds_command_fini(&f.cmds[0]);
+	face_close(&f);
+}
+
+TEST(cmmds_propose, closed_in_flight)
+{
+	static struct face f;
+	struct cmmds_barrier bar = { 0 };
+	int barrier = 1;
+
+	face_open(&f);
+	build(&f, &f.cmds[0], 0);
+	build(&f, &f.cmds[1], 1);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[0], 0, answered), 0);
+	bar.data = &barrier;
+	CHECK_EQ(cmmds_barrier(f.cmmds, &bar, barrier_done), 0);
+	cmmds_close(f.cmmds, world_on_closed, &f.closed);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[1], 0, answered), -ESHUTDOWN);
+	CHECK_EQ(cmmds_barrier(f.cmmds, &bar, barrier_done), -ESHUTDOWN);
+	CHECK(!cmmds_session_valid(f.cmmds));
+	CHECK_EQ(f.answers, 0); /* later, never inside */
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK(f.closed);
+	CHECK_EQ(f.answers, 1);
+	CHECK_EQ(f.status, -ESHUTDOWN);
+	CHECK_EQ(barrier, -ESHUTDOWN);
+	cmmds_command_fini(&f.cmds[0]);
+	cmmds_command_fini(&f.cmds[1]);
+	world_fini(&f.w);
+}
+
+/* What was built wrongly is refused when it is proposed, with why. */
+TEST(cmmds_propose, built_wrongly)
+{
+	static struct face f;
+	static char big[CMMDS_VALUE_MAX + 1];
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	Directory__Node n = DIRECTORY__NODE__INIT;
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+
+	face_open(&f);
+	memset(big, 'x', sizeof(big) - 1);
+	for (unsigned i = 0; i < 6; i++) {
+		struct cmmds_command *cmd = &f.cmds[0];
+		int want = -EMSGSIZE;
+
+		cmmds_command_init(cmd);
+		cmd->data = &f;
+		p.name = "p";
+		switch (i) {
+		case 0:
+			cmmds_put(cmd, CMMDS_POLICY, big, 256, 0, &p.base);
+			break;
+		case 1:
+			p.name = big;
+			cmmds_put(cmd, CMMDS_POLICY, "p", 1, 0, &p.base);
+			break;
+		case 2:
+			cmmds_put(cmd, CMMDS_POLICY, "p", 1, 0, &n.base);
+			want = -EINVAL;
+			break;
+		case 3:
+			for (unsigned k = 0; k <= CMMDS_CHANGES_MAX; k++)
+				cmmds_expect(cmd, CMMDS_POLICY, "p", 1, 1);
+			break;
+		case 4:
+			for (unsigned k = 0; k <= CMMDS_CHANGES_MAX; k++)
+				cmmds_object_op(cmd, &op);
+			break;
+		default:
+			big[CMMDS_VALUE_MAX - 100] = '\0';
+			p.name = big;
+			for (unsigned k = 0; k < 5; k++)
+				cmmds_put(cmd, CMMDS_POLICY, "p", 1, 0,
+					  &p.base);
+		}
+		cmmds_audit(cmd, "who", "what %s", "else");
+		CHECK_EQ(cmmds_propose(f.cmmds, cmd, 0, answered), want);
+		CHECK(cmd->why[0] != '\0');
+		cmmds_command_fini(cmd);
+	}
+	CHECK_EQ(f.answers, 0);
+	face_close(&f);
+}
