@@ -71,7 +71,8 @@ static void release(struct rig *rig, unsigned i, unsigned how)
 	if (!rc->done && how % 3 == 0)
 		scsi_cmd_abort(&rc->cmd);
 	else if (!rc->done)
-		rig_execute(rc, held_out[i], rc->cmd.edtl);
+		rig_execute(rc, held_out[i],
+			    rc->cmd.expect == SCSI_DIR_OUT ? rc->cmd.edtl : 0);
 	/* It may have to wait for older ones that are held back. */
 	if (rc->done || memenv_run(&rig->me, &rc->done))
 		settle(i);
