@@ -423,23 +423,19 @@ static int meta_record(struct lsom_comp *comp, struct lsom_meta *req,
 			m = req->meta;
 		else
 			fields_take(&m, req);
-		if (m.size_bytes < comp->meta.size_bytes)
-			return -EOPNOTSUPP;
 		op = lsom__state_op(comp, &m, comp->meta_sequence + 1);
 	}
 	*out = op;
 	return op == NULL ? -ENOMEM : 0;
 }
 
-static void meta_next(struct lsom_comp *comp)
+static void meta_go(struct lsom_comp *comp, int rv)
 {
 	struct lsom_meta *req = TAILQ_FIRST(&comp->metas);
 	struct lsom__op *op = NULL;
-	int rv;
 
-	if (req == NULL)
-		return;
-	rv = meta_record(comp, req, &op);
+	if (rv == 0)
+		rv = meta_record(comp, req, &op);
 	if (op != NULL) {
 		op->req = req;
 		op->apply = meta_apply;
@@ -457,6 +453,23 @@ static void meta_next(struct lsom_comp *comp)
 	op->apply = meta_skip;
 	op->status = rv;
 	lsom__later(op);
+}
+
+static void meta_next(struct lsom_comp *comp)
+{
+	struct lsom_meta *req = TAILQ_FIRST(&comp->metas);
+	int rv = 0;
+
+	if (req == NULL)
+		return;
+	if (req->op == LSOM_RESIZE && !comp->deleted &&
+	    req->meta.size_bytes < comp->meta.size_bytes) {
+		rv = lsom__comp_shrink(comp, req->meta.size_bytes / LSOM_BLOCK,
+				       meta_go);
+		if (rv == 0)
+			return;
+	}
+	meta_go(comp, rv);
 }
 
 static void meta_queue(struct lsom_comp *comp, struct lsom_meta *req,

@@ -222,7 +222,10 @@ void lsom_comp_each(struct lsom_disk *disk,
  * SEAL, CONFIG, ATTACH: store the fields of @meta that belong to it
  *   (promised_oepoch, member_csn, csn_seen, state_seen, stable_lsn, g_all);
  *   ATTACH also discards every undecided version first (g6.2).
- * RESIZE: a larger size_bytes, or a smaller one (blocks beyond become holes).
+ * RESIZE: a larger size_bytes, or a smaller one.  For that the caller has
+ *   unmapped what is cut off, and nothing is on its way there: -EOPNOTSUPP if a
+ *   block behind the new end is mapped or prepared.  After growing again it
+ *   reads as zeros.
  */
 enum lsom_meta_op { LSOM_CREATE, LSOM_DELETE, LSOM_SEAL, LSOM_CONFIG,
 		    LSOM_ATTACH, LSOM_RESIZE };

@@ -216,7 +216,8 @@ struct lsom_comp {
 	uint64_t credits;
 	uint64_t reap_next; /* deleted: the next page to release */
 	bool reaping;
-	struct lsom__page_wait reap_wait;
+	struct lsom__page_wait reap_wait, shrink_wait;
+	struct lsom__op *shrink; /* waits for a page */
 	struct lsom__page ***dirs;
 	size_t dirs_count;
 	uint8_t *stored_pages; /* bit: the store has this page */
@@ -537,6 +538,12 @@ void lsom__comp_forget(struct lsom_comp *comp);
 int lsom__state_take(struct lsom_comp *comp,
 		     const struct lsom__state_record *s);
 void lsom__comp_reap(struct lsom_comp *comp);
+/*
+ * Is nothing mapped from block @blocks on?  @cb has 0 or -EOPNOTSUPP (there is),
+ * later.  Or -ENOMEM at once.
+ */
+int lsom__comp_shrink(struct lsom_comp *comp, uint64_t blocks,
+		      void (*cb)(struct lsom_comp *comp, int status));
 int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos);
 int lsom__state_of(const struct lsom_disk *disk);
 /* Is there room for @blocks more of guests? */

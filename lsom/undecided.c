@@ -136,10 +136,12 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		.lsn = lsn,
 		.kind = hole ? LSOM__E_HOLE : LSOM__E_RAW,
 	};
-	uint64_t size = comp->meta.size_bytes / LSOM_BLOCK, i, next;
+	const uint64_t end = LSOM__COMP_BYTES_MAX / LSOM_BLOCK;
+	uint64_t i, next;
 	int rv;
 
-	for (i = 0; i < blocks && first + i < size; i++) {
+	/* Also behind the present end: holes there bar what was before. */
+	for (i = 0; i < blocks && first + i < end; i++) {
 		/*
 		 * On a whole replica a block that was never written needs no
 		 * hole: nothing older can come for it.  On one being filled a

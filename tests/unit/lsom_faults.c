@@ -780,3 +780,57 @@ TEST(faults, header_or_summary_rots)
 			fixture_close(f);
 		}
 }
+
+/* ---- a smaller size ---- */
+
+/* What was cut off stays away: after a power cut, a rebuild, and growing. */
+TEST(faults, shrink_and_grow)
+{
+	struct fixture *f = fixture_open(30);
+	struct lsom_comp *comp;
+	unsigned way, i;
+
+	CHECK_EQ(create(f, 1, 4096), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 64; i++)
+		CHECK_EQ(put(f, comp, i * 64, 64, LSN(1, i + 1), i + 1), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
+			.size_bytes = 1000 * LSOM_BLOCK }), -EOPNOTSUPP);
+	CHECK_EQ(lsom_comp_meta(comp)->size_bytes, 4096 * LSOM_BLOCK);
+	/* One block is left, and then prepared only. */
+	CHECK_EQ(put(f, comp, 1001, 3095, LSN(1, 70), 0), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
+			.size_bytes = 1000 * LSOM_BLOCK }), -EOPNOTSUPP);
+	CHECK_EQ(put(f, comp, 1000, 1, LSN(1, 71), 0), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
+			.size_bytes = 1000 * LSOM_BLOCK }), 0);
+	CHECK_EQ(get(f, comp, 1000, 1), -ERANGE);
+	CHECK_EQ(get(f, comp, 999, 16), 1);
+	for (way = 0; way < 3; way++) {
+		lsom_comp_put(comp);
+		if (way == 0) {
+			CHECK_EQ(power_cut(f), 0);
+		} else {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, way == 2), 0);
+		}
+		comp = comp_of(f, 1);
+		CHECK_EQ(lsom_comp_meta(comp)->size_bytes, 1000 * LSOM_BLOCK);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, 71) });
+		CHECK_EQ(get(f, comp, 999, 16), 1);
+		CHECK_EQ(get(f, comp, 1000, 16), -ERANGE);
+	}
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
+			.size_bytes = 4096 * LSOM_BLOCK }), 0);
+	for (way = 0; way < 2; way++) {
+		for (i = 1000; i < 4096; i += 3)
+			CHECK_EQ(get(f, comp, i, i / 64 + 1), 0);
+		lsom_comp_put(comp);
+		disk_close(f);
+		CHECK_EQ(disk_open(f, true), 0);
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
