@@ -289,7 +289,9 @@ static bool fault_excuses(const struct node *n, int status)
 		return n->fault == FAULT_WRITE || n->fault == FAULT_READ ||
 		       n->fault == FAULT_INDEX;
 	case -ETIMEDOUT:
-		return n->fault == FAULT_STALL || n->fault == FAULT_WRITE;
+		/* A full disk some of whose segments cannot be read is slow. */
+		return n->fault == FAULT_STALL || n->fault == FAULT_WRITE ||
+		       (n->fill && n->fault == FAULT_READ);
 	}
 	return false;
 }
