@@ -300,3 +300,125 @@ TEST(dom_faults, fenced_commands_run_again)
 	CHECK(owner_of(f)->oepoch > oepoch);
 	fixture_close(f);
 }
+
+/* ---- the component manager's own door ---- */
+
+struct knock {
+	struct dom__cm_read read;
+	bool done;
+	int status;
+};
+
+static void on_knock(struct dom__cm_read *req, int status)
+{
+	struct knock *k = container_of(req, struct knock, read);
+
+	k->done = true;
+	k->status = status;
+	if (status == 0)
+		sgl_put(req->read.sgl);
+}
+
+static int knock(struct dom__cm *cm, struct dom__fence fence)
+{
+	struct knock k = { .read.read = { .len = B, .class = PAGE_FRONT } };
+	int rv = dom__cm_read(cm, &fence, &k.read, on_knock);
+
+	if (rv < 0)
+		return rv;
+	run(&k.done);
+	return k.status;
+}
+
+static bool sealed_done;
+static int sealed_status;
+
+static void on_sealed(struct dom__cm_meta *req, int status)
+{
+	sealed_done = true;
+	sealed_status = status;
+}
+
+/* cinc, epoch and membership must all be the component's own (R1, R6, R13). */
+TEST(dom_fence, wrong_by_one)
+{
+	const unsigned rules[] = { 13, 1, 1, 6, 6, 42 };
+	struct fixture *f = fixture_open();
+	struct dom__peer *peer;
+	struct dom__fence good;
+	struct dom__cm_meta meta;
+	struct dom__leaf leaf;
+
+	object_make(f, 1);
+	peer = &owner_of(f)->peers[0];
+	good = peer->fence;
+	CHECK_EQ(knock(peer->cm, good), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(rules); i++) {
+		struct dom__fence bad = good;
+
+		bad.cinc += i == 0;
+		bad.oepoch += i == 1;
+		bad.oepoch -= i == 2;
+		bad.member_csn += i == 3;
+		bad.member_csn -= i == 4;
+		peer->cm->barred = i == 5;
+		CHECK_EQ(knock(peer->cm, bad), -ESTALE);
+		f->dom->rules_off = 1ull << rules[i];
+		CHECK_EQ(knock(peer->cm, bad), 0);
+		f->dom->rules_off = 0;
+		peer->cm->barred = false;
+	}
+	/* A SEAL bars the older epoch at once, and never goes back. */
+	leaf = *peer->leaf;
+	leaf.cinc++;
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch + 1, 9,
+			      on_sealed),
+		 -ESTALE);
+	leaf.cinc--;
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch - 1, 9,
+			      on_sealed),
+		 -ESTALE);
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch + 1, 9,
+			      on_sealed),
+		 0);
+	CHECK_EQ(knock(peer->cm, good), -ESTALE);
+	run(&sealed_done);
+	CHECK_EQ(sealed_status, 0);
+	CHECK_EQ(lsom_comp_meta(peer->cm->comp)->promised_oepoch,
+		 good.oepoch + 1);
+	good.oepoch++;
+	CHECK_EQ(knock(peer->cm, good), 0);
+	/* The owner finds out, and takes the next epoch. */
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	fixture_close(f);
+}
+
+/* A SEAL is answered when what was let in before is settled (g1.3). */
+TEST(dom_fence, seal_waits_for_what_was_accepted)
+{
+	struct fixture *f = fixture_open();
+	struct dom__cm_meta meta;
+	struct dom__peer *peer;
+	struct req w = { 0 };
+
+	object_make(f, 1);
+	peer = &owner_of(f)->peers[0];
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &w, 0, buf_b, B, 0);
+	nap(f, 10 * MSEC);
+	sealed_done = false;
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, peer->leaf,
+			      peer->fence.oepoch + 1, 9, on_sealed),
+		 0);
+	nap(f, 50 * MSEC);
+	CHECK(!sealed_done);
+	CHECK_EQ(peer->cm->in_flight, 1);
+	CHECK(peer->cm->seal != NULL);
+	faults_release();
+	run(&sealed_done);
+	CHECK_EQ(sealed_status, 0);
+	CHECK_EQ(req_wait(f, &w), 0);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0x5a));
+	fixture_close(f);
+}
