@@ -301,6 +301,7 @@ struct lsom_disk {
 	struct env_task later_task;
 	struct lsom__cleaner *cleaner;
 	struct lsom__recovery *recovery;
+	bool replaying; /* older data may come after newer holes */
 
 	bool zero_busy;
 	struct env_io zero_io;

@@ -10,7 +10,7 @@
  *     disk marked.  Otherwise it is a torn tail, never acknowledged, and
  *     everything behind it is dropped (R27);
  *  3. replay the records that the checkpoint does not cover: first states and
- *     deletions, then decisions, then data.  Taken in these passes the order of
+ *     deletions, then decisions, then data, then holes.  Taken in these passes the order of
  *     segments does not matter, as versions decide and not arrival;
  *  4. close the open segments with summaries, then make the next generation
  *     durable: it bars what was dropped.
@@ -589,6 +589,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 	rebuild = rebuild || disk->kv == NULL;
 	rv = recovery_init(&rec, disk);
 	disk->recovery = &rec;
+	disk->replaying = true;
 	if (rv == 0)
 		rv = lsom__headers_read(&rec);
 	if (rv == 0 && disk->kv != NULL)

@@ -4,7 +4,7 @@
 
 #include "lsom/lsom_int.h"
 
-#define LSOM__PASSES 3u
+#define LSOM__PASSES 4u
 
 /* The records of one segment: frames, as in a summary. */
 struct lsom__frames {

@@ -1,9 +1,11 @@
 /*
  * replay: what one record of the log does to a disk that is being recovered.
  *
- * Three passes over the records: states and deletions; commits, aborts and
- * stable_lsn; data.  When data comes, everything about its fate is known, so a
- * block goes into the index, or the table, or nowhere, at once.
+ * Four passes over the records: states and deletions; commits, aborts and
+ * stable_lsn; data; holes.  When data comes, everything about its fate is known,
+ * so a block goes into the index, or the table, or nowhere, at once.  Holes come
+ * last: only then it is known where they have nothing to bar, and a large UNMAP
+ * of what was never written costs nothing again.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"
@@ -14,7 +16,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { PASS_STATES, PASS_DECISIONS, PASS_DATA };
+enum { PASS_STATES, PASS_DECISIONS, PASS_DATA, PASS_HOLES };
 
 int lsom__committed_note(struct lsom_comp *comp, uint64_t lsn)
 {
@@ -167,7 +169,8 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 		return lsom__tomb_add(disk, r->component, UINT64_MAX);
 	if (pass == PASS_DECISIONS)
 		return replay_decision(disk, r);
-	if (pass == PASS_DATA && r->type == LSOM__R_DATA)
+	if (r->type == LSOM__R_DATA &&
+	    pass == (r->flags & LSOM__F_HOLE ? PASS_HOLES : PASS_DATA))
 		return replay_data(rec, segment, frame, (const void *)r);
 	return 0;
 }
@@ -249,6 +252,9 @@ int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 		return 0;
 	case PASS_DECISIONS:
 		decisions_end(disk);
+		return 0;
+	case PASS_DATA:
+		disk->replaying = false;
 		return 0;
 	}
 	/* Lasting: the batch is missed at this opening only. */

@@ -150,7 +150,7 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		 * is not decided yet may be in the table.
 		 */
 		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
-		    comp->disk->recovery == NULL &&
+		    !comp->disk->replaying &&
 		    !lsom__page_exists(comp, (first + i) / LSOM__PAGE_SLOTS)) {
 			next = hole_page_next(comp, lsn, first + i);
 			if (next == UINT64_MAX ||

@@ -834,3 +834,35 @@ TEST(faults, shrink_and_grow)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* A hole over what was never written leaves nothing, replayed or not. */
+TEST(faults, large_unmap_of_nothing)
+{
+	const uint64_t blocks = 1ull << 28; /* 1 TiB */
+	struct fixture *f = fixture_open(31);
+	struct lsom_comp *comp;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, blocks), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 5000, 2, LSN(1, 1), 1), 0);
+	CHECK_EQ(put(f, comp, 0, blocks, LSN(1, 2), 0), 0);
+	CHECK_EQ(put(f, comp, 9000, 2, LSN(1, 3), 3), 0);
+	for (way = 0; way < 3; way++) {
+		CHECK(f->disk->pages_count <= 4);
+		CHECK_EQ(get(f, comp, 5000, 1), 0);
+		CHECK_EQ(get(f, comp, 9000, 3), 1);
+		lsom_comp_put(comp);
+		if (way == 0) {
+			CHECK_EQ(power_cut(f), 0);
+		} else {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+		}
+		comp = comp_of(f, 1);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, 3) });
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
