@@ -314,9 +314,9 @@ static int f_put(struct failing *f, unsigned i)
 	cmmds_command_init(cmd);
 	cmmds_put(cmd, CMMDS_POLICY, name, strlen(name), 0, &p.base);
 	rv = cmmds_propose(f->open.opened, cmd, 0, f_answer);
+	/* Every other one gathers while the one before is being written. */
 	if (rv == 0)
-		world_run(&f->w, f->w.now_ns + 100 * MSEC);
-	cmmds_command_fini(cmd);
+		world_run(&f->w, f->w.now_ns + (i % 2 ? 100 * MSEC : 50000));
 	return rv;
 }
 
@@ -361,7 +361,11 @@ TEST(cmmds_crash, failed_write)
 		}
 		while (proposed < 8 && f_put(&f, proposed) == 0)
 			proposed++;
+		world_run(&f.w, f.w.now_ns + SEC);
 		CHECK_EQ(f.answers, proposed);
+		CHECK(f.w.wrong[0] == '\0');
+		for (unsigned i = 0; i <= MIN(proposed, 7u); i++)
+			cmmds_command_fini(&f.cmds[i]);
 		acked = f.acked;
 		if (f.failed > 0) {
 			struct cmmds_barrier bar = { 0 };

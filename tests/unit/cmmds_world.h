@@ -40,6 +40,7 @@ struct world_node {
 
 	struct kv *table; /* outlives crashes */
 	bool cut; /* the power is gone: nothing reaches the table */
+	bool write_failed; /* since it was opened */
 	uint64_t fail_write; /* fail the Nth from now on; 0: none */
 	uint64_t slow_ns;
 	STAILQ_HEAD(, env_task) tasks;
@@ -239,8 +240,13 @@ static inline int world_kv_apply(struct kv *kv, struct kv_batch *batch)
 
 	if (n->cut) /* nobody is left to hear of it */
 		return 0;
-	if (n->fail_write > 0 && --n->fail_write == 0)
+	if (n->write_failed)
+		world_wrong(n->world, "member %llu writes after a failed write",
+			    (unsigned long long)n->id);
+	if (n->fail_write > 0 && --n->fail_write == 0) {
+		n->write_failed = true;
 		return -EIO;
+	}
 	return kv_apply(n->table, batch);
 }
 
@@ -273,6 +279,7 @@ static inline int world_env_kv_open(struct env *env,
 
 	kv->kv.ops = &world_kv_ops;
 	kv->node = node_of(env);
+	kv->node->write_failed = false;
 	*out = &kv->kv;
 	return 0;
 }
