@@ -2,82 +2,12 @@
  * comp: lsom alone, on one disk; this file plays the owner.
  *
  * It does what dom does to a component, and what a network would make of it:
- * prepares, decides in any order, aborts now and then, repeats a PREP, sends one
- * after its ABORT.  After a power cut it seals under the next epoch and rolls
+ * prepares, decides in any order, aborts now and then, repeats a PREP, sends
+ * one after its ABORT.  After a power cut it seals under the next epoch and rolls
  * forward what it finds undecided.  Beside the data component another comes
  * and goes, so that the log has metadata to carry and tombs to keep.
  */
-#include "tests/sim/sim.h"
-
-#include "base/crc.h"
-#include "base/err.h"
-#include "lsom/format.h"
-#include "lsom/lsom.h"
-
-#include <stdlib.h>
-
-#define SLOTS 12u
-#define WRITE_BLOCKS 24u
-#define LATE_MAX 8u
-
-struct run;
-
-struct slot {
-	struct lsom_write w;
-	struct lsom_read rd;
-	struct lsom_decide decide;
-	struct run *run;
-	struct h_op *op;
-	uint32_t crcs[WRITE_BLOCKS];
-	uint64_t seq;
-	uint32_t first, blocks;
-	bool busy, reading, abort, silent;
-};
-
-/* What is known of a block when nothing of it is in flight. */
-struct block {
-	uint8_t writers, readers;
-	bool known, hole, ever;
-	uint64_t lsn;
-};
-
-enum aux { AUX_NONE, AUX_MAKING, AUX_THERE, AUX_GOING, AUX_MAYBE };
-
-struct run {
-	struct sim *sim;
-	struct lsom *lsom;
-	struct lsom_disk *disk;
-	struct lsom_comp *comp;
-	struct uuid id, cluster, cid;
-	uint32_t blocks_count;
-	struct block *blocks;
-	struct slot slots[SLOTS];
-	uint64_t epoch, sealed_epoch, seq_next, stable;
-	uint8_t answered[1u << 16], aborted[1u << 16];
-	struct lsom_decided decided;
-	bool keep_holes;
-	/* an aborted PREP that comes again */
-	struct slot late;
-	struct lsom_undecided undecided[256];
-	unsigned undecided_count;
-
-	enum aux aux;
-	struct uuid aux_id;
-	unsigned aux_number;
-	struct lsom_meta aux_req;
-	bool aux_busy;
-	struct lsom_checkpoint checkpoint;
-	bool checkpointing;
-
-	uint64_t crash_at; /* event */
-	bool created, down, header_rot, rebuild, rebuilt, tight;
-	bool done;
-	int status;
-	unsigned fault;
-};
-
-enum { FAULT_NONE, FAULT_WRITE = 3, FAULT_READ, FAULT_ROT, FAULT_STALL,
-       FAULT_INDEX, FAULT_HEADER, FAULTS };
+#include "tests/sim/comp.h"
 
 /* ---- running, with the power switch at hand ---- */
 
@@ -170,7 +100,7 @@ static bool wait_for(struct run *r, const bool *done)
 			if (r->down)
 				return false;
 			sim_violation(r->sim, "nothing is left to do, and a "
-				      "request has no answer");
+					      "request has no answer");
 		}
 		if (r->sim->now_ns > end && stuck(r))
 			return false;
@@ -182,519 +112,10 @@ static bool wait_for(struct run *r, const bool *done)
 
 static void crash_plan(struct run *r, uint64_t within)
 {
-	r->crash_at = sim_chance(r->sim, 12) ?
-			      UINT64_MAX :
-			      r->sim->events + 20 + sim_random(r->sim, within);
-}
-
-/* ---- writing ---- */
-
-static uint64_t lsn_of(const struct run *r, uint64_t seq)
-{
-	return LSN(r->epoch, seq);
-}
-
-static void stable_move(struct run *r)
-{
-	const struct lsom_comp_meta *m = lsom_comp_meta(r->comp);
-	uint64_t i, seq;
-
-	while (r->stable + 1 < r->seq_next && r->answered[r->stable + 1])
-		r->stable++;
-	memset(r->decided.committed, 0, sizeof(r->decided.committed));
-	r->decided.stable_lsn = lsn_of(r, r->stable);
-	r->decided.g_all = MIN(m->stable_lsn, r->decided.stable_lsn);
-	r->decided.hole_floor = r->keep_holes ? 0 : r->decided.g_all;
-	for (i = 0; i < LSOM_WINDOW; i++) {
-		seq = r->stable + 1 + i;
-		if (seq < r->seq_next && r->answered[seq] && !r->aborted[seq])
-			r->decided.committed[i / 8] |= (uint8_t)(1u << i % 8);
-	}
-}
-
-static bool range_take(struct run *r, uint32_t first, uint32_t n, bool write)
-{
-	uint32_t i;
-
-	for (i = first; i < first + n; i++)
-		if (r->blocks[i].writers || (write && r->blocks[i].readers))
-			return false;
-	for (i = first; i < first + n; i++) {
-		r->blocks[i].writers += write;
-		r->blocks[i].readers += !write;
-	}
-	return true;
-}
-
-static void range_give(struct run *r, const struct slot *s, bool write)
-{
-	uint32_t i;
-
-	for (i = s->first; i < s->first + s->blocks; i++) {
-		r->blocks[i].writers -= write;
-		r->blocks[i].readers -= !write;
-	}
-}
-
-static bool fault_excuses(const struct run *r, int status)
-{
-	if (status == -ESHUTDOWN)
-		return true;
-	return (status == -EIO || status == -ENODEV) && r->fault >= FAULT_WRITE;
-}
-
-static void blocks_know(struct run *r, const struct slot *s, bool known)
-{
-	uint32_t i;
-
-	for (i = s->first; i < s->first + s->blocks; i++) {
-		r->blocks[i].known = known;
-		r->blocks[i].lsn = s->w.lsn;
-		r->blocks[i].hole = s->w.flags & LSOM_W_HOLE;
-		r->blocks[i].ever |= !(s->w.flags & LSOM_W_HOLE);
-	}
-}
-
-static void slot_end(struct slot *s, enum h_outcome outcome)
-{
-	struct run *r = s->run;
-
-	if (outcome != H_UNKNOWN)
-		r->answered[s->seq] = 1;
-	if (outcome == H_NEVER)
-		r->aborted[s->seq] = 1;
-	if (outcome != H_NEVER)
-		blocks_know(r, s, outcome == H_DONE);
-	history_end(r->sim->history, s->op, outcome);
-	sgl_put(s->w.sgl);
-	range_give(r, s, true);
-	s->busy = false;
-}
-
-static void late_send(struct slot *of);
-
-static void aborted(struct lsom_decide *req, int status)
-{
-	struct slot *s = container_of(req, struct slot, decide);
-
-	if (status < 0 && !fault_excuses(s->run, status))
-		sim_violation(s->run->sim, "ABORT: %s", err_text(status));
-	if (status == 0 && !s->run->late.busy && sim_chance(s->run->sim, 2))
-		late_send(s);
-	slot_end(s, status == 0 ? H_NEVER : H_UNKNOWN);
-}
-
-static void repeated(struct lsom_write *req, int status);
-
-/* The same PREP again: an answer got lost on the way. */
-static void repeat_send(struct slot *of)
-{
-	struct run *r = of->run;
-	struct slot *s = &r->late;
-
-	*s = *of;
-	s->busy = true;
-	s->silent = true;
-	s->w.crcs = s->crcs;
-	if (s->w.sgl != NULL)
-		sgl_get(s->w.sgl);
-	if (lsom_write(r->comp, &s->w, repeated) < 0) {
-		sgl_put(s->w.sgl);
-		s->busy = false;
-	}
-}
-
-static void undecided_one(const struct lsom_undecided *u, void *arg)
-{
-	struct run *r = arg;
-
-	if (r->undecided_count < ARRAY_LEN(r->undecided))
-		r->undecided[r->undecided_count++] = *u;
-}
-
-/* I12, R26: one record an lsn and range, none that is decided. */
-static void undecided_check(struct run *r)
-{
-	uint64_t stable;
-	unsigned i, k;
-
-	r->undecided_count = 0;
-	lsom_undecided_each(r->comp, undecided_one, r);
-	stable = lsom_comp_meta(r->comp)->stable_lsn;
-	for (i = 0; i < r->undecided_count; i++) {
-		if (r->undecided[i].lsn <= stable)
-			sim_violation(r->sim, "I12: lsn %llx is undecided and "
-				      "below stable_lsn",
-				      (unsigned long long)r->undecided[i].lsn);
-		for (k = 0; k < i; k++)
-			if (r->undecided[i].lsn == r->undecided[k].lsn &&
-			    r->undecided[i].offset == r->undecided[k].offset)
-				sim_violation(r->sim, "lsn %llx is there twice",
-					      (unsigned long long)
-						      r->undecided[i].lsn);
-	}
-}
-
-static void repeated(struct lsom_write *req, int status)
-{
-	struct slot *s = container_of(req, struct slot, w);
-	struct run *r = s->run;
-
-	/* Its stable_lsn may have passed: then it was refused, and is there. */
-	if (status < 0 && status != -ESTALE && status != -ENOSPC &&
-	    !fault_excuses(r, status))
-		sim_violation(r->sim, "a repeated PREP: %s", err_text(status));
-	sgl_put(s->w.sgl);
-	s->busy = false;
-	undecided_check(r);
-}
-
-static void late_came(struct lsom_write *req, int status)
-{
-	struct slot *s = container_of(req, struct slot, w);
-
-	if (status != -ESTALE && !fault_excuses(s->run, status) &&
-	    sim_rule(s->run->sim, RULE_R41))
-		sim_violation(s->run->sim, "I19: a PREP after its ABORT: %s",
-			      err_text(status));
-	sgl_put(s->w.sgl);
-	s->busy = false;
-}
-
-static void late_send(struct slot *of)
-{
-	struct run *r = of->run;
-	struct slot *s = &r->late;
-
-	*s = *of;
-	s->busy = true;
-	s->w.crcs = s->crcs;
-	if (s->w.sgl != NULL)
-		sgl_get(s->w.sgl);
-	if (lsom_write(r->comp, &s->w, late_came) < 0) {
-		sgl_put(s->w.sgl);
-		s->busy = false;
-	}
-}
-
-static void wrote(struct lsom_write *req, int status)
-{
-	struct slot *s = container_of(req, struct slot, w);
-	struct run *r = s->run;
-
-	if (status == -ENOSPC) {
-		slot_end(s, H_NEVER);
-		return;
-	}
-	if (status < 0) {
-		if (!fault_excuses(r, status))
-			sim_violation(r->sim, "PREP: %s", err_text(status));
-		slot_end(s, H_UNKNOWN);
-		return;
-	}
-	if (s->abort) {
-		s->decide = (struct lsom_decide){ .lsn = s->w.lsn };
-		status = lsom_decide(r->comp, &s->decide, aborted);
-		if (status == 0)
-			return;
-		if (status != -EBUSY && !fault_excuses(r, status))
-			sim_violation(r->sim, "ABORT: %s", err_text(status));
-	}
-	if (!r->late.busy && sim_chance(r->sim, 8))
-		repeat_send(s);
-	slot_end(s, H_DONE);
-}
-
-static void data_fill(struct run *r, struct slot *s)
-{
-	uint32_t i, k;
-	uint8_t *p;
-
-	for (i = 0; i < s->blocks; i++) {
-		p = s->w.sgl->pieces[i].page->data;
-		for (k = 0; k < SECTORS_A_BLOCK; k++)
-			history_fill(p + k * SECTOR,
-				     (s->first + i) * SECTORS_A_BLOCK + k,
-				     s->op->id);
-		s->crcs[i] = crc32c(p, LSOM_BLOCK);
-	}
-	(void)r;
-}
-
-static void write_one(struct run *r, struct slot *s, unsigned client)
-{
-	struct sim *sim = r->sim;
-	uint32_t n = 1 + (uint32_t)sim_random(sim, sim_chance(sim, 3) ?
-							 WRITE_BLOCKS : 4);
-	uint32_t first = (uint32_t)sim_random(sim, r->blocks_count - n);
-	bool hole = sim_chance(sim, 8);
-	int rv;
-
-	if (sim_chance(sim, 2))
-		first %= MAX(r->blocks_count / 8, 1u);
-	if (r->seq_next - r->stable > 900 || r->seq_next > 65000 ||
-	    !range_take(r, first, n, true))
-		return;
-	memset(s, 0, sizeof(*s));
-	s->run = r;
-	s->first = first;
-	s->blocks = n;
-	s->abort = sim_chance(sim, 10);
-	s->w.kind = LSOM_PREP;
-	s->w.flags = hole ? LSOM_W_HOLE : 0;
-	s->w.offset = (uint64_t)first * LSOM_BLOCK;
-	s->w.len = (uint64_t)n * LSOM_BLOCK;
-	s->seq = r->seq_next;
-	s->w.lsn = lsn_of(r, s->seq);
-	s->w.member_csn = 1;
-	s->w.crcs = s->crcs;
-	stable_move(r);
-	if (sim_chance(sim, 2))
-		s->w.decided = &r->decided;
-	if (!hole && sgl_new(sim->life->env.pages, PAGE_FRONT, s->w.len, 0,
-			     &s->w.sgl) < 0) {
-		range_give(r, s, true);
-		return;
-	}
-	s->op = history_start(sim->history, hole ? H_UNMAP : H_WRITE, client,
-			      first * SECTORS_A_BLOCK, n * SECTORS_A_BLOCK);
-	s->op->atomic = true;
-	if (!hole)
-		data_fill(r, s);
-	s->busy = true;
-	r->answered[s->seq] = r->aborted[s->seq] = 0;
-	r->seq_next++;
-	rv = lsom_write(r->comp, &s->w, wrote);
-	if (rv < 0) {
-		if (rv != -EBUSY && rv != -ENOSPC && !fault_excuses(r, rv))
-			sim_violation(sim, "a write: %s", err_text(rv));
-		slot_end(s, H_NEVER);
-	}
-}
-
-/* ---- reading ---- */
-
-static void values_take(struct run *r, struct h_op *op, const struct sgl *sgl)
-{
-	uint32_t i;
-
-	for (i = 0; i < op->count; i++)
-		op->seen[i] = history_value(
-			r->sim->history,
-			sgl->pieces[i / SECTORS_A_BLOCK].page->data +
-				i % SECTORS_A_BLOCK * SECTOR,
-			op->sector + i);
-}
-
-static void read_came(struct lsom_read *req, int status)
-{
-	struct slot *s = container_of(req, struct slot, rd);
-	struct run *r = s->run;
-
-	if (status == 0) {
-		values_take(r, s->op, req->sgl);
-		sgl_put(req->sgl);
-	} else if (status == -EBADMSG ? !r->sim->disks[0].tampered :
-					!fault_excuses(r, status)) {
-		sim_violation(r->sim, "a read at block %llu: %s",
-			      status == -EBADMSG ?
-				      (unsigned long long)req->bad_offset /
-					      LSOM_BLOCK :
-				      s->first,
-			      err_text(status));
-	}
-	history_end(r->sim->history, s->op, status == 0 ? H_DONE : H_NEVER);
-	range_give(r, s, false);
-	s->busy = false;
-}
-
-static bool read_some(struct run *r, struct slot *s, unsigned client,
-		      uint32_t first, uint32_t n)
-{
-	int rv;
-
-	if (!range_take(r, first, n, false))
-		return false;
-	memset(s, 0, sizeof(*s));
-	s->run = r;
-	s->first = first;
-	s->blocks = n;
-	s->reading = s->busy = true;
-	stable_move(r);
-	s->rd.offset = (uint64_t)first * LSOM_BLOCK;
-	s->rd.len = (uint64_t)n * LSOM_BLOCK;
-	s->rd.class = PAGE_FRONT;
-	s->rd.decided = &r->decided;
-	s->op = history_start(r->sim->history, H_READ, client,
-			      first * SECTORS_A_BLOCK, n * SECTORS_A_BLOCK);
-	rv = lsom_read(r->comp, &s->rd, read_came);
-	if (rv < 0) {
-		if (rv != -EBUSY && !fault_excuses(r, rv))
-			sim_violation(r->sim, "a read: %s", err_text(rv));
-		history_end(r->sim->history, s->op, H_NEVER);
-		range_give(r, s, false);
-		s->busy = false;
-		return false;
-	}
-	return true;
-}
-
-static void read_one(struct run *r, struct slot *s, unsigned client)
-{
-	uint32_t n = 1 + (uint32_t)sim_random(r->sim, WRITE_BLOCKS);
-	uint32_t first = (uint32_t)sim_random(r->sim, r->blocks_count - n);
-
-	if (sim_chance(r->sim, 2))
-		first %= MAX(r->blocks_count / 8, 1u);
-	(void)read_some(r, s, client, first, n);
-}
-
-/* ---- the other component ---- */
-
-static void aux_done(struct lsom_meta *req, int status)
-{
-	struct run *r = container_of(req, struct run, aux_req);
-
-	r->aux_busy = false;
-	if (status < 0) {
-		if (!fault_excuses(r, status))
-			sim_violation(r->sim, "a metadata record: %s",
-				      err_text(status));
-		r->aux = AUX_MAYBE;
-		return;
-	}
-	r->aux = req->op == LSOM_CREATE ? AUX_THERE : AUX_NONE;
-}
-
-static void aux_change(struct run *r)
-{
-	struct lsom_comp *comp;
-	int rv;
-
-	if (r->aux_busy)
-		return;
-	memset(&r->aux_req, 0, sizeof(r->aux_req));
-	if (r->aux == AUX_NONE || r->aux == AUX_MAYBE) {
-		memset(&r->aux_id, 0, sizeof(r->aux_id));
-		r->aux_id.b[0] = 9;
-		put_le32(r->aux_id.b + 4, ++r->aux_number);
-		r->aux_req.op = LSOM_CREATE;
-		r->aux_req.meta.cid = r->aux_id;
-		r->aux_req.meta.cinc = 1;
-		r->aux_req.meta.size_bytes = 64 * LSOM_BLOCK;
-		r->aux_req.meta.promised_oepoch = 1;
-		r->aux_req.meta.member_csn = 1;
-		r->aux_req.meta.state_seen = LSOM_ACTIVE;
-		rv = lsom_comp_create(r->disk, &r->aux_req, aux_done);
-	} else {
-		comp = lsom_comp_get(r->disk, &r->aux_id);
-		if (comp == NULL && r->sim->disks[0].tampered) {
-			r->aux = AUX_MAYBE;
-			return;
-		}
-		if (comp == NULL)
-			sim_violation(r->sim, "a component is gone");
-		r->aux_req.op = LSOM_DELETE;
-		rv = lsom_comp_update(comp, &r->aux_req, aux_done);
-		lsom_comp_put(comp);
-	}
-	if (rv == 0)
-		r->aux_busy = true;
-	else if (rv != -EBUSY && !fault_excuses(r, rv))
-		sim_violation(r->sim, "a metadata request: %s", err_text(rv));
-}
-
-static void aux_check(struct run *r)
-{
-	struct lsom_comp *comp;
-
-	if (r->aux_number == 0)
-		return;
-	comp = lsom_comp_get(r->disk, &r->aux_id);
-	if (r->aux == AUX_THERE && comp == NULL)
-		sim_violation(r->sim, "a component that was created is gone");
-	if (r->aux == AUX_NONE && comp != NULL)
-		sim_violation(r->sim, "a component that was deleted is back");
-	r->aux = comp != NULL ? AUX_THERE : AUX_NONE;
-	if (comp != NULL)
-		lsom_comp_put(comp);
-}
-
-/* ---- faults ---- */
-
-/*
- * Spoil a batch's header that a later batch, in the same segment, knew to be
- * durable: what it held may be lost, but not silently.
- */
-static void header_rot(struct run *r)
-{
-	struct sim_disk *d = &r->sim->disks[0];
-	uint32_t blocks = SIM_SEGMENT / LSOM_BLOCK, segments, i, at, found;
-	const struct lsom__batch_header *h, *later;
-	uint8_t *base;
-
-	segments = (uint32_t)((d->bytes - LSOM__DATA_START) / SIM_SEGMENT);
-	i = (uint32_t)sim_random(r->sim, segments);
-	base = d->durable + LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT;
-	found = 0;
-	later = NULL;
-	for (at = blocks - 1; at > 0; at--) {
-		h = (const void *)(base + (size_t)at * LSOM_BLOCK);
-		if (h->magic != LSOM__BATCH_MAGIC || h->block != at ||
-		    h->segment_sequence !=
-			    ((const struct lsom__segment_header *)(const void *)
-				     base)->sequence)
-			continue;
-		if (later == NULL)
-			later = h;
-		else if (later->durable_prefix >= h->batch &&
-			 (found == 0 || sim_chance(r->sim, 2)))
-			found = at;
-	}
-	if (found == 0)
-		return;
-	base[(size_t)found * LSOM_BLOCK + 100] ^= 0x10;
-	d->now[LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT +
-	       (uint64_t)found * LSOM_BLOCK + 100] ^= 0x10;
-	d->tampered = r->header_rot = true;
-	sim_trace(r->sim, "FAULT: the header at block %u of segment %u rots",
-		  found, i);
-}
-
-static void fault_now(struct run *r)
-{
-	struct sim_disk *d = &r->sim->disks[0];
-	unsigned i;
-
-	switch (r->fault) {
-	case FAULT_WRITE:
-		if (sim_chance(r->sim, 2))
-			d->write_eio = 1 + sim_random(r->sim, 40);
-		else
-			d->gone = true;
-		break;
-	case FAULT_READ:
-		d->read_eio = 1 + sim_random(r->sim, 20);
-		break;
-	case FAULT_ROT:
-		if (sim_chance(r->sim, 3))
-			d->misdirect = 1 + sim_random(r->sim, 20);
-		else
-			sim_disk_rot(d);
-		break;
-	case FAULT_STALL:
-		d->stalled_until =
-			r->sim->now_ns + sim_random(r->sim, 4 * SEC);
-		break;
-	case FAULT_INDEX:
-		for (i = 0; i < r->sim->stores_count; i++)
-			r->sim->stores[i].apply_eio =
-				1 + sim_random(r->sim, 3);
-		break;
-	case FAULT_HEADER:
-		header_rot(r);
-		break;
-	}
+	r->crash_at =
+		sim_chance(r->sim, 12)
+			? UINT64_MAX
+			: r->sim->events + 20 + sim_random(r->sim, within);
 }
 
 /* ---- a life ---- */
@@ -723,24 +144,24 @@ static bool seal(struct run *r)
 	memset(&req, 0, sizeof(req));
 	req.data = r;
 	req.op = r->created ? LSOM_SEAL : LSOM_CREATE;
-	req.meta = r->created ? *lsom_comp_meta(r->comp) :
-				(struct lsom_comp_meta){
-					.cid = r->cid,
-					.cinc = 1,
-					.size_bytes =
-						(uint64_t)r->blocks_count *
-						LSOM_BLOCK,
-					.member_csn = 1,
-					.state_seen = LSOM_ACTIVE,
-				};
+	req.meta = r->created
+			   ? *lsom_comp_meta(r->comp)
+			   : (struct lsom_comp_meta){
+				     .cid = r->cid,
+				     .cinc = 1,
+				     .size_bytes = (uint64_t)r->blocks_count *
+						   LSOM_BLOCK,
+				     .member_csn = 1,
+				     .state_seen = LSOM_ACTIVE,
+			     };
 	req.meta.promised_oepoch = r->epoch;
 	r->done = false;
-	r->status = r->created ? lsom_comp_update(r->comp, &req, meta_done) :
-				 lsom_comp_create(r->disk, &req, meta_done);
+	r->status = r->created ? lsom_comp_update(r->comp, &req, meta_done)
+			       : lsom_comp_create(r->disk, &req, meta_done);
 	if (r->status == 0 && !wait_for(r, &r->done))
 		return false;
 	if (r->status < 0) {
-		if (!fault_excuses(r, r->status))
+		if (!comp__fault_excuses(r, r->status))
 			sim_violation(r->sim, "SEAL: %s", err_text(r->status));
 		cut(r);
 		return false;
@@ -765,18 +186,19 @@ static bool take_over(struct run *r)
 	uint64_t lsns[256];
 	unsigned i, n;
 
-	undecided_check(r);
+	comp__undecided_check(r);
 	n = r->undecided_count;
 	for (i = 0; i < n; i++)
 		lsns[i] = r->undecided[i].lsn;
 	for (i = 0; i < n; i++) {
-		req = (struct lsom_decide){ .data = r, .commit = true,
+		req = (struct lsom_decide){ .data = r,
+					    .commit = true,
 					    .lsn = lsns[i] };
 		r->done = false;
 		r->status = lsom_decide(r->comp, &req, decide_done);
 		if (r->status == 0 && !wait_for(r, &r->done))
 			return false;
-		if (r->status < 0 && !fault_excuses(r, r->status))
+		if (r->status < 0 && !comp__fault_excuses(r, r->status))
 			sim_violation(r->sim, "COMMIT at takeover: %s",
 				      err_text(r->status));
 		if (r->status < 0) {
@@ -786,7 +208,7 @@ static bool take_over(struct run *r)
 	}
 	r->stable = 0;
 	r->seq_next = 1;
-	stable_move(r);
+	comp__stable_move(r);
 	lsom_decided(r->comp, &r->decided);
 	return true;
 }
@@ -798,7 +220,7 @@ static void meta_check(struct run *r)
 	if (m->damaged) {
 		if (!r->sim->disks[0].tampered)
 			sim_violation(r->sim, "damage is reported on a disk "
-				      "that is whole");
+					      "that is whole");
 		history_lossy(r->sim->history);
 		return;
 	}
@@ -806,7 +228,8 @@ static void meta_check(struct run *r)
 		return;
 	if (m->promised_oepoch < r->sealed_epoch || m->member_csn != 1 ||
 	    m->cinc != 1 || m->state_seen != LSOM_ACTIVE)
-		sim_violation(r->sim, "I2: the fence went back: epoch %llu, "
+		sim_violation(r->sim,
+			      "I2: the fence went back: epoch %llu, "
 			      "was %llu",
 			      (unsigned long long)m->promised_oepoch,
 			      (unsigned long long)r->sealed_epoch);
@@ -865,7 +288,7 @@ static bool power_up(struct run *r)
 		return false;
 	}
 	if (!sim->disks[0].tampered)
-		aux_check(r);
+		comp__aux_check(r);
 	r->epoch++;
 	if (!seal(r))
 		return false;
@@ -915,7 +338,7 @@ static bool look(struct run *r)
 		return false;
 	for (at = 0; at < r->blocks_count; at += n) {
 		n = MIN(56u, r->blocks_count - at);
-		if (!read_some(r, s, 99, at, n))
+		if (!comp__read_some(r, s, 99, at, n))
 			return true;
 		if (!drain(r))
 			return false;
@@ -941,7 +364,7 @@ static bool versions_check(struct run *r)
 
 	if (!drain(r))
 		return false;
-	stable_move(r);
+	comp__stable_move(r);
 	lsom_decided(r->comp, &r->decided);
 	req = (struct lsom_scan){ .data = r,
 				  .len = (uint64_t)r->blocks_count * LSOM_BLOCK,
@@ -952,7 +375,7 @@ static bool versions_check(struct run *r)
 	if (r->status == 0 && !wait_for(r, &r->done))
 		return false;
 	if (r->status < 0) {
-		if (!fault_excuses(r, r->status))
+		if (!comp__fault_excuses(r, r->status))
 			sim_violation(r->sim, "a scan: %s",
 				      err_text(r->status));
 		return true;
@@ -969,15 +392,18 @@ static bool versions_check(struct run *r)
 		if (k < req.items_count &&
 		    items[k].offset == (uint64_t)i * LSOM_BLOCK) {
 			if (items[k].lsn != b->lsn || items[k].hole != b->hole)
-				sim_violation(r->sim, "block %u has version "
-					      "%llx, not %llx", i,
+				sim_violation(r->sim,
+					      "block %u has version "
+					      "%llx, not %llx",
+					      i,
 					      (unsigned long long)items[k].lsn,
 					      (unsigned long long)b->lsn);
 		} else if (!b->hole ||
 			   (b->ever && b->lsn > r->decided.hole_floor)) {
-			sim_violation(r->sim, "R11: block %u: version %llx%s "
-				      "is forgotten", i,
-				      (unsigned long long)b->lsn,
+			sim_violation(r->sim,
+				      "R11: block %u: version %llx%s "
+				      "is forgotten",
+				      i, (unsigned long long)b->lsn,
 				      b->hole ? " (a hole)" : "");
 		}
 	}
@@ -1026,24 +452,24 @@ static void work(struct run *r, unsigned ops)
 		i = (unsigned)sim_random(r->sim, SLOTS);
 		if (!r->slots[i].busy) {
 			if (sim_chance(r->sim, 4))
-				read_one(r, &r->slots[i], i);
+				comp__read_one(r, &r->slots[i], i);
 			else
-				write_one(r, &r->slots[i], i);
+				comp__write_one(r, &r->slots[i], i);
 		}
 		if (sim_chance(r->sim, 6)) {
-			stable_move(r);
+			comp__stable_move(r);
 			lsom_decided(r->comp, &r->decided);
 		}
 		if (sim_chance(r->sim, 40))
-			aux_change(r);
+			comp__aux_change(r);
 		if (!r->checkpointing && sim_chance(r->sim, 150)) {
 			r->checkpoint.data = r;
-			r->checkpointing = lsom_checkpoint(r->disk,
-							   &r->checkpoint,
-							   checkpointed) == 0;
+			r->checkpointing =
+				lsom_checkpoint(r->disk, &r->checkpoint,
+						checkpointed) == 0;
 		}
 		if (r->fault != FAULT_NONE && sim_chance(r->sim, 120))
-			fault_now(r);
+			comp__fault_now(r);
 		for (k = (unsigned)sim_random(r->sim, 12); k > 0; k--)
 			if (!step(r))
 				break;
@@ -1069,11 +495,10 @@ static void life(struct run *r, unsigned ops)
 	sim_trace(r->sim, "%llu of %llu segments free, state %d",
 		  (unsigned long long)info.segments_free,
 		  (unsigned long long)info.segments, info.state);
-	r->crash_at = sim_chance(r->sim, 2) ? r->sim->events +
-						      sim_random(r->sim, 400) :
-					      UINT64_MAX;
-	if (info.state != LSOM_DISK_FAILED &&
-	    (!look(r) || !versions_check(r)))
+	r->crash_at = sim_chance(r->sim, 2)
+			      ? r->sim->events + sim_random(r->sim, 400)
+			      : UINT64_MAX;
+	if (info.state != LSOM_DISK_FAILED && (!look(r) || !versions_check(r)))
 		return;
 	if (sim_chance(r->sim, 2))
 		close_down(r);
@@ -1084,7 +509,8 @@ static void life(struct run *r, unsigned ops)
 static void setup(struct run *r)
 {
 	struct sim *sim = r->sim;
-	struct lsom_format format = { .path = "disk0", .tiny = true,
+	struct lsom_format format = { .path = "disk0",
+				      .tiny = true,
 				      .segment_bytes = SIM_SEGMENT };
 	uint64_t segments = 18 + sim_random(sim, 16), usable;
 
@@ -1098,10 +524,10 @@ static void setup(struct run *r)
 	sim_disk_init(sim, 0, (1u << 20) + segments * SIM_SEGMENT);
 	usable = (segments - 6) * 56;
 	/* Now and then more than fits: thin, and then full. */
-	r->blocks_count = (uint32_t)(usable / 4 +
-				     sim_random(sim, sim_chance(sim, 4) ?
-							     usable :
-							     usable / 2));
+	r->blocks_count =
+		(uint32_t)(usable / 4 + sim_random(sim, sim_chance(sim, 4)
+								? usable
+								: usable / 2));
 	r->blocks_count = MAX(r->blocks_count, WRITE_BLOCKS * 2 + 8);
 	r->blocks = calloc(r->blocks_count, sizeof(*r->blocks));
 	if (r->blocks == NULL)

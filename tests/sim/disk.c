@@ -106,7 +106,8 @@ static void memory_check(const struct sim_disk *d, const struct env_io *io,
 	for (unsigned i = 0; i < io->iov_count; i++) {
 		if (memcmp(w->data + at, io->iov[i].iov_base,
 			   io->iov[i].iov_len) != 0)
-			sim_violation(d->sim, "%s: the memory of a write to "
+			sim_violation(d->sim,
+				      "%s: the memory of a write to "
 				      "block %llu changed while in flight",
 				      d->path,
 				      (unsigned long long)io->offset / 4096);
@@ -245,8 +246,10 @@ static void write_cut(struct sim_disk *d, const struct sim_write *w)
 			       SECTOR);
 			left++;
 		}
-	sim_trace(d->sim, "%s: the cut leaves %zu of %zu sectors of a write "
-		  "to block %llu", d->path, left, w->len / SECTOR,
+	sim_trace(d->sim,
+		  "%s: the cut leaves %zu of %zu sectors of a write "
+		  "to block %llu",
+		  d->path, left, w->len / SECTOR,
 		  (unsigned long long)w->offset / 4096);
 }
 
@@ -254,7 +257,7 @@ void sim_disk_cut(struct sim_disk *d)
 {
 	struct sim_write *w, *next;
 
-	TAILQ_FOREACH(w, &d->volatiles, link)
+	TAILQ_FOREACH (w, &d->volatiles, link)
 		write_cut(d, w);
 	for (w = TAILQ_FIRST(&d->volatiles); w != NULL; w = next) {
 		next = TAILQ_NEXT(w, link);

@@ -3,8 +3,8 @@
  *
  * On one node no message is ever late, so they are made up here: of an older or
  * newer epoch, of another membership, for another incarnation; and one that
- * comes while a component that was not ACTIVE waits for its ATTACH.  None may be
- * executed.
+ * comes while a component that was not ACTIVE waits for its ATTACH.  None may
+ * be executed.
  */
 #include "tests/sim/node.h"
 

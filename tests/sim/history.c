@@ -74,8 +74,8 @@ static const char *kind_name(const struct h_op *op)
 	return names[op->kind];
 }
 
-struct h_op *history_start(struct history *h, enum h_kind kind,
-			   unsigned client, uint32_t sector, uint32_t count)
+struct h_op *history_start(struct history *h, enum h_kind kind, unsigned client,
+			   uint32_t sector, uint32_t count)
 {
 	struct h_op *op = op_add(h);
 
@@ -165,9 +165,10 @@ uint32_t history_value(struct history *h, const uint8_t *bytes, uint32_t sector)
 	memcpy(head, bytes, sizeof(head));
 	id = (uint32_t)head[1];
 	if (head[0] != MAGIC || head[1] >> 32 != sector || id == 0)
-		sim_violation(h->sim, "sector %u holds foreign bytes "
-			      "%016llx %016llx", sector,
-			      (unsigned long long)head[0],
+		sim_violation(h->sim,
+			      "sector %u holds foreign bytes "
+			      "%016llx %016llx",
+			      sector, (unsigned long long)head[0],
 			      (unsigned long long)head[1]);
 	history_fill(want, sector, id);
 	if (memcmp(want, bytes, SECTOR) != 0)
@@ -225,21 +226,27 @@ static const struct h_op *writer(const struct history *h, uint32_t sector,
 	if (id >= h->count || h->ops[id]->id != id ||
 	    !covers(h->ops[id], sector)) {
 		tell(h, "reader", r);
-		sim_violation(h->sim, "sector %u: value %u was never written "
-			      "there", sector, id);
+		sim_violation(h->sim,
+			      "sector %u: value %u was never written "
+			      "there",
+			      sector, id);
 	}
 	w = h->ops[id];
 	if (w->outcome == H_NEVER && !h->lossy) {
 		tell(h, "reader", r);
 		tell(h, "writer", w);
-		sim_violation(h->sim, "sector %u: a read saw op %u, which was "
-			      "answered as not done", sector, id);
+		sim_violation(h->sim,
+			      "sector %u: a read saw op %u, which was "
+			      "answered as not done",
+			      sector, id);
 	}
 	if (r->end < w->start) {
 		tell(h, "reader", r);
 		tell(h, "writer", w);
-		sim_violation(h->sim, "sector %u: a read saw op %u before it "
-			      "was sent", sector, id);
+		sim_violation(h->sim,
+			      "sector %u: a read saw op %u before it "
+			      "was sent",
+			      sector, id);
 	}
 	return w;
 }
@@ -252,8 +259,11 @@ static struct cluster *cluster_of(struct cluster *c, uint32_t *n,
 	for (i = 0; i < *n; i++)
 		if (c[i].w == w)
 			return &c[i];
-	c[*n] = (struct cluster){ .w = w, .first = w->end, .last = w->start,
-				  .first_op = w, .last_op = w };
+	c[*n] = (struct cluster){ .w = w,
+				  .first = w->end,
+				  .last = w->start,
+				  .first_op = w,
+				  .last_op = w };
 	return &c[(*n)++];
 }
 
@@ -263,8 +273,10 @@ static void stale(const struct history *h, uint32_t sector,
 	tell(h, "value seen or done first", a->first_op);
 	tell(h, "value seen or sent last", a->last_op);
 	tell(h, "and between them", inside);
-	sim_violation(h->sim, "sector %u: the value of op %u came back (stale "
-		      "or lost write)", sector, a->w->id);
+	sim_violation(h->sim,
+		      "sector %u: the value of op %u came back (stale "
+		      "or lost write)",
+		      sector, a->w->id);
 }
 
 /* Two values, neither zero: their zones (Gibbons and Korach, theorem 4.3). */
@@ -307,9 +319,8 @@ static bool zero_possible(const struct history *h,
 }
 
 static void zero_check(const struct history *h, uint32_t sector,
-		       const struct register_ops *reg,
-		       const struct cluster *c, uint32_t n,
-		       const struct h_op *op)
+		       const struct register_ops *reg, const struct cluster *c,
+		       uint32_t n, const struct h_op *op)
 {
 	uint32_t k;
 
@@ -383,8 +394,8 @@ static void torn(const struct history *h, const struct h_op *r, uint32_t i,
 	if (x != NULL)
 		tell(h, "other", x);
 	sim_violation(h->sim, "sectors %u and %u: a %s is half there", i, j,
-		      w->atomic ? "command that is atomic" :
-				  "write below 4 KiB");
+		      w->atomic ? "command that is atomic"
+				: "write below 4 KiB");
 }
 
 /* Sector @i of the read holds @w, which also wrote @j, which holds another. */
@@ -400,8 +411,8 @@ static void pair_check(const struct history *h, const struct h_op *r,
 		x = h->ops[v];
 		if (x->end < w->start)
 			torn(h, r, i, j, w, x);
-		if (covers(x, i) && (x->atomic || i / SECTORS_A_BLOCK ==
-							  j / SECTORS_A_BLOCK))
+		if (covers(x, i) &&
+		    (x->atomic || i / SECTORS_A_BLOCK == j / SECTORS_A_BLOCK))
 			torn(h, r, i, j, w, x);
 		return;
 	}
@@ -425,8 +436,8 @@ static void read_check(const struct history *h, const struct h_op *r)
 		w = h->ops[r->seen[i - r->sector]];
 		for (j = r->sector; j < end; j++)
 			if (covers(w, j) &&
-			    (w->atomic || i / SECTORS_A_BLOCK ==
-						  j / SECTORS_A_BLOCK))
+			    (w->atomic ||
+			     i / SECTORS_A_BLOCK == j / SECTORS_A_BLOCK))
 				pair_check(h, r, i, j, w);
 	}
 }
@@ -452,7 +463,8 @@ static void compares_check(const struct history *h)
 					    a->seen[s]) {
 					tell(h, "one", a);
 					tell(h, "other", b);
-					sim_violation(h->sim, "two compare-and-"
+					sim_violation(h->sim,
+						      "two compare-and-"
 						      "writes replaced one "
 						      "value");
 				}
@@ -462,8 +474,7 @@ static void compares_check(const struct history *h)
 
 void history_check(struct history *h)
 {
-	struct register_ops *regs =
-		must(calloc(h->sectors, sizeof(*regs)));
+	struct register_ops *regs = must(calloc(h->sectors, sizeof(*regs)));
 	uint32_t *room = must(calloc(h->sectors, sizeof(*room)));
 	struct register_ops *r;
 	uint32_t i, s;
@@ -477,9 +488,8 @@ void history_check(struct history *h)
 			r = &regs[s];
 			if (r->count == room[s]) {
 				room[s] = room[s] ? room[s] * 2 : 16;
-				r->ops = must(realloc(r->ops,
-						      room[s] *
-							      sizeof(*r->ops)));
+				r->ops = must(realloc(
+					r->ops, room[s] * sizeof(*r->ops)));
 			}
 			r->ops[r->count++] = op;
 		}

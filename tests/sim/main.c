@@ -6,8 +6,8 @@
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
  *
- * A seed runs in a process of its own: a crash of a room, an assert or a hang is
- * a failure of that seed and of no other, and a power cut may leave memory
+ * A seed runs in a process of its own: a crash of a room, an assert or a hang
+ * is a failure of that seed and of no other, and a power cut may leave memory
  * behind.  Every 16th seed runs twice, and the hashes of its events must agree.
  */
 #include "tests/sim/sim.h"
@@ -75,7 +75,8 @@ static void seed_run(const struct options *o, uint64_t seed)
 		comp_run(sim);
 	else
 		node_run(sim);
-	printf("hash %016llx: %llu events, %u cuts, %u restarts, %u operations, "
+	printf("hash %016llx: %llu events, %u cuts, %u restarts, %u "
+	       "operations, "
 	       "%.1f s%s\n",
 	       (unsigned long long)sim->hash, (unsigned long long)sim->events,
 	       sim->cuts, sim->restarts,
@@ -121,8 +122,8 @@ static bool job_end(struct job *job)
 	for (;;) {
 		size_t room = sizeof(job->text) - 1 - job->len;
 
-		n = room > 0 ? read(job->out, job->text + job->len, room) :
-			       read(job->out, spill, sizeof(spill));
+		n = room > 0 ? read(job->out, job->text + job->len, room)
+			     : read(job->out, spill, sizeof(spill));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -170,7 +171,8 @@ static void seeds_run(const struct options *o, struct result *res)
 		job = &jobs[done % o->jobs];
 		if (!job_end(job))
 			res->failed = true;
-		if (!res->failed && done % 16 == 0 && o->config.rules_off == 0) {
+		if (!res->failed && done % 16 == 0 &&
+		    o->config.rules_off == 0) {
 			job_start(&again, o, done, true);
 			if (!job_end(&again) ||
 			    strcmp(hash_line(&again), hash_line(job)) != 0) {
@@ -278,7 +280,9 @@ int main(int argc, char **argv)
 		{ "keep-going", no_argument, NULL, 'k' },
 		{ NULL, 0, NULL, 0 },
 	};
-	struct options o = { .first = 1, .last = 100, .jobs = 2,
+	struct options o = { .first = 1,
+			     .last = 100,
+			     .jobs = 2,
 			     .mode = MODE_COMP | MODE_NODE };
 	bool rules = false;
 	struct result *res = calloc(1, sizeof(*res));
@@ -307,8 +311,9 @@ int main(int argc, char **argv)
 			o.config.rules_off |= 1ull << rule;
 			break;
 		case 'm':
-			o.mode = strcmp(optarg, "comp") == 0 ? MODE_COMP :
-				 strcmp(optarg, "node") == 0 ? MODE_NODE : 0;
+			o.mode = strcmp(optarg, "comp") == 0   ? MODE_COMP
+				 : strcmp(optarg, "node") == 0 ? MODE_NODE
+							       : 0;
 			if (o.mode == 0)
 				return usage();
 			break;

@@ -14,9 +14,6 @@
 
 #include <stdlib.h>
 
-enum { FAULT_NONE, FAULT_WRITE = 4, FAULT_READ, FAULT_ROT, FAULT_STALL,
-       FAULT_INDEX, FAULTS };
-
 /* ---- running, with the power switch at hand ---- */
 
 static void forget(struct node *n)
@@ -115,7 +112,7 @@ bool node_wait(struct node *n)
 			if (n->down)
 				return false;
 			sim_violation(n->sim, "nothing is left to do, and a "
-				      "request has no answer");
+					      "request has no answer");
 		}
 		if (n->sim->now_ns > end && stuck(n))
 			return false;
@@ -173,15 +170,17 @@ static void directory_note(struct node *n)
 	unsigned i;
 
 	if (revision < n->revision)
-		sim_violation(n->sim, "I15: the directory went back from "
+		sim_violation(n->sim,
+			      "I15: the directory went back from "
 			      "revision %llu to %llu",
 			      (unsigned long long)n->revision,
 			      (unsigned long long)revision);
 	n->revision = revision;
 	for (i = 0; i < NOTES; i++)
-		if (n->notes[i].revision == revision &&
-		    n->notes[i].hash != 0 && n->notes[i].hash != hash)
-			sim_violation(n->sim, "I15: revision %llu of the "
+		if (n->notes[i].revision == revision && n->notes[i].hash != 0 &&
+		    n->notes[i].hash != hash)
+			sim_violation(n->sim,
+				      "I15: revision %llu of the "
 				      "directory has two contents",
 				      (unsigned long long)revision);
 	n->notes[n->notes_next++ % NOTES] =
@@ -280,30 +279,6 @@ static void on_disk(struct lsom_disk_open *req, int status)
 	finish(req->data, status);
 }
 
-static bool fault_excuses(const struct node *n, int status)
-{
-	switch (status) {
-	case -EIO:
-	case -ENODEV:
-	case -ENXIO:
-		return n->fault == FAULT_WRITE || n->fault == FAULT_READ ||
-		       n->fault == FAULT_INDEX;
-	case -ETIMEDOUT:
-		/* A full disk some of whose segments cannot be read is slow. */
-		return n->fault == FAULT_STALL || n->fault == FAULT_WRITE ||
-		       (n->fill && n->fault == FAULT_READ);
-	}
-	return false;
-}
-
-static bool any_tampered(const struct node *n)
-{
-	for (unsigned i = 0; i < n->disks_count; i++)
-		if (n->sim->disks[i].tampered)
-			return true;
-	return false;
-}
-
 /* False: the power went, or the seed ends here (n->over). */
 static bool disk_open(struct node *n, unsigned i)
 {
@@ -329,7 +304,7 @@ static bool disk_open(struct node *n, unsigned i)
 		return false;
 	}
 	if (n->status < 0) {
-		if (!any_tampered(n))
+		if (!node__any_tampered(n))
 			sim_violation(n->sim, "%s does not open: %s (%s)",
 				      req.path, err_text(n->status), req.why);
 		n->over = true;
@@ -392,11 +367,11 @@ static bool object_open(struct node *n)
 			n->over = true; /* refused, as it should be */
 			return false;
 		}
-		if (any_tampered(n)) {
+		if (node__any_tampered(n)) {
 			n->over = true;
 			return false;
 		}
-		if (!fault_excuses(n, n->status))
+		if (!node__fault_excuses(n, n->status))
 			sim_violation(n->sim, "the object does not open: %s",
 				      err_text(n->status));
 		cut(n);
@@ -404,15 +379,15 @@ static bool object_open(struct node *n)
 	}
 	if (n->nemesis == NEMESIS_SWAP && n->nemesis_done)
 		sim_violation(n->sim, "R13: another incarnation of a component "
-			      "is served");
+				      "is served");
 	if (dom_object_lossy(n->object))
 		n->lossy = true;
 	if (n->nemesis == NEMESIS_FORGET && n->nemesis_done && !n->lossy)
 		sim_violation(n->sim, "R14: a component that forgot is served "
-			      "as if nothing were lost");
-	if (n->lossy && !any_tampered(n) && n->nemesis != NEMESIS_FORGET)
+				      "as if nothing were lost");
+	if (n->lossy && !node__any_tampered(n) && n->nemesis != NEMESIS_FORGET)
 		sim_violation(n->sim, "a loss is reported, and nothing was "
-			      "lost");
+				      "lost");
 	return true;
 }
 
@@ -638,183 +613,6 @@ static void node_stop(struct node *n)
 	n->down = true;
 }
 
-/* ---- clients ---- */
-
-static enum h_outcome outcome_of(struct node *n, const struct client *c,
-				 int status)
-{
-	switch (status) {
-	case 0:
-		return H_DONE;
-	case -EILSEQ:
-		if (c->kind == H_COMPARE)
-			return H_NEVER;
-		break;
-	case -ENOSPC:
-		if (c->kind != H_READ)
-			return H_NEVER;
-		break;
-	case -EBADMSG:
-		if (any_tampered(n))
-			return H_UNKNOWN;
-		break;
-	default:
-		if (fault_excuses(n, status))
-			return H_UNKNOWN;
-	}
-	sim_violation(n->sim, "client %u: sectors %u+%u: %s", c->number,
-		      c->op->sector, c->op->count, err_text(status));
-}
-
-static void values_take(struct node *n, struct h_op *op, const struct sgl *sgl)
-{
-	uint8_t bytes[SECTOR];
-	uint32_t i;
-
-	for (i = 0; i < op->count; i++) {
-		sgl_read(sgl, (size_t)i * SECTOR, bytes, SECTOR);
-		op->seen[i] = history_value(n->sim->history, bytes,
-					    op->sector + i);
-		n->seen[op->sector + i] = op->seen[i];
-	}
-}
-
-static void answered(struct dom_io *io, int status)
-{
-	struct client *c = container_of(io, struct client, io);
-	struct node *n = io->data;
-	enum h_outcome outcome = outcome_of(n, c, status);
-
-	if (status == 0 && c->kind == H_READ) {
-		values_take(n, c->op, io->sgl);
-		sgl_put(io->sgl);
-	}
-	if (c->kind == H_READ && outcome != H_DONE)
-		outcome = H_NEVER;
-	if (n->sim->now_ns > c->sent_ns + 60 * SEC)
-		sim_violation(n->sim, "client %u: an answer after %llu s",
-			      c->number,
-			      (unsigned long long)((n->sim->now_ns -
-						    c->sent_ns) / SEC));
-	sgl_put(c->data);
-	sgl_put(c->expect);
-	c->data = c->expect = NULL;
-	c->busy = false;
-	n->answers++;
-	history_end(n->sim->history, c->op, outcome);
-}
-
-static struct sgl *bytes_make(struct node *n, struct h_op *op, bool expected)
-{
-	uint8_t bytes[SECTOR];
-	size_t first = (size_t)op->sector * SECTOR % 4096;
-	struct sgl *sgl;
-	uint32_t i;
-
-	if (sim_chance(n->sim, 6))
-		first = sim_random(n->sim, 8) * SECTOR;
-	if (sgl_new(n->sim->life->env.pages, PAGE_FRONT,
-		    (size_t)op->count * SECTOR, first, &sgl) < 0)
-		return NULL;
-	for (i = 0; i < op->count; i++) {
-		history_fill(bytes, op->sector + i,
-			     expected ? op->seen[i] : op->id);
-		sgl_write(sgl, (size_t)i * SECTOR, bytes, SECTOR);
-	}
-	return sgl;
-}
-
-static int send(struct node *n, struct client *c, unsigned flags)
-{
-	uint64_t offset = (uint64_t)c->op->sector * SECTOR;
-	uint64_t len = (uint64_t)c->op->count * SECTOR;
-	uint32_t i;
-
-	switch (c->kind) {
-	case H_READ:
-		return dom_read(n->object, &c->io, offset, len, answered);
-	case H_UNMAP:
-		return dom_unmap(n->object, &c->io, offset, len, answered);
-	case H_COMPARE:
-		for (i = 0; i < c->op->count; i++)
-			c->op->seen[i] = n->seen[c->op->sector + i];
-		c->expect = bytes_make(n, c->op, true);
-		if (c->expect == NULL)
-			return -EBUSY;
-		break;
-	case H_WRITE:
-		break;
-	}
-	c->data = bytes_make(n, c->op, false);
-	if (c->data == NULL)
-		return -EBUSY;
-	if (c->kind == H_COMPARE)
-		return dom_compare_and_write(n->object, &c->io, offset,
-					     c->expect, c->data, answered);
-	return dom_write(n->object, &c->io, offset, c->data, flags, answered);
-}
-
-/* Stripe edges are where commands meet several components. */
-static uint32_t sector_pick(struct node *n, uint32_t count)
-{
-	uint32_t edge = (1u << 20) / SECTOR, s;
-
-	s = (uint32_t)sim_random(n->sim, n->sectors - count + 1);
-	if (!n->fill && sim_chance(n->sim, 2))
-		s %= n->sectors / 8;
-	else if (n->disks_count > 1 && sim_chance(n->sim, 2))
-		s = edge * (1 + (uint32_t)sim_random(n->sim,
-						     n->sectors / edge - 1)) -
-		    (uint32_t)sim_random(n->sim, count + 8);
-	return MIN(s, n->sectors - count);
-}
-
-static void client_send(struct node *n, unsigned i)
-{
-	struct client *c = &n->clients[i];
-	struct sim *sim = n->sim;
-	uint32_t count = 1 + (uint32_t)sim_random(sim, n->fill ? 380 :
-						  sim_chance(sim, 3) ? 200 :
-								       24);
-	unsigned roll = (unsigned)sim_random(sim, 16), flags = 0;
-	uint32_t sector;
-	int rv;
-
-	memset(c, 0, sizeof(*c));
-	c->number = i;
-	c->kind = roll < 5 ? H_READ :
-		  roll < 6 ? H_UNMAP :
-		  roll < 9 ? H_COMPARE : H_WRITE;
-	if (c->kind == H_COMPARE)
-		count = 1 + count % 32;
-	sector = sector_pick(n, count);
-	if (sim_chance(sim, 2)) {
-		sector = ROUND_DOWN(sector, 8u);
-		count = MIN(ROUND_UP(count, 8u), n->sectors - sector);
-	}
-	if (c->kind == H_WRITE && n->fault == FAULT_NONE &&
-	    sim_chance(sim, 3)) {
-		flags = DOM_ATOMIC;
-	} else if (c->kind == H_WRITE && sim_chance(sim, 4)) {
-		flags = DOM_ATOMIC;
-	}
-	c->io.data = n;
-	c->sent_ns = sim->now_ns;
-	c->op = history_start(sim->history, c->kind, i, sector, count);
-	c->op->atomic = flags != 0 || c->kind == H_COMPARE;
-	rv = send(n, c, flags);
-	if (rv == 0) {
-		c->busy = true;
-		return;
-	}
-	sgl_put(c->data);
-	sgl_put(c->expect);
-	if (rv != -EBUSY && !fault_excuses(n, rv))
-		sim_violation(sim, "client %u: sectors %u+%u: %s at once", i,
-			      sector, count, err_text(rv));
-	history_end(sim->history, c->op, H_NEVER);
-}
-
 static bool look(struct node *n)
 {
 	struct client *c = &n->clients[0];
@@ -830,7 +628,7 @@ static bool look(struct node *n)
 		c->io.data = n;
 		c->sent_ns = n->sim->now_ns;
 		c->op = history_start(n->sim->history, H_READ, 99, at, count);
-		if (send(n, c, 0) == 0) {
+		if (node__send(n, c, 0) == 0) {
 			c->busy = true;
 			if (!drain(n))
 				return false;
@@ -863,8 +661,7 @@ static void fault_now(struct node *n)
 			sim_disk_rot(d);
 		break;
 	case FAULT_STALL:
-		d->stalled_until = n->sim->now_ns +
-				   sim_random(n->sim, 8 * SEC);
+		d->stalled_until = n->sim->now_ns + sim_random(n->sim, 8 * SEC);
 		break;
 	case FAULT_INDEX:
 		for (k = 0; k < n->sim->stores_count; k++)
@@ -882,7 +679,7 @@ static void work(struct node *n, unsigned ops)
 	while (ops-- > 0 && !n->down) {
 		i = (unsigned)sim_random(n->sim, CLIENTS);
 		if (!n->clients[i].busy)
-			client_send(n, i);
+			node__client_send(n, i);
 		if (n->fault != FAULT_NONE && sim_chance(n->sim, 120))
 			fault_now(n);
 		if (sim_chance(n->sim, 50))
@@ -909,9 +706,9 @@ static void life(struct node *n, unsigned ops)
 	work(n, ops);
 	if (n->down)
 		return;
-	n->crash_at = sim_chance(n->sim, 2) ? n->sim->events +
-						      sim_random(n->sim, 600) :
-					      UINT64_MAX;
+	n->crash_at = sim_chance(n->sim, 2)
+			      ? n->sim->events + sim_random(n->sim, 600)
+			      : UINT64_MAX;
 	if (!look(n))
 		return;
 	if (sim_chance(n->sim, 2))

@@ -12,6 +12,16 @@
 #define CLIENTS 6u
 #define NOTES 64u
 
+enum {
+	FAULT_NONE,
+	FAULT_WRITE = 4,
+	FAULT_READ,
+	FAULT_ROT,
+	FAULT_STALL,
+	FAULT_INDEX,
+	FAULTS
+};
+
 struct client {
 	struct dom_io io;
 	struct h_op *op;
@@ -63,6 +73,11 @@ struct node {
 struct node *node_new(struct sim *sim);
 /* True: the object is open.  False: power cut, or n->over. */
 bool node_up(struct node *n);
+/* client.c */
+bool node__fault_excuses(const struct node *n, int status);
+bool node__any_tampered(const struct node *n);
+int node__send(struct node *n, struct client *c, unsigned flags);
+void node__client_send(struct node *n, unsigned i);
 /* fence.c */
 void node_late_message(struct node *n);
 void node_barred_message(struct node *n);

@@ -13,8 +13,8 @@
 const struct sim_rule sim_rules[RULES] = {
 	[RULE_R1] = { "R1", "a component refuses an older epoch", MODE_NODE, 0,
 		      DOM(1) },
-	[RULE_R6] = { "R6", "a component refuses another membership",
-		      MODE_NODE, 0, DOM(6) },
+	[RULE_R6] = { "R6", "a component refuses another membership", MODE_NODE,
+		      0, DOM(6) },
 	[RULE_R10] = { "R10", "stable_lsn is the contiguous low-water mark",
 		       MODE_NODE, 0, DOM(10) },
 	[RULE_R11] = { "R11", "holes keep their lsn until nobody needs it",

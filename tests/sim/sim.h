@@ -8,9 +8,9 @@
  * into a history; at the end it must be explained by one order of events.
  *
  * The pieces: world (clock, events, env), disk (what lies below), history (what
- * clients saw), comp (lsom alone, the driver plays the owner), node (cmmds, dom
- * and lsom), fence (messages of owners gone by), rules (what can be switched off),
- * main.
+ * clients saw), comp (lsom alone, the driver plays the owner), node and client
+ * (cmmds, dom and lsom), fence (messages of owners gone by), rules (what can be
+ * switched off), main.
  */
 #ifndef BASALT_TESTS_SIM_H
 #define BASALT_TESTS_SIM_H
@@ -47,7 +47,7 @@ struct sim_disk {
 	char path[16];
 	uint64_t bytes;
 	uint8_t *now, *durable; /* as read; as a power cut leaves it */
-	uint8_t *written;	/* a bit a 4 KiB block */
+	uint8_t *written; /* a bit a 4 KiB block */
 	TAILQ_HEAD(sim_writes, sim_write) volatiles; /* not durable, in order */
 	uint64_t stalled_until;
 	bool gone; /* every request fails */
@@ -112,7 +112,7 @@ struct sim_life {
 };
 
 struct sim_config {
-	unsigned ops;	   /* 0: as the seed has it */
+	unsigned ops; /* 0: as the seed has it */
 	uint64_t rules_off; /* a bit a rule: rules.c */
 	bool trace;
 };
@@ -165,8 +165,8 @@ bool sim_rule(const struct sim *sim, unsigned rule);
 enum h_kind { H_READ, H_WRITE, H_UNMAP, H_COMPARE };
 enum h_outcome {
 	H_PENDING,
-	H_DONE,	   /* it was so */
-	H_NEVER,   /* it surely had no effect */
+	H_DONE, /* it was so */
+	H_NEVER, /* it surely had no effect */
 	H_UNKNOWN, /* it may have happened, or may yet until @end */
 };
 
@@ -178,14 +178,14 @@ struct h_op {
 	uint64_t start, end; /* ticks */
 	uint64_t ns;
 	uint32_t sector, count;
-	uint32_t id;	/* what it writes; 0: zeros */
+	uint32_t id; /* what it writes; 0: zeros */
 	uint32_t *seen; /* a read's values; a compare's expectation */
 };
 
 struct history *history_new(struct sim *sim, uint32_t sectors);
 /* A new operation, started now. */
-struct h_op *history_start(struct history *h, enum h_kind kind,
-			   unsigned client, uint32_t sector, uint32_t count);
+struct h_op *history_start(struct history *h, enum h_kind kind, unsigned client,
+			   uint32_t sector, uint32_t count);
 void history_end(struct history *h, struct h_op *op, enum h_outcome outcome);
 /* The power is gone: what is pending is unknown from here on... */
 void history_cut(struct history *h);
@@ -234,8 +234,8 @@ enum sim_rule_id {
 struct sim_rule {
 	const char *name, *what;
 	unsigned modes; /* workloads that can break without it */
-	unsigned lsom;	/* bit of lsom_config.rules_off, as a mask */
-	uint64_t dom;	/* of dom_config.rules_off */
+	unsigned lsom; /* bit of lsom_config.rules_off, as a mask */
+	uint64_t dom; /* of dom_config.rules_off */
 };
 extern const struct sim_rule sim_rules[RULES];
 int sim_rule_find(const char *name);

@@ -99,9 +99,8 @@ static void pending_add(struct sim_life *life, struct sim_pending p)
 
 	if (life->pending_count > life->pending_room) {
 		life->pending_room = MAX(64u, life->pending_room * 2);
-		life->pending =
-			must(realloc(life->pending, life->pending_room *
-							    sizeof(p)));
+		life->pending = must(
+			realloc(life->pending, life->pending_room * sizeof(p)));
 	}
 	p.order = life->sim->order++;
 	while (i > 0 && before(&p, &life->pending[up = (i - 1) / 2])) {
