@@ -340,16 +340,38 @@ static int preps_discard(struct lsom_comp *comp)
 	return 0;
 }
 
+static void meta_apply(struct lsom__op *op, int status);
+
+/*
+ * The record of an ATTACH was made before what it voids was known, so the aborts
+ * follow in a second one; it is answered when that is durable.  0 or -ENOMEM.
+ */
+static int attach_aborts(struct lsom_comp *comp, struct lsom_meta *req)
+{
+	struct lsom__op *op =
+		lsom__state_op(comp, &comp->meta, comp->meta_sequence);
+
+	if (op == NULL)
+		return -ENOMEM;
+	op->req = req;
+	op->extra = 1; /* the second */
+	op->apply = meta_apply;
+	lsom__log_append(comp->disk, LSOM__HEAD_GUEST, op);
+	return 0;
+}
+
 static void meta_apply(struct lsom__op *op, int status)
 {
 	struct lsom_comp *comp = op->comp;
 	struct lsom_meta *req = op->req;
 	struct lsom__state_record *s = (void *)op->record;
+	bool voids = req->op == LSOM_ATTACH && op->extra == 0 &&
+		     !TAILQ_EMPTY(&comp->preps);
 
 	if (status == 0 && req->op == LSOM_DELETE) {
 		lsom__comp_deleted(comp);
 	} else if (status == 0) {
-		if (req->op == LSOM_ATTACH)
+		if (voids)
 			status = preps_discard(comp);
 		meta_take(&comp->meta, s);
 		/*
@@ -362,6 +384,14 @@ static void meta_apply(struct lsom__op *op, int status)
 		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
 		comp->created = true;
 		comp->dirty = true;
+	}
+	if (status == 0 && voids) {
+		status = attach_aborts(comp, req);
+		if (status == 0) {
+			lsom__op_free(op);
+			return;
+		}
+		lsom__disk_fail(comp->disk, "out of memory", status);
 	}
 	lsom__comp_ref(comp);
 	lsom__op_free(op);

@@ -866,3 +866,78 @@ TEST(faults, large_unmap_of_nothing)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* ---- operations that must survive a cut ---- */
+
+static void decide_done(struct lsom_decide *req, int status)
+{
+	struct call *c = container_of(req, struct call, d);
+
+	c->status = status;
+	c->done = true;
+}
+
+static int decide(struct fixture *f, struct lsom_comp *comp, uint64_t lsn,
+		  bool commit)
+{
+	struct call c = { .f = f, .d = { .lsn = lsn, .commit = commit } };
+
+	return finish(&c, lsom_decide(comp, &c.d, decide_done));
+}
+
+/* ABORT, COMMIT, RCOPY and ATTACH: before a cut, after it, and rebuilt. */
+TEST(faults, decisions_last)
+{
+	struct fixture *f = fixture_open(32);
+	struct lsom_comp_meta m = { .member_csn = 2, .csn_seen = 2,
+				    .state_seen = LSOM_SYNC };
+	struct lsom_comp *comp;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 4096), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 300, LSN(1, 1), 0), 0);
+	CHECK_EQ(put(f, comp, 0, 8, LSN(1, 2), 2), 0);
+	/* 4 is committed, 5 aborted, before it came and after. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1, 1, LSN(1, 4), 4), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), true), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), true), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), false), -EINVAL);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 5), 5), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 5), 5), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), false), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), false), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), true), -EINVAL);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 5), 5), -ESTALE);
+	CHECK_EQ(decide(f, comp, LSN(1, 6), false), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 3, 1, LSN(1, 6), 6), -ESTALE);
+	/* A copy is taken where it is newer. */
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 4, 1, LSN(1, 1), 7), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 5, 1, LSN(1, 3), 7), 0);
+	/* What is undecided when a session attaches is void. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 8), 8), 0);
+	CHECK_EQ(update(f, comp, LSOM_ATTACH, m), 0);
+	for (way = 0; way < 4; way++) {
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, 8) });
+		CHECK_EQ(lsom_comp_meta(comp)->state_seen, LSOM_SYNC);
+		CHECK_EQ(lsom_comp_meta(comp)->member_csn, 2);
+		CHECK_EQ(get(f, comp, 0, 2), 1);
+		CHECK_EQ(get(f, comp, 1, 4), 1);
+		CHECK_EQ(get(f, comp, 2, 2), 1);
+		CHECK_EQ(get(f, comp, 3, 2), 1);
+		CHECK_EQ(get(f, comp, 4, 2), 1);
+		CHECK_EQ(get(f, comp, 5, 7), 1);
+		CHECK_EQ(get(f, comp, 6, 2), 1);
+		lsom_comp_put(comp);
+		if (way < 2) {
+			CHECK_EQ(power_cut(f), 0);
+		} else {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, way == 2), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
