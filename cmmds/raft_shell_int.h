@@ -73,8 +73,6 @@ struct raft_shell {
 	struct log_snapshot install, compact;
 	unsigned compact_trailing;
 
-	raft_id catching_up;
-
 	struct env_timer timer;
 	struct env_task task; /* settle later */
 	void (*close_cb)(void *arg);

@@ -196,7 +196,7 @@ static void stale_rejection(struct world *w, uint64_t off)
 
 TEST(cmmds_rules, r7_stale_rejection)
 {
-	rule(stale_rejection, RULE_R7, false);
+	rule(stale_rejection, RULE_R7, true);
 }
 
 /* ---- R8a: votes for nobody ---- */
