@@ -248,6 +248,12 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 	rocksdb_options_set_max_manifest_file_size(r->options, 16u << 20);
 	rocksdb_options_set_max_total_wal_size(r->options, memory);
 	rocksdb_options_set_stats_dump_period_sec(r->options, 0);
+	/*
+	 * Only fatal lines in its own LOG: Debian's build has assertions on,
+	 * and one in the logger ends the process when the disk is full, before
+	 * we can say why.
+	 */
+	rocksdb_options_set_info_log_level(r->options, 4);
 	rocksdb_block_based_options_set_block_cache(r->table, r->cache);
 	rocksdb_block_based_options_set_cache_index_and_filter_blocks(r->table,
 								      1);
