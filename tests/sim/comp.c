@@ -78,7 +78,8 @@ static bool step(struct run *r)
 	return sim_step(r->sim);
 }
 
-/* No segment is free, and none can be made free. */
+/* None is free for guests, and the cleaner makes none: as on a disk that it
+ * cannot read. */
 static bool stuck(struct run *r)
 {
 	struct lsom_disk_info info;
@@ -86,7 +87,7 @@ static bool stuck(struct run *r)
 	if (r->disk == NULL)
 		return false;
 	lsom_disk_info(r->disk, &info);
-	r->sim->stuck = info.segments_free == 0;
+	r->sim->stuck = info.segments_free <= 3;
 	return r->sim->stuck;
 }
 
