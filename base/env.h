@@ -43,7 +43,7 @@ struct env_timer {
 	/* private */
 	uint64_t due_ns;
 	uint64_t order; /* ties fire in the order they were started */
-	size_t at;	/* place in the heap (timer_heap.h), from 1; 0: stopped */
+	size_t at; /* place in the heap (timer_heap.h), from 1; 0: stopped */
 };
 
 /*
@@ -102,7 +102,8 @@ struct env_dev_info {
 struct env_ops {
 	uint64_t (*rand)(struct env *env);
 	void (*secure_random)(struct env *env, void *buf, size_t len);
-	uint64_t (*wall_ns)(struct env *env); /* for people only: CLOCK_REALTIME */
+	uint64_t (*wall_ns)(
+		struct env *env); /* for people only: CLOCK_REALTIME */
 
 	void (*defer)(struct env *env, struct env_task *task);
 	void (*post)(struct env *to, struct env_task *task); /* any thread */

@@ -6,8 +6,8 @@ const char *err_name(int status)
 	switch (-status) {
 	case 0:
 		return "OK";
-#define X(code, text)                                                         \
-	case code:                                                            \
+#define X(code, text)                                                          \
+	case code:                                                             \
 		return #code;
 		ERR_MAP(X)
 #undef X
@@ -20,8 +20,8 @@ const char *err_text(int status)
 	switch (-status) {
 	case 0:
 		return "done";
-#define X(code, text)                                                         \
-	case code:                                                            \
+#define X(code, text)                                                          \
+	case code:                                                             \
 		return text;
 		ERR_MAP(X)
 #undef X

@@ -41,7 +41,8 @@ static size_t batch_bytes(struct kv_batch *batch, struct kv_slice s)
 {
 	size_t at = batch->bytes_count;
 
-	batch->bytes = grow(batch->bytes, &batch->bytes_room, at + s.len + 1, 1);
+	batch->bytes =
+		grow(batch->bytes, &batch->bytes_room, at + s.len + 1, 1);
 	if (s.len > 0)
 		memcpy(batch->bytes + at, s.data, s.len);
 	batch->bytes_count = at + s.len;

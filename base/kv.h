@@ -31,10 +31,10 @@ typedef void *(*kv_merge_fn)(struct kv_slice key, struct kv_slice old,
 
 struct kv_config {
 	const char *path;
-	bool create;	      /* -EEXIST is not an error; without: -ENOENT */
-	bool log;	      /* write-ahead log on; every batch is synced */
-	size_t memory_bytes;  /* write buffer + block cache; 0: 64 MiB */
-	kv_merge_fn merge;    /* NULL: kv_batch_merge() is not used */
+	bool create; /* -EEXIST is not an error; without: -ENOENT */
+	bool log; /* write-ahead log on; every batch is synced */
+	size_t memory_bytes; /* write buffer + block cache; 0: 64 MiB */
+	kv_merge_fn merge; /* NULL: kv_batch_merge() is not used */
 };
 
 struct kv_ops {
@@ -59,7 +59,7 @@ enum kv_change_type { KV_PUT, KV_DELETE, KV_MERGE, KV_DELETE_RANGE };
 struct kv_change {
 	enum kv_change_type type;
 	uint32_t key_len, value_len; /* a range's end is in the value's place */
-	size_t key_at, value_at;     /* into kv_batch.bytes */
+	size_t key_at, value_at; /* into kv_batch.bytes */
 };
 
 struct kv_batch {
@@ -116,11 +116,10 @@ static inline int kv_flush(struct kv *kv)
 }
 
 /* Visit keys of [from, to) in order (to.data NULL: to the end) until false. */
-static inline int kv_scan(struct kv *kv, struct kv_slice from,
-			  struct kv_slice to,
-			  bool (*cb)(void *arg, struct kv_slice key,
-				     struct kv_slice value),
-			  void *arg)
+static inline int
+kv_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
+	bool (*cb)(void *arg, struct kv_slice key, struct kv_slice value),
+	void *arg)
 {
 	return kv->ops->scan(kv, from, to, cb, arg);
 }

@@ -263,10 +263,10 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 	if (config->merge != NULL)
 		rocksdb_options_set_merge_operator(
 			r->options,
-			rocksdb_mergeoperator_create(
-				(void *)config->merge, merge_destroy,
-				merge_full, merge_partial, merge_free,
-				merge_name));
+			rocksdb_mergeoperator_create((void *)config->merge,
+						     merge_destroy, merge_full,
+						     merge_partial, merge_free,
+						     merge_name));
 	if (config->log) {
 		rocksdb_writeoptions_set_sync(r->write, 1);
 		/*

@@ -15,7 +15,7 @@ struct env_lane {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	struct env_work_list queue; /* under lock */
-	bool closing;		    /* under lock */
+	bool closing; /* under lock */
 };
 
 void shard__work_done(struct shard *shard, struct env_work *work)
@@ -91,14 +91,16 @@ static_assert(sizeof(uv_work_t) <= sizeof(((struct env_work *)0)->impl),
 
 static void pool_work(uv_work_t *req)
 {
-	struct env_work *work = container_of((void *)req, struct env_work, impl);
+	struct env_work *work =
+		container_of((void *)req, struct env_work, impl);
 
 	work->work(work);
 }
 
 static void pool_done(uv_work_t *req, int status)
 {
-	struct env_work *work = container_of((void *)req, struct env_work, impl);
+	struct env_work *work =
+		container_of((void *)req, struct env_work, impl);
 
 	/* By way of the inbox: callbacks run inside a turn only. */
 	shard__work_done(shard_of(work->env), work);

@@ -41,9 +41,9 @@ void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
 	n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
-	rv = snprintf(line + n, sizeof(line) - n, ".%03ldZ %-5s %s: ",
-		      ts.tv_nsec / 1000000, level_names[level],
-		      room_names[room]);
+	rv = snprintf(line + n, sizeof(line) - n,
+		      ".%03ldZ %-5s %s: ", ts.tv_nsec / 1000000,
+		      level_names[level], room_names[room]);
 	n += (size_t)rv;
 	va_start(ap, fmt);
 	rv = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);

@@ -12,21 +12,21 @@
 
 enum log_level { LOG_ERROR_L, LOG_WARN_L, LOG_INFO_L, LOG_DEBUG_L };
 
-#define LOG_ROOM_MAP(X)                                                       \
-	X(LOG_BASE, "base")                                                   \
-	X(LOG_LSOM, "lsom")                                                   \
-	X(LOG_RDT, "rdt")                                                     \
-	X(LOG_CMMDS, "cmmds")                                                 \
-	X(LOG_DOM, "dom")                                                     \
-	X(LOG_ISCSI, "iscsi")                                                 \
-	X(LOG_ISER, "iser")                                                   \
+#define LOG_ROOM_MAP(X)                                                        \
+	X(LOG_BASE, "base")                                                    \
+	X(LOG_LSOM, "lsom")                                                    \
+	X(LOG_RDT, "rdt")                                                      \
+	X(LOG_CMMDS, "cmmds")                                                  \
+	X(LOG_DOM, "dom")                                                      \
+	X(LOG_ISCSI, "iscsi")                                                  \
+	X(LOG_ISER, "iser")                                                    \
 	X(LOG_NODE, "node")
 
 enum log_room {
 #define X(id, name) id,
 	LOG_ROOM_MAP(X)
 #undef X
-	LOG_ROOMS
+		LOG_ROOMS
 };
 
 /* Lines go to standard error until a file is set; thread safe. */
@@ -39,10 +39,10 @@ int log_level_set(const char *room, const char *level);
 const char *log_level_get(enum log_room room);
 const char *log_room_name(enum log_room room);
 
-#define LOG_AT(level, ...)                                                    \
-	do {                                                                  \
-		if (log_enabled(LOG_ROOM, (level)))                           \
-			log_write(LOG_ROOM, (level), __VA_ARGS__);            \
+#define LOG_AT(level, ...)                                                     \
+	do {                                                                   \
+		if (log_enabled(LOG_ROOM, (level)))                            \
+			log_write(LOG_ROOM, (level), __VA_ARGS__);             \
 	} while (0)
 
 #define log_error(...) LOG_AT(LOG_ERROR_L, __VA_ARGS__)

@@ -31,7 +31,7 @@ struct arena {
 
 	pthread_mutex_t lock;
 	struct page *free; /* under lock */
-	size_t untouched;  /* pages[untouched..] were never given out */
+	size_t untouched; /* pages[untouched..] were never given out */
 };
 
 TAILQ_HEAD(waiters, page_waiter);
@@ -221,8 +221,8 @@ static bool class_admit(struct arena *arena, enum page_class class, size_t n)
 	if (mine <= arena->floor[class])
 		return true;
 	for (int c = 0; c < PAGE_CLASSES; c++) {
-		size_t used = c == (int)class ? mine :
-						atomic_load(&arena->used[c]);
+		size_t used =
+			c == (int)class ? mine : atomic_load(&arena->used[c]);
 
 		needed += MAX(used, arena->floor[c]);
 	}
@@ -250,7 +250,7 @@ int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 		struct page *page = cache->free;
 
 		cache->free = page->next;
-		page->class = (uint8_t)class;
+		page->class = (uint8_t) class;
 		atomic_store_explicit(&page->refs, 1, memory_order_relaxed);
 		out[i] = page;
 	}
@@ -319,7 +319,8 @@ void page_cache_turn(struct page_cache *cache)
 	struct page_waiter *waiter;
 	unsigned budget = 64;
 
-	while ((waiter = TAILQ_FIRST(&cache->waiters)) != NULL && budget-- > 0) {
+	while ((waiter = TAILQ_FIRST(&cache->waiters)) != NULL &&
+	       budget-- > 0) {
 		if (!class_has(cache->arena, waiter))
 			break;
 		TAILQ_REMOVE(&cache->waiters, waiter, link);

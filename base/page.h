@@ -23,10 +23,10 @@
 #define PAGE_BYTES 4096u
 
 enum page_class {
-	PAGE_LOG,	 /* log headers, the cleaner, recovery */
+	PAGE_LOG, /* log headers, the cleaner, recovery */
 	PAGE_REPLICA_IN, /* payload from another node's owner */
-	PAGE_RMW,	 /* read-modify-write, resync */
-	PAGE_FRONT,	 /* sessions: data in and out, reads */
+	PAGE_RMW, /* read-modify-write, resync */
+	PAGE_FRONT, /* sessions: data in and out, reads */
 	PAGE_CLASSES
 };
 
@@ -34,7 +34,7 @@ struct page {
 	uint8_t *data; /* PAGE_BYTES, aligned to PAGE_BYTES */
 	atomic_uint refs;
 	uint8_t class; /* enum page_class */
-	bool fixed;    /* the zero page: never freed */
+	bool fixed; /* the zero page: never freed */
 	struct page *next;
 };
 
@@ -42,7 +42,7 @@ struct arena;
 struct page_cache;
 
 struct arena_config {
-	size_t bytes;			   /* rounded up to 2 MiB */
+	size_t bytes; /* rounded up to 2 MiB */
 	unsigned floor_percent[PAGE_CLASSES]; /* all 0: 10, 20, 10, 20 */
 };
 

@@ -8,11 +8,11 @@
 
 enum record_kind {
 	RECORD_OPEN = 1, /* data: path */
-	RECORD_WRITE,	 /* data: what is written; flags: ENV_DURABLE */
+	RECORD_WRITE, /* data: what is written; flags: ENV_DURABLE */
 	RECORD_FLUSH,
 	RECORD_DISCARD, /* flags: none; data: 8 bytes of length */
-	RECORD_DONE,	/* of @id; offset: the result, bytes or -errno */
-	RECORD_NOTE,	/* data: a name, NUL, bytes */
+	RECORD_DONE, /* of @id; offset: the result, bytes or -errno */
+	RECORD_NOTE, /* data: a name, NUL, bytes */
 };
 
 struct record_head {

@@ -312,7 +312,8 @@ bool sgl_is_zero(const struct sgl *sgl)
 	for (unsigned i = 0; i < sgl->pieces_count; i++) {
 		const struct sgl_piece *p = &sgl->pieces[i];
 
-		if (memcmp(p->page->data + p->offset, page_zero()->data, p->len))
+		if (memcmp(p->page->data + p->offset, page_zero()->data,
+			   p->len))
 			return false;
 	}
 	return true;

@@ -24,7 +24,7 @@
 struct sgl_piece {
 	struct page *page;
 	uint32_t offset; /* into the page */
-	uint32_t len;	 /* offset + len <= PAGE_BYTES */
+	uint32_t len; /* offset + len <= PAGE_BYTES */
 };
 
 struct sgl {

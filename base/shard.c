@@ -237,9 +237,9 @@ static void shard_turn(struct shard *s)
 	if (next == NULL) {
 		uv_timer_stop(&s->timer);
 	} else {
-		uint64_t wait = next->due_ns > s->env.now_ns ?
-					next->due_ns - s->env.now_ns :
-					0;
+		uint64_t wait = next->due_ns > s->env.now_ns
+					? next->due_ns - s->env.now_ns
+					: 0;
 
 		/* libuv counts from its own cached time, in ms. */
 		uv_update_time(&s->loop);

@@ -18,8 +18,8 @@ struct uring {
 	struct io_uring ring;
 	int wake_fd;
 	uv_poll_t wake_poll;
-	unsigned in_flight;	   /* SQEs given to the kernel or queued there */
-	unsigned prepared;	   /* since the last submit */
+	unsigned in_flight; /* SQEs given to the kernel or queued there */
+	unsigned prepared; /* since the last submit */
 	struct env_io_list waiting; /* the submission queue was full */
 };
 
@@ -40,8 +40,8 @@ struct shard {
 
 	pthread_mutex_t inbox_lock;
 	struct env_task_list posted; /* under inbox_lock */
-	struct env_work_list done;   /* under inbox_lock */
-	bool stop;		     /* under inbox_lock */
+	struct env_work_list done; /* under inbox_lock */
+	bool stop; /* under inbox_lock */
 
 	pthread_t thread; /* shards other than 0 */
 	uint64_t rng[2];

@@ -29,9 +29,9 @@ static inline void counter_add(struct counter *counter, uint64_t n)
 
 static inline uint64_t counter_value(struct counter *counter)
 {
-	return counter->read ? counter->read(counter) :
-			    atomic_load_explicit(&counter->value,
-						 memory_order_relaxed);
+	return counter->read ? counter->read(counter)
+			     : atomic_load_explicit(&counter->value,
+						    memory_order_relaxed);
 }
 
 /* Visit all, in the order of registration. */

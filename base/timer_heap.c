@@ -45,9 +45,8 @@ void timer_heap_start(struct timer_heap *heap, struct env_timer *timer,
 	if (timer->at == 0) {
 		if (heap->count + 2 > heap->room) {
 			heap->room = heap->room ? 2 * heap->room : 64;
-			heap->slots = realloc(heap->slots,
-					      heap->room *
-						      sizeof(*heap->slots));
+			heap->slots = realloc(
+				heap->slots, heap->room * sizeof(*heap->slots));
 			if (heap->slots == NULL)
 				abort();
 		}

@@ -71,7 +71,8 @@ static void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
 	}
 	n = MIN(n, (unsigned)IOV_MAX);
 	if (io->op == OP_READ)
-		io_uring_prep_readv(sqe, dev->fd, iov, n, io->offset + io->done);
+		io_uring_prep_readv(sqe, dev->fd, iov, n,
+				    io->offset + io->done);
 	else
 		io_uring_prep_writev2(sqe, dev->fd, iov, n,
 				      io->offset + io->done,
@@ -190,9 +191,9 @@ static int transfer_now(struct env_dev *dev, uint8_t op, struct iovec iov,
 	ssize_t rv;
 
 	while (iov.iov_len > 0) {
-		rv = op == OP_READ ?
-			     preadv2(dev->fd, &iov, 1, (off_t)offset, 0) :
-			     pwritev2(dev->fd, &iov, 1, (off_t)offset, flags);
+		rv = op == OP_READ
+			     ? preadv2(dev->fd, &iov, 1, (off_t)offset, 0)
+			     : pwritev2(dev->fd, &iov, 1, (off_t)offset, flags);
 		if (rv < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (rv <= 0)

@@ -12,7 +12,7 @@
 #define DIV_UP(x, n) (((x) + (n)-1) / (n))
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-#define container_of(ptr, type, member)                                       \
+#define container_of(ptr, type, member)                                        \
 	((type *)((char *)(ptr)-offsetof(type, member)))
 
 /* Big endian: the iSCSI and SCSI wire. */

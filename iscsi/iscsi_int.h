@@ -550,16 +550,14 @@ void iscsi__maybe_closed(struct iscsi *iscsi);
 
 extern struct counter iscsi__sessions, iscsi__conns, iscsi__logins,
 	iscsi__logins_failed, iscsi__commands, iscsi__read_bytes,
-	iscsi__written_bytes, iscsi__tmfs, iscsi__rejects,
-	iscsi__conns_refused, iscsi__conns_lost, iscsi__ignored,
-	iscsi__discarded;
+	iscsi__written_bytes, iscsi__tmfs, iscsi__rejects, iscsi__conns_refused,
+	iscsi__conns_lost, iscsi__ignored, iscsi__discarded;
 
 void iscsi__stats_open(struct iscsi *iscsi);
 void iscsi__stats_close(struct iscsi *iscsi);
 /* A login was refused with @status (11.13.5); a connection, for a limit. */
 void iscsi__refused_login(struct iscsi_conn *conn, unsigned status);
 void iscsi__refused_conn(struct iscsi *iscsi);
-
 
 /* ---- datamover_tcp.c ---- */
 

@@ -43,7 +43,13 @@ enum scsi_status {
 };
 
 enum scsi_dir { SCSI_DIR_NONE, SCSI_DIR_OUT, SCSI_DIR_IN };
-enum scsi_attr { SCSI_UNTAGGED, SCSI_SIMPLE, SCSI_ORDERED, SCSI_HEAD, SCSI_ACA };
+enum scsi_attr {
+	SCSI_UNTAGGED,
+	SCSI_SIMPLE,
+	SCSI_ORDERED,
+	SCSI_HEAD,
+	SCSI_ACA
+};
 
 /* All the logical units of one target: lun.c. */
 struct scsi_target;
@@ -68,16 +74,17 @@ struct scsi_cmd {
 	uint8_t cdb[SCSI_CDB_MAX];
 	unsigned cdb_len; /* 16, or the extended length */
 	enum scsi_attr attr;
-	uint32_t edtl;	  /* Expected Data Transfer Length */
+	uint32_t edtl; /* Expected Data Transfer Length */
 	enum scsi_dir expect; /* what the R and W bits say */
 	uint64_t deadline_ns;
 	void (*done)(struct scsi_cmd *cmd);
 
 	/* set by begin */
 	enum scsi_dir dir;
-	uint64_t transfer_len;	 /* what the CDB asks to move (SPDTL) */
-	uint64_t overflow;	 /* and bytes of a write beyond that: cut off */
-	uint32_t page_offset;	 /* where byte 0 of data-out should lie: mod 4096 */
+	uint64_t transfer_len; /* what the CDB asks to move (SPDTL) */
+	uint64_t overflow; /* and bytes of a write beyond that: cut off */
+	uint32_t
+		page_offset; /* where byte 0 of data-out should lie: mod 4096 */
 
 	/* in, set by the session before execute: min(edtl, transfer_len) bytes */
 	struct sgl *data_out;
@@ -88,7 +95,7 @@ struct scsi_cmd {
 	unsigned sense_len;
 	struct sgl *data_in; /* the command's until scsi_cmd_end() */
 	uint64_t data_in_len; /* to send: at most its length, and edtl */
-	bool aborted;	      /* not to be answered */
+	bool aborted; /* not to be answered */
 
 	/* private to scsi_*.c and lun.c */
 	struct scsi_target *target;
@@ -98,7 +105,7 @@ struct scsi_cmd {
 	struct dom_io io;
 	struct env_task task;
 	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */
-	uint64_t seq;		    /* order of arrival at the target */
+	uint64_t seq; /* order of arrival at the target */
 	uint8_t state;
 	bool killed, by_other, in_execute, io_active;
 	uint64_t lba, blocks; /* of the CDB */

@@ -296,7 +296,8 @@ struct scsi_sanitize {
 	bool stop;
 	bool waiting; /* dom has @io or @mark */
 	bool unknown; /* a mark may be there, or not */
-	bool again, again_ause; /* there was a failed one, left by EXIT or not */
+	bool again,
+		again_ause; /* there was a failed one, left by EXIT or not */
 	struct page *page; /* the pattern, over and over */
 	unsigned pass;
 	uint64_t offset, size, part_len, since_ns, mark_since_ns;

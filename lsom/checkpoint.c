@@ -177,8 +177,7 @@ static int pages_put(struct checkpoint *c)
 static int prep_put(struct checkpoint *c, struct lsom_comp *comp,
 		    const struct lsom__prep *p)
 {
-	size_t len = lsom__data_record_len(p->flags, p->blocks,
-					   p->parts_count);
+	size_t len = lsom__data_record_len(p->flags, p->blocks, p->parts_count);
 	uint8_t *buf = calloc(1, sizeof(struct stored_prep) + len);
 	struct stored_prep *s = (void *)buf;
 	struct lsom__data_record *d = (void *)(buf + sizeof(*s));
@@ -230,7 +229,7 @@ static int comp_put(struct checkpoint *c, struct lsom_comp *comp)
 	}
 	lsom__op_free(op);
 	drop_all(c, 'U', comp->key);
-	TAILQ_FOREACH(p, &comp->preps, link)
+	TAILQ_FOREACH (p, &comp->preps, link)
 		if (rv == 0)
 			rv = prep_put(c, comp, p);
 	return rv;
@@ -241,7 +240,7 @@ static int comps_put(struct checkpoint *c)
 	struct lsom_comp *comp, *next;
 	int rv;
 
-	TAILQ_FOREACH_SAFE(comp, &c->disk->comps, link, next) {
+	TAILQ_FOREACH_SAFE (comp, &c->disk->comps, link, next) {
 		if (!comp->dirty || !comp->created)
 			continue;
 		if (comp->reaped) {
@@ -294,9 +293,8 @@ static void tombs_put(struct checkpoint *c)
 		return;
 	c->disk->tombs_dirty = false;
 	kv_batch_delete_range(&c->batch, kv_slice("T", 1), kv_slice("U", 1));
-	TAILQ_FOREACH(t, &c->disk->tombs, link)
-		put(c, key_make('T', 1, t->key, 0, 0), &t->pos,
-		    sizeof(t->pos));
+	TAILQ_FOREACH (t, &c->disk->tombs, link)
+		put(c, key_make('T', 1, t->key, 0, 0), &t->pos, sizeof(t->pos));
 }
 
 /* Every batch before these has been applied, so it is in the tables. */
@@ -355,7 +353,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	if (status == 0) {
 		lsom__segments_release(disk);
 		lsom__pages_evict(disk);
-		TAILQ_FOREACH_SAFE(comp, &disk->comps, link, next)
+		TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
 			if (comp->deleted)
 				lsom__comp_reap(comp);
 		lsom__cleaner_kick(disk);
@@ -492,8 +490,7 @@ bool lsom__checkpoint_due(struct lsom_disk *disk)
 
 bool lsom__checkpoint_idle(const struct lsom_disk *disk)
 {
-	return disk->dirty_count == 0 &&
-	       disk->checkpoint_pos == disk->pos_next;
+	return disk->dirty_count == 0 && disk->checkpoint_pos == disk->pos_next;
 }
 
 void lsom__checkpoint_fail(struct lsom_disk *disk, int status)

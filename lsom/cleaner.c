@@ -50,8 +50,8 @@ enum phase { IDLE, READ_FOOTER, READ_SUMMARY, RECORDS, STATES, SETTLE };
 struct lsom__cleaner {
 	struct lsom_disk *disk;
 	enum phase phase;
-	bool busy;	/* a read or a page load is on its way */
-	bool abandon;	/* this victim cannot be emptied now */
+	bool busy; /* a read or a page load is on its way */
+	bool abandon; /* this victim cannot be emptied now */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
 	uint32_t victim;
 	struct env_task step;
@@ -108,8 +108,8 @@ static void move_free(struct move *m)
 /* The prepared version went to its new place, or its blocks did meanwhile. */
 static bool prep_moved(struct lsom__op *op, const struct lsom__data_record *d)
 {
-	struct lsom__prep *p = lsom__prep_same(op->comp, d->r.lsn, d->first,
-					       d->blocks);
+	struct lsom__prep *p =
+		lsom__prep_same(op->comp, d->r.lsn, d->first, d->blocks);
 
 	if (p == NULL || p->place != d->source)
 		return false;
@@ -210,15 +210,15 @@ static int move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	out->r.flags = flags;
 	out->r.lsn = d->r.lsn;
 	out->r.member_csn = d->r.member_csn;
-	out->r.orig_pos = hole ? (d->r.flags & LSOM__F_MOVED ? d->r.orig_pos :
-							       disk->pos_next) :
-				 c->frame.pos;
+	out->r.orig_pos = hole ? (d->r.flags & LSOM__F_MOVED ? d->r.orig_pos
+							     : disk->pos_next)
+			       : c->frame.pos;
 	out->first = first;
 	out->blocks = blocks;
 	out->parts = (uint16_t)parts;
-	out->source = lsom__place(disk, c->victim,
-				  hole ? c->frame.block :
-					 d->data + (uint32_t)(first - d->first));
+	out->source = lsom__place(
+		disk, c->victim,
+		hole ? c->frame.block : d->data + (uint32_t)(first - d->first));
 	if (!hole)
 		memcpy(out + 1, lsom__record_crcs(d) + (first - d->first),
 		       blocks * sizeof(uint32_t));
@@ -449,7 +449,7 @@ static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 	struct lsom__tomb *t;
 	struct lsom__op *op;
 
-	TAILQ_FOREACH(t, &disk->tombs, link)
+	TAILQ_FOREACH (t, &disk->tombs, link)
 		if (t->key == key)
 			break;
 	if (t == NULL)
@@ -489,9 +489,9 @@ static int record_step(struct lsom__cleaner *c, const struct lsom__record *r)
 	if (comp->deleted) /* its blocks are counted until it is reaped */
 		return comp->reaped ? 0 : -EINPROGRESS;
 	if (r->type == LSOM__R_DATA)
-		return r->flags & LSOM__F_HOLE ?
-			       hole_step(c, comp, (const void *)r) :
-			       data_step(c, comp, (const void *)r);
+		return r->flags & LSOM__F_HOLE
+			       ? hole_step(c, comp, (const void *)r)
+			       : data_step(c, comp, (const void *)r);
 	if (comp->state_pos <= c->frame.pos)
 		comp->carry = true;
 	return 0;
@@ -516,7 +516,7 @@ static int states_step(struct lsom__cleaner *c)
 	struct lsom_comp *comp;
 	struct lsom__op *op;
 
-	TAILQ_FOREACH(comp, &c->disk->comps, link) {
+	TAILQ_FOREACH (comp, &c->disk->comps, link) {
 		if (!comp->carry || comp->deleted || !comp->created)
 			continue;
 		if (!lsom__rule(c->disk, LSOM_OFF_CARRY)) {
@@ -596,8 +596,8 @@ static void victim_done(struct lsom__cleaner *c)
 		walk_begin(c);
 		return;
 	}
-	if (c->abandon || (seg->live > 0 && (c->walk_moves > 0 ||
-					     disk->super.damaged))) {
+	if (c->abandon ||
+	    (seg->live > 0 && (c->walk_moves > 0 || disk->super.damaged))) {
 		/*
 		 * Something in it is not settled: others meanwhile.  Where a
 		 * batch was lost in mid-log its records may be missing while
@@ -649,7 +649,8 @@ static void summary_here(struct env_io *io, int64_t res)
 	}
 	if (rv < 0) {
 		log_error("disk %s: the summary of segment %u: %s; it stays "
-			  "as it is", c->disk->path, c->victim, err_text(rv));
+			  "as it is",
+			  c->disk->path, c->victim, err_text(rv));
 		c->disk->segments[c->victim].unreadable = true;
 		victim_leave(c);
 	}
@@ -729,7 +730,8 @@ static bool victim_take(struct lsom__cleaner *c)
 	for (i = 0; i < disk->super.segments; i++)
 		if (disk->segments[i].state == LSOM__SEG_CLEANED)
 			waiting++;
-	if (disk->segments_free >= lsom__victim_low_mark(disk) && !lsom__victim_aborts(disk))
+	if (disk->segments_free >= lsom__victim_low_mark(disk) &&
+	    !lsom__victim_aborts(disk))
 		return false;
 	/* What is cleaned becomes free with the next checkpoint. */
 	if (waiting > 0 && disk->checkpoint == NULL &&
@@ -765,7 +767,8 @@ static bool victim_take(struct lsom__cleaner *c)
 
 static void cleaner_step(struct env_task *task)
 {
-	struct lsom__cleaner *c = container_of(task, struct lsom__cleaner, step);
+	struct lsom__cleaner *c =
+		container_of(task, struct lsom__cleaner, step);
 	bool stop = c->disk->state == LSOM_DISK_FAILED;
 	int rv = 0;
 

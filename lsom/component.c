@@ -43,8 +43,8 @@ void lsom__comp_link(struct lsom_comp *comp)
 	struct lsom_comp *before;
 
 	TAILQ_FOREACH_REVERSE(before, &disk->comps, lsom__comps, link)
-		if (before->key < comp->key)
-			break;
+	if (before->key < comp->key)
+		break;
 	if (before != NULL)
 		TAILQ_INSERT_AFTER(&disk->comps, before, comp, link);
 	else
@@ -171,7 +171,7 @@ void lsom_comp_each(struct lsom_disk *disk,
 {
 	struct lsom_comp *comp, *next;
 
-	TAILQ_FOREACH_SAFE(comp, &disk->comps, link, next)
+	TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
 		if (comp->created && !comp->deleted)
 			cb(comp, arg);
 }
@@ -296,8 +296,7 @@ int lsom__state_take(struct lsom_comp *comp, const struct lsom__state_record *s)
 		MAX(comp->meta.max_committed, s->max_committed);
 	comp->meta.stable_lsn = MAX(comp->meta.stable_lsn, s->stable_lsn);
 	comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
-	comp->decided.hole_floor =
-		MAX(comp->decided.hole_floor, s->hole_floor);
+	comp->decided.hole_floor = MAX(comp->decided.hole_floor, s->hole_floor);
 	for (i = 0; i < s->aborts && rv == 0; i++, p += sizeof(a)) {
 		memcpy(&a, p, sizeof(a));
 		rv = lsom__abort_add(comp, a.lsn, a.member_csn);
@@ -517,8 +516,8 @@ int lsom__state_of(const struct lsom_disk *disk)
 {
 	if (disk->state == LSOM_DISK_FAILED)
 		return -ENODEV;
-	return disk->closing || disk->state == LSOM_DISK_OPENING ? -ESHUTDOWN :
-								    0;
+	return disk->closing || disk->state == LSOM_DISK_OPENING ? -ESHUTDOWN
+								 : 0;
 }
 
 int lsom_comp_create(struct lsom_disk *disk, struct lsom_meta *req,
@@ -585,7 +584,7 @@ int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos)
 {
 	struct lsom__tomb *t;
 
-	TAILQ_FOREACH(t, &disk->tombs, link)
+	TAILQ_FOREACH (t, &disk->tombs, link)
 		if (t->key == key)
 			return 0;
 	t = calloc(1, sizeof(*t));

@@ -179,8 +179,9 @@ int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 		out->version = s.version;
 		rv = 0;
 	} else if (rv == -ENODATA || rv == -EUCLEAN) {
-		rv = info.bytes < head ? 0 :
-		     env_dev_read_now(env, dev, buf, head, 0);
+		rv = info.bytes < head
+			     ? 0
+			     : env_dev_read_now(env, dev, buf, head, 0);
 		if (rv == 0 && info.bytes >= head)
 			signatures_find(buf, head, out);
 	}
@@ -199,13 +200,14 @@ static uint32_t segment_bytes_for(uint64_t bytes)
 static int super_make(const struct lsom_format *f,
 		      const struct env_dev_info *info, struct lsom__super *s)
 {
-	uint32_t segment = f->segment_bytes ? f->segment_bytes :
-					      segment_bytes_for(info->bytes);
+	uint32_t segment = f->segment_bytes ? f->segment_bytes
+					    : segment_bytes_for(info->bytes);
 	uint32_t least = f->tiny ? LSOM__SEGMENT_TINY : LSOM__SEGMENT_MIN;
 	uint64_t count;
 
 	if ((info->bytes < LSOM__DISK_MIN && !f->tiny) ||
-	    info->bytes < LSOM__DATA_START || info->logical_block > LSOM_BLOCK ||
+	    info->bytes < LSOM__DATA_START ||
+	    info->logical_block > LSOM_BLOCK ||
 	    info->bytes > 1ull << 45 || /* 36 bits of 512-byte units */
 	    segment < least || segment > LSOM__SEGMENT_MAX ||
 	    segment % least != 0 || uuid_is_zero(&f->disk))
@@ -272,8 +274,8 @@ int lsom_disk_format(struct env *env, struct lsom_format *format)
 	struct env_dev_info info;
 	struct lsom__super s;
 	struct env_dev *dev;
-	int rv = env_dev_open(env, format->path, ENV_DEV_EXCLUSIVE, &dev,
-			      &info);
+	int rv =
+		env_dev_open(env, format->path, ENV_DEV_EXCLUSIVE, &dev, &info);
 
 	if (rv < 0)
 		return rv;
@@ -355,7 +357,8 @@ static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 		snprintf(req->why, sizeof(req->why),
 			 "%.80s has no whole superblock of Basalt: format it "
 			 "with 'basalt disk add --force-erase', which loses "
-			 "what is on it", disk->path);
+			 "what is on it",
+			 disk->path);
 	if (rv == -EMEDIUMTYPE)
 		snprintf(req->why, sizeof(req->why),
 			 "%.80s has format version %u, features %#llx; this "
@@ -434,7 +437,8 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 	if (rv < 0)
 		snprintf(req->why, sizeof(req->why),
 			 "the index %.120s: %s: repair it with 'basalt disk "
-			 "rebuild'", req->index_path, err_text(rv));
+			 "rebuild'",
+			 req->index_path, err_text(rv));
 	return rv;
 }
 
@@ -496,11 +500,10 @@ static void disk_start(struct lsom_disk *disk, bool rebuilt)
 	log_info("disk %s: open in %llu ms: %u components, %llu records "
 		 "replayed, %u of %u segments free%s",
 		 disk->path, (unsigned long long)disk->recovery_ns / 1000000,
-		 disk->comps_count,
-		 (unsigned long long)disk->recovered_records,
+		 disk->comps_count, (unsigned long long)disk->recovered_records,
 		 disk->segments_free, disk->super.segments,
 		 disk->super.damaged ? "; DAMAGED" : "");
-	TAILQ_FOREACH_SAFE(comp, &disk->comps, link, next)
+	TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
 		if (comp->deleted)
 			lsom__comp_reap(comp);
 	if (rebuilt || disk->recovered_records > 0)
@@ -753,7 +756,7 @@ static void changed_run(struct env_task *task)
 	disk->failed_untold = false;
 	if (tell) {
 		memcpy(disk->congestion, now, sizeof(now));
-		TAILQ_FOREACH_SAFE(watch, &disk->watches, link, next)
+		TAILQ_FOREACH_SAFE (watch, &disk->watches, link, next)
 			watch->cb(watch, disk);
 	}
 	close_step(disk);

@@ -182,19 +182,20 @@ static int data_record_check(const struct lsom__data_record *d, uint32_t len,
 	    (d->blocks > LSOM_WRITE_MAX / LSOM_BLOCK || d->data == 0 ||
 	     d->data + d->blocks > segment_blocks))
 		return -EUCLEAN;
-	return len == lsom__data_record_len(d->r.flags, d->blocks, d->parts) ?
-		       0 : -EUCLEAN;
+	return len == lsom__data_record_len(d->r.flags, d->blocks, d->parts)
+		       ? 0
+		       : -EUCLEAN;
 }
 
 static int state_record_check(const struct lsom__state_record *s, uint32_t len)
 {
 	if (len < sizeof(*s) || s->aborts > LSOM__ABORTS_MAX ||
-	    s->committed > LSOM__COMMITS_MAX ||
-	    s->size_bytes % LSOM_BLOCK != 0)
+	    s->committed > LSOM__COMMITS_MAX || s->size_bytes % LSOM_BLOCK != 0)
 		return -EUCLEAN;
 	return len == sizeof(*s) + s->aborts * sizeof(struct lsom__abort) +
-			      s->committed * 8u ?
-		       0 : -EUCLEAN;
+				       s->committed * 8u
+		       ? 0
+		       : -EUCLEAN;
 }
 
 static int record_check(const uint8_t *p, size_t room, uint32_t segment_blocks)

@@ -38,9 +38,9 @@
 enum { LSOM__HEAD_GUEST, LSOM__HEAD_CLEANER, LSOM__HEADS };
 
 #define LSOM__SUPER_MAGIC 0x31304d4f534c4142ull /* "BALSOM01" */
-#define LSOM__SEGMENT_MAGIC 0x47455342u		/* "BSEG" */
-#define LSOM__BATCH_MAGIC 0x54414242u		/* "BBAT" */
-#define LSOM__SUMMARY_MAGIC 0x4d555342u		/* "BSUM" */
+#define LSOM__SEGMENT_MAGIC 0x47455342u /* "BSEG" */
+#define LSOM__BATCH_MAGIC 0x54414242u /* "BBAT" */
+#define LSOM__SUMMARY_MAGIC 0x4d555342u /* "BSUM" */
 
 /*
  * Feature bits.  compat: an older program may use the disk.  ro_compat: it may
@@ -56,7 +56,7 @@ struct lsom__super {
 	uint32_t crc; /* of the 4096 bytes with this field 0 */
 	uint64_t compat, ro_compat, incompat;
 	struct uuid disk, cluster;
-	uint64_t sequence;   /* the larger of two valid ones counts */
+	uint64_t sequence; /* the larger of two valid ones counts */
 	uint64_t disk_bytes; /* when formatted */
 	uint64_t data_start;
 	uint32_t segment_bytes;
@@ -76,7 +76,7 @@ struct lsom__segment_header {
 	struct uuid disk;
 	uint64_t sequence; /* of segments, over the disk's whole life */
 	uint64_t generation;
-	uint64_t open_pos;   /* the position counter at opening */
+	uint64_t open_pos; /* the position counter at opening */
 	uint64_t index_number; /* checkpoint flushed when it was taken */
 	uint64_t first_batch;
 	uint32_t segment; /* its own place */
@@ -91,22 +91,22 @@ struct lsom__batch_header {
 	struct uuid disk;
 	uint64_t generation;
 	uint64_t segment_sequence;
-	uint64_t batch;		 /* counts in its head, from 1, per generation */
+	uint64_t batch; /* counts in its head, from 1, per generation */
 	uint64_t durable_prefix; /* batches of the head known durable */
-	uint64_t pos;		 /* order of submission over all heads */
+	uint64_t pos; /* order of submission over all heads */
 	uint16_t head;
 	uint16_t version;
 	uint16_t header_blocks;
 	uint16_t records;
 	uint32_t records_bytes; /* they follow this structure */
-	uint32_t data_blocks;	/* they follow the header blocks */
-	uint32_t block;		/* of the segment, where this header lies */
-	uint32_t data_crc;	/* crc32_more() over all data blocks */
+	uint32_t data_blocks; /* they follow the header blocks */
+	uint32_t block; /* of the segment, where this header lies */
+	uint32_t data_crc; /* crc32_more() over all data blocks */
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__batch_header) == 88, "batch header");
 
 #define LSOM__HEADER_BYTES_MAX (LSOM__HEADER_BLOCKS_MAX * LSOM_BLOCK)
-#define LSOM__RECORDS_BYTES_MAX                                               \
+#define LSOM__RECORDS_BYTES_MAX                                                \
 	(LSOM__HEADER_BYTES_MAX - (uint32_t)sizeof(struct lsom__batch_header))
 
 /* In front of a batch's records, in a summary. */
@@ -147,15 +147,15 @@ enum lsom__record_type {
 	LSOM__R_COMMIT,
 	LSOM__R_ABORT,
 	LSOM__R_STABLE, /* what is decided */
-	LSOM__R_STATE,	/* the whole metadata of a component */
+	LSOM__R_STATE, /* the whole metadata of a component */
 	LSOM__R_DELETE,
 };
 
 #define LSOM__F_HOLE 1u
 #define LSOM__F_ATOMIC 2u
 #define LSOM__F_COMMITTED 4u /* decided when it was written */
-#define LSOM__F_REPAIR 8u    /* replaces an equal version */
-#define LSOM__F_MOVED 16u    /* by the cleaner; @source, @orig_pos count */
+#define LSOM__F_REPAIR 8u /* replaces an equal version */
+#define LSOM__F_MOVED 16u /* by the cleaner; @source, @orig_pos count */
 #define LSOM__F_KNOWN 31u
 
 /* Every record; @len is a multiple of 8 and includes what follows. */
@@ -172,10 +172,10 @@ static_assert(sizeof(struct lsom__record) == 40, "record");
 /* R_DATA: then uint32_t crcs[blocks] (no hole), then struct uuid parts[]. */
 struct lsom__data_record {
 	struct lsom__record r;
-	uint64_t first;	   /* block of the component */
+	uint64_t first; /* block of the component */
 	uint64_t blocks;
-	uint64_t source;   /* MOVED: block of the disk it came from */
-	uint32_t data;	   /* block of the segment where its data begins */
+	uint64_t source; /* MOVED: block of the disk it came from */
+	uint32_t data; /* block of the segment where its data begins */
 	uint16_t parts;
 	uint16_t reserved;
 } __attribute__((packed));
@@ -279,7 +279,8 @@ static inline size_t lsom__data_record_len(uint16_t flags, uint64_t blocks,
 {
 	return (sizeof(struct lsom__data_record) +
 		lsom__record_crcs_bytes(flags, blocks) +
-		parts * sizeof(struct uuid) + 7) & ~(size_t)7;
+		parts * sizeof(struct uuid) + 7) &
+	       ~(size_t)7;
 }
 
 #endif

@@ -103,8 +103,8 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 	rec->header_lost[segment] = true;
 	log_error("disk %s: the header of segment %u is damaged: %s",
 		  disk->path, segment,
-		  h->sequence != 0 ? "what it holds is known all the same" :
-				     "what it holds may be lost");
+		  h->sequence != 0 ? "what it holds is known all the same"
+				   : "what it holds may be lost");
 	return 0;
 }
 
@@ -120,9 +120,8 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		h = &rec->headers[i];
 		seg = &disk->segments[i];
 		rv = lsom__recovery_read(rec, i, 0, 1, rec->buf);
-		if (rv < 0 ||
-		    lsom__segment_header_decode(rec->buf, &disk->super.disk, i,
-						h) < 0) {
+		if (rv < 0 || lsom__segment_header_decode(
+				      rec->buf, &disk->super.disk, i, h) < 0) {
 			rv = header_find(rec, i, rv, h);
 			if (rv < 0)
 				return rv;
@@ -137,8 +136,7 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		seg->index_number = h->index_number;
 		seg->first_batch = h->first_batch;
 		seg->head = (uint8_t)h->head;
-		disk->sequence_next =
-			MAX(disk->sequence_next, h->sequence + 1);
+		disk->sequence_next = MAX(disk->sequence_next, h->sequence + 1);
 		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
 		rec->index_number = MAX(rec->index_number, h->index_number);
 	}

@@ -156,10 +156,10 @@ static void page_load_work(struct env_work *work)
 {
 	struct lsom__page *page = container_of(work, struct lsom__page, load);
 
-	page->load_status = lsom__page_read(page->comp->disk->kv,
-					    page->comp->key, page->number,
-					    &page->loaded_value,
-					    &page->loaded_len);
+	page->load_status =
+		lsom__page_read(page->comp->disk->kv, page->comp->key,
+				page->number, &page->loaded_value,
+				&page->loaded_len);
 }
 
 static void page_load_done(struct env_work *work)
@@ -358,8 +358,9 @@ void lsom__page_clean(struct lsom__page *page)
 		lru_add(page);
 }
 
-static bool applies(const struct lsom__entry *old, const struct lsom__entry *now,
-		    enum lsom__apply how, uint64_t source)
+static bool applies(const struct lsom__entry *old,
+		    const struct lsom__entry *now, enum lsom__apply how,
+		    uint64_t source)
 {
 	int order = lsom__version_compare(now, old);
 

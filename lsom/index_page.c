@@ -118,16 +118,16 @@ int lsom__slots_set(struct lsom__slots *slots, unsigned slot,
 		    const struct lsom__entry *entry)
 {
 	uint64_t seq = entry->lsn & ((1ull << LSN_SEQ_BITS) - 1);
-	int epoch = epoch_find(slots, entry->member_csn,
-			       LSN_OEPOCH(entry->lsn));
+	int epoch =
+		epoch_find(slots, entry->member_csn, LSN_OEPOCH(entry->lsn));
 
 	if (epoch < 0)
 		return epoch;
 	assert(entry->place * UNITS <= PLACE_MASK);
-	slots->slot[slot].bits =
-		entry->place * UNITS | (uint64_t)(UNITS - 1) << PLACE_BITS |
-		(uint64_t)entry->kind << 40 | (uint64_t)epoch << 44 |
-		(seq >> 32) << 56;
+	slots->slot[slot].bits = entry->place * UNITS |
+				 (uint64_t)(UNITS - 1) << PLACE_BITS |
+				 (uint64_t)entry->kind << 40 |
+				 (uint64_t)epoch << 44 | (seq >> 32) << 56;
 	slots->slot[slot].crc = entry->crc;
 	slots->slot[slot].seq_low = (uint32_t)seq;
 	return 0;
@@ -197,8 +197,8 @@ static int slot_fold(struct lsom__slots *slots, unsigned i,
 	return lsom__slots_set(slots, i, &now);
 }
 
-int lsom__slots_decode(const void *value, size_t len,
-		       struct lsom__slots *slots, uint32_t *bits)
+int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
+		       uint32_t *bits)
 {
 	const uint8_t *p = value, *epochs;
 	struct value_header h;

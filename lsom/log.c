@@ -164,9 +164,8 @@ struct plan {
 
 static uint32_t header_blocks(uint32_t records_bytes)
 {
-	return (uint32_t)DIV_UP(sizeof(struct lsom__batch_header) +
-					records_bytes,
-				LSOM_BLOCK);
+	return (uint32_t)DIV_UP(
+		sizeof(struct lsom__batch_header) + records_bytes, LSOM_BLOCK);
 }
 
 /* Would a segment with @seg's contents still hold its summary behind this? */
@@ -188,14 +187,13 @@ static struct plan plan_make(struct lsom__head *head,
 	struct plan p = { .iovs = 3 }, q;
 	struct lsom__op *op;
 
-	STAILQ_FOREACH(op, &head->queue, link) {
+	STAILQ_FOREACH (op, &head->queue, link) {
 		q = p;
 		q.ops++;
 		q.records++;
 		q.records_bytes += op->len;
 		q.data_blocks += op->blocks;
-		q.iovs += op->sgl ? MIN(op->sgl->pieces_count,
-					ENV_IOV_MAX) : 0;
+		q.iovs += op->sgl ? MIN(op->sgl->pieces_count, ENV_IOV_MAX) : 0;
 		if (q.records > UINT16_MAX ||
 		    q.records_bytes > LSOM__RECORDS_BYTES_MAX ||
 		    (p.ops > 0 && q.data_blocks > LSOM__BATCH_BLOCKS) ||
@@ -274,7 +272,7 @@ static unsigned batch_iov(struct lsom__batch *b, uint32_t hb, bool first)
 
 	b->iov[0].iov_base = first ? b->header : b->header + LSOM_BLOCK;
 	b->iov[0].iov_len = (size_t)(hb + (first ? 1 : 0)) * LSOM_BLOCK;
-	STAILQ_FOREACH(op, &b->ops, link) {
+	STAILQ_FOREACH (op, &b->ops, link) {
 		if (op->sgl == NULL)
 			continue;
 		n += sgl_iov(op->sgl, op->sgl_offset,
@@ -463,9 +461,9 @@ static void batch_done(struct env_io *io, int64_t res)
 
 	assert(!b->done);
 	b->done = true;
-	b->status = res < 0 && lsom__rule(head->disk, LSOM_OFF_FAIL_STOP) ?
-			    (int)res :
-			    0;
+	b->status = res < 0 && lsom__rule(head->disk, LSOM_OFF_FAIL_STOP)
+			    ? (int)res
+			    : 0;
 	head_complete(head);
 	if (!STAILQ_EMPTY(&head->queue))
 		env_defer(head->disk->env, &head->kick);

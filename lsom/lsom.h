@@ -24,8 +24,8 @@
 #include "base/uuid.h"
 
 #define LSOM_BLOCK 4096u
-#define LSOM_WRITE_MAX (1u << 20)	/* bytes of one record */
-#define LSOM_WINDOW 1024u		/* undecided lsns of a group */
+#define LSOM_WRITE_MAX (1u << 20) /* bytes of one record */
+#define LSOM_WINDOW 1024u /* undecided lsns of a group */
 #define LSOM_PARTICIPANTS_MAX 24u
 
 struct lsom;
@@ -43,7 +43,7 @@ struct lsom_comp;
  */
 struct lsom_decided {
 	uint64_t stable_lsn;
-	uint64_t g_all;	     /* every ACTIVE leaf has recorded this much */
+	uint64_t g_all; /* every ACTIVE leaf has recorded this much */
 	uint64_t hole_floor; /* {HOLE, lsn} entries up to here may go */
 	uint8_t committed[LSOM_WINDOW / 8];
 };
@@ -52,24 +52,24 @@ struct lsom_decided {
 
 struct lsom_config {
 	struct env *env;
-	size_t page_cache_bytes;  /* index pages in memory; 0: 64 MiB */
+	size_t page_cache_bytes; /* index pages in memory; 0: 64 MiB */
 	unsigned reserve_percent; /* of a disk, for cleaning; 0: 20, least 15 */
 	/* Tests switch a rule off, to see that it is missed; else 0. */
 	uint64_t rules_off; /* LSOM_OFF_* */
 };
 
 #define LSOM_OFF_DURABLE_PREFIX (1u << 0) /* every gap is a torn tail */
-#define LSOM_OFF_GENERATION (1u << 1)	  /* one generation for ever */
-#define LSOM_OFF_CARRY (1u << 2)  /* the cleaner drops metadata records */
-#define LSOM_OFF_REUSE (1u << 3)  /* a cleaned segment is free at once */
-#define LSOM_OFF_MOVE (1u << 4)	  /* a move applies wherever the index points */
+#define LSOM_OFF_GENERATION (1u << 1) /* one generation for ever */
+#define LSOM_OFF_CARRY (1u << 2) /* the cleaner drops metadata records */
+#define LSOM_OFF_REUSE (1u << 3) /* a cleaned segment is free at once */
+#define LSOM_OFF_MOVE (1u << 4) /* a move applies wherever the index points */
 #define LSOM_OFF_FAIL_STOP (1u << 5) /* R28: a failed log write is no matter */
-#define LSOM_OFF_DEDUPE (1u << 6)    /* R26: a repeated PREP is a new one */
-#define LSOM_OFF_BARRED (1u << 7)    /* R41: a late PREP is let in */
+#define LSOM_OFF_DEDUPE (1u << 6) /* R26: a repeated PREP is a new one */
+#define LSOM_OFF_BARRED (1u << 7) /* R41: a late PREP is let in */
 #define LSOM_OFF_UNDECIDED (1u << 8) /* R17: what is durable is shown */
-#define LSOM_OFF_TAIL (1u << 9)	     /* R27: replay goes on behind a gap */
-#define LSOM_OFF_HOLES (1u << 10)    /* R11: entries of holes are not kept */
-#define LSOM_OFF_PARTS (1u << 11)    /* R16: participants are not recorded */
+#define LSOM_OFF_TAIL (1u << 9) /* R27: replay goes on behind a gap */
+#define LSOM_OFF_HOLES (1u << 10) /* R11: entries of holes are not kept */
+#define LSOM_OFF_PARTS (1u << 11) /* R16: participants are not recorded */
 
 int lsom_open(const struct lsom_config *config, struct lsom **out);
 
@@ -81,7 +81,7 @@ void lsom_close(struct lsom *lsom);
 enum lsom_disk_state {
 	LSOM_DISK_OPENING,
 	LSOM_DISK_ONLINE,
-	LSOM_DISK_FULL,	  /* serves; guest writes get -ENOSPC */
+	LSOM_DISK_FULL, /* serves; guest writes get -ENOSPC */
 	LSOM_DISK_FAILED, /* fail-stop: every request gets -ENODEV */
 };
 
@@ -91,26 +91,30 @@ struct lsom_disk_info {
 	char path[256];
 	char failure[160]; /* why, when FAILED */
 	struct env_dev_info dev;
-	uint64_t raw_bytes;	 /* of the device */
-	uint64_t usable_bytes;	 /* for components: raw less the reserve */
-	uint64_t used_bytes;	 /* live blocks */
+	uint64_t raw_bytes; /* of the device */
+	uint64_t usable_bytes; /* for components: raw less the reserve */
+	uint64_t used_bytes; /* live blocks */
 	uint64_t segments, segments_free;
 	uint32_t segment_bytes;
 	unsigned components;
-	uint8_t congestion[4];	 /* 0..255; LSOM_CONGESTION_* */
-	uint64_t recovery_ns;	 /* what the last open took */
-	uint64_t generation;	 /* of the log */
+	uint8_t congestion[4]; /* 0..255; LSOM_CONGESTION_* */
+	uint64_t recovery_ns; /* what the last open took */
+	uint64_t generation; /* of the log */
 };
 
-enum { LSOM_CONGESTION_SPACE, LSOM_CONGESTION_LOG, LSOM_CONGESTION_INDEX,
-       LSOM_CONGESTION_MEMORY };
+enum {
+	LSOM_CONGESTION_SPACE,
+	LSOM_CONGESTION_LOG,
+	LSOM_CONGESTION_INDEX,
+	LSOM_CONGESTION_MEMORY
+};
 
 /* What a path holds; for `disk add` (blocking: call it from env_work()). */
 struct lsom_probe {
-	bool ours;		/* a superblock of Basalt */
+	bool ours; /* a superblock of Basalt */
 	struct uuid disk, cluster;
 	uint32_t version;
-	char found[128];	/* what else is there: "ext4", "GPT", "mounted" */
+	char found[128]; /* what else is there: "ext4", "GPT", "mounted" */
 };
 int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out);
 
@@ -139,9 +143,9 @@ int lsom_disk_format(struct env *env, struct lsom_format *format);
 struct lsom_disk_open {
 	void *data;
 	const char *path, *index_path;
-	struct uuid disk;	/* zero: whatever is there */
+	struct uuid disk; /* zero: whatever is there */
 	struct uuid cluster;
-	bool rebuild;		/* throw the index away, make it from the log */
+	bool rebuild; /* throw the index away, make it from the log */
 	/* out */
 	struct lsom_disk *opened;
 	char why[256];
@@ -183,24 +187,24 @@ void lsom_disk_unwatch(struct lsom_disk *disk, struct lsom_disk_watch *watch);
 /* ---- components ---- */
 
 enum lsom_leaf_state { /* as in the directory; what the component was told */
-	LSOM_ACTIVE = 1,
-	LSOM_SYNC,
-	LSOM_STALE,
+		       LSOM_ACTIVE = 1,
+		       LSOM_SYNC,
+		       LSOM_STALE,
 };
 
 /* The durable record of a component (g0). */
 struct lsom_comp_meta {
 	struct uuid cid, oid;
 	uint64_t cinc;
-	uint64_t size_bytes;	  /* multiple of LSOM_BLOCK */
+	uint64_t size_bytes; /* multiple of LSOM_BLOCK */
 	uint64_t promised_oepoch;
 	uint64_t member_csn, csn_seen;
 	enum lsom_leaf_state state_seen;
-	uint64_t stable_lsn;	  /* s_recorded */
+	uint64_t stable_lsn; /* s_recorded */
 	uint64_t g_all;
-	uint64_t max_lsn;	  /* largest ever written here */
+	uint64_t max_lsn; /* largest ever written here */
 	uint64_t max_committed;
-	bool damaged;		  /* media damage in mid-log: some blocks lost */
+	bool damaged; /* media damage in mid-log: some blocks lost */
 };
 
 /* Open handle of @cid, or NULL.  Put it when done. */
@@ -227,8 +231,14 @@ void lsom_comp_each(struct lsom_disk *disk,
  *   block behind the new end is mapped or prepared.  After growing again it
  *   reads as zeros.
  */
-enum lsom_meta_op { LSOM_CREATE, LSOM_DELETE, LSOM_SEAL, LSOM_CONFIG,
-		    LSOM_ATTACH, LSOM_RESIZE };
+enum lsom_meta_op {
+	LSOM_CREATE,
+	LSOM_DELETE,
+	LSOM_SEAL,
+	LSOM_CONFIG,
+	LSOM_ATTACH,
+	LSOM_RESIZE
+};
 
 struct lsom_meta {
 	void *data;
@@ -256,13 +266,13 @@ int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
 void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks);
 
 enum lsom_write_kind {
-	LSOM_PREP,   /* undecided until committed or lsn <= stable_lsn */
-	LSOM_RPREP,  /* takeover's copy: applied by version compare, undecided */
-	LSOM_RCOPY,  /* resync: applied by version compare, committed (g6.4) */
+	LSOM_PREP, /* undecided until committed or lsn <= stable_lsn */
+	LSOM_RPREP, /* takeover's copy: applied by version compare, undecided */
+	LSOM_RCOPY, /* resync: applied by version compare, committed (g6.4) */
 	LSOM_REPAIR, /* same lsn, replaces an equal version whose CRC is bad */
 };
 
-#define LSOM_W_HOLE 1u	 /* an UNMAP: no data, sgl NULL */
+#define LSOM_W_HOLE 1u /* an UNMAP: no data, sgl NULL */
 #define LSOM_W_ATOMIC 2u /* decided with the other groups it lists (g3) */
 
 /*

@@ -15,16 +15,16 @@
 
 /* glibc's queue.h lacks it. */
 #ifndef TAILQ_FOREACH_SAFE
-#define TAILQ_FOREACH_SAFE(var, head, field, next)                            \
-	for ((var) = TAILQ_FIRST(head);                                       \
-	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);           \
+#define TAILQ_FOREACH_SAFE(var, head, field, next)                             \
+	for ((var) = TAILQ_FIRST(head);                                        \
+	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);            \
 	     (var) = (next))
 #endif
 
 #define LSOM__NONE UINT32_MAX
-#define LSOM__BATCHES 8u	  /* in flight of one head */
-#define LSOM__BATCH_BLOCKS 512u	  /* of data in one batch */
-#define LSOM__OPS_MAX 4096u	  /* requests waiting in one head */
+#define LSOM__BATCHES 8u /* in flight of one head */
+#define LSOM__BATCH_BLOCKS 512u /* of data in one batch */
+#define LSOM__OPS_MAX 4096u /* requests waiting in one head */
 #define LSOM__QUEUE_BLOCKS 16384u /* of data waiting in one head: 64 MiB */
 #define LSOM__PAGE_SLOTS 256u
 #define LSOM__DIR_PAGES 512u
@@ -40,8 +40,8 @@ struct lsom__cleaner;
 /* ---- segments ---- */
 
 enum lsom__segment_state {
-	LSOM__SEG_FREE,	   /* may be taken */
-	LSOM__SEG_OPEN,	   /* a head appends to it */
+	LSOM__SEG_FREE, /* may be taken */
+	LSOM__SEG_OPEN, /* a head appends to it */
 	LSOM__SEG_CLOSING, /* full; batches or the summary in flight */
 	LSOM__SEG_CLOSED,
 	LSOM__SEG_CLEANED, /* nothing needed in it; waits for a flushed index */
@@ -52,17 +52,17 @@ struct lsom__segment {
 	uint64_t generation, open_pos, index_number, first_batch;
 	uint64_t last_batch;
 	uint64_t cleaned_number; /* a checkpoint above this one frees it */
-	uint32_t live;		 /* blocks the index or the table points to */
-	uint32_t reads;		 /* references that bar reuse */
-	uint32_t used;		 /* blocks appended */
-	uint32_t inflight;	 /* batches */
+	uint32_t live; /* blocks the index or the table points to */
+	uint32_t reads; /* references that bar reuse */
+	uint32_t used; /* blocks appended */
+	uint32_t inflight; /* batches */
 	uint8_t state, head;
-	bool has_meta;	/* records other than data and commits */
+	bool has_meta; /* records other than data and commits */
 	bool has_holes; /* their entries point into it */
-	bool dirty;	/* differs from the flushed table */
+	bool dirty; /* differs from the flushed table */
 	bool summary_wanted;
-	bool cleaning;	   /* the cleaner is walking it: it stays as it is */
-	bool unreadable;   /* its summary, or a block of it */
+	bool cleaning; /* the cleaner is walking it: it stays as it is */
+	bool unreadable; /* its summary, or a block of it */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
 	uint8_t *frames;
@@ -83,11 +83,11 @@ struct lsom__op {
 	void *req;
 	struct sgl *sgl; /* referenced; its data, from byte @sgl_offset */
 	size_t sgl_offset;
-	uint32_t blocks;  /* of data */
+	uint32_t blocks; /* of data */
 	uint32_t segment; /* set when it is placed */
-	uint64_t place;	  /* of the data; of the header if there is none */
+	uint64_t place; /* of the data; of the header if there is none */
 	uint64_t pos;
-	uint64_t extra;	  /* apply's */
+	uint64_t extra; /* apply's */
 	int status;
 	uint32_t len;
 	uint64_t record[]; /* struct lsom__record and what follows */
@@ -197,10 +197,10 @@ struct lsom_comp {
 	struct lsom_comp_meta meta; /* what is durable */
 	unsigned refs;
 	bool created, deleted, linked, reaped;
-	bool dirty;	/* its state differs from the flushed one */
-	bool in_store;	/* has keys there */
+	bool dirty; /* its state differs from the flushed one */
+	bool in_store; /* has keys there */
 	struct lsom_decided decided; /* in memory; may be ahead of meta */
-	bool decided_dirty;	     /* not yet in a record */
+	bool decided_dirty; /* not yet in a record */
 	bool carry; /* the cleaner is to write its state again */
 	TAILQ_HEAD(lsom__preps, lsom__prep) preps;
 	unsigned preps_count;
@@ -274,7 +274,7 @@ struct lsom_disk {
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
 	unsigned comps_count;
-	struct lsom_comp *hash[LSOM__HASH];	/* by cid */
+	struct lsom_comp *hash[LSOM__HASH]; /* by cid */
 	struct lsom_comp *by_key[LSOM__HASH];
 	uint64_t key_next;
 	TAILQ_HEAD(, lsom__tomb) tombs;
@@ -286,9 +286,9 @@ struct lsom_disk {
 	struct lsom__position position; /* of the index as it was opened */
 	uint64_t recovered_records;
 	uint64_t checkpoint_number; /* the last one begun */
-	uint64_t flushed_number;    /* the last one durable */
-	uint64_t checkpoint_pos;    /* pos_next when it began */
-	void *checkpoint;	    /* the running one */
+	uint64_t flushed_number; /* the last one durable */
+	uint64_t checkpoint_pos; /* pos_next when it began */
+	void *checkpoint; /* the running one */
 	bool checkpoint_again, checkpoint_ticking, tombs_dirty;
 	uint64_t checkpoint_sequence;
 	struct env_task checkpoint_task;
@@ -414,8 +414,8 @@ int lsom__slots_set(struct lsom__slots *slots, unsigned slot,
 void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 			 size_t *out_len);
 /* Decode over what is there; @bits gets what was in it.  0, -EUCLEAN, -ENOMEM. */
-int lsom__slots_decode(const void *value, size_t len,
-		       struct lsom__slots *slots, uint32_t *bits);
+int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
+		       uint32_t *bits);
 void *lsom__merge(struct kv_slice key, struct kv_slice old,
 		  const struct kv_slice *operands, size_t count,
 		  size_t *out_len);
@@ -436,7 +436,8 @@ static inline void lsom__bit_set(uint32_t *bits, unsigned i)
 /* ---- index.c ---- */
 
 /* The page if it is in memory; else NULL. */
-struct lsom__page *lsom__page_find(const struct lsom_comp *comp, uint64_t number);
+struct lsom__page *lsom__page_find(const struct lsom_comp *comp,
+				   uint64_t number);
 /* The page, made or on its way; NULL: no memory. */
 struct lsom__page *lsom__page_get(struct lsom_comp *comp, uint64_t number);
 /* True if a page exists, in memory or in the store. */
@@ -452,11 +453,11 @@ int lsom__page_want(struct lsom_comp *comp, uint64_t number,
 
 /* How an entry reaches the index. */
 enum lsom__apply {
-	LSOM__APPLY_NEWER,  /* if its version is larger */
+	LSOM__APPLY_NEWER, /* if its version is larger */
 	LSOM__APPLY_REPAIR, /* if the lsn is equal */
-	LSOM__APPLY_MOVE,   /* if the entry points to @source */
+	LSOM__APPLY_MOVE, /* if the entry points to @source */
 	LSOM__APPLY_REPLAY, /* larger, or equal and a later record */
-	LSOM__APPLY_DROP,   /* a hole that nobody needs, if it points there */
+	LSOM__APPLY_DROP, /* a hole that nobody needs, if it points there */
 };
 /* 0 or -ENOMEM. */
 int lsom__index_apply(struct lsom_comp *comp, uint64_t block,

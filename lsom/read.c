@@ -88,8 +88,7 @@ static void entries_take(struct read *r)
 		page = lsom__page_find(r->comp, block / LSOM__PAGE_SLOTS);
 		memset(&r->entries[i], 0, sizeof(r->entries[i]));
 		if (page != NULL && !page->gone)
-			lsom__slots_get(&page->slots,
-					block % LSOM__PAGE_SLOTS,
+			lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS,
 					&r->entries[i]);
 	}
 }
@@ -209,8 +208,8 @@ static int sgl_make(struct read *r)
 		return -ENOMEM;
 	for (i = 0; i < r->blocks; i++)
 		pieces[i] = (struct sgl_piece){ r->pages[i], 0, LSOM_BLOCK };
-	r->req->sgl = sgl_of_pieces(r->comp->disk->env->pages, pieces,
-				    r->blocks);
+	r->req->sgl =
+		sgl_of_pieces(r->comp->disk->env->pages, pieces, r->blocks);
 	free(pieces);
 	return r->req->sgl == NULL ? -ENOMEM : 0;
 }
@@ -236,9 +235,9 @@ static void read_check(struct read *r)
 	}
 	if (r->status == 0 && req->crcs != NULL)
 		for (i = 0; i < r->blocks; i++)
-			req->crcs[i] = r->entries[i].kind == LSOM__E_RAW ?
-					       r->entries[i].crc :
-					       CRC32C_ZERO_PAGE;
+			req->crcs[i] = r->entries[i].kind == LSOM__E_RAW
+					       ? r->entries[i].crc
+					       : CRC32C_ZERO_PAGE;
 	if (r->status == 0)
 		r->status = sgl_make(r);
 	read_finish(r, r->status);
@@ -387,8 +386,7 @@ static void scan_page(struct scan *s, const struct lsom__page *page)
 
 	while (s->block < s->end && s->block < base + LSOM__PAGE_SLOTS &&
 	       req->items_count < req->items_max) {
-		lsom__slots_get(&page->slots,
-				(unsigned)(s->block - base), &e);
+		lsom__slots_get(&page->slots, (unsigned)(s->block - base), &e);
 		if (e.kind != LSOM__E_EMPTY && e.lsn > req->since)
 			req->items[req->items_count++] = (struct lsom_version){
 				.offset = s->block * LSOM_BLOCK,

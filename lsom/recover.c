@@ -34,8 +34,7 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 
 	return env_dev_read_now(disk->env, disk->dev, buf,
 				(size_t)blocks * LSOM_BLOCK,
-				lsom__place(disk, segment, block) *
-					LSOM_BLOCK);
+				lsom__place(disk, segment, block) * LSOM_BLOCK);
 }
 
 static const struct lsom__segment_header *header_of(struct lsom__recovery *rec,
@@ -189,8 +188,8 @@ static bool frame_whole(struct lsom__recovery *rec, uint32_t segment,
 		d = (const void *)records;
 		if (d->r.type != LSOM__R_DATA || d->r.flags & LSOM__F_HOLE)
 			continue;
-		if (lsom__recovery_read(rec, segment, d->data, (uint32_t)d->blocks,
-			      rec->buf) < 0)
+		if (lsom__recovery_read(rec, segment, d->data,
+					(uint32_t)d->blocks, rec->buf) < 0)
 			return false;
 		for (k = 0; k < d->blocks; k++)
 			if (crc32c(rec->buf + k * LSOM_BLOCK, LSOM_BLOCK) !=
@@ -223,7 +222,8 @@ static void damage(struct lsom__recovery *rec, const struct run *run,
 static bool gap_is_reuse(const struct lsom__recovery *rec,
 			 const struct run *run, bool first_of_segment)
 {
-	const struct lsom__head_position *p = &rec->disk->position.heads[run->head];
+	const struct lsom__head_position *p =
+		&rec->disk->position.heads[run->head];
 
 	if (!first_of_segment)
 		return false;
@@ -284,7 +284,8 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 		    uint16_t head)
 {
 	const struct lsom__head_position *p = &rec->disk->position.heads[head];
-	struct run run = { .generation = generation, .head = head,
+	struct run run = { .generation = generation,
+			   .head = head,
 			   .expected = 1 };
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__frames *f;
@@ -314,9 +315,9 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 		rec->open[seg] = f;
 		/* A summary is written when all before it is durable. */
 		if (lsom__rule(disk, LSOM_OFF_DURABLE_PREFIX))
-			run.durable = MAX(run.durable,
-					  f->closed ? f->last_batch :
-						      f->durable_prefix);
+			run.durable =
+				MAX(run.durable, f->closed ? f->last_batch
+							   : f->durable_prefix);
 	}
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
@@ -346,8 +347,8 @@ static int runs_find(struct lsom__recovery *rec)
 			rec->order[rec->order_count++] = i;
 	qsort_r(rec->order, rec->order_count, sizeof(*rec->order), by_sequence,
 		rec);
-	for (g = disk->super.generation_closed + 1;
-	     g <= disk->super.generation; g++)
+	for (g = disk->super.generation_closed + 1; g <= disk->super.generation;
+	     g++)
 		for (h = 0; h < LSOM__HEADS; h++) {
 			rv = run_find(rec, g, (uint16_t)h);
 			if (rv < 0)
@@ -379,9 +380,9 @@ static bool segment_covered(const struct lsom__recovery *rec, uint32_t segment)
 
 	if (rec->disk->position.number == 0)
 		return false;
-	return g < p->generation || (g == p->generation &&
-				     rec->headers[segment].sequence <
-					     p->sequence);
+	return g < p->generation ||
+	       (g == p->generation &&
+		rec->headers[segment].sequence < p->sequence);
 }
 
 static int frames_replay(struct lsom__recovery *rec, uint32_t segment,
@@ -478,7 +479,8 @@ static int summary_write(struct lsom__recovery *rec, uint32_t segment)
 	return env_dev_write_now(
 		rec->disk->env, rec->disk->dev, rec->buf, bytes,
 		lsom__place(rec->disk, segment,
-			    rec->disk->segment_blocks - blocks) * LSOM_BLOCK,
+			    rec->disk->segment_blocks - blocks) *
+			LSOM_BLOCK,
 		ENV_DURABLE);
 }
 

@@ -19,11 +19,11 @@ struct lsom__recovery {
 	struct lsom_disk *disk;
 	struct lsom__segment_header *headers; /* sequence 0: none */
 	struct lsom__frames **open; /* of generations that were not closed */
-	uint32_t *order;	    /* segments in use, by sequence */
+	uint32_t *order; /* segments in use, by sequence */
 	uint32_t order_count;
 	bool *void_segment; /* holds nothing that counts */
-	bool *from_table;   /* the index knows it as it is */
-	bool *header_lost;  /* its header cannot be read, and is not zeros */
+	bool *from_table; /* the index knows it as it is */
+	bool *header_lost; /* its header cannot be read, and is not zeros */
 	uint64_t index_number; /* the checkpoint the log needs at least */
 	uint64_t records;
 	bool damaged;

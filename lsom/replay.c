@@ -60,12 +60,10 @@ static int replay_stable(struct lsom_comp *comp,
 
 	comp->meta.stable_lsn = MAX(comp->meta.stable_lsn, s->stable_lsn);
 	comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
-	comp->decided.hole_floor =
-		MAX(comp->decided.hole_floor, s->hole_floor);
+	comp->decided.hole_floor = MAX(comp->decided.hole_floor, s->hole_floor);
 	for (i = 0; i < s->bitmap_bytes * 8 && rv == 0; i++)
 		if (bits[i / 8] >> (i % 8) & 1)
-			rv = lsom__committed_note(comp,
-						  s->stable_lsn + 1 + i);
+			rv = lsom__committed_note(comp, s->stable_lsn + 1 + i);
 	comp->dirty = true;
 	return rv;
 }
@@ -133,8 +131,8 @@ static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 	else if (d->r.flags & LSOM__F_MOVED)
 		source = d->source;
 	lsom__range_apply(comp, d->first, d->blocks, place,
-			  lsom__record_crcs(d), hole, d->r.member_csn,
-			  d->r.lsn, LSOM__APPLY_REPLAY, source);
+			  lsom__record_crcs(d), hole, d->r.member_csn, d->r.lsn,
+			  LSOM__APPLY_REPLAY, source);
 	return disk->state == LSOM_DISK_FAILED ? -EUCLEAN : 0;
 }
 
@@ -182,7 +180,7 @@ static void states_end(struct lsom_disk *disk)
 	struct lsom__tomb *t;
 	struct lsom_comp *comp;
 
-	TAILQ_FOREACH(t, &disk->tombs, link) {
+	TAILQ_FOREACH (t, &disk->tombs, link) {
 		comp = lsom__comp_by_key(disk, t->key);
 		if (comp != NULL)
 			lsom__comp_deleted(comp);
@@ -193,7 +191,7 @@ static void decisions_end(struct lsom_disk *disk)
 {
 	struct lsom_comp *comp;
 
-	TAILQ_FOREACH(comp, &disk->comps, link)
+	TAILQ_FOREACH (comp, &disk->comps, link)
 		if (comp->committed_count > 0)
 			qsort(comp->committed, comp->committed_count,
 			      sizeof(*comp->committed), by_value);
@@ -224,11 +222,11 @@ static int data_end(struct lsom_disk *disk)
 	int rv = 0;
 
 	/* When it was applied is not known: not after now. */
-	TAILQ_FOREACH(t, &disk->tombs, link)
+	TAILQ_FOREACH (t, &disk->tombs, link)
 		t->pos = MIN(t->pos, disk->pos_next);
-	TAILQ_FOREACH(comp, &disk->comps, link) {
+	TAILQ_FOREACH (comp, &disk->comps, link) {
 		/* Those of the checkpoint, decided by what came after it. */
-		TAILQ_FOREACH_SAFE(p, &comp->preps, link, next) {
+		TAILQ_FOREACH_SAFE (p, &comp->preps, link, next) {
 			if (lsom__aborted(comp, p->lsn, p->member_csn))
 				lsom__prep_drop(comp, p);
 			else if (committed(comp, p->lsn))
@@ -261,7 +259,7 @@ int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 	if (rec->damaged)
 		disk->super.damaged_below = disk->key_next;
 	disk->key_next = MAX(disk->key_next, disk->super.damaged_below);
-	TAILQ_FOREACH(comp, &disk->comps, link)
+	TAILQ_FOREACH (comp, &disk->comps, link)
 		if (comp->key < disk->super.damaged_below &&
 		    !comp->meta.damaged) {
 			comp->meta.damaged = true;

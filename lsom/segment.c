@@ -226,8 +226,7 @@ void lsom__segment_close(struct lsom_disk *disk, uint32_t segment)
 	uint32_t blocks = lsom__summary_need(seg->frames_bytes);
 	struct summary *s;
 
-	assert(seg->state == LSOM__SEG_OPEN ||
-	       seg->state == LSOM__SEG_CLOSING);
+	assert(seg->state == LSOM__SEG_OPEN || seg->state == LSOM__SEG_CLOSING);
 	seg->state = LSOM__SEG_CLOSING;
 	seg->summary_wanted = true;
 	if (seg->inflight > 0 || disk->state == LSOM_DISK_FAILED)
@@ -292,7 +291,7 @@ static bool comp_needs(const struct lsom_comp *comp, uint32_t segment)
 	const struct lsom__prep *p;
 	size_t i, j;
 
-	TAILQ_FOREACH(p, &comp->preps, link)
+	TAILQ_FOREACH (p, &comp->preps, link)
 		if (lsom__segment_of(comp->disk, p->place) == segment)
 			return true;
 	for (i = 0; i < comp->dirs_count; i++)
@@ -310,7 +309,7 @@ void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment)
 	assert(seg->state == LSOM__SEG_CLOSED);
 	assert(seg->live == 0);
 	if (lsom__segment_checks)
-		TAILQ_FOREACH(comp, &disk->comps, link)
+		TAILQ_FOREACH (comp, &disk->comps, link)
 			assert(!comp_needs(comp, segment));
 	seg->state = LSOM__SEG_CLEANED;
 	seg->cleaned_number = disk->checkpoint_number;
@@ -400,7 +399,8 @@ static void zero_step(struct lsom_disk *disk)
 	uint32_t i, n;
 
 	/* Segments that were taken before their turn were written already. */
-	while (disk->zero_at == 0 && disk->super.zeroed < disk->super.segments &&
+	while (disk->zero_at == 0 &&
+	       disk->super.zeroed < disk->super.segments &&
 	       disk->segments[disk->super.zeroed].sequence != 0)
 		disk->super.zeroed++;
 	i = disk->super.zeroed;

@@ -17,7 +17,7 @@
 
 static void shrink_end(struct lsom__op *op, int status)
 {
-	void (*cb)(struct lsom_comp *comp, int status) = op->req;
+	void (*cb)(struct lsom_comp * comp, int status) = op->req;
 	struct lsom_comp *comp = op->comp;
 
 	lsom__comp_ref(comp);
@@ -45,7 +45,7 @@ static bool preps_mapped(const struct lsom_comp *comp, uint64_t from)
 {
 	const struct lsom__prep *p;
 
-	TAILQ_FOREACH(p, &comp->preps, link)
+	TAILQ_FOREACH (p, &comp->preps, link)
 		if (!(p->flags & LSOM__F_HOLE) && p->first + p->blocks > from)
 			return true;
 	return false;

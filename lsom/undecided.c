@@ -50,8 +50,8 @@ void lsom__prep_insert(struct lsom_comp *comp, struct lsom__prep *prep)
 
 	/* Mostly in order: look from the end. */
 	TAILQ_FOREACH_REVERSE(before, &comp->preps, lsom__preps, link)
-		if (before->lsn <= prep->lsn)
-			break;
+	if (before->lsn <= prep->lsn)
+		break;
 	if (before != NULL)
 		TAILQ_INSERT_AFTER(&comp->preps, before, prep, link);
 	else
@@ -74,7 +74,7 @@ struct lsom__prep *lsom__prep_find(const struct lsom_comp *comp, uint64_t lsn)
 {
 	struct lsom__prep *p;
 
-	TAILQ_FOREACH(p, &comp->preps, link)
+	TAILQ_FOREACH (p, &comp->preps, link)
 		if (p->lsn == lsn)
 			return p;
 	return NULL;
@@ -85,7 +85,7 @@ struct lsom__prep *lsom__prep_same(const struct lsom_comp *comp, uint64_t lsn,
 {
 	struct lsom__prep *p;
 
-	TAILQ_FOREACH(p, &comp->preps, link)
+	TAILQ_FOREACH (p, &comp->preps, link)
 		if (p->lsn == lsn && p->first == first && p->blocks == blocks)
 			return p;
 	return NULL;
@@ -108,12 +108,12 @@ static uint64_t older_page(const struct lsom_comp *comp, uint64_t lsn,
 	uint64_t next = UINT64_MAX;
 	const struct lsom__prep *p;
 
-	TAILQ_FOREACH(p, &comp->preps, link) {
+	TAILQ_FOREACH (p, &comp->preps, link) {
 		if (p->lsn >= lsn)
 			break;
 		if (p->first + p->blocks > block)
-			next = MIN(next, MAX(p->first, block) /
-						 LSOM__PAGE_SLOTS);
+			next = MIN(next,
+				   MAX(p->first, block) / LSOM__PAGE_SLOTS);
 	}
 	return next;
 }
@@ -162,8 +162,8 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		e.place = hole ? place : place + i;
 		e.crc = hole ? 0 : crcs[i];
 		rv = lsom__index_apply(comp, first + i, &e, how,
-				       source == 0 || hole ? source :
-							     source + i);
+				       source == 0 || hole ? source
+							   : source + i);
 		if (rv < 0) {
 			/* The record is durable: a restart applies it. */
 			lsom__disk_fail(comp->disk, "changing the index", rv);
@@ -297,7 +297,7 @@ void lsom__decided_run(struct lsom_comp *comp)
 {
 	struct lsom__prep *p, *next;
 
-	TAILQ_FOREACH_SAFE(p, &comp->preps, link, next)
+	TAILQ_FOREACH_SAFE (p, &comp->preps, link, next)
 		if (lsom__decided(&comp->decided, p->lsn))
 			lsom__prep_commit(comp, p);
 }

@@ -26,7 +26,7 @@ bool lsom__victim_aborts(const struct lsom_disk *disk)
 {
 	const struct lsom_comp *comp;
 
-	TAILQ_FOREACH(comp, &disk->comps, link)
+	TAILQ_FOREACH (comp, &disk->comps, link)
 		if (comp->aborts_count > LSOM__ABORTS_MAX / 3)
 			return true;
 	return false;
@@ -48,11 +48,12 @@ uint32_t lsom__victim_pick(const struct lsom_disk *disk)
 		if (!oldest && seg->live + disk->segment_blocks / 32 >=
 				       disk->segment_blocks)
 			continue;
-		score = oldest ? UINT64_MAX - seg->sequence :
-		       disk->segments_free <= 3 ?
-				 disk->segment_blocks - MIN(seg->live,
-						disk->segment_blocks) + 1 :
-				 score_cost_benefit(disk, seg) + 1;
+		score = oldest ? UINT64_MAX - seg->sequence
+			: disk->segments_free <= 3
+				? disk->segment_blocks -
+					  MIN(seg->live, disk->segment_blocks) +
+					  1
+				: score_cost_benefit(disk, seg) + 1;
 		if (score > best_score) {
 			best_score = score;
 			best = i;

@@ -58,8 +58,8 @@ static int write_arrived(struct lsom__op *op)
 	lsom__range_apply(comp, d->first, d->blocks, op->place,
 			  lsom__record_crcs(d), d->r.flags & LSOM__F_HOLE,
 			  d->r.member_csn, d->r.lsn,
-			  d->r.flags & LSOM__F_REPAIR ? LSOM__APPLY_REPAIR :
-							LSOM__APPLY_NEWER,
+			  d->r.flags & LSOM__F_REPAIR ? LSOM__APPLY_REPAIR
+						      : LSOM__APPLY_NEWER,
 			  0);
 	comp->meta.max_committed = MAX(comp->meta.max_committed, d->r.lsn);
 	return 0;
@@ -109,8 +109,8 @@ static int write_check(const struct lsom_comp *comp,
 	    req->offset > comp->meta.size_bytes - req->len)
 		return -ERANGE;
 	if (hole)
-		return req->sgl == NULL && req->kind != LSOM_REPAIR ? 0 :
-								      -EINVAL;
+		return req->sgl == NULL && req->kind != LSOM_REPAIR ? 0
+								    : -EINVAL;
 	if (req->sgl == NULL || req->crcs == NULL ||
 	    req->sgl->len_bytes != req->len)
 		return -EINVAL;
@@ -147,9 +147,9 @@ static struct lsom__op *write_record(struct lsom_comp *comp,
 				     const struct lsom_write *req)
 {
 	uint64_t blocks = req->len / LSOM_BLOCK;
-	unsigned parts = lsom__rule(comp->disk, LSOM_OFF_PARTS) ?
-				 req->participants_count :
-				 0;
+	unsigned parts = lsom__rule(comp->disk, LSOM_OFF_PARTS)
+				 ? req->participants_count
+				 : 0;
 	struct lsom__data_record *d;
 	struct lsom__op *op;
 	uint16_t flags = 0;
@@ -326,9 +326,9 @@ static void decide_apply(struct lsom__op *op, int status)
 	if (status == 0 && comp->deleted)
 		status = -ENOENT;
 	if (status == 0)
-		status = r->type == LSOM__R_COMMIT ?
-				 commit_arrived(comp, r->lsn) :
-				 abort_arrived(comp, r->lsn);
+		status = r->type == LSOM__R_COMMIT
+				 ? commit_arrived(comp, r->lsn)
+				 : abort_arrived(comp, r->lsn);
 	if (status == -ENOMEM) /* durable, and not followed */
 		lsom__disk_fail(comp->disk, "out of memory", status);
 	lsom__op_free(op);
@@ -415,15 +415,15 @@ void lsom_undecided_each(struct lsom_comp *comp,
 	struct lsom__prep *p, *next;
 	struct lsom_undecided u;
 
-	TAILQ_FOREACH_SAFE(p, &comp->preps, link, next) {
+	TAILQ_FOREACH_SAFE (p, &comp->preps, link, next) {
 		u = (struct lsom_undecided){
 			.lsn = p->lsn,
 			.member_csn = p->member_csn,
 			.offset = p->first * LSOM_BLOCK,
 			.len = p->blocks * LSOM_BLOCK,
-			.flags = (p->flags & LSOM__F_HOLE ? LSOM_W_HOLE : 0) |
-				 (p->flags & LSOM__F_ATOMIC ? LSOM_W_ATOMIC :
-							      0),
+			.flags =
+				(p->flags & LSOM__F_HOLE ? LSOM_W_HOLE : 0) |
+				(p->flags & LSOM__F_ATOMIC ? LSOM_W_ATOMIC : 0),
 			.crcs = p->crcs,
 			.participants = p->parts,
 			.participants_count = p->parts_count,

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define CONNS_MAX 64u
-#define HALF_NS (10 * SEC)  /* for the rest of a frame, and to read an answer */
+#define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 
 struct admin {
@@ -135,18 +135,17 @@ static void req_free(struct admin_req *r)
 	case ADMIN__REQUEST__COMMAND_TARGET_SET: {
 		Admin__Access *a =
 			r->msg->command_case ==
-					ADMIN__REQUEST__COMMAND_VDISK_CREATE ?
-				r->msg->vdisk_create->access :
-			r->msg->command_case ==
-					ADMIN__REQUEST__COMMAND_TARGET_CREATE ?
-				r->msg->target_create->access :
-				r->msg->target_set->access;
+					ADMIN__REQUEST__COMMAND_VDISK_CREATE
+				? r->msg->vdisk_create->access
+			: r->msg->command_case ==
+					ADMIN__REQUEST__COMMAND_TARGET_CREATE
+				? r->msg->target_create->access
+				: r->msg->target_set->access;
 
 		if (a != NULL && a->chap_secret.len > 0)
 			node__wipe(a->chap_secret.data, a->chap_secret.len);
 		if (a != NULL && a->mutual_secret.len > 0)
-			node__wipe(a->mutual_secret.data,
-				   a->mutual_secret.len);
+			node__wipe(a->mutual_secret.data, a->mutual_secret.len);
 		break;
 	}
 	default:
@@ -280,7 +279,8 @@ static void conn_read(struct admin_conn *conn)
 {
 	struct admin *admin = conn->admin;
 
-	if (conn->have > 0 || admin->closing) { /* a broken frame was answered */
+	if (conn->have > 0 ||
+	    admin->closing) { /* a broken frame was answered */
 		conn_close(conn);
 		return;
 	}
@@ -470,8 +470,8 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 		snprintf(why, why_len, "admin socket %s: %s%s", admin->path,
 			 strerror(-rv),
 			 rv == -EADDRINUSE ? ": another basaltd answers on it; "
-					     "give each a run_dir of its own" :
-					     "");
+					     "give each a run_dir of its own"
+					   : "");
 		free(admin);
 		return rv;
 	}
@@ -516,7 +516,7 @@ static void admin_close_go_on(struct admin *admin)
 
 	if (!TAILQ_EMPTY(&admin->running))
 		return; /* each calls again when it ends */
-	TAILQ_FOREACH_SAFE(conn, &admin->conns, link, next)
+	TAILQ_FOREACH_SAFE (conn, &admin->conns, link, next)
 		if (conn->writes == 0) /* others first read their answer */
 			conn_close(conn);
 	if (!admin->listener_closed || admin->conns_count > 0)

@@ -24,7 +24,7 @@ static struct node_disk *disk_named(struct admin_req *r, const char *name)
 	char id[UUID_TEXT_LEN];
 	size_t len = strlen(name);
 
-	TAILQ_FOREACH(d, &r->node->disks, link) {
+	TAILQ_FOREACH (d, &r->node->disks, link) {
 		uuid_format(&d->id, id);
 		if (strcmp(d->path, name) == 0)
 			return d;
@@ -59,8 +59,8 @@ static unsigned objects_on(struct node *node, const struct uuid *disk)
 	unsigned n = 0;
 
 	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
-		const Directory__Object *o = (const Directory__Object *)
-						     e->message;
+		const Directory__Object *o =
+			(const Directory__Object *)e->message;
 
 		n += !o->deleted && node__tree_uses(o->tree, disk);
 	}
@@ -138,8 +138,8 @@ void admin__disk_remove(struct admin_req *r)
 	struct node_disk *d = disk_named(r, r->msg->disk_remove->disk);
 	struct disk_remove *ctx;
 
-	if (d != NULL && (d->state == NODE_DISK_OPENING ||
-			  d->state == NODE_DISK_CLOSING))
+	if (d != NULL &&
+	    (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING))
 		admin__why(r, -EBUSY, "Try again in a moment.",
 			   "disk %s is being %s", d->path,
 			   d->state == NODE_DISK_OPENING ? "opened" : "closed");
@@ -320,15 +320,15 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->congestion = congestion;
 	out->recovery_ms = info->recovery_ns / MSEC;
 	out->log_generation = info->generation;
-	out->health = info->state == LSOM_DISK_FAILED ? "bad" :
-		      info->state == LSOM_DISK_FULL   ? "warning" :
-							"ok";
+	out->health = info->state == LSOM_DISK_FAILED ? "bad"
+		      : info->state == LSOM_DISK_FULL ? "warning"
+						      : "ok";
 	t->space.raw_bytes = info->raw_bytes;
 	t->space.used_bytes = info->used_bytes;
-	t->space.reserved_bytes = info->raw_bytes - MIN(info->raw_bytes,
-							info->usable_bytes);
-	t->space.free_bytes = info->usable_bytes -
-			      MIN(info->usable_bytes, info->used_bytes);
+	t->space.reserved_bytes =
+		info->raw_bytes - MIN(info->raw_bytes, info->usable_bytes);
+	t->space.free_bytes =
+		info->usable_bytes - MIN(info->usable_bytes, info->used_bytes);
 	if (info->state == LSOM_DISK_FAILED)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Replace the disk; its data comes back by restarting "

@@ -22,7 +22,7 @@ static bool disk_known(struct node *node, const char *path)
 {
 	struct node_disk *d;
 
-	TAILQ_FOREACH(d, &node->disks, link)
+	TAILQ_FOREACH (d, &node->disks, link)
 		if (strcmp(d->path, path) == 0)
 			return true;
 	return false;
@@ -87,9 +87,9 @@ static int add_examine(struct disk_add *a)
 		uuid_format(&p->lsom.disk, id);
 		snprintf(a->why, sizeof(a->why), "%s holds disk %s of %s",
 			 a->path, id,
-			 uuid_equal(&p->lsom.cluster, &a->r->node->cluster) ?
-				 "this cluster" :
-				 "another Basalt cluster");
+			 uuid_equal(&p->lsom.cluster, &a->r->node->cluster)
+				 ? "this cluster"
+				 : "another Basalt cluster");
 		return -EEXIST;
 	}
 	if (p->found[0] != '\0' && !m->force_erase) {
@@ -102,8 +102,9 @@ static int add_examine(struct disk_add *a)
 		return -ENOENT;
 	}
 	if (p->block_device && m->size_bytes != 0)
-		return add_refuse(a, -EINVAL,
-				  "--size is for files; a device is used whole");
+		return add_refuse(
+			a, -EINVAL,
+			"--size is for files; a device is used whole");
 	if (p->exists && !p->block_device && m->size_bytes != 0 &&
 	    p->bytes != 0 && p->bytes != m->size_bytes && !m->force_erase) {
 		snprintf(a->why, sizeof(a->why),
@@ -124,8 +125,8 @@ static int add_make_file(struct disk_add *a)
 
 	if (a->probe.block_device)
 		return 0;
-	fd = open(a->path,
-		  O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0), 0600);
+	fd = open(a->path, O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0),
+		  0600);
 	if (fd < 0) {
 		rv = -errno;
 	} else {

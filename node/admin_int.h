@@ -16,9 +16,9 @@ struct admin_conn;
 struct admin_req {
 	struct node *node;
 	Admin__Request *msg;
-	char who[64];	   /* "root", "user alice (uid 1000)" */
+	char who[64]; /* "root", "user alice (uid 1000)" */
 	char id[UUID_TEXT_LEN]; /* the tool's request id */
-	void *ctx;	   /* the handler's, free()d with the request */
+	void *ctx; /* the handler's, free()d with the request */
 	/* why it is refused */
 	int status;
 	char error[512], fix[400];

@@ -113,9 +113,10 @@ static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 	for (n = 0; n < LUNS_MAX && used[n]; n++)
 		;
 	if (count >= LUNS_MAX)
-		return admin__why(r, -ERANGE, "Make another target.",
-				  "target %s has %u LUNs, the most there can be",
-				  t->name, LUNS_MAX);
+		return admin__why(
+			r, -ERANGE, "Make another target.",
+			"target %s has %u LUNs, the most there can be", t->name,
+			LUNS_MAX);
 	*lun = m->lun_given ? m->lun : n;
 	return 0;
 }

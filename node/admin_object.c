@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const char *const types[] = { "component", "concat", "raid0", "raid1",
-				     "raid5", "raid6", "witness" };
+static const char *const types[] = { "component", "concat", "raid0",  "raid1",
+				     "raid5",	  "raid6",  "witness" };
 static const char *const states[] = { "active", "sync", "stale" };
 
 static char *id_text(const ProtobufCBinaryData *id)
@@ -29,14 +29,14 @@ static void leaf_fill(struct node *node, const Directory__Leaf *leaf,
 	out->component = id_text(&leaf->cid);
 	out->disk = id_text(&leaf->disk);
 	d = cmmds_get(node->cmmds, CMMDS_DISK, leaf->disk.data, leaf->disk.len);
-	out->disk_path = strdup(
-		d ? ((const Directory__Disk *)d->message)->path : "(gone)");
+	out->disk_path = strdup(d ? ((const Directory__Disk *)d->message)->path
+				  : "(gone)");
 	n = cmmds_get(node->cmmds, CMMDS_NODE, leaf->node.data, leaf->node.len);
-	out->node = n ? strdup(((const Directory__Node *)n->message)->name) :
-			id_text(&leaf->node);
-	out->state = strdup(leaf->state < ARRAY_LEN(states) ?
-				    states[leaf->state] :
-				    "unknown");
+	out->node = n ? strdup(((const Directory__Node *)n->message)->name)
+		      : id_text(&leaf->node);
+	out->state =
+		strdup(leaf->state < ARRAY_LEN(states) ? states[leaf->state]
+						       : "unknown");
 	out->member_csn = leaf->member_csn;
 	out->cinc = leaf->cinc;
 	out->created = leaf->created;
@@ -50,8 +50,8 @@ static Admin__ObjectNode *tree_copy(struct node *node,
 
 	assert(out != NULL);
 	admin__object_node__init(out);
-	out->type = strdup(tree->type < ARRAY_LEN(types) ? types[tree->type] :
-							   "unknown");
+	out->type = strdup(tree->type < ARRAY_LEN(types) ? types[tree->type]
+							 : "unknown");
 	out->size_bytes = tree->size_bytes;
 	out->stripe_unit_bytes = tree->stripe_unit_bytes;
 	if (tree->leaf != NULL)
@@ -79,8 +79,8 @@ void admin__object_show(struct admin_req *r)
 	o = v != NULL ? admin__object(r->node, &v->oid) : NULL;
 	if (o == NULL) {
 		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
-			   v == NULL ? "there is no virtual disk %.80s" :
-				       "virtual disk %.80s has no object",
+			   v == NULL ? "there is no virtual disk %.80s"
+				     : "virtual disk %.80s has no object",
 			   name);
 		admin__refuse(r);
 		return;
@@ -101,9 +101,8 @@ void admin__object_show(struct admin_req *r)
 	if (o->owner != NULL) {
 		n = cmmds_get(r->node->cmmds, CMMDS_NODE, o->owner->node.data,
 			      o->owner->node.len);
-		owner = n ? strdup(((const Directory__Node *)n->message)
-					   ->name) :
-			    id_text(&o->owner->node);
+		owner = n ? strdup(((const Directory__Node *)n->message)->name)
+			  : id_text(&o->owner->node);
 		info.owner = owner;
 		info.owner_incarnation = o->owner->incarnation;
 	}

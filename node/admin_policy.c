@@ -65,12 +65,14 @@ static int create_check(struct admin_req *r)
 				  "--ftt %u: 0 to 3 failures can be tolerated",
 				  m->ftt);
 	if (method == DIRECTORY__POLICY__METHOD__METHOD_RAID5 && m->ftt != 1)
-		return admin__why(r, -EINVAL, "Give --ftt 1, or --method raid6 "
-					      "for two.",
+		return admin__why(r, -EINVAL,
+				  "Give --ftt 1, or --method raid6 "
+				  "for two.",
 				  "raid5 tolerates 1 failure, not %u", m->ftt);
 	if (method == DIRECTORY__POLICY__METHOD__METHOD_RAID6 && m->ftt != 2)
-		return admin__why(r, -EINVAL, "Give --ftt 2, or --method raid5 "
-					      "for one.",
+		return admin__why(r, -EINVAL,
+				  "Give --ftt 2, or --method raid5 "
+				  "for one.",
 				  "raid6 tolerates 2 failures, not %u", m->ftt);
 	if (m->stripe_width > 12)
 		return admin__why(r, -ERANGE, NULL,
@@ -125,14 +127,15 @@ static void create_applied(struct admin_req *r)
 
 	have = nodes_count(r->node);
 	snprintf(what, sizeof(what), "policy %s created", m->name);
-	snprintf(note, sizeof(note),
-		 "It needs %u nodes and the cluster has %u: virtual disks with "
-		 "it are %s.",
-		 need, have,
-		 m->force_provision ?
-			 "placed all the same, and reported non-compliant" :
-			 "refused until there are more, or made with a policy "
-			 "that has --force-provision");
+	snprintf(
+		note, sizeof(note),
+		"It needs %u nodes and the cluster has %u: virtual disks with "
+		"it are %s.",
+		need, have,
+		m->force_provision
+			? "placed all the same, and reported non-compliant"
+			: "refused until there are more, or made with a policy "
+			  "that has --force-provision");
 	admin__done(r, what, notes, need > have ? 1 : 0, "", "");
 }
 
@@ -168,9 +171,9 @@ static void policy_answer(struct admin_req *r, const char *name)
 		admin__policy__init(out);
 		out->name = p->name;
 		out->ftt = p->failures_to_tolerate;
-		out->method = (char *)(p->method < ARRAY_LEN(methods) ?
-					       methods[p->method] :
-					       "unknown");
+		out->method = (char *)(p->method < ARRAY_LEN(methods)
+					       ? methods[p->method]
+					       : "unknown");
 		out->stripe_width = p->stripe_width;
 		out->reserve_percent = p->reserve_percent;
 		out->iops_limit = p->iops_limit;

@@ -205,8 +205,8 @@ int admin__name_check(struct admin_req *r, const char *what, const char *name,
 	return admin__why(r, -EINVAL,
 			  lower ? "It becomes part of an iSCSI name: 1 to 63 "
 				  "small letters, digits, '.' and '-', "
-				  "beginning with a letter or digit." :
-				  "1 to 63 letters, digits, '.', '_' and '-', "
+				  "beginning with a letter or digit."
+				: "1 to 63 letters, digits, '.', '_' and '-', "
 				  "beginning with a letter or digit.",
 			  "'%.80s' cannot be the name of a %s", name, what);
 }
@@ -220,9 +220,9 @@ struct command {
 	bool anywhere; /* also in no cluster */
 };
 
-#define COMMAND(NAME, handler, anywhere)                                      \
-	{                                                                     \
-		ADMIN__REQUEST__COMMAND_##NAME, #NAME, handler, anywhere      \
+#define COMMAND(NAME, handler, anywhere)                                       \
+	{                                                                      \
+		ADMIN__REQUEST__COMMAND_##NAME, #NAME, handler, anywhere       \
 	}
 
 static const struct command commands[] = {

@@ -86,7 +86,7 @@ static void status_space(struct node *node, struct status_answer *a)
 	struct node_disk *d;
 	uint64_t usable = 0;
 
-	TAILQ_FOREACH(d, &node->disks, link) {
+	TAILQ_FOREACH (d, &node->disks, link) {
 		if (d->state != NODE_DISK_ONLINE)
 			continue;
 		lsom_disk_info(d->disk, &info);
@@ -154,7 +154,8 @@ static void status_up(struct node *node, struct status_answer *a)
 	status_space(node, a);
 	status_objects(node, a);
 	a->m.compliance = a->compliance;
-	a->m.n_portals = admin__portals(node, a->portals, ARRAY_LEN(a->portals));
+	a->m.n_portals =
+		admin__portals(node, a->portals, ARRAY_LEN(a->portals));
 	for (size_t i = 0; i < a->m.n_portals; i++)
 		a->portal_list[i] = a->portals[i];
 	a->m.portals = a->portal_list;

@@ -44,8 +44,8 @@ int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn)
 	const struct cmmds_entry *e = NULL;
 
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
-		const Directory__Target *t = (const Directory__Target *)
-						     e->message;
+		const Directory__Target *t =
+			(const Directory__Target *)e->message;
 
 		if (strcmp(t->iqn, iqn) == 0 && strcmp(t->name, name) != 0)
 			return admin__why(r, -EEXIST,
@@ -282,8 +282,7 @@ void admin__target_create(struct admin_req *r)
 		return;
 	}
 	if (m->iqn[0] != '\0' && !iscsi_name_ok(m->iqn)) {
-		admin__why(r, -EINVAL,
-			   "For example " NODE_IQN_PREFIX ":name.",
+		admin__why(r, -EINVAL, "For example " NODE_IQN_PREFIX ":name.",
 			   "--iqn %.80s: not an iSCSI name in small letters",
 			   m->iqn);
 		admin__refuse(r);
@@ -344,13 +343,13 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 	if (rv == 0) {
 		cmmds_put(cmd, CMMDS_TARGET, m->name, strlen(m->name),
 			  e->revision, &t->base);
-		cmmds_audit(cmd, r->who,
-			    "target %s: access changed%s%s%s", m->name,
+		cmmds_audit(cmd, r->who, "target %s: access changed%s%s%s",
+			    m->name,
 			    m->access && m->access->n_allow ? ", allow" : "",
 			    m->n_deny ? ", deny" : "",
-			    m->no_chap ? ", no CHAP" :
-			    m->access && m->access->chap_user[0] ? ", CHAP" :
-								   "");
+			    m->no_chap				   ? ", no CHAP"
+			    : m->access && m->access->chap_user[0] ? ", CHAP"
+								   : "");
 	}
 	directory__target__free_unpacked(t, NULL);
 	return rv;
@@ -364,11 +363,11 @@ static void set_applied(struct admin_req *r)
 void admin__target_set(struct admin_req *r)
 {
 	const Admin__TargetSet *m = r->msg->target_set;
-	bool something = m->n_deny > 0 || m->no_chap ||
-			 (m->access != NULL &&
-			  (m->access->n_allow > 0 ||
-			   m->access->chap_user[0] != '\0' ||
-			   m->access->mutual_user[0] != '\0'));
+	bool something =
+		m->n_deny > 0 || m->no_chap ||
+		(m->access != NULL &&
+		 (m->access->n_allow > 0 || m->access->chap_user[0] != '\0' ||
+		  m->access->mutual_user[0] != '\0'));
 
 	if (!something) {
 		admin__why(r, -EINVAL,
@@ -512,12 +511,11 @@ size_t admin__portals(struct node *node, char (*out)[64], size_t max)
 			&node->config->portals[i].address;
 		const struct sockaddr_in *v4 = (void *)sa;
 		const struct sockaddr_in6 *v6 = (void *)sa;
-		uint16_t port = ntohs(sa->ss_family == AF_INET ?
-					      v4->sin_port :
-					      v6->sin6_port);
-		bool wild = sa->ss_family == AF_INET ?
-				    v4->sin_addr.s_addr == INADDR_ANY :
-				    IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+		uint16_t port = ntohs(sa->ss_family == AF_INET ? v4->sin_port
+							       : v6->sin6_port);
+		bool wild = sa->ss_family == AF_INET
+				    ? v4->sin_addr.s_addr == INADDR_ANY
+				    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 
 		if (wild)
 			n = add_wildcard(out, n, max, sa->ss_family, port);

@@ -51,8 +51,7 @@ static int size_check(struct admin_req *r, const char *name, uint64_t size)
 
 	if (size < VDISK_MIN || size > VDISK_MAX)
 		return admin__why(r, -ERANGE, NULL,
-				  "virtual disk %s: a size of 4K to 1P",
-				  name);
+				  "virtual disk %s: a size of 4K to 1P", name);
 	if (size % 4096 != 0)
 		return admin__why(r, -EINVAL, NULL,
 				  "virtual disk %s: %s (%llu bytes) is no "
@@ -154,7 +153,8 @@ static void create_done(struct vdisk_ctx *ctx)
 			 m->name);
 		notes[n++] = access_note;
 	}
-	if (o != NULL && !node__object_compliant(r->node, o, why, sizeof(why))) {
+	if (o != NULL &&
+	    !node__object_compliant(r->node, o, why, sizeof(why))) {
 		snprintf(forced_note, sizeof(forced_note),
 			 "It is not compliant with policy %s: %s.", m->policy,
 			 why);
@@ -182,11 +182,12 @@ static void on_created(struct dom_create *req, int status)
 	admin__why(r, status,
 		   status == -ENOSPC ? "basalt disk add PATH gives the cluster "
 				       "more space; basalt disk list shows "
-				       "what there is." :
-		   status == -ENXIO ? "Add what is missing, choose another "
-				      "policy, or one with --force-provision." :
-				      "Look with basalt vdisk list before you "
-				      "repeat it.",
+				       "what there is."
+		   : status == -ENXIO
+			   ? "Add what is missing, choose another "
+			     "policy, or one with --force-provision."
+			   : "Look with basalt vdisk list before you "
+			     "repeat it.",
 		   "virtual disk %s cannot be made: %s", m->name,
 		   req->why[0] ? req->why : err_text(status));
 	admin__refuse(r);
@@ -219,8 +220,8 @@ static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 	struct vdisk_ctx *ctx = req->data;
 	struct admin_req *r = ctx->r;
 	const Admin__VdiskResize *m = r->msg->vdisk_resize;
-	const struct cmmds_entry *e =
-		cmmds_get(r->node->cmmds, CMMDS_VDISK, m->name, strlen(m->name));
+	const struct cmmds_entry *e = cmmds_get(r->node->cmmds, CMMDS_VDISK,
+						m->name, strlen(m->name));
 	Directory__VDisk v;
 	char size[SIZE_TEXT_MAX];
 
@@ -280,8 +281,8 @@ static void on_shrink_checked(void *arg, int result)
 		return;
 	}
 	admin__why(r, -EBUSY, "--force cuts it off.",
-		   result > 0 ? "virtual disk %s has data beyond %s" :
-				"virtual disk %s: whether it has data beyond "
+		   result > 0 ? "virtual disk %s has data beyond %s"
+			      : "virtual disk %s: whether it has data beyond "
 				"%s cannot be read now",
 		   m->name, size_format(m->size_bytes, size));
 	admin__refuse(r);
@@ -419,9 +420,10 @@ static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
 	v = (const Directory__VDisk *)e->message;
 	if (v->oid.len != sizeof(ctx->oid) ||
 	    memcmp(v->oid.data, ctx->oid.b, sizeof(ctx->oid)) != 0)
-		return admin__why(r, -ESTALE, "Look again, then repeat it.",
-				  "virtual disk %s became another one meanwhile",
-				  m->name);
+		return admin__why(
+			r, -ESTALE, "Look again, then repeat it.",
+			"virtual disk %s became another one meanwhile",
+			m->name);
 	sessions = iscsi_object_sessions(r->node->iscsi, &ctx->oid);
 	if (sessions > 0 && !m->force)
 		return admin__why(r, -EBUSY,
@@ -432,10 +434,10 @@ static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
 	if (ctx->has_data != 0 && !m->force)
 		return admin__why(r, -EBUSY,
 				  "--force deletes it with its data.",
-				  ctx->has_data > 0 ?
-					  "virtual disk %s holds data" :
-					  "virtual disk %s: whether it holds "
-					  "data cannot be read now",
+				  ctx->has_data > 0
+					  ? "virtual disk %s holds data"
+					  : "virtual disk %s: whether it holds "
+					    "data cannot be read now",
 				  m->name);
 	o = admin__object(r->node, &v->oid);
 	if (o != NULL && !o->deleted) {

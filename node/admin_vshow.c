@@ -62,8 +62,8 @@ static void vdisk_fill(struct node *node, const struct shown *item,
 	if (o != NULL) {
 		t->space.raw_bytes = node__tree_raw(o->tree);
 		t->space.reserved_bytes = o->reserved_bytes;
-		out->compliant = node__object_compliant(
-			node, o, t->compliance, sizeof(t->compliance));
+		out->compliant = node__object_compliant(node, o, t->compliance,
+							sizeof(t->compliance));
 		if (out->compliant)
 			strcpy(t->compliance, "compliant");
 		out->health = (char *)node__object_health_name(
@@ -231,8 +231,8 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 	qemu_lines(c, t, portals[0], lun, v->name);
 	libvirt_lines(c, t, portals[0], lun);
 	command_add(c, "libiscsi", "iscsi-inq iscsi://%s%s%s/%s/%u",
-		    t->chap_user, t->chap_user[0] ? "%SECRET@" : "",
-		    portals[0], t->iqn, lun);
+		    t->chap_user, t->chap_user[0] ? "%SECRET@" : "", portals[0],
+		    t->iqn, lun);
 }
 
 static void details_reply(struct show_ctx *ctx)

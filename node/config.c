@@ -34,8 +34,8 @@ struct reading {
 	char metrics[64];
 };
 
-__attribute__((format(printf, 2, 3))) static int
-refuse(struct reading *r, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(struct reading *r,
+							const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -122,11 +122,11 @@ static int set_address(struct reading *r, const char *key, const char *value)
 	struct config_portal portal;
 
 	if (value[0] == '[' || config_portal_parse(value, 1, &portal) < 0 ||
-	    get_be16(portal.address.ss_family == AF_INET ?
-			     (void *)&((struct sockaddr_in *)&portal.address)
-				     ->sin_port :
-			     (void *)&((struct sockaddr_in6 *)&portal.address)
-				     ->sin6_port) != 1)
+	    get_be16(portal.address.ss_family == AF_INET
+			     ? (void *)&((struct sockaddr_in *)&portal.address)
+				       ->sin_port
+			     : (void *)&((struct sockaddr_in6 *)&portal.address)
+				       ->sin6_port) != 1)
 		return refuse(r,
 			      "%s = %s: must be one numeric IPv4 or IPv6 "
 			      "address",
@@ -487,8 +487,8 @@ int config_log_level_apply(const char *text)
 
 		if (level != NULL)
 			*level++ = '\0';
-		rv = level != NULL ? log_level_set(item, level) :
-				     log_level_set("all", item);
+		rv = level != NULL ? log_level_set(item, level)
+				   : log_level_set("all", item);
 		if (rv < 0)
 			return rv;
 	}

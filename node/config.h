@@ -18,10 +18,10 @@ struct config_portal {
 
 struct config {
 	/* [node] */
-	char name[64];	     /* the host's name */
-	char data_dir[200];  /* /var/lib/basalt */
-	char run_dir[200];   /* /run/basalt */
-	unsigned shards;     /* 0: auto */
+	char name[64]; /* the host's name */
+	char data_dir[200]; /* /var/lib/basalt */
+	char run_dir[200]; /* /run/basalt */
+	unsigned shards; /* 0: auto */
 	char log_level[128]; /* "info", "info,lsom=debug" */
 	/* [network] */
 	char address[48]; /* numeric; "0.0.0.0" */

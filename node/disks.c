@@ -27,7 +27,7 @@ struct node_disk *node__disk_find(struct node *node, const struct uuid *id)
 {
 	struct node_disk *d;
 
-	TAILQ_FOREACH(d, &node->disks, link)
+	TAILQ_FOREACH (d, &node->disks, link)
 		if (uuid_equal(&d->id, id))
 			return d;
 	return NULL;
@@ -124,7 +124,7 @@ static void on_opened(struct lsom_disk_open *req, int status)
 	}
 	finish(d, status);
 	/* @d may be gone: only a settled one can be forgotten by its caller. */
-	TAILQ_FOREACH(d, &node->disks, link)
+	TAILQ_FOREACH (d, &node->disks, link)
 		if (&d->open == req) {
 			disk_settle(d);
 			break;
@@ -351,7 +351,7 @@ bool node__disks_settled(struct node *node)
 {
 	struct node_disk *d;
 
-	TAILQ_FOREACH(d, &node->disks, link)
+	TAILQ_FOREACH (d, &node->disks, link)
 		if (d->state == NODE_DISK_OPENING && !d->settled)
 			return false;
 	return true;
@@ -367,7 +367,7 @@ void node__disks_stop(struct node *node)
 		cmmds_unsubscribe(&node->disks_sub);
 		node->disks_subscribed = false;
 	}
-	TAILQ_FOREACH_SAFE(d, &node->disks, link, next) {
+	TAILQ_FOREACH_SAFE (d, &node->disks, link, next) {
 		if (d->state == NODE_DISK_ONLINE)
 			node__disk_close(d, false, NULL, NULL);
 		busy |= d->state == NODE_DISK_OPENING ||

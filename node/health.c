@@ -59,12 +59,13 @@ static void check_disks(struct health_check *check, struct health_result *out)
 
 	if (node->state != NODE_UP)
 		return;
-	TAILQ_FOREACH(d, &node->disks, link) {
+	TAILQ_FOREACH (d, &node->disks, link) {
 		count++;
 		if (d->state == NODE_DISK_FAILED ||
 		    d->state == NODE_DISK_CLOSED) {
-			say(out, HEALTH_BAD, "disk %.100s is out of service: "
-					     "%.120s",
+			say(out, HEALTH_BAD,
+			    "disk %.100s is out of service: "
+			    "%.120s",
 			    d->path, d->why);
 			FIX(out, "basalt disk rebuild %.200s", d->path);
 			return;
@@ -94,7 +95,7 @@ static void check_space(struct health_check *check, struct health_result *out)
 	struct node_disk *d;
 	char free_text[SIZE_TEXT_MAX];
 
-	TAILQ_FOREACH(d, &node->disks, link) {
+	TAILQ_FOREACH (d, &node->disks, link) {
 		uint64_t percent;
 
 		if (d->state != NODE_DISK_ONLINE)
@@ -137,8 +138,9 @@ static void check_objects(struct health_check *check, struct health_result *out)
 			    "virtual disk %.64s is unavailable: no complete "
 			    "copy can be reached",
 			    v->name);
-			FIX(out, "basalt object show %.64s names its disks; "
-				 "basalt disk list tells what is wrong there.",
+			FIX(out,
+			    "basalt object show %.64s names its disks; "
+			    "basalt disk list tells what is wrong there.",
 			    v->name);
 			return;
 		}
@@ -195,8 +197,9 @@ static void check_portals(struct health_check *check, struct health_result *out)
 	if (node->state != NODE_UP)
 		return;
 	if (!node->serving) {
-		say(out, HEALTH_WARN, "the portals wait for a disk that is "
-				      "still recovering");
+		say(out, HEALTH_WARN,
+		    "the portals wait for a disk that is "
+		    "still recovering");
 		FIX(out, "Wait; basalt disk list shows which.");
 	} else if (node->portals_listening < node->config->portals_count) {
 		say(out, HEALTH_BAD, "%u of %u portals could not listen",
@@ -222,10 +225,10 @@ static const struct {
 	const char *name;
 	void (*run)(struct health_check *check, struct health_result *out);
 } checks[] = {
-	{ "cluster", check_cluster },	  { "directory", check_directory },
-	{ "disks", check_disks },	  { "disk-space", check_space },
+	{ "cluster", check_cluster },	    { "directory", check_directory },
+	{ "disks", check_disks },	    { "disk-space", check_space },
 	{ "virtual-disks", check_objects }, { "targets", check_targets },
-	{ "portals", check_portals },	  { "memory-lock", check_memory },
+	{ "portals", check_portals },	    { "memory-lock", check_memory },
 };
 
 void node__health_open(struct node *node)

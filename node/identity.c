@@ -163,13 +163,12 @@ static int id_load(const char *dir, struct node_identity *id, char *why,
 			rv = -EUCLEAN;
 	}
 	if (rv < 0)
-		snprintf(why, why_len,
-			 "%s/node.id: %s%s", dir,
+		snprintf(why, why_len, "%s/node.id: %s%s", dir,
 			 rv == -EUCLEAN ? "damaged" : strerror(-rv),
 			 rv == -EUCLEAN ? ": put this node's id back into it "
 					  "(it stands in the log of every "
-					  "start)" :
-					  "");
+					  "start)"
+					: "");
 	return rv;
 }
 
@@ -195,12 +194,13 @@ static int incarnation_raise(const char *dir, struct node_identity *id,
 		rv = file_replace(dir, "incarnation", text, strlen(text), 0644);
 	}
 	if (rv < 0)
-		snprintf(why, why_len, "%s/incarnation: %s%s", dir,
-			 rv == -EUCLEAN ? "damaged" : strerror(-rv),
-			 rv == -EUCLEAN ?
-				 ": write a number into it that is larger than "
-				 "any the log shows" :
-				 "");
+		snprintf(
+			why, why_len, "%s/incarnation: %s%s", dir,
+			rv == -EUCLEAN ? "damaged" : strerror(-rv),
+			rv == -EUCLEAN
+				? ": write a number into it that is larger than "
+				  "any the log shows"
+				: "");
 	return rv;
 }
 
@@ -269,8 +269,8 @@ int node__key_load(const char *data_dir, uint8_t key[NODE_KEY_LEN], char *why,
 	if (rv < 0)
 		snprintf(why, why_len, "%s: %s", path,
 			 rv == -EUCLEAN ? "damaged, or of another version: put "
-					  "back a copy of it" :
-					  strerror(-rv));
+					  "back a copy of it"
+					: strerror(-rv));
 	return rv;
 }
 

@@ -53,7 +53,7 @@ static uint64_t disks_sum(uint64_t (*of)(const struct lsom_disk_info *info))
 	struct node_disk *d;
 	uint64_t sum = 0;
 
-	TAILQ_FOREACH(d, &the_node->disks, link)
+	TAILQ_FOREACH (d, &the_node->disks, link)
 		if (d->state == NODE_DISK_ONLINE) {
 			lsom_disk_info(d->disk, &info);
 			sum += of(&info);
@@ -111,7 +111,7 @@ static uint64_t read_failed(struct counter *c)
 	uint64_t n = disks_sum(info_failed);
 	struct node_disk *d;
 
-	TAILQ_FOREACH(d, &the_node->disks, link)
+	TAILQ_FOREACH (d, &the_node->disks, link)
 		n += d->state == NODE_DISK_FAILED;
 	return n;
 }
@@ -193,8 +193,7 @@ void node__metrics_register(struct node *node)
 static void text_add(struct counter *counter, void *arg)
 {
 	size_t len = strlen(counter->name);
-	bool total = len > 6 &&
-		     strcmp(counter->name + len - 6, "_total") == 0;
+	bool total = len > 6 && strcmp(counter->name + len - 6, "_total") == 0;
 
 	fprintf(arg, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", counter->name,
 		counter->help ? counter->help : "", counter->name,
@@ -244,9 +243,8 @@ static enum MHD_Result on_http(void *arg, struct MHD_Connection *conn,
 	char *text;
 
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-		return answer(conn, MHD_HTTP_METHOD_NOT_ALLOWED,
-			      "only GET\n", MHD_RESPMEM_PERSISTENT,
-			      "text/plain");
+		return answer(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n",
+			      MHD_RESPMEM_PERSISTENT, "text/plain");
 	if (strcmp(url, "/metrics") != 0)
 		return answer(conn, MHD_HTTP_NOT_FOUND, "see /metrics\n",
 			      MHD_RESPMEM_PERSISTENT, "text/plain");
@@ -295,8 +293,8 @@ int node__metrics_open(struct node *node, const struct config_portal *portal,
 	errno = 0;
 	m->http = MHD_start_daemon(
 		MHD_USE_EPOLL |
-			(portal->address.ss_family == AF_INET6 ? MHD_USE_IPv6 :
-								 0),
+			(portal->address.ss_family == AF_INET6 ? MHD_USE_IPv6
+							       : 0),
 		0, NULL, NULL, on_http, m, MHD_OPTION_SOCK_ADDR,
 		(struct sockaddr *)&portal->address,
 		MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNS_MAX,

@@ -563,8 +563,7 @@ int node_run(struct node *node)
 	if (rv < 0) {
 		char why[160];
 
-		snprintf(why, sizeof(why),
-			 "metrics %s: cannot listen: %s",
+		snprintf(why, sizeof(why), "metrics %s: cannot listen: %s",
 			 node->config->metrics.text, strerror(-rv));
 		node_fail(node, why);
 	} else if (node->state == NODE_STARTING) {

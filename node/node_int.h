@@ -17,9 +17,9 @@
 
 /* glibc's sys/queue.h has none. */
 #ifndef TAILQ_FOREACH_SAFE
-#define TAILQ_FOREACH_SAFE(var, head, field, next)                            \
-	for ((var) = TAILQ_FIRST(head);                                       \
-	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);           \
+#define TAILQ_FOREACH_SAFE(var, head, field, next)                             \
+	for ((var) = TAILQ_FIRST(head);                                        \
+	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);            \
 	     (var) = (next))
 #endif
 
@@ -29,8 +29,8 @@
 /* ---- identity.c: the small files of data_dir ---- */
 
 struct node_identity {
-	struct uuid id;		  /* node.id */
-	uint64_t incarnation;	  /* of this run; rises at each start */
+	struct uuid id; /* node.id */
+	uint64_t incarnation; /* of this run; rises at each start */
 	int lock_fd;
 };
 
@@ -73,9 +73,9 @@ void node__wipe(void *buf, size_t len);
 
 struct node_probe {
 	bool exists, block_device;
-	uint64_t bytes;		 /* of what is there */
-	char found[256];	 /* what speaks against it; empty: nothing */
-	bool never;		 /* in use: not even by force */
+	uint64_t bytes; /* of what is there */
+	char found[256]; /* what speaks against it; empty: nothing */
+	bool never; /* in use: not even by force */
 	struct lsom_probe lsom;
 };
 
@@ -102,7 +102,7 @@ struct node_disk {
 	struct uuid id;
 	char path[256], index_path[300];
 	enum node_disk_state state;
-	int status;	/* of the open that failed */
+	int status; /* of the open that failed */
 	char why[256];
 	struct lsom_disk *disk;
 	struct lsom_disk_open open;
@@ -110,8 +110,8 @@ struct node_disk {
 	struct lsom_disk_watch watch;
 	struct env_work work;
 	enum lsom_disk_state seen; /* last logged */
-	bool settled;	/* opened or failed once: portals wait for it */
-	bool erase;	/* drop the record once it is closed */
+	bool settled; /* opened or failed once: portals wait for it */
+	bool erase; /* drop the record once it is closed */
 	void (*done)(struct node_disk *disk, int status, void *arg);
 	void *done_arg;
 	TAILQ_ENTRY(node_disk) link;
@@ -176,7 +176,7 @@ char *node__metrics_text(void);
 
 enum node_state {
 	NODE_STARTING, /* the directory is being opened */
-	NODE_ALONE,    /* no cluster yet: only `cluster init` helps */
+	NODE_ALONE, /* no cluster yet: only `cluster init` helps */
 	NODE_UP,
 	NODE_STOPPING,
 	NODE_CLOSED,
@@ -196,7 +196,7 @@ struct node {
 	struct env *env;
 
 	enum node_state state;
-	bool serving;		/* the portals listen */
+	bool serving; /* the portals listen */
 	unsigned portals_listening;
 	int exit_status;
 	uint64_t started_ns;
@@ -207,10 +207,10 @@ struct node {
 	char directory_path[256];
 	bool founding, directory_opening;
 	char cluster_name[64];
-	struct uuid cluster;	/* zero: none */
+	struct uuid cluster; /* zero: none */
 	void (*init_done)(void *arg, int status, const char *why);
 	void *init_arg;
-	char who[64];		/* who asked for `cluster init` */
+	char who[64]; /* who asked for `cluster init` */
 
 	struct lsom *lsom;
 	struct dom *dom;

@@ -44,9 +44,9 @@ node__tree_health(const Directory__TreeNode *tree,
 	switch (tree->type) {
 	case DIRECTORY__TREE_NODE__TYPE__COMPONENT:
 	case DIRECTORY__TREE_NODE__TYPE__WITNESS:
-		return tree->leaf != NULL && leaf_ok(tree->leaf, arg) ?
-			       OBJECT_HEALTHY :
-			       OBJECT_UNAVAILABLE;
+		return tree->leaf != NULL && leaf_ok(tree->leaf, arg)
+			       ? OBJECT_HEALTHY
+			       : OBJECT_UNAVAILABLE;
 	case DIRECTORY__TREE_NODE__TYPE__RAID5:
 		may_lose = 1;
 		break;
@@ -66,9 +66,9 @@ node__tree_health(const Directory__TreeNode *tree,
 		if (tree->children[i]->type ==
 		    DIRECTORY__TREE_NODE__TYPE__WITNESS) {
 			/* It holds no data: nothing is read from it. */
-			may_lose -= may_lose > 0 &&
-				    tree->type ==
-					    DIRECTORY__TREE_NODE__TYPE__RAID1;
+			may_lose -=
+				may_lose > 0 &&
+				tree->type == DIRECTORY__TREE_NODE__TYPE__RAID1;
 			reduced += h != OBJECT_HEALTHY;
 			continue;
 		}
@@ -309,8 +309,7 @@ static void ask_walk(struct space_ask *a)
 	}
 	memset(&a->io, 0, sizeof(a->io));
 	a->io.data = a;
-	if (a->node->state != NODE_UP ||
-	    env_now(a->node->env) >= a->end_ns ||
+	if (a->node->state != NODE_UP || env_now(a->node->env) >= a->end_ns ||
 	    dom_map(a->object, &a->io, a->at, size - a->at, on_ask_mapped) < 0)
 		ask_finish(a);
 }
@@ -326,8 +325,7 @@ static void on_ask_open(struct dom_object_open *req, int status)
 	}
 	a->object = req->object;
 	a->end_ns = env_now(a->node->env) + SPACE_WALK_NS;
-	dom_object_space(a->object, &a->space.used_bytes,
-			 &a->space.free_bytes);
+	dom_object_space(a->object, &a->space.used_bytes, &a->space.free_bytes);
 	ask_walk(a);
 }
 

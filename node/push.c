@@ -47,7 +47,7 @@ static struct pushed_target *target_find(struct push *push, const char *name)
 {
 	struct pushed_target *t;
 
-	TAILQ_FOREACH(t, &push->targets, link)
+	TAILQ_FOREACH (t, &push->targets, link)
 		if (strcmp(t->name, name) == 0)
 			return t;
 	return NULL;
@@ -154,7 +154,7 @@ static struct pushed_lun *lun_find(struct push *push, const char *iqn,
 {
 	struct pushed_lun *l;
 
-	TAILQ_FOREACH(l, &push->luns, link)
+	TAILQ_FOREACH (l, &push->luns, link)
 		if (l->lun == lun && strcmp(l->iqn, iqn) == 0)
 			return l;
 	return NULL;
@@ -204,8 +204,8 @@ static void lun_want(struct push *push, const Directory__Lun *m)
 	}
 	l->wanted = true;
 	if (memcmp(l->object.b, v->oid.data, sizeof(l->object.b)) == 0 &&
-	    strcmp(l->vdisk, v->name) == 0 && l->block_bytes == v->block_bytes &&
-	    l->read_only == m->read_only)
+	    strcmp(l->vdisk, v->name) == 0 &&
+	    l->block_bytes == v->block_bytes && l->read_only == m->read_only)
 		return;
 	memcpy(l->object.b, v->oid.data, sizeof(l->object.b));
 	strcpy(l->vdisk, v->name);
@@ -222,20 +222,21 @@ static void mark_wanted(struct push *push)
 	struct pushed_target *t;
 	struct pushed_lun *l;
 
-	TAILQ_FOREACH(l, &push->luns, link)
+	TAILQ_FOREACH (l, &push->luns, link)
 		l->wanted = false;
 	while ((e = cmmds_next(push->node->cmmds, CMMDS_LUN, e)) != NULL) {
 		const Directory__Lun *m = (const Directory__Lun *)e->message;
 		const Directory__Target *mt =
 			cmmds_target(push->node->cmmds, m->target);
 
-		if (mt == NULL || cmmds_vdisk(push->node->cmmds, m->vdisk) == NULL)
+		if (mt == NULL ||
+		    cmmds_vdisk(push->node->cmmds, m->vdisk) == NULL)
 			continue;
 		l = lun_find(push, mt->iqn, m->lun);
 		if (l != NULL)
 			l->wanted = true;
 	}
-	TAILQ_FOREACH(t, &push->targets, link) {
+	TAILQ_FOREACH (t, &push->targets, link) {
 		const Directory__Target *m =
 			cmmds_target(push->node->cmmds, t->name);
 
@@ -253,13 +254,13 @@ static void reconcile(struct push *push)
 	push->failed = false;
 	/* First what is gone, so that its name and number are free. */
 	mark_wanted(push);
-	TAILQ_FOREACH_SAFE(l, &push->luns, link, lnext)
+	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext)
 		if (!l->wanted) {
 			iscsi_lun_unset(node->iscsi, l->iqn, l->lun);
 			TAILQ_REMOVE(&push->luns, l, link);
 			free(l);
 		}
-	TAILQ_FOREACH_SAFE(t, &push->targets, link, tnext)
+	TAILQ_FOREACH_SAFE (t, &push->targets, link, tnext)
 		if (!t->wanted) {
 			iscsi_target_unset(node->iscsi, t->iqn);
 			target_drop(push, t);

@@ -32,13 +32,14 @@ static int seal_key(const uint8_t key[NODE_KEY_LEN], uint8_t out[32])
 {
 	EVP_PKEY_CTX *kdf = EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, NULL);
 	size_t len = 32;
-	bool ok = kdf != NULL && EVP_PKEY_derive_init(kdf) > 0 &&
-		  EVP_PKEY_CTX_set_hkdf_md(kdf, EVP_sha256()) > 0 &&
-		  EVP_PKEY_CTX_set1_hkdf_key(kdf, key, NODE_KEY_LEN) > 0 &&
-		  EVP_PKEY_CTX_add1_hkdf_info(
-			  kdf, (const unsigned char *)SEAL_PURPOSE,
-			  (int)strlen(SEAL_PURPOSE)) > 0 &&
-		  EVP_PKEY_derive(kdf, out, &len) > 0;
+	bool ok =
+		kdf != NULL && EVP_PKEY_derive_init(kdf) > 0 &&
+		EVP_PKEY_CTX_set_hkdf_md(kdf, EVP_sha256()) > 0 &&
+		EVP_PKEY_CTX_set1_hkdf_key(kdf, key, NODE_KEY_LEN) > 0 &&
+		EVP_PKEY_CTX_add1_hkdf_info(kdf,
+					    (const unsigned char *)SEAL_PURPOSE,
+					    (int)strlen(SEAL_PURPOSE)) > 0 &&
+		EVP_PKEY_derive(kdf, out, &len) > 0;
 
 	EVP_PKEY_CTX_free(kdf);
 	return ok ? 0 : -EIO;

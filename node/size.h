@@ -54,13 +54,13 @@ static inline int size_parse(const char *text, uint64_t *out)
 		return -EINVAL;
 	if (scale > 1) {
 		/* Below a P a unit times a million stays within 64 bits. */
-		if (unit > 1ull << 40 ? part * (unit >> 20) / scale >
-						UINT64_MAX >> 20 :
-					false)
+		if (unit > 1ull << 40
+			    ? part * (unit >> 20) / scale > UINT64_MAX >> 20
+			    : false)
 			return -ERANGE;
-		part_bytes = unit > 1ull << 40 ?
-				     part * (unit >> 20) / scale << 20 :
-				     part * unit / scale;
+		part_bytes = unit > 1ull << 40
+				     ? part * (unit >> 20) / scale << 20
+				     : part * unit / scale;
 	}
 	if (__builtin_mul_overflow(whole, unit, out) ||
 	    __builtin_add_overflow(*out, part_bytes, out))
@@ -82,8 +82,7 @@ static inline const char *size_format(uint64_t bytes, char out[SIZE_TEXT_MAX])
 		u++;
 	}
 	if (u == 0)
-		snprintf(out, SIZE_TEXT_MAX, "%llu",
-			 (unsigned long long)bytes);
+		snprintf(out, SIZE_TEXT_MAX, "%llu", (unsigned long long)bytes);
 	else if (bytes % unit == 0)
 		snprintf(out, SIZE_TEXT_MAX, "%llu%c",
 			 (unsigned long long)(bytes / unit), units[u]);

@@ -30,7 +30,7 @@ struct cli_call;
 
 struct cli_command {
 	const char *group, *verb; /* verb NULL: a command of one word */
-	const char *args;	  /* "OLD NEW", for people */
+	const char *args; /* "OLD NEW", for people */
 	unsigned args_min, args_max;
 	const char *help;
 	const struct cli_option *options; /* ends with name NULL */

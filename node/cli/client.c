@@ -47,8 +47,7 @@ static int connect_to(struct cli_call *call)
 	}
 	strcpy(sun.sun_path, call->socket);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 &&
-	    connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0) {
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0) {
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 		return fd;
@@ -57,8 +56,8 @@ static int connect_to(struct cli_call *call)
 	snprintf(error, sizeof(error), "no basaltd answers on %s: %s",
 		 call->socket, strerror(err));
 	fail(call, error,
-	     err == EACCES ? "Be root, or in group basalt." :
-			     "Start it (systemctl start basaltd, or make run), "
+	     err == EACCES ? "Be root, or in group basalt."
+			   : "Start it (systemctl start basaltd, or make run), "
 			     "or name its socket with --socket.");
 	if (fd >= 0)
 		close(fd);

@@ -70,8 +70,8 @@ void cli_help_command(const struct cli_command *c)
 	synopsis(c, text, sizeof(text));
 	printf("usage: basalt %s%s\n\n%c%s.\n", text,
 	       c->options[0].name ? " [OPTION]..." : "",
-	       c->help[0] >= 'a' && c->help[0] <= 'z' ? c->help[0] - 32 :
-							c->help[0],
+	       c->help[0] >= 'a' && c->help[0] <= 'z' ? c->help[0] - 32
+						      : c->help[0],
 	       c->help + 1);
 	if (c->options[0].name != NULL) {
 		printf("\n");

@@ -60,8 +60,8 @@ static json_t *repeated_json(const ProtobufCMessage *message,
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list,
-				      value_json(f, items + i * value_bytes(f)));
+		json_array_append_new(
+			list, value_json(f, items + i * value_bytes(f)));
 	return list;
 }
 
@@ -76,12 +76,12 @@ static json_t *message_json(const ProtobufCMessage *message)
 		const ProtobufCFieldDescriptor *f =
 			&message->descriptor->fields[i];
 
-		json_object_set_new(
-			object, f->name,
-			f->label == PROTOBUF_C_LABEL_REPEATED ?
-				repeated_json(message, f) :
-				value_json(f, (const char *)message +
-						      f->offset));
+		json_object_set_new(object, f->name,
+				    f->label == PROTOBUF_C_LABEL_REPEATED
+					    ? repeated_json(message, f)
+					    : value_json(f,
+							 (const char *)message +
+								 f->offset));
 	}
 	return object;
 }

@@ -182,8 +182,8 @@ static int words_take(struct cli_call *call, int argc, char **argv)
 
 	if (n < c->args_min)
 		return cli_usage(call, "%s missing: %s",
-				 n == 0 && c->args_min == 1 ? "a word is" :
-							      "words are",
+				 n == 0 && c->args_min == 1 ? "a word is"
+							    : "words are",
 				 c->args);
 	if (n > c->args_max)
 		return cli_usage(call, "'%s' is not expected",

@@ -59,8 +59,8 @@ static int secret_get(struct cli_call *call, const char *option,
 	int rv;
 
 	if (user == NULL)
-		return path == NULL ? CLI_DONE :
-				      cli_usage(call, "--%s needs --%s USER",
+		return path == NULL ? CLI_DONE
+				    : cli_usage(call, "--%s needs --%s USER",
 						file_option, option);
 	if (path != NULL && strcmp(path, "-") != 0) {
 		FILE *f = fopen(path, "re");
@@ -83,8 +83,8 @@ static int secret_get(struct cli_call *call, const char *option,
 			"Give it at a prompt, in a file (--%s FILE), or as a "
 			"line of standard input.\n",
 			option, user,
-			path != NULL && strcmp(path, "-") != 0 ? path :
-								 "standard "
+			path != NULL && strcmp(path, "-") != 0 ? path
+							       : "standard "
 								 "input",
 			file_option);
 		return CLI_REFUSED;

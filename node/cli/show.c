@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#define HEADS(...)                                                            \
-	static const char *const heads[] = { __VA_ARGS__ };                   \
+#define HEADS(...)                                                             \
+	static const char *const heads[] = { __VA_ARGS__ };                    \
 	struct columns *c = columns_open(heads, ARRAY_LEN(heads))
 
 static void cell_size(struct columns *c, uint64_t bytes)
@@ -113,8 +113,7 @@ static void show_disks(const Admin__DiskInfos *m)
 			       m->disks[i]->failure);
 	for (size_t i = 0; i < m->n_disks; i++)
 		if (m->disks[i]->fix[0] != '\0')
-			printf("%s: %s\n", m->disks[i]->path,
-			       m->disks[i]->fix);
+			printf("%s: %s\n", m->disks[i]->path, m->disks[i]->fix);
 }
 
 static void show_policies(const Admin__Policies *m)
@@ -164,12 +163,12 @@ static void show_vdisks(const Admin__Vdisks *m)
 		cell_size(c, v->size_bytes);
 		cell_size(c, v->space->raw_bytes);
 		columns_cell(c, "%s%s",
-			     !v->space_known ? "?" :
-			     v->used_exact   ? "" :
-					       "<=",
-			     !v->space_known ?
-				     "" :
-				     size_format(v->space->used_bytes, text));
+			     !v->space_known ? "?"
+			     : v->used_exact ? ""
+					     : "<=",
+			     !v->space_known
+				     ? ""
+				     : size_format(v->space->used_bytes, text));
 		cell_size(c, v->space->reserved_bytes);
 		if (v->space_known)
 			cell_size(c, v->space->free_bytes);
@@ -228,11 +227,10 @@ static void show_target(const Admin__Target *t)
 	printf("  allow      ");
 	for (size_t i = 0; i < t->n_allow; i++)
 		printf(" %s", t->allow[i]);
-	printf("%s\n", t->n_allow > 0	     ? "" :
-		       t->chap_user[0] != '\0' ? " everybody with CHAP" :
-						 " nobody");
-	printf("  CHAP        %s%s%s\n",
-	       t->chap_user[0] ? t->chap_user : "no",
+	printf("%s\n", t->n_allow > 0		 ? ""
+		       : t->chap_user[0] != '\0' ? " everybody with CHAP"
+						 : " nobody");
+	printf("  CHAP        %s%s%s\n", t->chap_user[0] ? t->chap_user : "no",
 	       t->mutual_user[0] ? ", mutual " : "", t->mutual_user);
 	printf("  portals    ");
 	for (size_t i = 0; i < t->n_portals; i++)
@@ -279,8 +277,8 @@ static void show_luns(const Admin__Luns *m)
 		cell_size(c, m->luns[i]->size_bytes);
 		columns_cell(c, "%u", m->luns[i]->block_bytes);
 		columns_cell(c, "%s",
-			     m->luns[i]->read_only ? "read-only" :
-						     "read-write");
+			     m->luns[i]->read_only ? "read-only"
+						   : "read-write");
 	}
 	columns_print(c);
 }

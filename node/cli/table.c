@@ -9,13 +9,13 @@
 
 /* ---- requests ---- */
 
-#define FILL_NOTHING(fn, CASE, field)                                         \
-	static int fn(struct cli_call *c)                                     \
-	{                                                                     \
-		admin__nothing__init(&c->body.nothing);                       \
-		c->request.command_case = ADMIN__REQUEST__COMMAND_##CASE;     \
-		c->request.field = &c->body.nothing;                          \
-		return CLI_DONE;                                              \
+#define FILL_NOTHING(fn, CASE, field)                                          \
+	static int fn(struct cli_call *c)                                      \
+	{                                                                      \
+		admin__nothing__init(&c->body.nothing);                        \
+		c->request.command_case = ADMIN__REQUEST__COMMAND_##CASE;      \
+		c->request.field = &c->body.nothing;                           \
+		return CLI_DONE;                                               \
 	}
 
 FILL_NOTHING(cluster_status, CLUSTER_STATUS, cluster_status)
@@ -27,15 +27,15 @@ FILL_NOTHING(session_list, SESSION_LIST, session_list)
 FILL_NOTHING(health, HEALTH, health)
 FILL_NOTHING(metrics, METRICS, metrics)
 
-#define FILL_NAME(fn, CASE, field)                                            \
-	static int fn(struct cli_call *c)                                     \
-	{                                                                     \
-		admin__name__init(&c->body.name);                             \
-		c->body.name.name = c->args[0];                               \
-		c->body.name.force = cli_has(c, "force");                     \
-		c->request.command_case = ADMIN__REQUEST__COMMAND_##CASE;     \
-		c->request.field = &c->body.name;                             \
-		return CLI_DONE;                                              \
+#define FILL_NAME(fn, CASE, field)                                             \
+	static int fn(struct cli_call *c)                                      \
+	{                                                                      \
+		admin__name__init(&c->body.name);                              \
+		c->body.name.name = c->args[0];                                \
+		c->body.name.force = cli_has(c, "force");                      \
+		c->request.command_case = ADMIN__REQUEST__COMMAND_##CASE;      \
+		c->request.field = &c->body.name;                              \
+		return CLI_DONE;                                               \
 	}
 
 FILL_NAME(policy_show, POLICY_SHOW, policy_show)
@@ -59,19 +59,19 @@ static int target_delete(struct cli_call *c)
 }
 
 /* Point the request at @member of the body. */
-#define BODY(c, CASE, field, type)                                            \
-	(admin__##type##__init(&(c)->body.field),                             \
-	 (c)->request.command_case = ADMIN__REQUEST__COMMAND_##CASE,          \
+#define BODY(c, CASE, field, type)                                             \
+	(admin__##type##__init(&(c)->body.field),                              \
+	 (c)->request.command_case = ADMIN__REQUEST__COMMAND_##CASE,           \
 	 (c)->request.field = &(c)->body.field, &(c)->body.field)
 
 static int cluster_init(struct cli_call *c)
 {
-	Admin__ClusterInit *m = BODY(c, CLUSTER_INIT, cluster_init,
-				     cluster_init);
+	Admin__ClusterInit *m =
+		BODY(c, CLUSTER_INIT, cluster_init, cluster_init);
 
 	m->name = (char *)cli_option(c, "name");
-	return m->name != NULL ? CLI_DONE :
-				 cli_usage(c, "--name NAME is missing");
+	return m->name != NULL ? CLI_DONE
+			       : cli_usage(c, "--name NAME is missing");
 }
 
 static int disk_add(struct cli_call *c)
@@ -101,8 +101,8 @@ static int disk_remove(struct cli_call *c)
 
 static int disk_rebuild(struct cli_call *c)
 {
-	Admin__DiskRebuild *m = BODY(c, DISK_REBUILD, disk_rebuild,
-				     disk_rebuild);
+	Admin__DiskRebuild *m =
+		BODY(c, DISK_REBUILD, disk_rebuild, disk_rebuild);
 
 	m->disk = c->args[0];
 	m->force = cli_has(c, "force");
@@ -150,8 +150,8 @@ static int access_fill(struct cli_call *c, Admin__Access **out)
 
 static int vdisk_create(struct cli_call *c)
 {
-	Admin__VdiskCreate *m = BODY(c, VDISK_CREATE, vdisk_create,
-				     vdisk_create);
+	Admin__VdiskCreate *m =
+		BODY(c, VDISK_CREATE, vdisk_create, vdisk_create);
 	int rv;
 
 	m->name = c->args[0];
@@ -171,8 +171,8 @@ static int vdisk_create(struct cli_call *c)
 
 static int vdisk_resize(struct cli_call *c)
 {
-	Admin__VdiskResize *m = BODY(c, VDISK_RESIZE, vdisk_resize,
-				     vdisk_resize);
+	Admin__VdiskResize *m =
+		BODY(c, VDISK_RESIZE, vdisk_resize, vdisk_resize);
 
 	m->name = c->args[0];
 	m->force = cli_has(c, "force");
@@ -184,8 +184,8 @@ static int vdisk_resize(struct cli_call *c)
 
 static int vdisk_rename(struct cli_call *c)
 {
-	Admin__VdiskRename *m = BODY(c, VDISK_RENAME, vdisk_rename,
-				     vdisk_rename);
+	Admin__VdiskRename *m =
+		BODY(c, VDISK_RENAME, vdisk_rename, vdisk_rename);
 
 	m->name = c->args[0];
 	m->new_name = c->args[1];
@@ -194,8 +194,8 @@ static int vdisk_rename(struct cli_call *c)
 
 static int target_create(struct cli_call *c)
 {
-	Admin__TargetCreate *m = BODY(c, TARGET_CREATE, target_create,
-				      target_create);
+	Admin__TargetCreate *m =
+		BODY(c, TARGET_CREATE, target_create, target_create);
 
 	m->name = c->args[0];
 	if (cli_has(c, "iqn"))
@@ -232,8 +232,8 @@ static int lun_add(struct cli_call *c)
 	m->vdisk = c->args[1];
 	m->read_only = cli_has(c, "read-only");
 	m->lun_given = cli_has(c, "lun");
-	return m->lun_given ? lun_number(c, cli_option(c, "lun"), &m->lun) :
-			      CLI_DONE;
+	return m->lun_given ? lun_number(c, cli_option(c, "lun"), &m->lun)
+			    : CLI_DONE;
 }
 
 static int lun_list(struct cli_call *c)
@@ -256,8 +256,8 @@ static int lun_remove(struct cli_call *c)
 
 static int session_drop(struct cli_call *c)
 {
-	Admin__SessionDrop *m = BODY(c, SESSION_DROP, session_drop,
-				     session_drop);
+	Admin__SessionDrop *m =
+		BODY(c, SESSION_DROP, session_drop, session_drop);
 
 	if (number_parse(c->args[0], 0, UINT64_MAX, &m->id) < 0)
 		return cli_usage(c, "'%s' is no session's number", c->args[0]);
@@ -290,23 +290,35 @@ static int log_level(struct cli_call *c)
 
 /* ---- options ---- */
 
-#define FORCE(text) { "force", NULL, text, false }
-#define END { NULL, NULL, NULL, false }
-#define ACCESS                                                                \
-	{ "allow", "IQN|any", "an initiator that may log in; may be repeated", \
-	  true },                                                             \
-	{ "chap", "USER", "ask initiators for CHAP with this user", false },  \
-	{ "chap-secret-file", "FILE",                                         \
-	  "its secret is the file's first line ('-': standard input); "       \
-	  "without: a prompt, or standard input's first line", false },       \
-	{ "mutual-chap", "USER", "prove ourselves with this user, too", false }, \
-	{ "mutual-secret-file", "FILE",                                       \
-	  "that secret's file; without: a prompt, or standard input's next "  \
-	  "line", false }
+#define FORCE(text)                                                            \
+	{                                                                      \
+		"force", NULL, text, false                                     \
+	}
+#define END                                                                    \
+	{                                                                      \
+		NULL, NULL, NULL, false                                        \
+	}
+#define ACCESS                                                                             \
+	{ "allow", "IQN|any", "an initiator that may log in; may be repeated",             \
+	  true },                                                                          \
+		{ "chap", "USER", "ask initiators for CHAP with this user",                \
+		  false },                                                                 \
+		{ "chap-secret-file", "FILE",                                              \
+		  "its secret is the file's first line ('-': standard input); "            \
+		  "without: a prompt, or standard input's first line",                     \
+		  false },                                                                 \
+		{ "mutual-chap", "USER",                                                   \
+		  "prove ourselves with this user, too", false },                          \
+	{                                                                                  \
+		"mutual-secret-file", "FILE",                                              \
+			"that secret's file; without: a prompt, or standard input's next " \
+			"line",                                                            \
+			false                                                              \
+	}
 
 const struct cli_option cli_globals[] = {
-	{ "socket", "PATH", "the admin socket (or BASALT_SOCKET) instead of "
-			    CLI_SOCKET, false },
+	{ "socket", "PATH",
+	  "the admin socket (or BASALT_SOCKET) instead of " CLI_SOCKET, false },
 	{ "json", NULL, "print JSON", false },
 	{ "help", NULL, "print help and end", false },
 	{ "version", NULL, "print the version and end", false },
@@ -319,7 +331,8 @@ static const struct cli_option o_cluster_init[] = {
 };
 static const struct cli_option o_disk_add[] = {
 	{ "size", "SIZE", "make PATH a file of this size (4G, 512M)", false },
-	{ "force-erase", NULL, "erase what is found there", false }, END
+	{ "force-erase", NULL, "erase what is found there", false },
+	END
 };
 static const struct cli_option o_disk_remove[] = {
 	FORCE("remove it though virtual disks lose their data"), END
@@ -333,15 +346,20 @@ static const struct cli_option o_policy_create[] = {
 	{ "stripe-width", "N", "disks a copy is striped over (1)", false },
 	{ "reserve", "PCT", "of the size to reserve (0)", false },
 	{ "iops-limit", "N", "commands a second (0: none)", false },
-	{ "force-provision", NULL, "place what can be had, and report the "
-				   "rest as not compliant", false }, END
+	{ "force-provision", NULL,
+	  "place what can be had, and report the "
+	  "rest as not compliant",
+	  false },
+	END
 };
 static const struct cli_option o_vdisk_create[] = {
 	{ "size", "SIZE", "10G, 512M; needed", false },
 	{ "policy", "P", "placed by this policy (one copy)", false },
 	{ "block-size", "512|4096", "logical blocks (512)", false },
-	{ "export", NULL, "make a target of its name, with it as LUN 0", false },
-	ACCESS, END
+	{ "export", NULL, "make a target of its name, with it as LUN 0",
+	  false },
+	ACCESS,
+	END
 };
 static const struct cli_option o_vdisk_resize[] = {
 	FORCE("shrink it under sessions and cut data off"), END
@@ -352,23 +370,24 @@ static const struct cli_option o_vdisk_delete[] = {
 static const struct cli_option o_target_create[] = {
 	{ "iqn", "IQN", "its iSCSI name (iqn.2026-11.internal.basalt:NAME)",
 	  false },
-	ACCESS, END
+	ACCESS,
+	END
 };
 static const struct cli_option o_target_set[] = {
 	ACCESS,
 	{ "deny", "IQN", "take it off the list; may be repeated", true },
-	{ "no-chap", NULL, "ask for CHAP no more", false }, END
+	{ "no-chap", NULL, "ask for CHAP no more", false },
+	END
 };
-static const struct cli_option o_target_delete[] = {
-	FORCE("drop its sessions"), END
-};
+static const struct cli_option o_target_delete[] = { FORCE("drop its sessions"),
+						     END };
 static const struct cli_option o_lun_add[] = {
 	{ "lun", "N", "its number (the lowest free one)", false },
-	{ "read-only", NULL, "refuse writes", false }, END
+	{ "read-only", NULL, "refuse writes", false },
+	END
 };
-static const struct cli_option o_lun_remove[] = {
-	FORCE("under sessions"), END
-};
+static const struct cli_option o_lun_remove[] = { FORCE("under sessions"),
+						  END };
 static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
 };
@@ -395,8 +414,8 @@ const struct cli_command cli_commands[] = {
 	  policy_create },
 	{ "policy", "list", "", 0, 0, "all policies", none, policy_list },
 	{ "policy", "show", "NAME", 1, 1, "one policy", none, policy_show },
-	{ "policy", "delete", "NAME", 1, 1, "delete a policy nobody uses",
-	  none, policy_delete },
+	{ "policy", "delete", "NAME", 1, 1, "delete a policy nobody uses", none,
+	  policy_delete },
 	{ "vdisk", "create", "NAME", 1, 1, "make a virtual disk",
 	  o_vdisk_create, vdisk_create },
 	{ "vdisk", "list", "", 0, 0, "virtual disks with space and health",
@@ -415,8 +434,8 @@ const struct cli_command cli_commands[] = {
 	  target_set },
 	{ "target", "list", "", 0, 0, "all targets", none, target_list },
 	{ "target", "show", "NAME", 1, 1, "one target", none, target_show },
-	{ "target", "delete", "NAME", 1, 1,
-	  "delete it; its virtual disks stay", o_target_delete, target_delete },
+	{ "target", "delete", "NAME", 1, 1, "delete it; its virtual disks stay",
+	  o_target_delete, target_delete },
 	{ "lun", "add", "TARGET VDISK", 2, 2, "export a virtual disk",
 	  o_lun_add, lun_add },
 	{ "lun", "list", "[TARGET]", 0, 1, "LUNs", none, lun_list },

@@ -69,7 +69,7 @@ static struct fake_volume *volume_find(struct dom *dom, const struct uuid *oid)
 {
 	struct fake_volume *v;
 
-	TAILQ_FOREACH(v, &dom->volumes, link)
+	TAILQ_FOREACH (v, &dom->volumes, link)
 		if (uuid_equal(&v->oid, oid))
 			return v;
 	return NULL;
@@ -174,7 +174,7 @@ void fake_dom_power_loss(struct dom *dom)
 {
 	struct fake_volume *v;
 
-	TAILQ_FOREACH(v, &dom->volumes, link) {
+	TAILQ_FOREACH (v, &dom->volumes, link) {
 		v->pr.spc2_holder[0] = '\0';
 		v->pr.generation = 0;
 		if (v->pr.aptpl)
@@ -428,7 +428,7 @@ static struct dom_io *next_io(struct dom *dom)
 {
 	struct dom_io *io;
 
-	TAILQ_FOREACH(io, &dom->ios, link)
+	TAILQ_FOREACH (io, &dom->ios, link)
 		if (!dom->hold || req_of(io)->status != 0)
 			return io;
 	return NULL;
@@ -554,7 +554,7 @@ static struct fake_login *login_find(struct dom_object *object,
 {
 	struct fake_login *login;
 
-	TAILQ_FOREACH(login, &object->volume->pr.logins, link)
+	TAILQ_FOREACH (login, &object->volume->pr.logins, link)
 		if (login->generation == nexus->generation)
 			return login;
 	return NULL;
@@ -582,7 +582,7 @@ void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 	struct dom_io *io;
 
 	assert(login != NULL && c != NULL);
-	TAILQ_FOREACH(io, &object->dom->ios, link)
+	TAILQ_FOREACH (io, &object->dom->ios, link)
 		if (io->nexus == nexus)
 			dom_cancel(io);
 	TAILQ_REMOVE(&object->volume->pr.logins, login, link);
@@ -627,9 +627,8 @@ int dom_read(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	     uint64_t len, dom_io_cb cb)
 {
 	return submit(object, io,
-		      (struct fake_req){ .op = FAKE_READ,
-					 .offset = offset,
-					 .len = len },
+		      (struct fake_req){
+			      .op = FAKE_READ, .offset = offset, .len = len },
 		      cb);
 }
 
@@ -650,9 +649,8 @@ int dom_unmap(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	      uint64_t len, dom_io_cb cb)
 {
 	return submit(object, io,
-		      (struct fake_req){ .op = FAKE_UNMAP,
-					 .offset = offset,
-					 .len = len },
+		      (struct fake_req){
+			      .op = FAKE_UNMAP, .offset = offset, .len = len },
 		      cb);
 }
 
@@ -689,9 +687,8 @@ int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	    uint64_t len, dom_io_cb cb)
 {
 	return submit(object, io,
-		      (struct fake_req){ .op = FAKE_MAP,
-					 .offset = offset,
-					 .len = len },
+		      (struct fake_req){
+			      .op = FAKE_MAP, .offset = offset, .len = len },
 		      cb);
 }
 

@@ -87,7 +87,7 @@ static void attention(struct fake_pr *pr, const struct dom_registration *reg,
 {
 	struct fake_login *login;
 
-	TAILQ_FOREACH(login, &pr->logins, link) {
+	TAILQ_FOREACH (login, &pr->logins, link) {
 		if (strcmp(login->initiator_port, reg->initiator_port) != 0 ||
 		    (login->target_port != reg->target_port &&
 		     !reg->all_target_ports))
@@ -108,8 +108,8 @@ static void attention_all(struct fake_pr *pr, const struct dom_nexus *nexus,
 
 static void drop(struct fake_pr *pr, unsigned i)
 {
-	bool held_by = pr->held && !all_registrants(pr->type) &&
-		       pr->holder == i;
+	bool held_by =
+		pr->held && !all_registrants(pr->type) && pr->holder == i;
 
 	memmove(&pr->regs[i], &pr->regs[i + 1],
 		(pr->count - i - 1) * sizeof(pr->regs[0]));
@@ -263,8 +263,7 @@ static int pr_move(struct fake_pr *pr, const struct dom_nexus *nexus,
 		*bad = 24;
 		return -EINVAL;
 	}
-	at = add(pr, to, out->move_target_port, out->service_action_key,
-		 false);
+	at = add(pr, to, out->move_target_port, out->service_action_key, false);
 	if (at < 0)
 		return at;
 	pr->holder = (unsigned)at;

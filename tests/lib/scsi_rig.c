@@ -162,9 +162,9 @@ void rig_begin(struct rig *rig, struct rig_cmd *rc, unsigned n,
 	cmd->cdb_len = 16;
 	cmd->attr = attr;
 	cmd->done = on_done;
-	cmd->expect = out_len > 0 ? SCSI_DIR_OUT :
-		      in_len > 0  ? SCSI_DIR_IN :
-				    SCSI_DIR_NONE;
+	cmd->expect = out_len > 0  ? SCSI_DIR_OUT
+		      : in_len > 0 ? SCSI_DIR_IN
+				   : SCSI_DIR_NONE;
 	cmd->edtl = (uint32_t)(out_len > 0 ? out_len : in_len);
 	rc->begun = scsi_cmd_begin(cmd);
 	if (!rc->begun) {

@@ -41,7 +41,7 @@ struct rig_cmd {
 };
 
 #define RIG_STATUS(status) ((unsigned)(status) << 24)
-#define RIG_SENSE(key, asc, ascq)                                             \
+#define RIG_SENSE(key, asc, ascq)                                              \
 	(RIG_STATUS(SCSI_CHECK_CONDITION) | (key) << 16 | (asc) << 8 | (ascq))
 #define RIG_SILENT 0xffffffffu /* aborted, not to be answered */
 

@@ -159,8 +159,8 @@ static void io_add(struct env_dev *dev, struct env_io *io, uint8_t op,
 		overlap_check(sim, io);
 	if (sim->ios_count == sim->ios_room) {
 		sim->ios_room = sim->ios_room ? sim->ios_room * 2 : 64;
-		sim->ios = must(realloc(sim->ios,
-					sim->ios_room * sizeof(*sim->ios)));
+		sim->ios = must(
+			realloc(sim->ios, sim->ios_room * sizeof(*sim->ios)));
 	}
 	sim->ios[sim->ios_count++] = io;
 }

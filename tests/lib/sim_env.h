@@ -37,7 +37,8 @@ struct sim_env {
 	struct env env; /* first */
 	struct arena *arena;
 	uint64_t random;
-	uint8_t *now, *durable; /* the disk: as read; as a power cut leaves it */
+	uint8_t *now,
+		*durable; /* the disk: as read; as a power cut leaves it */
 	uint64_t bytes;
 	bool cut; /* the power is gone: writes fail */
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */

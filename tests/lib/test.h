@@ -18,25 +18,25 @@ struct arena;
 
 void test_add(const char *name, void (*fn)(void **state));
 
-#define TEST(group, name)                                                     \
-	static void test_##group##_##name(void **state);                      \
-	__attribute__((constructor)) static void add_##group##_##name(void)   \
-	{                                                                     \
-		test_add(#group "." #name, test_##group##_##name);            \
-	}                                                                     \
+#define TEST(group, name)                                                      \
+	static void test_##group##_##name(void **state);                       \
+	__attribute__((constructor)) static void add_##group##_##name(void)    \
+	{                                                                      \
+		test_add(#group "." #name, test_##group##_##name);             \
+	}                                                                      \
 	static void test_##group##_##name(void **state)
 
 #define CHECK(cond) assert_true(cond)
-#define CHECK_EQ(a, b)                                                        \
-	do {                                                                  \
-		long long check_a = (long long)(a);                           \
-		long long check_b = (long long)(b);                           \
-		if (check_a != check_b) {                                     \
-			print_error("%s:%d: %s is %lld, %s is %lld\n",        \
-				    __FILE__, __LINE__, #a, check_a, #b,      \
-				    check_b);                                 \
-			fail();                                               \
-		}                                                             \
+#define CHECK_EQ(a, b)                                                         \
+	do {                                                                   \
+		long long check_a = (long long)(a);                            \
+		long long check_b = (long long)(b);                            \
+		if (check_a != check_b) {                                      \
+			print_error("%s:%d: %s is %lld, %s is %lld\n",         \
+				    __FILE__, __LINE__, #a, check_a, #b,       \
+				    check_b);                                  \
+			fail();                                                \
+		}                                                              \
 	} while (0)
 #define CHECK_STR(a, b) assert_string_equal((a), (b))
 

@@ -57,8 +57,7 @@ static void dirs_remove(void)
 	while (dirs_count > 0) {
 		snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dirs[--dirs_count]);
 		if (system(cmd) != 0)
-			fprintf(stderr, "cannot remove %s\n",
-				dirs[dirs_count]);
+			fprintf(stderr, "cannot remove %s\n", dirs[dirs_count]);
 		free(dirs[dirs_count]);
 	}
 }

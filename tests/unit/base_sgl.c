@@ -59,8 +59,7 @@ TEST(sgl, like_flat_bytes)
 		sgl_read(slice, 0, back, part);
 		CHECK_EQ(memcmp(back, flat + off, part), 0);
 		rest = sgl_slice(sgl, 0, off);
-		joined = sgl_join(f.cache,
-				  (struct sgl *[]){ rest, slice }, 2);
+		joined = sgl_join(f.cache, (struct sgl *[]){ rest, slice }, 2);
 		CHECK_EQ(joined->len_bytes, off + part);
 		n = sgl_iov(joined, 0, off + part, iov, ARRAY_LEN(iov),
 			    &covered);
@@ -119,8 +118,8 @@ TEST(page, floors_hold)
 	struct sgl *front[64], *log;
 	unsigned n = 0;
 
-	while (n < 64 && sgl_new(f.cache, PAGE_FRONT, 16 * PAGE_BYTES, 0,
-				 &front[n]) == 0)
+	while (n < 64 &&
+	       sgl_new(f.cache, PAGE_FRONT, 16 * PAGE_BYTES, 0, &front[n]) == 0)
 		n++;
 	/* 100 - 10 - 20 - 10 percent of 1024 pages, 16 at a time */
 	CHECK_EQ(n, 38);

@@ -21,7 +21,8 @@ struct numbered {
 
 static void on_task(struct env_task *task)
 {
-	order[order_count++] = container_of(task, struct numbered, task)->number;
+	order[order_count++] =
+		container_of(task, struct numbered, task)->number;
 	done = order_count == 3;
 }
 
@@ -35,7 +36,9 @@ static void on_timer(struct env_timer *timer)
 /* Deferred tasks run later and in order. */
 TEST(shard, defer_in_order)
 {
-	struct numbered n[3] = { { .number = 1 }, { .number = 2 }, { .number = 3 } };
+	struct numbered n[3] = { { .number = 1 },
+				 { .number = 2 },
+				 { .number = 3 } };
 	struct test_shard ts;
 
 	test_shard_open(&ts);
@@ -56,7 +59,9 @@ TEST(shard, defer_in_order)
 /* Timers fire by due time; a stopped one does not; a moved one moves. */
 TEST(shard, timers)
 {
-	struct numbered n[4] = { { .number = 1 }, { .number = 2 }, { .number = 3 },
+	struct numbered n[4] = { { .number = 1 },
+				 { .number = 2 },
+				 { .number = 3 },
 				 { .number = 4 } };
 	struct test_shard ts;
 

@@ -224,8 +224,8 @@ TEST(lun, reset_replaces_attentions)
 /* Without TAS the victim's session keeps silent. */
 TEST(lun, no_tas)
 {
-	static const uint8_t list[16] = { 0, 0, 0, 0, 0x0a, 0x0a, 0, 0x10,
-					  0, 0, 0, 0, 0xff, 0xff };
+	static const uint8_t list[16] = { 0,	0, 0, 0, 0x0a, 0x0a, 0,
+					  0x10, 0, 0, 0, 0,    0xff, 0xff };
 	struct rig *r = rig_open(512);
 	struct rig_cmd a;
 
@@ -349,7 +349,7 @@ TEST(lun, events)
 	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64), NULL, 0,
 			log, 64),
 		 GOOD);
-	CHECK_EQ(get_be32(log + 8), 5);	 /* MiB free */
+	CHECK_EQ(get_be32(log + 8), 5); /* MiB free */
 	CHECK_EQ(get_be32(log + 20), 3); /* and used */
 	fake_dom_congestion(r->dom, &r->oid, 99);
 	CHECK_EQ(scsi_lun_congestion(r->target, 0), 99);
@@ -465,9 +465,9 @@ TEST(lun, sanitize_fails)
 /* The unit goes and comes back, as at a restart: the object keeps the mark. */
 static void restart(struct rig *r)
 {
-	struct iscsi_lun_conf conf = {
-		.name = "disk", .block_bytes = 512, .object = r->oid
-	};
+	struct iscsi_lun_conf conf = { .name = "disk",
+				       .block_bytes = 512,
+				       .object = r->oid };
 
 	uint8_t in[36];
 
@@ -550,7 +550,8 @@ TEST(lun, sanitize_mark_fails)
 		CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
 	}
 	/* Never: whoever asks hears of it, and the unit is open again. */
-	f = (struct fake_fault){ .ops = FAKE_MARK, .times = 1u << 30,
+	f = (struct fake_fault){ .ops = FAKE_MARK,
+				 .times = 1u << 30,
 				 .status = -EBUSY };
 	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
 	fake_dom_fault(r->dom, f);

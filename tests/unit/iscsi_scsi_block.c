@@ -95,8 +95,8 @@ TEST(scsi_block, ranges)
 			size_t len = ops[i] == 0x89 ? 2 * r->block : r->block;
 
 			for (unsigned j = 0; j <= ARRAY_LEN(far); j++) {
-				uint64_t lba = j < ARRAY_LEN(far) ? far[j] :
-								     end;
+				uint64_t lba =
+					j < ARRAY_LEN(far) ? far[j] : end;
 
 				cdb_of(cdb, ops[i], lba, 1);
 				cdb[13] = 1;
@@ -198,8 +198,7 @@ TEST(scsi_block, verify)
 	cdb[1] = 6; /* compare each with one block */
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 512, NULL, 0), GOOD);
 	buf[511]++;
-	CHECK_EQ(rig_do(r, 0, cdb, buf, 512, NULL, 0),
-		 RIG_SENSE(0xe, 0x1d, 0));
+	CHECK_EQ(rig_do(r, 0, cdb, buf, 512, NULL, 0), RIG_SENSE(0xe, 0x1d, 0));
 	cdb[1] = 2;
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 2048, NULL, 0),
 		 RIG_SENSE(0xe, 0x1d, 0));
@@ -254,8 +253,7 @@ TEST(scsi_block, write_same)
 		CHECK_EQ(rig_do(r, 0, cdb, block, r->block, NULL, 0), GOOD);
 		CHECK_EQ(rig_read(r, 0, 3, 64, 0x99), GOOD);
 		CHECK_EQ(rig_read(r, 0, 0, 3, 0), GOOD);
-		CHECK_EQ(rig_read(r, 0, 3 + (9u << 20) / r->block, 1, 0),
-			 GOOD);
+		CHECK_EQ(rig_read(r, 0, 3 + (9u << 20) / r->block, 1, 0), GOOD);
 		/* UNMAP of something that does not read as zeros: written. */
 		cdb[1] = 8;
 		put_be32(cdb + 10, 16);
@@ -286,8 +284,8 @@ TEST(scsi_block, write_same)
 		cdb_of(cdb, 0x93, 3, 4);
 		CHECK_EQ(rig_do(r, 0, cdb, block, r->block - 1, NULL, 0),
 			 INVALID_CDB);
-		CHECK_EQ(rig_do(r, 0, CDB(0x41, 1, 0, 0, 0, 0, 0, 0, 1),
-				block, r->block, NULL, 0),
+		CHECK_EQ(rig_do(r, 0, CDB(0x41, 1, 0, 0, 0, 0, 0, 0, 1), block,
+				r->block, NULL, 0),
 			 INVALID_CDB); /* (10) has no NDOB */
 		rig_close(r);
 	}
@@ -405,8 +403,7 @@ TEST(scsi_block, faults)
 		{ -ETIMEDOUT, RIG_SENSE(0xb, 0x2e, 2),
 		  RIG_SENSE(0xb, 0x2e, 2) },
 		{ -ENOENT, RIG_SENSE(5, 0x25, 0), RIG_SENSE(5, 0x25, 0) },
-		{ -EUCLEAN, RIG_SENSE(0xb, 0x44, 0),
-		  RIG_SENSE(0xb, 0x44, 0) },
+		{ -EUCLEAN, RIG_SENSE(0xb, 0x44, 0), RIG_SENSE(0xb, 0x44, 0) },
 	};
 	struct rig *r = rig_open(512);
 
@@ -423,8 +420,7 @@ TEST(scsi_block, faults)
 			}
 			if (t[i].write != 0) {
 				fake_dom_fault(r->dom, f);
-				CHECK_EQ(rig_write(r, 0, 0, 8, 1),
-					 t[i].write);
+				CHECK_EQ(rig_write(r, 0, 0, 8, 1), t[i].write);
 			}
 		}
 	CHECK_EQ(rig_read(r, 0, 0, 8, 0), GOOD);

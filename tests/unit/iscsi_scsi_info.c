@@ -122,8 +122,8 @@ TEST(scsi_info, mode_pages)
 	CHECK_EQ(d[3], 8);
 	CHECK_EQ(get_be32(d + 4), RIG_BYTES / 4096);
 	CHECK_EQ(get_be24(d + 9), 4096);
-	CHECK_EQ(rig_do(r, 0, CDB(0x5a, 8, 8, 0, 0, 0, 0, 0, 255), NULL, 0,
-			ten, 255),
+	CHECK_EQ(rig_do(r, 0, CDB(0x5a, 8, 8, 0, 0, 0, 0, 0, 255), NULL, 0, ten,
+			255),
 		 GOOD);
 	CHECK_EQ(get_be16(ten) + 2u, rig_got);
 	CHECK_EQ(memcmp(ten + 8, d + 12, 20), 0);
@@ -197,19 +197,18 @@ TEST(scsi_info, logs)
 			list, 64),
 		 GOOD);
 	for (unsigned i = 0; i < list[3]; i++) {
-		uint8_t cdb[16] = { 0x4d, 0, 0x40 | list[4 + i], 0,
-				    0,	  0, 0,		     0,
-				    64 };
+		uint8_t cdb[16] = { 0x4d, 0, 0x40 | list[4 + i], 0, 0, 0, 0,
+				    0,	  64 };
 
 		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, d, 64), GOOD);
 		CHECK_EQ(d[0], list[4 + i]);
 		CHECK_EQ(rig_got, get_be16(d + 2) + 4u);
 	}
-	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x55, 0, 0, 0, 0, 0, 64), NULL, 0,
-			d, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x55, 0, 0, 0, 0, 0, 64), NULL, 0, d,
+			64),
 		 INVALID_CDB);
-	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x4c, 0, 0, 9, 9, 0, 64), NULL, 0,
-			d, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x4c, 0, 0, 9, 9, 0, 64), NULL, 0, d,
+			64),
 		 INVALID_CDB);
 	CHECK_EQ(rig_do(r, 0, CDB(0x4c, 2, 0x40), NULL, 0, NULL, 0), GOOD);
 	CHECK_EQ(rig_do(r, 0, CDB(0x4c, 0, 0x40, 0, 0, 0, 0, 0, 4), d, 4, NULL,
@@ -245,9 +244,10 @@ TEST(scsi_info, opcodes)
 	free(d);
 	for (n = 0; n < scsi__ops_count; n++) {
 		const struct scsi_op *op = &scsi__ops[n];
-		uint8_t cdb[16] = { 0xa3, 0x0c, op->sa < 0 ? 1 : 2,
-				    op->opcode, 0, (uint8_t)MAX(op->sa, 0),
-				    0, 0, 0, 64 };
+		uint8_t cdb[16] = { 0xa3,	0x0c, op->sa < 0 ? 1 : 2,
+				    op->opcode, 0,    (uint8_t)MAX(op->sa, 0),
+				    0,		0,    0,
+				    64 };
 		size_t got;
 
 		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, one, 64), GOOD);
@@ -264,8 +264,8 @@ TEST(scsi_info, opcodes)
 		cdb[op->len - 1] = 4; /* NACA */
 		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, NULL, 0), INVALID_CDB);
 	}
-	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0c, 3, 0x83, 0, 0, 0, 0, 0, 64),
-			NULL, 0, one, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0c, 3, 0x83, 0, 0, 0, 0, 0, 64), NULL,
+			0, one, 64),
 		 GOOD);
 	CHECK_EQ(one[1], 1);
 	CHECK_EQ(rig_do(r, 0, CDB(0x83), NULL, 0, NULL, 0),
@@ -279,24 +279,24 @@ TEST(scsi_info, reports)
 	struct rig *r = rig_open(512);
 	uint8_t d[64];
 
-	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 64), NULL,
-			0, d, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
+			d, 64),
 		 GOOD);
 	CHECK_EQ(get_be32(d), 16);
 	CHECK_EQ(get_be16(d + 6), 1); /* one group with two ports */
 	CHECK_EQ(d[11], 2);
 	CHECK_EQ(get_be16(d + 14), 1);
 	CHECK_EQ(get_be16(d + 18), 2);
-	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 0, 64), NULL,
-			0, d, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
+			d, 64),
 		 GOOD);
 	CHECK_EQ(d[4], 0x10);
-	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0d, 0x80, 0, 0, 0, 0, 0, 0, 64),
-			NULL, 0, d, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0d, 0x80, 0, 0, 0, 0, 0, 0, 64), NULL,
+			0, d, 64),
 		 GOOD);
 	CHECK_EQ(rig_got, 16);
-	CHECK_EQ(rig_do(r, 0, CDB(0x37, 0, 0x1d, 0, 0, 0, 0, 0, 64), NULL, 0,
-			d, 64),
+	CHECK_EQ(rig_do(r, 0, CDB(0x37, 0, 0x1d, 0, 0, 0, 0, 0, 64), NULL, 0, d,
+			64),
 		 GOOD);
 	CHECK_EQ(rig_got, 4);
 	CHECK_EQ(d[1], 0x1d);
@@ -304,12 +304,11 @@ TEST(scsi_info, reports)
 	CHECK_EQ(rig_do(r, 0, CDB(0x1b, 0, 0, 0, 2), NULL, 0, NULL, 0),
 		 INVALID_CDB);
 	CHECK_EQ(rig_do(r, 0, CDB(0x1d, 4), NULL, 0, NULL, 0), GOOD);
-	CHECK_EQ(rig_do(r, 0, CDB(0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 15), NULL, 0,
-			d, 15),
+	CHECK_EQ(rig_do(r, 0, CDB(0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 15), NULL, 0, d,
+			15),
 		 INVALID_CDB);
 	CHECK_EQ(rig_do(r, 0, CDB(0x04), NULL, 0, NULL, 0), GOOD);
-	CHECK_EQ(rig_do(r, 0, CDB(0x04, 0x40), NULL, 0, NULL, 0),
-		 INVALID_CDB);
+	CHECK_EQ(rig_do(r, 0, CDB(0x04, 0x40), NULL, 0, NULL, 0), INVALID_CDB);
 	rig_close(r);
 }
 

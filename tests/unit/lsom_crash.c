@@ -33,8 +33,8 @@ struct slot {
 };
 
 struct model_block {
-	uint64_t acked;	   /* lsn of the last acknowledged version */
-	uint64_t flying;   /* of one that was sent and not answered */
+	uint64_t acked; /* lsn of the last acknowledged version */
+	uint64_t flying; /* of one that was sent and not answered */
 	bool acked_hole, flying_hole;
 };
 
@@ -315,12 +315,12 @@ static void other_step(struct run *r)
 		r->other.meta.promised_oepoch = 1;
 		r->other.meta.member_csn = 1;
 		r->other.meta.state_seen = LSOM_ACTIVE;
-		r->other_busy = lsom_comp_create(r->disk, &r->other,
-						 other_done) == 0;
+		r->other_busy =
+			lsom_comp_create(r->disk, &r->other, other_done) == 0;
 	} else if (comp != NULL) {
 		r->other.op = LSOM_DELETE;
-		r->other_busy = lsom_comp_update(comp, &r->other,
-						 other_done) == 0;
+		r->other_busy =
+			lsom_comp_update(comp, &r->other, other_done) == 0;
 	} else {
 		r->other_deleted = true; /* its CREATE was cut off */
 	}

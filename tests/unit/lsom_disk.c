@@ -34,7 +34,6 @@ static struct uuid uuid_of(unsigned n)
 	return id;
 }
 
-
 static void file_make(struct fixture *f, uint64_t bytes)
 {
 	char *dir = test_dir();

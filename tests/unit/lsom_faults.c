@@ -56,9 +56,9 @@ static void many(struct fixture *f, struct lsom_comp *comp, struct call *calls,
 
 	for (i = 0; i < FLIGHTS; i++) {
 		calls[i].f = f;
-		calls[i].status = write_start(&calls[i], comp, LSOM_PREP,
-					      i * 40, 1 + i % 40,
-					      LSN(1, lsn + i), lsn + i);
+		calls[i].status =
+			write_start(&calls[i], comp, LSOM_PREP, i * 40,
+				    1 + i % 40, LSN(1, lsn + i), lsn + i);
 		if (calls[i].status < 0)
 			calls[i].done = true;
 		else
@@ -117,8 +117,7 @@ TEST(faults, any_write_of_the_log_fails)
 			break;
 		}
 		for (i = bad = 0; i < FLIGHTS; i++) {
-			CHECK(calls[i].status == 0 ||
-			      calls[i].status == -EIO ||
+			CHECK(calls[i].status == 0 || calls[i].status == -EIO ||
 			      calls[i].status == -ENODEV ||
 			      calls[i].status == -EBUSY);
 			bad += calls[i].status == -EIO;
@@ -292,7 +291,8 @@ TEST(faults, full_disk)
 	other = comp_of(f, 2);
 	while (other_at < 2048) {
 		CHECK_EQ(put(f, other, other_at, 64, LSN(1, other_lsn),
-			     other_at / 64 + 1), 0);
+			     other_at / 64 + 1),
+			 0);
 		other_at += 64;
 		other_lsn++;
 	}
@@ -473,12 +473,15 @@ TEST(faults, header_or_summary_rots)
 			CHECK_EQ(create(f, 1, 8192), 0);
 			comp = comp_of(f, 1);
 			for (i = 0; i < 40; i++)
-				CHECK_EQ(put(f, comp, i * 16, 16,
-					     LSN(1, i + 1), i + 1), 0);
+				CHECK_EQ(put(f, comp, i * 16, 16, LSN(1, i + 1),
+					     i + 1),
+					 0);
 			if (way > 0)
 				CHECK_EQ(checkpoint(f), 0);
-			place = lsom__place(f->disk, lsom__segment_of(f->disk,
-					    entry_place(comp, 0)), 0);
+			place = lsom__place(
+				f->disk,
+				lsom__segment_of(f->disk, entry_place(comp, 0)),
+				0);
 			if (what == 1)
 				place += f->disk->segment_blocks - 1;
 			lsom_comp_put(comp);
@@ -490,7 +493,7 @@ TEST(faults, header_or_summary_rots)
 			comp = comp_of(f, 1);
 			CHECK(comp != NULL);
 			lsom_decided(comp, &(struct lsom_decided){
-					.stable_lsn = LSN(1, 40) });
+						   .stable_lsn = LSN(1, 40) });
 			for (i = 0; i < 40; i++)
 				CHECK_EQ(get(f, comp, i * 16, i + 1), 1);
 			lsom_comp_put(comp);
@@ -511,16 +514,22 @@ TEST(faults, shrink_and_grow)
 	comp = comp_of(f, 1);
 	for (i = 0; i < 64; i++)
 		CHECK_EQ(put(f, comp, i * 64, 64, LSN(1, i + 1), i + 1), 0);
-	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
-			.size_bytes = 1000 * LSOM_BLOCK }), -EOPNOTSUPP);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE,
+			(struct lsom_comp_meta){ .size_bytes =
+							 1000 * LSOM_BLOCK }),
+		 -EOPNOTSUPP);
 	CHECK_EQ(lsom_comp_meta(comp)->size_bytes, 4096 * LSOM_BLOCK);
 	/* One block is left, and then prepared only. */
 	CHECK_EQ(put(f, comp, 1001, 3095, LSN(1, 70), 0), 0);
-	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
-			.size_bytes = 1000 * LSOM_BLOCK }), -EOPNOTSUPP);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE,
+			(struct lsom_comp_meta){ .size_bytes =
+							 1000 * LSOM_BLOCK }),
+		 -EOPNOTSUPP);
 	CHECK_EQ(put(f, comp, 1000, 1, LSN(1, 71), 0), 0);
-	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
-			.size_bytes = 1000 * LSOM_BLOCK }), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE,
+			(struct lsom_comp_meta){ .size_bytes =
+							 1000 * LSOM_BLOCK }),
+		 0);
 	CHECK_EQ(get(f, comp, 1000, 1), -ERANGE);
 	CHECK_EQ(get(f, comp, 999, 16), 1);
 	for (way = 0; way < 3; way++) {
@@ -538,8 +547,10 @@ TEST(faults, shrink_and_grow)
 		CHECK_EQ(get(f, comp, 999, 16), 1);
 		CHECK_EQ(get(f, comp, 1000, 16), -ERANGE);
 	}
-	CHECK_EQ(update(f, comp, LSOM_RESIZE, (struct lsom_comp_meta){
-			.size_bytes = 4096 * LSOM_BLOCK }), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE,
+			(struct lsom_comp_meta){ .size_bytes =
+							 4096 * LSOM_BLOCK }),
+		 0);
 	for (way = 0; way < 2; way++) {
 		for (i = 1000; i < 4096; i += 3)
 			CHECK_EQ(get(f, comp, i, i / 64 + 1), 0);
@@ -577,8 +588,8 @@ TEST(faults, large_unmap_of_nothing)
 			CHECK_EQ(disk_open(f, true), 0);
 		}
 		comp = comp_of(f, 1);
-		lsom_decided(comp, &(struct lsom_decided){
-					   .stable_lsn = LSN(1, 3) });
+		lsom_decided(comp,
+			     &(struct lsom_decided){ .stable_lsn = LSN(1, 3) });
 	}
 	lsom_comp_put(comp);
 	fixture_close(f);
@@ -606,7 +617,8 @@ static int decide(struct fixture *f, struct lsom_comp *comp, uint64_t lsn,
 TEST(faults, decisions_last)
 {
 	struct fixture *f = fixture_open(32);
-	struct lsom_comp_meta m = { .member_csn = 2, .csn_seen = 2,
+	struct lsom_comp_meta m = { .member_csn = 2,
+				    .csn_seen = 2,
 				    .state_seen = LSOM_SYNC };
 	struct lsom_comp *comp;
 	unsigned way;
@@ -635,8 +647,8 @@ TEST(faults, decisions_last)
 	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 8), 8), 0);
 	CHECK_EQ(update(f, comp, LSOM_ATTACH, m), 0);
 	for (way = 0; way < 4; way++) {
-		lsom_decided(comp, &(struct lsom_decided){
-					   .stable_lsn = LSN(1, 8) });
+		lsom_decided(comp,
+			     &(struct lsom_decided){ .stable_lsn = LSN(1, 8) });
 		CHECK_EQ(lsom_comp_meta(comp)->state_seen, LSOM_SYNC);
 		CHECK_EQ(lsom_comp_meta(comp)->member_csn, 2);
 		CHECK_EQ(get(f, comp, 0, 2), 1);

@@ -7,8 +7,7 @@
 #include <string.h>
 
 static _Alignas(8) uint8_t block[LSOM_BLOCK];
-static struct lsom__segment_header segment = { .sequence = 5,
-					       .generation = 3 };
+static struct lsom__segment_header segment = { .sequence = 5, .generation = 3 };
 
 static void batch_make(void)
 {

@@ -71,8 +71,8 @@ TEST(node_config, default_portal_takes_the_address)
 TEST(node_config, refusals_name_the_line)
 {
 	refused("[node]\nnam = x\n", "t.conf:2: ", "unknown key 'nam'");
-	refused("[node]\nname = x\n[nodes]\n", "t.conf:3: ",
-		"unknown section [nodes]");
+	refused("[node]\nname = x\n[nodes]\n",
+		"t.conf:3: ", "unknown section [nodes]");
 	refused("\n\nname = x\n", "t.conf:3: ", "before any [section]");
 	refused("[node]\nname = a\nname = b\n", "t.conf:3: ", "twice");
 	refused("[node]\njust words\n", "t.conf:2: ", "neither");
@@ -86,17 +86,17 @@ TEST(node_config, refusals_name_the_line)
 	refused("[network]\naddress = host.example\n", "t.conf:2: ", "numeric");
 	refused("[network]\naddress = 10.0.0.1:5\n", "t.conf:2: ", "numeric");
 	refused("[network]\nrdt_port = 0\n", "t.conf:2: ", "65535");
-	refused("[network]\n\nportals = 10.0.0.1:99999\n", "t.conf:3: ",
-		"10.0.0.1:99999");
+	refused("[network]\n\nportals = 10.0.0.1:99999\n",
+		"t.conf:3: ", "10.0.0.1:99999");
 	refused("[network]\nportals = ::1, ::1\n", "t.conf:2: ", "twice");
 	refused("[network]\nportals = [::1\n", "t.conf:2: ", "[::1");
 	refused("[network]\nmetrics = 127.0.0.1\n", "t.conf:2: ", "ADDR:PORT");
 	refused("[memory]\narena = lots\n", "t.conf:2: ", "size");
 	refused("[memory]\narena = 1M\n", "t.conf:2: ", "64M");
-	refused("[memory]\narena = 99999999999999999999\n", "t.conf:2: ",
-		"64M");
-	refused("[network]\nportals = 10.0.0.1,\n   10.0.0.2\n", "t.conf:3: ",
-		"blank");
+	refused("[memory]\narena = 99999999999999999999\n",
+		"t.conf:2: ", "64M");
+	refused("[network]\nportals = 10.0.0.1,\n   10.0.0.2\n",
+		"t.conf:3: ", "blank");
 }
 
 TEST(node_config, long_lines_and_many_portals)

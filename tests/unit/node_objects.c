@@ -24,8 +24,8 @@ static Directory__TreeNode *grow(struct tree *t, Directory__TreeNode__Type type,
 			break;
 		directory__leaf__init(&t->leaves[i]);
 		t->leaves[i].votes = i;
-		t->nodes[i].type = i < n - witnesses ? T(COMPONENT) :
-						       T(WITNESS);
+		t->nodes[i].type =
+			i < n - witnesses ? T(COMPONENT) : T(WITNESS);
 		t->nodes[i].size_bytes = 100;
 		t->nodes[i].leaf = &t->leaves[i];
 		t->children[i] = &t->nodes[i];
