@@ -22,7 +22,7 @@ static void atomic_on_one_disk(struct fixture *f)
 }
 
 /* Half of an atomic write is on the disks: it never was (R44, R16). */
-TEST(dom_faults, kill_in_atomic)
+TEST(dom_recovery, kill_in_atomic)
 {
 	const uint64_t off[] = { 0, 1ull << 44, 1ull << 16 };
 
@@ -52,7 +52,7 @@ static void acked_and_gone(struct fixture *f)
 }
 
 /* The COMMIT was still on its way. */
-TEST(dom_faults, kill_after_ack)
+TEST(dom_recovery, kill_after_ack)
 {
 	struct fixture *f = fixture_new();
 
@@ -151,7 +151,7 @@ static void striped_object(struct fixture *f)
 		CHECK_EQ(do_write(f, (uint64_t)i * MB, zeros, MB, 0, 0), 0);
 }
 
-TEST(dom_faults, kills_at_random)
+TEST(dom_recovery, kills_at_random)
 {
 	struct fixture *f = fixture_new();
 
@@ -212,7 +212,7 @@ static int resize_to(struct fixture *f, uint64_t size, bool refuse)
 }
 
 /* What the directory does not let go stays. */
-TEST(dom_faults, refused_resize_loses_nothing)
+TEST(dom_recovery, refused_resize_loses_nothing)
 {
 	struct fixture *f = fixture_open();
 
@@ -226,7 +226,7 @@ TEST(dom_faults, refused_resize_loses_nothing)
 }
 
 /* Cut within a block, within a stripe: growing again shows zeros. */
-TEST(dom_faults, what_was_cut_stays_away)
+TEST(dom_recovery, what_was_cut_stays_away)
 {
 	const uint64_t sizes[] = { 512, 3 * B + 512, MB, MB + B,
 				   MB + 64 * B - 1024 };
@@ -288,7 +288,7 @@ static void disk_in(struct fixture *f, unsigned i)
 }
 
 /* Restored from an image of yesterday, under a daemon that remembers (R14). */
-TEST(dom_faults, disk_goes_back_in_time)
+TEST(dom_recovery, disk_goes_back_in_time)
 {
 	for (unsigned off = 0; off < 2; off++) {
 		struct fixture *f = fixture_new();
@@ -345,7 +345,7 @@ static void found(const struct health_check *check,
 }
 
 /* A header in mid-log is gone: the object stays, and it is said. */
-TEST(dom_faults, damage_in_mid_log)
+TEST(dom_recovery, damage_in_mid_log)
 {
 	struct fixture *f = fixture_new();
 	unsigned hits = 0, same = 0;
