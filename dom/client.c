@@ -86,7 +86,7 @@ void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 
 	*used_bytes = 0;
 	*free_bytes = 0;
-	TAILQ_FOREACH(disk, &owner->dom->disks, link) {
+	TAILQ_FOREACH (disk, &owner->dom->disks, link) {
 		if (!dom__owner_uses_disk(owner, disk))
 			continue;
 		dom__disk_look(disk);
@@ -133,9 +133,9 @@ static int request_new(struct dom_object *object, struct dom_io *io,
 	op->io = io;
 	op->kind = kind;
 	op->generation = io->nexus ? io->nexus->generation : 0;
-	op->deadline_ns = io->deadline_ns != 0 ?
-				  io->deadline_ns :
-				  env_now(owner->dom->env) + DOM_DEADLINE_NS;
+	op->deadline_ns = io->deadline_ns != 0
+				  ? io->deadline_ns
+				  : env_now(owner->dom->env) + DOM_DEADLINE_NS;
 	io->object = object;
 	io->cb = cb;
 	io->sgl = NULL;

@@ -23,7 +23,7 @@ struct place {
 	unsigned width;
 	uint64_t unit, leg_bytes;
 	uint64_t *planned; /* bytes put on each disk by this plan */
-	unsigned *added;   /* components, likewise */
+	unsigned *added; /* components, likewise */
 };
 
 /* ---- trees ---- */
@@ -239,7 +239,8 @@ static int policy_check(struct place *p, bool *forced, char *why,
 	unsigned domains = domains_count(p->snapshot);
 	unsigned disks = disks_usable(p), need;
 
-	p->width = policy && policy->stripe_width > 1 ? policy->stripe_width : 1;
+	p->width =
+		policy && policy->stripe_width > 1 ? policy->stripe_width : 1;
 	if (disks == 0) {
 		snprintf(why, why_len,
 			 "no disk can take components: add one with "
@@ -255,10 +256,10 @@ static int policy_check(struct place *p, bool *forced, char *why,
 				 "failures to tolerate %u needs %u fault "
 				 "domains, %u found%s",
 				 policy->failures_to_tolerate, need, domains,
-				 domains >= need ?
-					 "; copies on several nodes are not "
-					 "supported by this version" :
-					 "");
+				 domains >= need
+					 ? "; copies on several nodes are not "
+					   "supported by this version"
+					 : "");
 			return -ENXIO;
 		}
 		*forced = true;
@@ -305,8 +306,8 @@ static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
 	memset(p, 0, sizeof(*p));
 	p->snapshot = snapshot;
 	p->request = request;
-	p->unit = request->stripe_unit_bytes ? request->stripe_unit_bytes :
-					       UNIT_BYTES;
+	p->unit = request->stripe_unit_bytes ? request->stripe_unit_bytes
+					     : UNIT_BYTES;
 	p->leg_bytes = request->leg_bytes ? request->leg_bytes : LEG_BYTES;
 	if (p->unit % DOM_BLOCK || p->leg_bytes % DOM_BLOCK)
 		return -EINVAL;
@@ -326,8 +327,8 @@ static int legs_add(struct place *p, Directory__TreeNode *concat, uint64_t size)
 {
 	while (size > 0) {
 		uint64_t part = MIN(size, p->leg_bytes);
-		int rv = leg_new(p, part,
-				 &concat->children[concat->n_children]);
+		int rv =
+			leg_new(p, part, &concat->children[concat->n_children]);
 
 		if (rv < 0)
 			return rv;
@@ -358,8 +359,9 @@ int clom_place(const struct clom_snapshot *snapshot,
 		goto out;
 	legs = DIV_UP(size, p.leg_bytes);
 	if (legs > LEGS_MAX || legs * p.width > DOM_LEAVES_MAX / 4) {
-		snprintf(why, why_len, "an object has at most %u legs of "
-				       "%llu GiB",
+		snprintf(why, why_len,
+			 "an object has at most %u legs of "
+			 "%llu GiB",
 			 LEGS_MAX, (unsigned long long)(p.leg_bytes >> 30));
 		rv = -ENOSPC;
 		goto out;
@@ -404,8 +406,8 @@ static void leg_size_set(Directory__TreeNode *leg, uint64_t size)
 {
 	leg->size_bytes = size;
 	for (size_t i = 0; i < leg->n_children; i++) {
-		uint64_t row = (uint64_t)leg->stripe_unit_bytes *
-			       leg->n_children;
+		uint64_t row =
+			(uint64_t)leg->stripe_unit_bytes * leg->n_children;
 
 		leg->children[i]->size_bytes =
 			DIV_UP(size, row) * leg->stripe_unit_bytes;
@@ -440,9 +442,9 @@ static int grow(struct place *p, Directory__TreeNode **root, uint64_t size)
 	int rv;
 
 	last = concat ? tree->children[tree->n_children - 1] : tree;
-	room = last->size_bytes < p->leg_bytes ?
-		       MIN(p->leg_bytes - last->size_bytes, more) :
-		       0;
+	room = last->size_bytes < p->leg_bytes
+		       ? MIN(p->leg_bytes - last->size_bytes, more)
+		       : 0;
 	leg_size_set(last, last->size_bytes + room);
 	more -= room;
 	if (more > 0) {
@@ -577,9 +579,9 @@ static enum clom_health node_health(const Directory__TreeNode *node)
 	unsigned lost = 0, may_lose = 0;
 
 	if (node->leaf != NULL)
-		return node->leaf->state == DIRECTORY__LEAF__STATE__ACTIVE ?
-			       CLOM_HEALTHY :
-			       CLOM_UNAVAILABLE;
+		return node->leaf->state == DIRECTORY__LEAF__STATE__ACTIVE
+			       ? CLOM_HEALTHY
+			       : CLOM_UNAVAILABLE;
 	for (size_t i = 0; i < node->n_children; i++) {
 		enum clom_health h = node_health(node->children[i]);
 
@@ -587,9 +589,8 @@ static enum clom_health node_health(const Directory__TreeNode *node)
 		worst = MAX(worst, h);
 	}
 	if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID1)
-		may_lose = node->n_children > 0 ?
-				   (unsigned)node->n_children - 1 :
-				   0;
+		may_lose = node->n_children > 0 ? (unsigned)node->n_children - 1
+						: 0;
 	else if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID5)
 		may_lose = 1;
 	else if (node->type == DIRECTORY__TREE_NODE__TYPE__RAID6)
@@ -601,6 +602,6 @@ static enum clom_health node_health(const Directory__TreeNode *node)
 
 enum clom_health clom_health(const Directory__Object *object)
 {
-	return object->tree == NULL ? CLOM_UNAVAILABLE :
-				      node_health(object->tree);
+	return object->tree == NULL ? CLOM_UNAVAILABLE
+				    : node_health(object->tree);
 }

@@ -25,9 +25,9 @@ struct clom_snapshot {
 struct clom_request {
 	const Directory__Policy *policy; /* NULL: one copy, no stripes */
 	uint64_t size_bytes;
-	uint64_t leg_bytes;	    /* of a concat; 0: 256 GiB */
+	uint64_t leg_bytes; /* of a concat; 0: 256 GiB */
 	uint32_t stripe_unit_bytes; /* 0: 1 MiB */
-	uint64_t csn;		    /* member_csn of the new leaves */
+	uint64_t csn; /* member_csn of the new leaves */
 	void (*uuid_make)(void *arg, struct uuid *out);
 	void *arg;
 };

@@ -21,7 +21,7 @@ struct dom__cm *dom__cm_get(struct dom__disk *disk, const struct uuid *cid)
 	struct lsom_comp *comp;
 	struct dom__cm *cm;
 
-	TAILQ_FOREACH(cm, &disk->cms, link) {
+	TAILQ_FOREACH (cm, &disk->cms, link) {
 		if (uuid_equal(&lsom_comp_meta(cm->comp)->cid, cid)) {
 			cm->refs++;
 			return cm;
@@ -60,7 +60,8 @@ void dom__cm_put(struct dom__cm *cm)
 
 static void meta_done(struct lsom_meta *meta, int status)
 {
-	struct dom__cm_meta *req = container_of(meta, struct dom__cm_meta, meta);
+	struct dom__cm_meta *req =
+		container_of(meta, struct dom__cm_meta, meta);
 
 	req->disk->metas--;
 	dom__kick(req->disk->dom);
@@ -96,7 +97,8 @@ int dom__cm_create(struct dom__disk *disk, struct dom__cm_meta *req,
 
 static void seal_done(struct lsom_meta *meta, int status)
 {
-	struct dom__cm_meta *req = container_of(meta, struct dom__cm_meta, meta);
+	struct dom__cm_meta *req =
+		container_of(meta, struct dom__cm_meta, meta);
 	struct dom__cm *cm = req->cm;
 
 	if (status == 0 && lsom_comp_meta(cm->comp)->state_seen == LSOM_ACTIVE)
@@ -167,7 +169,8 @@ static int fence_check(struct dom__cm *cm, const struct dom__fence *fence)
 
 static void update_done(struct lsom_meta *meta, int status)
 {
-	struct dom__cm_meta *req = container_of(meta, struct dom__cm_meta, meta);
+	struct dom__cm_meta *req =
+		container_of(meta, struct dom__cm_meta, meta);
 
 	if (status == 0 && meta->op == LSOM_ATTACH)
 		req->cm->barred = false;
@@ -236,7 +239,8 @@ int dom__cm_write(struct dom__cm *cm, const struct dom__fence *fence,
 
 static void read_done(struct lsom_read *read, int status)
 {
-	struct dom__cm_read *req = container_of(read, struct dom__cm_read, read);
+	struct dom__cm_read *req =
+		container_of(read, struct dom__cm_read, read);
 
 	data_ended(req->cm);
 	req->cb(req, status);
@@ -285,7 +289,8 @@ int dom__cm_decide(struct dom__cm *cm, const struct dom__fence *fence,
 
 static void scan_done(struct lsom_scan *scan, int status)
 {
-	struct dom__cm_scan *req = container_of(scan, struct dom__cm_scan, scan);
+	struct dom__cm_scan *req =
+		container_of(scan, struct dom__cm_scan, scan);
 
 	data_ended(req->cm);
 	req->cb(req, status);

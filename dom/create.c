@@ -67,13 +67,13 @@ static int snapshot_take(struct dom *dom, struct snapshot *s)
 	struct dom__disk *disk;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(disk, &dom->disks, link)
+	TAILQ_FOREACH (disk, &dom->disks, link)
 		n++;
 	s->disks = calloc(n ? n : 1, sizeof(*s->disks));
 	if (s->disks == NULL)
 		return -ENOMEM;
 	s->clom = (struct clom_snapshot){ .disks = s->disks };
-	TAILQ_FOREACH(disk, &dom->disks, link) {
+	TAILQ_FOREACH (disk, &dom->disks, link) {
 		struct clom_disk *out = &s->disks[s->clom.disks_count++];
 		const Directory__Disk *msg;
 
@@ -298,8 +298,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 {
 	struct dom__resize *r = owner->resize;
 	struct dom *dom = owner->dom;
-	const Directory__Object *object =
-		cmmds_object(dom->cmmds, &owner->oid);
+	const Directory__Object *object = cmmds_object(dom->cmmds, &owner->oid);
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
 	Directory__TreeNode *tree;
 	struct snapshot s;
@@ -317,10 +316,10 @@ void dom__resize_quiet(struct dom__owner *owner)
 		rv = clom__resize(
 			&s.clom,
 			&(struct clom_request){
-				.policy = object->policy[0] ?
-						  cmmds_policy(dom->cmmds,
-							       object->policy) :
-						  NULL,
+				.policy = object->policy[0]
+						  ? cmmds_policy(dom->cmmds,
+								 object->policy)
+						  : NULL,
 				.size_bytes = r->req->size_bytes,
 				.csn = object->csn + 1,
 				.uuid_make = id_make,
@@ -428,9 +427,9 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	r->req = req;
 	r->owner = owner;
 	r->open.data = r;
-	rv = owner->resizing ? -EBUSY :
-			       dom_object_open(dom, &r->open, &req->oid,
-					       resize_opened);
+	rv = owner->resizing
+		     ? -EBUSY
+		     : dom_object_open(dom, &r->open, &req->oid, resize_opened);
 	if (rv < 0) {
 		dom__owner_put(owner);
 		free(r);

@@ -51,7 +51,7 @@ struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id)
 {
 	struct dom__disk *disk;
 
-	TAILQ_FOREACH(disk, &dom->disks, link) {
+	TAILQ_FOREACH (disk, &dom->disks, link) {
 		if (uuid_equal(&disk->id, id))
 			return disk;
 	}
@@ -80,7 +80,7 @@ void dom__disk_look(struct dom__disk *disk)
 	if (congestion == disk->congestion && !more)
 		return;
 	disk->congestion = congestion;
-	TAILQ_FOREACH(owner, &disk->dom->owners, link) {
+	TAILQ_FOREACH (owner, &disk->dom->owners, link) {
 		if (!dom__owner_uses_disk(owner, disk))
 			continue;
 		dom__owner_event(owner, DOM_CONGESTION);
@@ -114,7 +114,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	lsom_disk_watch(lsom, &disk->watch);
 	dom__disk_look(disk);
 	/* Objects that waited for it need not wait for their timer. */
-	TAILQ_FOREACH(owner, &dom->owners, link) {
+	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->again_armed)
 			env_timer_stop(dom->env, &owner->again_timer);
 		owner->again_armed = false;
@@ -129,7 +129,7 @@ void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
 	struct dom__disk *disk;
 	struct dom__owner *owner;
 
-	TAILQ_FOREACH(disk, &dom->disks, link) {
+	TAILQ_FOREACH (disk, &dom->disks, link) {
 		if (disk->lsom == lsom)
 			break;
 	}
@@ -140,7 +140,7 @@ void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
 	disk->removing = true;
 	disk->removed = cb;
 	disk->removed_arg = arg;
-	TAILQ_FOREACH(owner, &dom->owners, link) {
+	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->state == DOM__READY &&
 		    dom__owner_uses_disk(owner, disk)) {
 			owner->restart = true;
@@ -160,8 +160,8 @@ static void object_changed(struct cmmds_subscription *sub,
 	const struct cmmds_entry *entry =
 		change->new_entry ? change->new_entry : change->old_entry;
 	const Directory__Object *object =
-		change->new_entry ? (const void *)change->new_entry->message :
-				    NULL;
+		change->new_entry ? (const void *)change->new_entry->message
+				  : NULL;
 	struct dom__owner *owner;
 	struct uuid oid;
 
@@ -188,7 +188,7 @@ static void policy_changed(struct cmmds_subscription *sub,
 	struct dom *dom = sub->data;
 	struct dom__owner *owner;
 
-	TAILQ_FOREACH(owner, &dom->owners, link) {
+	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->state == DOM__READY)
 			dom__qos_load(owner);
 	}
@@ -220,11 +220,11 @@ static void lossy_run(struct health_check *check, struct health_result *out)
 	struct dom__disk *disk;
 	char oid[UUID_TEXT_LEN];
 
-	TAILQ_FOREACH(disk, &dom->disks, link) {
+	TAILQ_FOREACH (disk, &dom->disks, link) {
 		if (!disk->removing && disk->healthy)
 			lsom_comp_each(disk->lsom, lossy_look, &lossy);
 	}
-	TAILQ_FOREACH(owner, &dom->owners, link) {
+	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->lossy) {
 			lossy.count += lossy.count == 0;
 			lossy.oid = owner->oid;
@@ -272,13 +272,13 @@ int dom_open(const struct dom_config *config, struct dom **out)
 		free(dom);
 		return rv;
 	}
-	dom->objects_sub = (struct cmmds_subscription){
-		.data = dom, .kind = CMMDS_OBJECT, .cb = object_changed
-	};
+	dom->objects_sub = (struct cmmds_subscription){ .data = dom,
+							.kind = CMMDS_OBJECT,
+							.cb = object_changed };
 	cmmds_subscribe(dom->cmmds, &dom->objects_sub);
-	dom->policies_sub = (struct cmmds_subscription){
-		.data = dom, .kind = CMMDS_POLICY, .cb = policy_changed
-	};
+	dom->policies_sub = (struct cmmds_subscription){ .data = dom,
+							 .kind = CMMDS_POLICY,
+							 .cb = policy_changed };
 	cmmds_subscribe(dom->cmmds, &dom->policies_sub);
 	dom->lossy_check = (struct health_check){ .name = "object-data",
 						  .run = lossy_run,
@@ -296,7 +296,7 @@ static void kick_task(struct env_task *task)
 	struct dom__disk *disk;
 
 again:
-	TAILQ_FOREACH(disk, &dom->disks, link) {
+	TAILQ_FOREACH (disk, &dom->disks, link) {
 		void (*removed)(void *arg) = disk->removed;
 		void *removed_arg = disk->removed_arg;
 
@@ -334,7 +334,7 @@ void dom_close(struct dom *dom, void (*cb)(void *arg), void *arg)
 	dom->closing = true;
 	dom->closed = cb;
 	dom->closed_arg = arg;
-	TAILQ_FOREACH(owner, &dom->owners, link)
+	TAILQ_FOREACH (owner, &dom->owners, link)
 		dom__owner_step(owner);
 	dom__kick(dom);
 }

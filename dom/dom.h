@@ -31,9 +31,9 @@ struct lsom;
 struct lsom_disk;
 
 #define DOM_SECTOR 512u
-#define DOM_IO_MAX (16u << 20)	   /* bytes of one command */
-#define DOM_ATOMIC_MAX (1u << 20)  /* DOM_ATOMIC and compare-and-write */
-#define DOM_OPS_MAX 1024u	   /* admitted per object */
+#define DOM_IO_MAX (16u << 20) /* bytes of one command */
+#define DOM_ATOMIC_MAX (1u << 20) /* DOM_ATOMIC and compare-and-write */
+#define DOM_OPS_MAX 1024u /* admitted per object */
 
 struct dom_config {
 	struct env *env;
@@ -104,9 +104,9 @@ uint64_t dom_object_low_space(const struct dom_object *object);
 enum dom_event {
 	DOM_RESIZED,
 	DOM_DELETED,
-	DOM_RESERVATION,  /* see dom_reservation(); @nexus: who caused it */
+	DOM_RESERVATION, /* see dom_reservation(); @nexus: who caused it */
 	DOM_CONGESTION,
-	DOM_LOW_SPACE,	  /* the soft threshold was crossed */
+	DOM_LOW_SPACE, /* the soft threshold was crossed */
 };
 struct dom_watch {
 	void *data;
@@ -124,7 +124,7 @@ void dom_object_unwatch(struct dom_object *object, struct dom_watch *watch);
  */
 struct dom_nexus {
 	char initiator_port[256]; /* "iqn...,i,0x<12 hex>", lower case */
-	uint16_t target_port;	  /* relative target port identifier */
+	uint16_t target_port; /* relative target port identifier */
 	uint64_t generation;
 	/* private */
 	unsigned attention;
@@ -156,10 +156,10 @@ struct dom_io {
 	struct dom_nexus *nexus;
 	uint64_t deadline_ns; /* of env_now(); 0: 25 s from now */
 	/* out */
-	struct sgl *sgl;      /* a read's data: the caller puts it */
-	uint64_t bad_offset;  /* of the object, with -EBADMSG */
-	uint64_t miscompare;  /* first differing byte, with -EILSEQ */
-	uint64_t mapped_len;  /* dom_map() */
+	struct sgl *sgl; /* a read's data: the caller puts it */
+	uint64_t bad_offset; /* of the object, with -EBADMSG */
+	uint64_t miscompare; /* first differing byte, with -EILSEQ */
+	uint64_t mapped_len; /* dom_map() */
 	bool mapped;
 	/* private */
 	struct dom_object *object;
@@ -230,7 +230,7 @@ struct dom_reservation {
 	struct dom_registration *registrations;
 	bool held;
 	unsigned holder; /* index; for all-registrants types: any */
-	uint8_t type;	 /* 1, 3, 5, 6, 7, 8 */
+	uint8_t type; /* 1, 3, 5, 6, 7, 8 */
 	bool aptpl;
 	char spc2_holder[256]; /* "" none */
 	uint16_t spc2_target_port;

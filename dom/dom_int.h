@@ -99,10 +99,10 @@ struct dom__group {
 	struct lsom_decided decided;
 	uint8_t aborted[LSOM_WINDOW / 8];
 	bool dirty; /* decided holds what no message has carried */
-	bool leap;  /* R10 is off: stable_lsn leaps over what is undecided */
-	int dead;   /* why no write can be decided any more; or 0 */
+	bool leap; /* R10 is off: stable_lsn leaps over what is undecided */
+	int dead; /* why no write can be decided any more; or 0 */
 	uint64_t durable_lsn; /* the largest its leaf reported durable */
-	uint64_t told_lsn;    /* stable_lsn that its last record carried */
+	uint64_t told_lsn; /* stable_lsn that its last record carried */
 };
 
 void dom__group_init(struct dom__group *group, uint64_t oepoch,
@@ -118,7 +118,7 @@ void dom__group_recorded(struct dom__group *group, uint64_t stable_lsn);
 
 /* A token bucket, kept as the time at which it is full again. */
 struct dom__qos {
-	uint64_t limit;	  /* commands a second; 0: none */
+	uint64_t limit; /* commands a second; 0: none */
 	uint64_t full_ns; /* of env_now() */
 };
 
@@ -139,8 +139,8 @@ struct dom__cm {
 	struct dom__disk *disk;
 	struct lsom_comp *comp;
 	uint64_t promised_oepoch; /* at least what is durable */
-	bool barred;		  /* not ACTIVE when opened: wait (R42) */
-	unsigned in_flight;	  /* accepted data messages */
+	bool barred; /* not ACTIVE when opened: wait (R42) */
+	unsigned in_flight; /* accepted data messages */
 	struct dom__cm_meta *seal; /* waits for in_flight to reach 0 */
 	struct env_task seal_task;
 	unsigned refs;
@@ -243,7 +243,7 @@ struct dom__pr_effect {
 	uint16_t target_port;
 	bool all_target_ports;
 	unsigned attention; /* DOM_UA_* */
-	bool abort;	    /* PREEMPT AND ABORT: its commands die */
+	bool abort; /* PREEMPT AND ABORT: its commands die */
 };
 
 struct dom__pr_effects {
@@ -344,12 +344,12 @@ enum dom__op_kind {
 };
 
 enum dom__op_stage {
-	DOM__PARKED,  /* the owner does not serve now */
+	DOM__PARKED, /* the owner does not serve now */
 	DOM__THROTTLED, /* over the policy's limit (qos.c) */
 	DOM__LOCKING, /* waits for its range */
 	DOM__RUNNING, /* passed the reservation check */
 	DOM__WAITING, /* running, but waits for pages or for the window */
-	DOM__ENDING,  /* its status is known; the callback is deferred */
+	DOM__ENDING, /* its status is known; the callback is deferred */
 };
 
 struct dom__op {
@@ -365,11 +365,11 @@ struct dom__op {
 	struct sgl *sgl, *compare;
 	const struct dom_pr *pr;
 	struct dom__range range;
-	bool locked;	/* in owner->locks, held or waiting */
-	bool counted;	/* in owner->running */
-	bool sync;	/* inside dom__op_run(): an end is deferred */
-	bool prepared;	/* a record of it may be in a log, of any epoch */
-	bool tail;	/* behind the end: dom__unmap_tail() */
+	bool locked; /* in owner->locks, held or waiting */
+	bool counted; /* in owner->running */
+	bool sync; /* inside dom__op_run(): an end is deferred */
+	bool prepared; /* a record of it may be in a log, of any epoch */
+	bool tail; /* behind the end: dom__unmap_tail() */
 	uint64_t order; /* of admission */
 	int status;
 	struct env_task task;
@@ -391,7 +391,7 @@ struct dom__op {
 	bool map_mapped;
 	/* owner->parked, ->throttled, ->window or ->pr_queue */
 	TAILQ_ENTRY(dom__op) wait_link;
-	TAILQ_ENTRY(dom__op) link;	/* owner->ops */
+	TAILQ_ENTRY(dom__op) link; /* owner->ops */
 	/* last: not cleared for each operation */
 	uint32_t crcs_few[64];
 };
@@ -417,30 +417,30 @@ struct dom__owner {
 	struct uuid oid;
 	enum dom__owner_state state;
 	bool deleted, restart, linger;
-	bool resizing;	     /* one at a time */
-	bool hold;	     /* start nothing: somebody waits for quiet */
-	int down_status;     /* why it is DOWN */
-	unsigned handles;    /* dom_object's and internal references */
+	bool resizing; /* one at a time */
+	bool hold; /* start nothing: somebody waits for quiet */
+	int down_status; /* why it is DOWN */
+	unsigned handles; /* dom_object's and internal references */
 	uint32_t oepoch;
 	uint64_t csn, size_bytes;
 	struct dom__tree *tree;
-	struct dom__peer *peers;    /* one per leaf */
-	struct dom__group *groups;  /* one per leaf: no mirrors yet */
+	struct dom__peer *peers; /* one per leaf */
+	struct dom__group *groups; /* one per leaf: no mirrors yet */
 	unsigned leaves;
-	struct dom__known *known;   /* of the leaves before, or NULL */
+	struct dom__known *known; /* of the leaves before, or NULL */
 	unsigned known_count;
-	bool lossy;		    /* a leaf lost what it had acknowledged */
+	bool lossy; /* a leaf lost what it had acknowledged */
 
 	struct dom__locks locks;
 	struct dom__op_list ops, parked, window;
 	unsigned ops_count, running;
 	uint64_t ops_order;
 	TAILQ_HEAD(dom__parts, dom__part) retries;
-	struct env_timer retry_timer;	/* parts that lsom was too busy for */
+	struct env_timer retry_timer; /* parts that lsom was too busy for */
 	struct env_timer decided_timer; /* tell components, when idle */
-	struct env_timer tick_timer;	/* deadlines */
-	struct env_timer linger_timer;	/* keep an unused owner a little */
-	struct env_timer again_timer;	/* after a takeover that failed */
+	struct env_timer tick_timer; /* deadlines */
+	struct env_timer linger_timer; /* keep an unused owner a little */
+	struct env_timer again_timer; /* after a takeover that failed */
 	bool retry_armed, decided_armed, tick_armed, again_armed;
 	struct env_task step_task;
 
@@ -567,7 +567,7 @@ bool dom__pr_idle(const struct dom__owner *owner);
 int dom__pr_load(struct dom__owner *owner, bool nexuses_lost);
 void dom__nexus_op_ended(struct dom__owner *owner);
 struct dom_nexus *dom__nexus_find(struct dom__owner *owner,
-				   uint64_t generation);
+				  uint64_t generation);
 
 /* client.c */
 int dom__unmap_tail(struct dom_object *object, struct dom_io *io, dom_io_cb cb);

@@ -108,8 +108,7 @@ static void look_at(struct lsom_comp *comp, void *arg)
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
 	const Directory__Object *object =
 		cmmds_object(gc->dom->cmmds, &meta->oid);
-	const struct dom__owner *owner =
-		dom__owner_find(gc->dom, &meta->oid);
+	const struct dom__owner *owner = dom__owner_find(gc->dom, &meta->oid);
 	const Directory__Leaf *leaf = NULL;
 
 	if (object != NULL && !object->deleted)
@@ -153,7 +152,7 @@ static void victim_next(struct dom__gc *gc)
 		struct victim *v = &gc->victims[gc->at];
 		struct dom__disk *disk;
 
-		TAILQ_FOREACH(disk, &gc->dom->disks, link) {
+		TAILQ_FOREACH (disk, &gc->dom->disks, link) {
 			if (disk == v->disk)
 				break;
 		}
@@ -163,8 +162,7 @@ static void victim_next(struct dom__gc *gc)
 		if (gc->cm == NULL)
 			continue;
 		gc->meta = (struct lsom_meta){
-			.op = LSOM_DELETE,
-			.meta = *lsom_comp_meta(gc->cm->comp)
+			.op = LSOM_DELETE, .meta = *lsom_comp_meta(gc->cm->comp)
 		};
 		if (lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone) == 0)
 			return;
@@ -252,7 +250,7 @@ static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 		gc_end(gc);
 		return;
 	}
-	TAILQ_FOREACH(gc->looking, &gc->dom->disks, link) {
+	TAILQ_FOREACH (gc->looking, &gc->dom->disks, link) {
 		if (!gc->looking->removing)
 			lsom_comp_each(gc->looking->lsom, look_at, gc);
 	}

@@ -50,9 +50,9 @@ static void shift(uint8_t *map, unsigned n)
 	memcpy(words, map, LSOM_WINDOW / 8);
 	for (unsigned i = 0; i < LSOM_WINDOW / 64; i++) {
 		uint64_t lo = i + skip < LSOM_WINDOW / 64 ? words[i + skip] : 0;
-		uint64_t hi =
-			i + skip + 1 < LSOM_WINDOW / 64 ? words[i + skip + 1] :
-							  0;
+		uint64_t hi = i + skip + 1 < LSOM_WINDOW / 64
+				      ? words[i + skip + 1]
+				      : 0;
 
 		words[i] = bits == 0 ? lo : lo >> bits | hi << (64 - bits);
 	}

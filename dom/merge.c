@@ -40,10 +40,9 @@ static struct page *cursor_page(const struct cursor *c)
 {
 	const struct sgl_piece *piece = &c->sgl->pieces[c->piece];
 
-	return piece->offset == 0 && c->in_piece == 0 &&
-			       piece->len == DOM_BLOCK ?
-		       piece->page :
-		       NULL;
+	return piece->offset == 0 && c->in_piece == 0 && piece->len == DOM_BLOCK
+		       ? piece->page
+		       : NULL;
 }
 
 /*
@@ -86,8 +85,8 @@ static void or_bytes(const struct sgl *sgl, uint64_t at, uint8_t *dst,
 
 	while (len > 0) {
 		size_t covered;
-		unsigned n = sgl_iov(sgl, at, len, iov, ARRAY_LEN(iov),
-				     &covered);
+		unsigned n =
+			sgl_iov(sgl, at, len, iov, ARRAY_LEN(iov), &covered);
 
 		for (unsigned i = 0; i < n; i++) {
 			const uint8_t *src = iov[i].iov_base;
@@ -208,8 +207,8 @@ int dom__merge(struct dom__op *op, size_t *pages_wanted)
 			page = scratch->pieces[used++].page;
 			block_fill(op, block, page->data);
 		}
-		pieces[i] = (struct sgl_piece){ .page = page,
-						.len = DOM_BLOCK };
+		pieces[i] =
+			(struct sgl_piece){ .page = page, .len = DOM_BLOCK };
 		cursor_skip(&c, to - from);
 	}
 	assert(used == fresh);

@@ -121,7 +121,8 @@ void dom__op_park(struct dom__op *op)
 	struct dom__op *before;
 
 	op->stage = DOM__PARKED;
-	TAILQ_FOREACH_REVERSE(before, &owner->parked, dom__op_list, wait_link) {
+	TAILQ_FOREACH_REVERSE(before, &owner->parked, dom__op_list, wait_link)
+	{
 		if (before->order < op->order)
 			break;
 	}
@@ -182,9 +183,9 @@ void dom__op_finish(struct dom__op *op, int status)
 bool dom__op_allowed(const struct dom__op *op)
 {
 	const struct dom_nexus *nexus = op->io ? op->io->nexus : NULL;
-	enum dom_access access = op->kind == DOM__READ || op->kind == DOM__MAP ?
-					 DOM_ACCESS_READ :
-					 DOM_ACCESS_WRITE;
+	enum dom_access access = op->kind == DOM__READ || op->kind == DOM__MAP
+					 ? DOM_ACCESS_READ
+					 : DOM_ACCESS_WRITE;
 	struct dom__pr_who who;
 
 	if (nexus == NULL)
@@ -350,7 +351,7 @@ void dom__op_expire(struct dom__owner *owner)
 	struct dom__op *op;
 
 again:
-	TAILQ_FOREACH(op, &owner->ops, link) {
+	TAILQ_FOREACH (op, &owner->ops, link) {
 		struct dom_io *io = op->io;
 
 		if (io == NULL || op->deadline_ns > now ||

@@ -25,7 +25,7 @@ struct dom__owner *dom__owner_find(struct dom *dom, const struct uuid *oid)
 {
 	struct dom__owner *owner;
 
-	TAILQ_FOREACH(owner, &dom->owners, link) {
+	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (uuid_equal(&owner->oid, oid))
 			return owner;
 	}
@@ -53,14 +53,14 @@ static void events_run(struct env_task *task)
 			struct dom_watch *watch = NULL;
 			unsigned n = 0;
 
-			TAILQ_FOREACH(object, &owner->objects, link) {
-				TAILQ_FOREACH(watch, &object->watches, link) {
+			TAILQ_FOREACH (object, &owner->objects, link) {
+				TAILQ_FOREACH (watch, &object->watches, link) {
 					if (n++ == skip)
 						goto found;
 				}
 			}
 			break;
-found:
+		found:
 			skip++;
 			watch->cb(watch, event);
 		}
@@ -328,7 +328,8 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 
 static void released(struct cmmds_command *cmd, int status)
 {
-	struct dom__owner *owner = container_of(cmd, struct dom__owner, release);
+	struct dom__owner *owner =
+		container_of(cmd, struct dom__owner, release);
 
 	/*
 	 * Unknown or refused: the next takeover reads the entry and releases
@@ -345,8 +346,7 @@ static void released(struct cmmds_command *cmd, int status)
 static void release_start(struct dom__owner *owner)
 {
 	struct dom *dom = owner->dom;
-	const Directory__Object *object =
-		cmmds_object(dom->cmmds, &owner->oid);
+	const Directory__Object *object = cmmds_object(dom->cmmds, &owner->oid);
 	Directory__Owner me = DIRECTORY__OWNER__INIT;
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
 	int rv;

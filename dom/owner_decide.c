@@ -111,8 +111,8 @@ void dom__part_undo(struct dom__part *part)
 	struct dom__peer *peer = &op->owner->peers[part->leaf];
 	int rv;
 
-	part->decide.decide = (struct lsom_decide){ .commit = false,
-						    .lsn = part->lsn };
+	part->decide.decide =
+		(struct lsom_decide){ .commit = false, .lsn = part->lsn };
 	rv = dom__cm_decide(peer->cm, &peer->fence, &part->decide, part_undone);
 	/* Its answer is due all the same; tries end with the disk's patience */
 	if (rv == -EBUSY && !(dom__op_expired(op) && op->io == NULL))
@@ -157,14 +157,14 @@ void dom__op_part_settled(struct dom__op *op)
 	for (unsigned i = 0; i < op->plan.parts_count; i++) {
 		struct dom__part *part = &op->plan.parts[i];
 
-		if (!part->durable && (status == 0 || !not_logged(part->status)))
+		if (!part->durable &&
+		    (status == 0 || !not_logged(part->status)))
 			status = part->status;
 	}
 	/* lsom's word for a bad payload is not a bad medium. */
-	op->status = status == -EBADMSG || status == -EINVAL ||
-				     status == -EBUSY ?
-			     -EIO :
-			     status;
+	op->status = status == -EBADMSG || status == -EINVAL || status == -EBUSY
+			     ? -EIO
+			     : status;
 	if (status < 0 && atomic) {
 		op_undo(op);
 		return;

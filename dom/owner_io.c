@@ -136,13 +136,13 @@ static void fetch_part_end(struct dom__part *part, int status)
 		part->sgl = part->read.read.sgl;
 	} else if (f->status == 0 || f->status == -EBADMSG) {
 		/* What the device failed outright comes before a bad CRC. */
-		uint64_t bad = status == -EBADMSG ?
-				       object_offset(f, part,
-						     part->read.read.bad_offset) :
-				       0;
+		uint64_t bad =
+			status == -EBADMSG
+				? object_offset(f, part,
+						part->read.read.bad_offset)
+				: 0;
 
-		if (f->status == 0 || status != -EBADMSG ||
-		    bad < f->bad_offset)
+		if (f->status == 0 || status != -EBADMSG || bad < f->bad_offset)
 			f->bad_offset = bad;
 		f->status = status;
 	}
@@ -178,8 +178,7 @@ static void fetch_part_submit(struct dom__part *part)
 		/* So that no read overtakes a lazy COMMIT (R36). */
 		.decided = dom__rule(owner->dom, 36) ? &group->decided : NULL,
 	};
-	rv = dom__cm_read(peer->cm, &peer->fence, &part->read,
-			  fetch_part_done);
+	rv = dom__cm_read(peer->cm, &peer->fence, &part->read, fetch_part_done);
 	if (rv == -EBUSY)
 		dom__part_retry(part);
 	else if (rv < 0)

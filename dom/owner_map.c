@@ -87,7 +87,8 @@ static void map_step(struct dom__op *op)
 	int rv;
 
 	/* A scan shows what is committed: say what is. */
-	dom__cm_decided(peer->cm, &peer->fence, &owner->groups[run.leaf].decided);
+	dom__cm_decided(peer->cm, &peer->fence,
+			&owner->groups[run.leaf].decided);
 	op->map_run = run.len;
 	op->scan.scan = (struct lsom_scan){
 		.offset = run.offset,

@@ -99,7 +99,7 @@ static void effect_apply(struct dom__owner *owner,
 	struct dom_nexus *nexus;
 	struct dom__op *op;
 
-	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+	TAILQ_FOREACH (nexus, &owner->nexuses, link) {
 		if (strcmp(nexus->initiator_port, e->initiator_port) != 0 ||
 		    (!e->all_target_ports &&
 		     nexus->target_port != e->target_port))
@@ -108,7 +108,7 @@ static void effect_apply(struct dom__owner *owner,
 		if (!e->abort)
 			continue;
 		/* Cancelling only defers the end: the list stays whole. */
-		TAILQ_FOREACH(op, &owner->ops, link) {
+		TAILQ_FOREACH (op, &owner->ops, link) {
 			if (op->generation == nexus->generation &&
 			    dom__op_stoppable(op))
 				dom__op_cancel(op, -ECANCELED);
@@ -121,8 +121,9 @@ static bool older_runs(const struct dom__owner *owner)
 {
 	const struct dom__op *op;
 
-	TAILQ_FOREACH(op, &owner->ops, link) {
-		if (op->kind != DOM__RESERVE && op->pr_epoch < owner->pr_epoch &&
+	TAILQ_FOREACH (op, &owner->ops, link) {
+		if (op->kind != DOM__RESERVE &&
+		    op->pr_epoch < owner->pr_epoch &&
 		    (op->stage == DOM__RUNNING || op->stage == DOM__WAITING))
 			return true;
 	}
@@ -215,8 +216,7 @@ static void job_apply(struct dom__pr_job *job)
 	}
 	cmmds_command_init(&job->cmd);
 	cmmds_put(&job->cmd, CMMDS_RESERVATION, owner->oid.b,
-		  sizeof(owner->oid.b), owner->reservation_revision,
-		  &msg.base);
+		  sizeof(owner->oid.b), owner->reservation_revision, &msg.base);
 	dom__reservation_pack_free(&msg);
 	rv = cmmds_propose(owner->dom->cmmds, &job->cmd, 0, job_stored);
 	if (rv < 0) {
@@ -295,14 +295,13 @@ void dom__pr_expire(struct dom__owner *owner)
 
 /* ---- nexuses ---- */
 
-struct dom_nexus *dom__nexus_find(struct dom__owner *owner,
-				   uint64_t generation)
+struct dom_nexus *dom__nexus_find(struct dom__owner *owner, uint64_t generation)
 {
 	struct dom_nexus *nexus;
 
 	if (generation == 0)
 		return NULL;
-	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+	TAILQ_FOREACH (nexus, &owner->nexuses, link) {
 		if (nexus->generation == generation)
 			return nexus;
 	}
@@ -358,7 +357,7 @@ static bool nexus_quiet(const struct dom__owner *owner,
 {
 	const struct dom__op *op;
 
-	TAILQ_FOREACH(op, &owner->ops, link) {
+	TAILQ_FOREACH (op, &owner->ops, link) {
 		if (nexus->generation != 0 &&
 		    op->generation == nexus->generation)
 			return false;
@@ -373,7 +372,7 @@ static void nexuses_task(struct env_task *task)
 	struct dom_nexus *nexus;
 
 again:
-	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+	TAILQ_FOREACH (nexus, &owner->nexuses, link) {
 		if (nexus->closing && nexus_quiet(owner, nexus)) {
 			nexus_task_run(nexus, owner);
 			goto again;
@@ -393,7 +392,7 @@ void dom__nexus_op_ended(struct dom__owner *owner)
 
 	if (owner->nexuses_closing == 0)
 		return;
-	TAILQ_FOREACH(nexus, &owner->nexuses, link) {
+	TAILQ_FOREACH (nexus, &owner->nexuses, link) {
 		if (nexus->closing) {
 			nexuses_look(owner);
 			return;
@@ -420,7 +419,7 @@ void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 	own->cb = cb;
 	own->arg = arg;
 	owner->nexuses_closing++;
-	TAILQ_FOREACH(op, &owner->ops, link) {
+	TAILQ_FOREACH (op, &owner->ops, link) {
 		if (generation != 0 && op->generation == generation &&
 		    dom__op_stoppable(op))
 			dom__op_cancel(op, -ECANCELED);

@@ -63,8 +63,8 @@ static int part_gather(struct dom__op *op, unsigned index)
 		at += frag->len;
 	}
 	if (rv == 0) {
-		whole = made == 1 ? sgl_get(slices[0]) :
-				    sgl_join(pages, slices, made);
+		whole = made == 1 ? sgl_get(slices[0])
+				  : sgl_join(pages, slices, made);
 		if (whole == NULL)
 			rv = -ENOMEM;
 	}
@@ -127,9 +127,8 @@ static int plan_unmap(struct dom__op *op)
 	for (unsigned i = 0; i < n + holes; i++) {
 		struct dom__part *part = &op->plan.parts[i];
 		struct dom__extent run =
-			i < n ? dom__tree_map(owner->tree, edges[i],
-					      DOM_BLOCK) :
-				runs[i - n];
+			i < n ? dom__tree_map(owner->tree, edges[i], DOM_BLOCK)
+			      : runs[i - n];
 
 		memset(part, 0, sizeof(*part));
 		part->leaf = run.leaf;
@@ -137,9 +136,9 @@ static int plan_unmap(struct dom__op *op)
 		part->len = run.len;
 		part->hole = i >= n;
 		if (i < n)
-			op->plan.frags[i] = (struct dom__frag){
-				.part = i, .len = DOM_BLOCK
-			};
+			op->plan.frags[i] =
+				(struct dom__frag){ .part = i,
+						    .len = DOM_BLOCK };
 	}
 	op->plan.parts_count = n + holes;
 	op->plan.frags_count = n;
@@ -366,9 +365,9 @@ void dom__part_submit(struct dom__part *part)
 	part->write.write = (struct lsom_write){
 		.kind = LSOM_PREP,
 		.flags = (part->hole ? LSOM_W_HOLE : 0) |
-			 (dom__op_atomic(op) && op->plan.parts_count > 1 ?
-				  LSOM_W_ATOMIC :
-				  0),
+			 (dom__op_atomic(op) && op->plan.parts_count > 1
+				  ? LSOM_W_ATOMIC
+				  : 0),
 		.offset = part->offset,
 		.len = part->len,
 		.sgl = part->sgl,

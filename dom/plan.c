@@ -47,8 +47,8 @@ void dom__plan_fini(struct dom__plan *plan)
 	plan->frags_count = 0;
 }
 
-static struct dom__extent next_run(const struct dom__tree *tree, uint64_t offset,
-				   uint64_t len)
+static struct dom__extent next_run(const struct dom__tree *tree,
+				   uint64_t offset, uint64_t len)
 {
 	return dom__tree_map(tree, offset, MIN(len, LSOM_WRITE_MAX));
 }

@@ -94,9 +94,9 @@ bool dom__qos_passes(struct dom__op *op)
 	if (op->generation == 0 || op->kind == DOM__MAP ||
 	    op->kind == DOM__RESERVE)
 		return true;
-	wait = TAILQ_EMPTY(&owner->throttled) ?
-		       dom__qos_take(&owner->qos, env_now(owner->dom->env)) :
-		       1;
+	wait = TAILQ_EMPTY(&owner->throttled)
+		       ? dom__qos_take(&owner->qos, env_now(owner->dom->env))
+		       : 1;
 	if (wait == 0)
 		return true;
 	op->stage = DOM__THROTTLED;

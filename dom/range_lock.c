@@ -27,7 +27,7 @@ static bool grantable(const struct dom__locks *locks,
 {
 	const struct dom__range *r;
 
-	TAILQ_FOREACH(r, &locks->queue, link) {
+	TAILQ_FOREACH (r, &locks->queue, link) {
 		if (r == range)
 			return true;
 		if (conflicts(r, range))
@@ -54,7 +54,7 @@ static struct dom__range *oldest_grantable(struct dom__locks *locks)
 	struct dom__range *r;
 	unsigned left = locks->waiting;
 
-	TAILQ_FOREACH(r, &locks->queue, link) {
+	TAILQ_FOREACH (r, &locks->queue, link) {
 		if (left == 0)
 			break;
 		if (r->held)

@@ -230,8 +230,7 @@ static int do_register(struct dom_reservation *res,
 	if (pr->action == DOM_PR_REGISTER && pr->key != own)
 		return -EPERM;
 	/* Other ports may only be registered along with one's own first. */
-	if (pr->spec_i_pt &&
-	    (reg != NOBODY || pr->action != DOM_PR_REGISTER)) {
+	if (pr->spec_i_pt && (reg != NOBODY || pr->action != DOM_PR_REGISTER)) {
 		*bad = 20;
 		return -EINVAL;
 	}
@@ -305,8 +304,9 @@ static int do_release(struct dom_reservation *res, const struct dom_pr *pr,
  * preemptor with the new type, and the preemptor's own registration stays;
  * else registrations with the key are removed, and nothing more.
  */
-static int do_preempt(struct dom_reservation *res, const struct dom__pr_who *who,
-		      const struct dom_pr *pr, unsigned reg, unsigned *bad,
+static int do_preempt(struct dom_reservation *res,
+		      const struct dom__pr_who *who, const struct dom_pr *pr,
+		      unsigned reg, unsigned *bad,
 		      struct dom__pr_effects *effects)
 {
 	bool abort = pr->action == DOM_PR_PREEMPT_AND_ABORT;

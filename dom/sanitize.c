@@ -23,8 +23,8 @@ struct mark {
 
 const uint8_t *dom_sanitize_state(struct dom_object *object, size_t *len)
 {
-	const Directory__Object *o = cmmds_object(object->owner->dom->cmmds,
-						  &object->owner->oid);
+	const Directory__Object *o =
+		cmmds_object(object->owner->dom->cmmds, &object->owner->oid);
 
 	if (o == NULL || !o->sanitizing)
 		return NULL;

@@ -10,7 +10,7 @@ uint64_t dom_object_low_space(const struct dom_object *object)
 	struct dom__disk *disk;
 	uint64_t sum = 0;
 
-	TAILQ_FOREACH(disk, &owner->dom->disks, link)
+	TAILQ_FOREACH (disk, &owner->dom->disks, link)
 		if (dom__owner_uses_disk(owner, disk))
 			sum += disk->usable_bytes / 100 * DOM_LOW_SPACE_PERCENT;
 	return sum;

@@ -58,7 +58,7 @@ struct dom__takeover {
 	struct lsom_version version;
 	struct dom__cm_decide decide;
 	struct env_timer timer; /* a component was too busy: once more */
-	uint64_t patience_ns;	/* until when */
+	uint64_t patience_ns; /* until when */
 	struct env_task task;
 };
 
@@ -66,8 +66,7 @@ void dom__participant_pack(struct uuid *out, uint64_t lsn, uint64_t offset,
 			   uint64_t len)
 {
 	put_le64(out->b, lsn);
-	put_le64(out->b + 8, offset / DOM_BLOCK |
-				     (len / DOM_BLOCK) << 44);
+	put_le64(out->b + 8, offset / DOM_BLOCK | (len / DOM_BLOCK) << 44);
 }
 
 void dom__participant_unpack(const struct uuid *in, uint64_t *lsn,
@@ -164,8 +163,8 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree)
 {
 	for (unsigned i = 0; i < dom__tree_leaves_count(tree); i++) {
 		struct dom__leaf *leaf = dom__tree_leaf(tree, i);
-		struct dom__disk *disk = dom__disk_find(owner->dom,
-							&leaf->disk);
+		struct dom__disk *disk =
+			dom__disk_find(owner->dom, &leaf->disk);
 		struct dom__cm *cm;
 		char cid[UUID_TEXT_LEN];
 
@@ -280,8 +279,8 @@ static void grant(struct dom__takeover *t)
 			t->nexuses_lost = true;
 		t->grants++;
 		rv = command(t,
-			     mine ? DIRECTORY__OBJECT_COMMAND__OP__RELEASE :
-				    DIRECTORY__OBJECT_COMMAND__OP__GRANT,
+			     mine ? DIRECTORY__OBJECT_COMMAND__OP__RELEASE
+				  : DIRECTORY__OBJECT_COMMAND__OP__GRANT,
 			     object, NULL, mine ? grant : granted);
 	}
 	if (rv < 0)
@@ -348,10 +347,11 @@ static void create_next(struct dom__takeover *t)
 	}
 	peer = &owner->peers[t->at];
 	disk = dom__disk_find(owner->dom, &peer->leaf->disk);
-	rv = disk == NULL || disk->removing ?
-		     -ENXIO :
-		     dom__cm_create(disk, &peer->meta, peer->leaf, &owner->oid,
-				    owner->oepoch, owner->csn, created);
+	rv = disk == NULL || disk->removing
+		     ? -ENXIO
+		     : dom__cm_create(disk, &peer->meta, peer->leaf,
+				      &owner->oid, owner->oepoch, owner->csn,
+				      created);
 	if (rv < 0)
 		takeover_end(t, rv);
 }
@@ -633,8 +633,8 @@ static void decide_next(struct dom__takeover *t)
 		fit(t);
 		return;
 	}
-	t->decide.decide = (struct lsom_decide){ .commit = r->forward,
-						 .lsn = r->lsn };
+	t->decide.decide =
+		(struct lsom_decide){ .commit = r->forward, .lsn = r->lsn };
 	rv = dom__cm_decide(owner->peers[r->leaf].cm,
 			    &owner->peers[r->leaf].fence, &t->decide, decided);
 	if (rv == -EBUSY && env_now(owner->dom->env) < t->patience_ns) {

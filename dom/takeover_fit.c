@@ -108,8 +108,8 @@ static void written(struct dom__cm_write *req, int status)
 		fit_end(f, status);
 		return;
 	}
-	f->decide.decide = (struct lsom_decide){ .commit = true,
-						 .lsn = req->write.lsn };
+	f->decide.decide =
+		(struct lsom_decide){ .commit = true, .lsn = req->write.lsn };
 	decide(f);
 }
 

@@ -64,17 +64,17 @@ static int leaf_make(struct dom__tree *tree, struct node *node,
 	    !dom__uuid_of(&in->cid, &leaf->cid) ||
 	    !dom__uuid_of(&in->node, &leaf->node) ||
 	    !dom__uuid_of(&in->disk, &leaf->disk)) {
-		snprintf(why, why_len, "a component of the layout is malformed");
+		snprintf(why, why_len,
+			 "a component of the layout is malformed");
 		return -EUCLEAN;
 	}
 	leaf->cinc = in->cinc;
 	leaf->member_csn = in->member_csn;
 	leaf->stale_lsn = in->stale_lsn;
 	leaf->created = in->created;
-	leaf->state = in->state == DIRECTORY__LEAF__STATE__ACTIVE ?
-			      LSOM_ACTIVE :
-		      in->state == DIRECTORY__LEAF__STATE__SYNC ? LSOM_SYNC :
-								  LSOM_STALE;
+	leaf->state = in->state == DIRECTORY__LEAF__STATE__ACTIVE ? LSOM_ACTIVE
+		      : in->state == DIRECTORY__LEAF__STATE__SYNC ? LSOM_SYNC
+								  : LSOM_STALE;
 	leaf->size_bytes = ROUND_UP(msg->size_bytes, (uint64_t)DOM_BLOCK);
 	node->leaf = tree->leaves_count++;
 	return 0;
@@ -174,8 +174,9 @@ int dom__tree_make(const Directory__TreeNode *root, uint64_t size_bytes,
 
 	if (root == NULL || (leaves = leaves_under(root, 0)) == 0 ||
 	    leaves > DOM_LEAVES_MAX) {
-		snprintf(why, why_len, "the layout has no components or is "
-				       "too deep or too large");
+		snprintf(why, why_len,
+			 "the layout has no components or is "
+			 "too deep or too large");
 		return -EUCLEAN;
 	}
 	if (ROUND_UP(root->size_bytes, (uint64_t)DOM_BLOCK) < size_bytes) {
@@ -186,9 +187,9 @@ int dom__tree_make(const Directory__TreeNode *root, uint64_t size_bytes,
 	if (tree == NULL)
 		return -ENOMEM;
 	tree->leaves = calloc(leaves, sizeof(*tree->leaves));
-	rv = tree->leaves == NULL ? -ENOMEM :
-				    node_make(tree, &tree->root, root, why,
-					      why_len);
+	rv = tree->leaves == NULL
+		     ? -ENOMEM
+		     : node_make(tree, &tree->root, root, why, why_len);
 	if (rv < 0) {
 		dom__tree_free(tree);
 		return rv;
@@ -276,9 +277,9 @@ struct dom__extent dom__tree_map(const struct dom__tree *tree, uint64_t offset,
 			i = (unsigned)(unit % node->children_count);
 			if (node->children_count > 1)
 				len = MIN(len, node->unit_bytes - in_unit);
-			offset = unit / node->children_count *
-					 node->unit_bytes +
-				 in_unit;
+			offset =
+				unit / node->children_count * node->unit_bytes +
+				in_unit;
 		}
 		node = &node->children[i];
 	}
@@ -307,9 +308,9 @@ static unsigned node_spread(const struct node *node, uint64_t start,
 
 		if (node->type == DIRECTORY__TREE_NODE__TYPE__CONCAT) {
 			uint64_t first = node->starts[i];
-			uint64_t last = i + 1 < node->children_count ?
-						node->starts[i + 1] :
-						UINT64_MAX;
+			uint64_t last = i + 1 < node->children_count
+						? node->starts[i + 1]
+						: UINT64_MAX;
 
 			if (end <= first || start >= last)
 				continue;

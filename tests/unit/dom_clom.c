@@ -16,11 +16,17 @@ static void id_make(void *arg, struct uuid *out)
 }
 
 static struct clom_disk disks[3] = {
-	{ .disk = { { 1 } }, .fault_domain = "n", .usable_bytes = 100 << 20,
+	{ .disk = { { 1 } },
+	  .fault_domain = "n",
+	  .usable_bytes = 100 << 20,
 	  .healthy = true },
-	{ .disk = { { 2 } }, .fault_domain = "n", .usable_bytes = 300 << 20,
+	{ .disk = { { 2 } },
+	  .fault_domain = "n",
+	  .usable_bytes = 300 << 20,
 	  .healthy = true },
-	{ .disk = { { 3 } }, .fault_domain = "n", .usable_bytes = 200 << 20,
+	{ .disk = { { 3 } },
+	  .fault_domain = "n",
+	  .usable_bytes = 200 << 20,
 	  .healthy = true },
 };
 static const struct clom_snapshot snapshot = { disks, 3 };
@@ -85,8 +91,8 @@ TEST(dom_clom, placed_and_refused)
 /* Sizes up and down over leg edges always make a tree that maps. */
 TEST(dom_clom, resizing)
 {
-	static const uint64_t sizes[] = { 10 << 20, 70 << 20, 65 << 20,
-					  200 << 20, 4096, 64 << 20,
+	static const uint64_t sizes[] = { 10 << 20,	    70 << 20, 65 << 20,
+					  200 << 20,	    4096,     64 << 20,
 					  (64 << 20) + 512, 3 << 20 };
 	Directory__Policy p = DIRECTORY__POLICY__INIT;
 

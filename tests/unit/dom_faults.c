@@ -126,7 +126,7 @@ TEST(dom_faults, full_window)
 	}
 	faults.hold[0] = faults.hold[1] = true;
 	nap(f, 300 * MSEC);
-	TAILQ_FOREACH(op, &owner_of(f)->window, wait_link)
+	TAILQ_FOREACH (op, &owner_of(f)->window, wait_link)
 		waiting++;
 	CHECK(waiting > 100);
 	CHECK_EQ(dom__group_room(&owner_of(f)->groups[0]) / 3, 0);

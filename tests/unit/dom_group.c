@@ -43,11 +43,11 @@ TEST(dom_group, window_model)
 		if (rand() % 16 == 0) {
 			for (unsigned i = 0; i < LSOM_WINDOW; i++) {
 				uint64_t lsn = stable + 1 + i;
-				bool want = lsn <= issued &&
-					    fate[lsn - base] == 1;
+				bool want =
+					lsn <= issued && fate[lsn - base] == 1;
 
-				CHECK_EQ(g.decided.committed[i / 8] >>
-						 (i % 8) & 1,
+				CHECK_EQ(g.decided.committed[i / 8] >> (i % 8) &
+						 1,
 					 want);
 			}
 		}

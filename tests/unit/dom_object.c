@@ -56,8 +56,7 @@ static void random_op(struct fixture *f, uint8_t *model)
 			memcpy(model + at, buf, len);
 		} else {
 			CHECK_EQ(f->status, -EILSEQ);
-			CHECK(old[io.miscompare] !=
-			      model[at + io.miscompare]);
+			CHECK(old[io.miscompare] != model[at + io.miscompare]);
 			CHECK(memcmp(old, model + at, io.miscompare) == 0);
 		}
 		sgl_put(a);
@@ -222,7 +221,9 @@ static void on_resized(struct dom_resize *req, int status)
 
 static int resize(struct fixture *f, uint64_t size)
 {
-	struct dom_resize req = { .data = f, .oid = f->oid, .size_bytes = size };
+	struct dom_resize req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size };
 	int rv = dom_resize(f->dom, &req, on_resized);
 
 	return rv < 0 ? rv : wait_for(f);
@@ -309,8 +310,7 @@ TEST(dom_object, deleted_object_leaves_nothing)
 
 /* ---- reservations reach the medium, and survive ---- */
 
-static int reserve(struct fixture *f, struct dom_nexus *nexus,
-		   struct dom_pr pr)
+static int reserve(struct fixture *f, struct dom_nexus *nexus, struct dom_pr pr)
 {
 	struct dom_io io = { .data = f, .nexus = nexus };
 	int rv = dom_reserve(f->object, &io, &pr, on_io);

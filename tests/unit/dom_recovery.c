@@ -73,7 +73,7 @@ TEST(dom_recovery, kill_after_ack)
 static struct {
 	uint32_t started[SLOTS], acked[SLOTS];
 	volatile bool serving;
-} *shared;
+} * shared;
 
 struct slot {
 	struct fixture *f;
@@ -256,8 +256,9 @@ static void copy(const char *from, const char *to)
 {
 	char cmd[900];
 
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s' && cp -r --sparse=always "
-				   "'%s' '%s'",
+	snprintf(cmd, sizeof(cmd),
+		 "rm -rf '%s' && cp -r --sparse=always "
+		 "'%s' '%s'",
 		 to, from, to);
 	CHECK_EQ(system(cmd), 0);
 }

@@ -85,9 +85,8 @@ static inline void run(const bool *done)
 	CHECK(*done);
 }
 
-static inline int faulty_open(struct env *env, const char *path,
-			      unsigned flags, struct env_dev **out,
-			      struct env_dev_info *info)
+static inline int faulty_open(struct env *env, const char *path, unsigned flags,
+			      struct env_dev **out, struct env_dev_info *info)
 {
 	int rv = faults.real->dev_open(env, path, flags, out, info);
 
@@ -111,10 +110,13 @@ static inline void faulty_writev(struct env_dev *dev, struct env_io *io,
 		if (!faults.hold[i])
 			break;
 		CHECK(faults.held_count < HELD_MAX);
-		faults.held[faults.held_count++] = (struct rig_held){
-			.dev = dev, .io = io,	.iov = iov,
-			.n = n,	    .flags = flags, .offset = offset
-		};
+		faults.held[faults.held_count++] =
+			(struct rig_held){ .dev = dev,
+					   .io = io,
+					   .iov = iov,
+					   .n = n,
+					   .flags = flags,
+					   .offset = offset };
 		return;
 	}
 	faults.real->dev_writev(dev, io, iov, n, offset, flags);
@@ -409,10 +411,11 @@ static inline void on_created(struct dom_create *req, int status)
 
 static inline int create(struct fixture *f, uint64_t size, const char *policy)
 {
-	struct dom_create req = {
-		.data = f,
-				   .oid = f->oid, .size_bytes = size, .policy = policy, .who = "test"
-	};
+	struct dom_create req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size,
+				  .policy = policy,
+				  .who = "test" };
 	int rv = dom_create(f->dom, &req, on_created);
 
 	if (rv == 0)
@@ -528,7 +531,7 @@ static inline void on_req(struct dom_io *io, int status)
 }
 
 static inline void write_start(struct fixture *f, struct req *r, uint64_t at,
-			const uint8_t *src, size_t len, unsigned flags)
+			       const uint8_t *src, size_t len, unsigned flags)
 {
 	struct sgl *sgl = bytes_sgl(f, src, len, at);
 
@@ -538,7 +541,8 @@ static inline void write_start(struct fixture *f, struct req *r, uint64_t at,
 }
 
 static inline void compare_start(struct fixture *f, struct req *r, uint64_t at,
-			  const uint8_t *old, const uint8_t *new, size_t len)
+				 const uint8_t *old, const uint8_t *new,
+				 size_t len)
 {
 	struct sgl *a = bytes_sgl(f, old, len, at);
 	struct sgl *b = bytes_sgl(f, new, len, at);

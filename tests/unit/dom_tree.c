@@ -22,8 +22,8 @@ static Directory__TreeNode *node(Directory__TreeNode__Type type, uint64_t size,
 
 static Directory__TreeNode *leaf(uint64_t size, unsigned id)
 {
-	Directory__TreeNode *n = node(DIRECTORY__TREE_NODE__TYPE__COMPONENT,
-				      size, 0);
+	Directory__TreeNode *n =
+		node(DIRECTORY__TREE_NODE__TYPE__COMPONENT, size, 0);
 	ProtobufCBinaryData *ids[3];
 
 	n->leaf = calloc(1, sizeof(*n->leaf));
@@ -42,8 +42,8 @@ static Directory__TreeNode *leaf(uint64_t size, unsigned id)
 static Directory__TreeNode *stripe(uint64_t size, unsigned width, uint32_t unit,
 				   unsigned id)
 {
-	Directory__TreeNode *n = node(DIRECTORY__TREE_NODE__TYPE__RAID0, size,
-				      width);
+	Directory__TreeNode *n =
+		node(DIRECTORY__TREE_NODE__TYPE__RAID0, size, width);
 	uint64_t row = (uint64_t)unit * width;
 
 	n->stripe_unit_bytes = unit;
@@ -76,8 +76,9 @@ static void check_once(Directory__TreeNode *root)
 	}
 	for (unsigned n = 0; n < 200; n++) {
 		uint64_t a = (uint64_t)rand() % (size / DOM_BLOCK) * DOM_BLOCK;
-		uint64_t len = (1 + (uint64_t)rand() % ((size - a) / DOM_BLOCK)) *
-			       DOM_BLOCK;
+		uint64_t len =
+			(1 + (uint64_t)rand() % ((size - a) / DOM_BLOCK)) *
+			DOM_BLOCK;
 		unsigned count = dom__tree_spread(tree, a, len, out);
 		uint64_t sum = 0, at = 0;
 		struct dom__plan plan;
@@ -86,8 +87,8 @@ static void check_once(Directory__TreeNode *root)
 			sum += out[i].len;
 		CHECK_EQ(sum, len);
 		while (at < len) {
-			struct dom__extent e = dom__tree_map(tree, a + at,
-							     len - at);
+			struct dom__extent e =
+				dom__tree_map(tree, a + at, len - at);
 			bool in = false;
 
 			for (unsigned i = 0; i < count; i++)
@@ -147,14 +148,11 @@ TEST(dom_tree, nonsense_is_refused)
 	Directory__TreeNode *n = stripe(1 << 20, 2, 1000, 1);
 
 	CHECK_EQ(dom__tree_make(NULL, 1, &tree, why, sizeof(why)), -EUCLEAN);
-	CHECK_EQ(dom__tree_make(n, 1 << 20, &tree, why, sizeof(why)),
-		 -EUCLEAN);
+	CHECK_EQ(dom__tree_make(n, 1 << 20, &tree, why, sizeof(why)), -EUCLEAN);
 	n->stripe_unit_bytes = 4096;
-	CHECK_EQ(dom__tree_make(n, 2 << 20, &tree, why, sizeof(why)),
-		 -EUCLEAN);
+	CHECK_EQ(dom__tree_make(n, 2 << 20, &tree, why, sizeof(why)), -EUCLEAN);
 	n->children[1]->size_bytes = 4096;
-	CHECK_EQ(dom__tree_make(n, 1 << 20, &tree, why, sizeof(why)),
-		 -EUCLEAN);
+	CHECK_EQ(dom__tree_make(n, 1 << 20, &tree, why, sizeof(why)), -EUCLEAN);
 	n->type = DIRECTORY__TREE_NODE__TYPE__RAID1;
 	CHECK_EQ(dom__tree_make(n, 1 << 20, &tree, why, sizeof(why)),
 		 -EOPNOTSUPP);
