@@ -22,6 +22,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SQ_ENTRIES 256u
@@ -416,6 +417,24 @@ static int dev_describe(int fd, struct env_dev_info *info)
 	return info->logical_block > 4096 ? -EINVAL : 0;
 }
 
+/*
+ * The ring of a daemon that was killed lets go of its files a little later than
+ * the process is gone, so a lock is waited for before it counts as held.
+ */
+static int lock_wait(int fd)
+{
+	const struct timespec pause = { .tv_nsec = 50 * (long)MSEC };
+
+	for (int tries = 0; tries < 60; tries++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return 0;
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		nanosleep(&pause, NULL);
+	}
+	return -EBUSY;
+}
+
 int shard__dev_open(struct env *env, const char *path, unsigned flags,
 		    struct env_dev **out, struct env_dev_info *info)
 {
@@ -442,10 +461,10 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 				  path);
 		goto err_free;
 	}
-	if (flags & ENV_DEV_EXCLUSIVE &&
-	    flock(dev->fd, LOCK_EX | LOCK_NB) < 0) {
-		rv = errno == EWOULDBLOCK ? -EBUSY : -errno;
-		goto err_close;
+	if (flags & ENV_DEV_EXCLUSIVE) {
+		rv = lock_wait(dev->fd);
+		if (rv < 0)
+			goto err_close;
 	}
 	rv = dev_describe(dev->fd, info);
 	if (rv < 0)
