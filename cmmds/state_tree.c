@@ -41,7 +41,9 @@ static uint64_t entry_hash(const struct cmmds_entry *e)
 
 int tree__key_compare(const void *a, size_t a_len, const void *b, size_t b_len)
 {
-	int c = memcmp(a, b, MIN(a_len, b_len));
+	size_t n = MIN(a_len, b_len);
+	/* An empty key may have no address, which memcmp() must not see. */
+	int c = n > 0 ? memcmp(a, b, n) : 0;
 
 	if (c != 0)
 		return c;
