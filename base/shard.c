@@ -225,7 +225,8 @@ static void shard_turn(struct shard *s)
 	}
 	s->turning = false;
 	next = timer_heap_first(&s->timers);
-	more = done > 0 || !STAILQ_EMPTY(&s->tasks);
+	/* The kernel may have been too short of memory to take all requests. */
+	more = done > 0 || !STAILQ_EMPTY(&s->tasks) || s->uring.prepared > 0;
 	if (s->closing)
 		return;
 	if (more) {
