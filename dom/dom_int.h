@@ -226,7 +226,7 @@ void dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
 
 /* ---- peer.c ---- */
 
-/* One leaf as its owner sees it; all of them are near for now: @cm. */
+/* One leaf as its owner sees it; all of them are on this node: @cm. */
 struct dom__peer {
 	const struct dom__leaf *leaf;
 	struct dom__cm *cm; /* NULL: not reached */
