@@ -1,0 +1,230 @@
+"""A guest: Debian's kernel under QEMU's TCG, on the file system of this host.
+
+The guest sees the host's root read-only (its own writes stay in memory), so it
+runs the tree as it is built, with every package that is installed.  What it
+writes to /run/vm is in the host's Guest.share.  No KVM, ever: a /dev/kvm that
+opens is no proof that a guest boots on it.
+
+Several guests may run at once: each has its own share, disks and console.
+"""
+import gzip
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+
+import basalt
+
+KERNEL = os.path.join(basalt.TOP, "build", "vm", "kernel")
+INIT = os.path.join(basalt.TOP, "tests", "vm", "init")
+QEMU = "qemu-system-x86_64"
+
+# What it takes to reach the host's root; everything else is modprobed inside.
+MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_rng",
+           "9pnet_virtio", "9p", "overlay")
+CMDLINE = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
+           "audit=0 apparmor=0 tsc=reliable random.trust_cpu=on net.ifnames=0 "
+           "rcupdate.rcu_cpu_stall_suppress=1 nmi_watchdog=0")
+
+# Of the environment, what a guest's command gets.
+ENV = re.compile(r"^(PATH|HOME|LANG|LC_\w+|O|SAN|PYTHON\w+|BASALT\w*"
+                 r"|\w+SAN_OPTIONS)$")
+
+
+class Died(basalt.Failure):
+    """The guest ended, and its command had not."""
+
+
+class TimedOut(basalt.Failure):
+    """The guest was ended because its time was over."""
+
+
+def size_bytes(text):
+    """512M, 8G -> bytes; None if it is no size."""
+    m = re.match(r"^(\d+)([MG])$", text)
+    return int(m.group(1)) << {"M": 20, "G": 30}[m.group(2)] if m else None
+
+
+def kernel():
+    """(version, vmlinuz, initramfs), the last built when it is not there."""
+    version = os.path.join(KERNEL, "version")
+    if not os.path.exists(version):
+        raise basalt.Failure("no kernel is unpacked: deploy/deps vm")
+    with open(version) as f:
+        kver = f.read().strip()
+    return kver, os.path.join(KERNEL, "vmlinuz"), initramfs(kver)
+
+
+def initramfs(kver):
+    path = os.path.join(KERNEL, "initramfs")
+    made_of = (INIT, os.path.abspath(__file__),
+               os.path.join(KERNEL, "version"))
+    if os.path.exists(path) and \
+            os.path.getmtime(path) > max(os.path.getmtime(f) for f in made_of):
+        return path
+    root = basalt.scratch("initramfs")
+    for d in ("bin", "dev", "proc", "sys", "modules", "lower", "upper", "new",
+              "tmp"):
+        os.mkdir(os.path.join(root, d))
+    shutil.copy(shutil.which("busybox"), os.path.join(root, "bin", "busybox"))
+    shutil.copy(INIT, os.path.join(root, "init"))
+    with open(os.path.join(root, "settings"), "w") as f:
+        f.write("tree=%s\n" % shlex.quote(basalt.TOP))
+    with open(os.path.join(root, "modules", "order"), "w") as f:
+        for module in module_files(kver):
+            shutil.copy(module, os.path.join(root, "modules"))
+            f.write(os.path.basename(module) + "\n")
+    names = subprocess.run(["find", "."], cwd=root, check=True,
+                           stdout=subprocess.PIPE).stdout
+    archive = subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=root,
+                             check=True, input=names,
+                             stdout=subprocess.PIPE).stdout
+    new = "%s.%d" % (path, os.getpid())
+    with open(new, "wb") as f:
+        f.write(gzip.compress(archive, 1))
+    os.rename(new, path)
+    shutil.rmtree(root, True)
+    return path
+
+
+def module_files(kver):
+    """The files of MODULES and of what they need, in the order to load them."""
+    modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") +
+                            ":/usr/sbin:/sbin")
+    files = []
+    for name in MODULES:
+        status, out = basalt.run([modprobe, "-d", KERNEL, "-S", kver,
+                                  "--show-depends", name])
+        if status != 0:
+            raise basalt.Failure("modprobe %s: %s" % (name, out))
+        for line in out.split("\n"):
+            word = line.split()
+            if word[:1] == ["insmod"] and word[1] not in files:
+                files.append(word[1])
+    return files
+
+
+def pump(source, sink):
+    """Copy to the end; what nobody takes any more is dropped."""
+    while True:
+        data = os.read(source, 65536)
+        if not data:
+            break
+        while data and sink is not None:
+            try:
+                data = data[os.write(sink, data):]
+            except OSError:
+                sink = None
+    os.close(source)
+
+
+class Guest:
+    """One boot, one command.
+
+    @argv runs in the directory of the tree, as root, its output in one stream
+    to the descriptor @out.  @disks: sizes (a fresh disk, gone with the guest)
+    or whatever QEMU takes as a file of a raw image; /dev/vda, vdb, ...  @qemu:
+    further arguments of QEMU.  @share: a directory to keep; without it, one
+    that is gone with this script.
+    """
+
+    def __init__(self, argv, disks=(), smp=2, mem="2G", out=1, env=None,
+                 qemu=(), share=None):
+        if shutil.which(QEMU) is None:
+            raise basalt.Failure("%s is missing: deploy/deps vm" % QEMU)
+        self.dir = basalt.scratch("vm")
+        self.share = share or os.path.join(self.dir, "share")
+        os.makedirs(self.share, exist_ok=True)
+        for name in ("status", "console.log"):
+            path = os.path.join(self.share, name)
+            if os.path.exists(path):
+                os.unlink(path)
+        self.console = os.path.join(self.share, "console.log")
+        self.write_command(argv, env or {})
+        kver, vmlinuz, initrd = kernel()
+        args = [QEMU, "-M", "q35", "-accel", "tcg,thread=multi",
+                "-cpu", "max,la57=off,pclmulqdq=off", "-smp", str(smp),
+                "-m", mem, "-display", "none", "-monitor", "none",
+                "-no-reboot", "-no-user-config", "-nodefaults",
+                "-serial", "file:" + self.console,
+                "-kernel", vmlinuz, "-initrd", initrd, "-append", CMDLINE,
+                "-device", "virtio-rng-pci"]
+        args += self.mount("root", "/") + self.mount("run", self.share)
+        for i, disk in enumerate(disks):
+            args += self.disk(i, disk)
+        # Not QEMU's stdio: the end of its input would close the port.
+        output, end = os.pipe()
+        args += ["-add-fd", "fd=%d,set=1" % end,
+                 "-chardev", "file,id=out,path=/dev/fdset/1,append=on",
+                 "-device", "virtio-serial-pci",
+                 "-device", "virtserialport,chardev=out,name=out"]
+        self.log = os.path.join(self.dir, "qemu.log")
+        with open(self.log, "w") as log:
+            self.proc = basalt.popen(args + list(qemu), stdout=log, stderr=log,
+                                     pass_fds=[end])
+        os.close(end)
+        self.pump = threading.Thread(target=pump, args=(output, out),
+                                     daemon=True)
+        self.pump.start()
+
+    def write_command(self, argv, env):
+        keep = {k: v for k, v in os.environ.items() if ENV.match(k)}
+        keep.update(env)
+        with open(os.path.join(self.share, "command"), "w") as f:
+            for k, v in sorted(keep.items()):
+                f.write("export %s=%s\n" % (k, shlex.quote(v)))
+            f.write("cd %s || exit 125\nexec %s\n" %
+                    (shlex.quote(basalt.TOP), shlex.join(argv)))
+
+    @staticmethod
+    def mount(tag, path):
+        read_only = ",readonly=on" if tag == "root" else ""
+        return ["-virtfs", "local,path=%s,mount_tag=%s,security_model=none,"
+                "multidevs=remap%s" % (path.replace(",", ",,"), tag, read_only)]
+
+    def disk(self, i, spec):
+        size = size_bytes(spec)
+        cache = "none"
+        if size is not None:
+            # What it holds ends with the guest: its flushes need not be real.
+            cache = "unsafe"
+            spec = os.path.join(self.dir, "disk%d" % i)
+            with open(spec, "wb") as f:
+                f.truncate(size)
+        return ["-drive", "if=none,id=disk%d,format=raw,discard=unmap,"
+                "cache=%s,file=%s" % (i, cache, spec.replace(",", ",,")),
+                "-device", "virtio-blk-pci,drive=disk%d,serial=disk%d" % (i, i)]
+
+    def wait(self, limit):
+        """The command's exit status; raises Died or TimedOut."""
+        try:
+            self.proc.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimedOut("no end within %d s\n%s" % (limit, self.tail()))
+        self.pump.join()
+        try:
+            with open(os.path.join(self.share, "status")) as f:
+                return int(f.read())
+        except (OSError, ValueError):
+            raise Died("the guest died (QEMU's status %s)\n%s" %
+                       (self.proc.returncode, self.tail()))
+
+    def kill(self):
+        """kill -9, as when the power goes."""
+        self.proc.kill()
+        self.proc.wait()
+        self.pump.join()
+
+    def tail(self, lines=60):
+        """The end of its console, and what QEMU had to say."""
+        text = []
+        for path in (self.console, self.log):
+            try:
+                with open(path, errors="replace") as f:
+                    text += f.read().replace("\r", "").split("\n")[-lines:]
+            except OSError:
+                pass
+        return "\n".join(text).rstrip()
