@@ -29,7 +29,12 @@ struct env_dev;
 struct env_lane;
 struct page_cache;
 
-/* Run later: at the end of this turn (defer), or on another shard (post). */
+/*
+ * Run later: at the end of this turn (defer), or on another shard (post).  What
+ * one shard posts to another runs there in order; a task is posted again only
+ * after it ran.  A task is part of its sender's request, and those are bounded:
+ * so is the queue.
+ */
 struct env_task {
 	void (*cb)(struct env_task *task);
 	/* private */

@@ -32,6 +32,8 @@ struct arena {
 	pthread_mutex_t lock;
 	struct page *free; /* under lock */
 	size_t untouched; /* pages[untouched..] were never given out */
+	TAILQ_HEAD(, page_cache) caches; /* under lock */
+	atomic_uint waiting; /* caches with waiters */
 };
 
 TAILQ_HEAD(waiters, page_waiter);
@@ -40,8 +42,11 @@ struct page_cache {
 	struct arena *arena;
 	struct page *free;
 	size_t free_count;
-	bool freed; /* since the last turn: waiters may go on */
 	struct waiters waiters;
+	atomic_bool waiting; /* has waiters; counted in the arena */
+	void (*wake)(void *arg);
+	void *wake_arg;
+	TAILQ_ENTRY(page_cache) link;
 };
 
 static uint8_t zero_bytes[PAGE_BYTES] __attribute__((aligned(PAGE_BYTES)));
@@ -97,6 +102,7 @@ int arena_open(const struct arena_config *config, struct arena **out)
 	for (int c = 0; c < PAGE_CLASSES; c++)
 		arena->floor[c] = arena->count * percent[c] / 100;
 	pthread_mutex_init(&arena->lock, NULL);
+	TAILQ_INIT(&arena->caches);
 	*out = arena;
 	return 0;
 
@@ -152,8 +158,34 @@ int page_cache_open(struct arena *arena, struct page_cache **out)
 		return -ENOMEM;
 	cache->arena = arena;
 	TAILQ_INIT(&cache->waiters);
+	pthread_mutex_lock(&arena->lock);
+	TAILQ_INSERT_TAIL(&arena->caches, cache, link);
+	pthread_mutex_unlock(&arena->lock);
 	*out = cache;
 	return 0;
+}
+
+void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
+			 void *arg)
+{
+	pthread_mutex_lock(&cache->arena->lock);
+	cache->wake = wake;
+	cache->wake_arg = arg;
+	pthread_mutex_unlock(&cache->arena->lock);
+}
+
+/* Wake the other caches' shards: all, or those that wait. */
+static void others_wake(struct page_cache *cache, bool all)
+{
+	struct arena *arena = cache->arena;
+	struct page_cache *other;
+
+	pthread_mutex_lock(&arena->lock);
+	TAILQ_FOREACH (other, &arena->caches, link)
+		if (other != cache && other->wake != NULL &&
+		    (all || atomic_load(&other->waiting)))
+			other->wake(other->wake_arg);
+	pthread_mutex_unlock(&arena->lock);
 }
 
 static void cache_drain(struct page_cache *cache, size_t keep)
@@ -174,8 +206,15 @@ static void cache_drain(struct page_cache *cache, size_t keep)
 
 void page_cache_close(struct page_cache *cache)
 {
+	struct arena *arena = cache->arena;
+
 	assert(TAILQ_EMPTY(&cache->waiters));
 	cache_drain(cache, 0);
+	if (atomic_exchange(&cache->waiting, false))
+		atomic_fetch_sub(&arena->waiting, 1);
+	pthread_mutex_lock(&arena->lock);
+	TAILQ_REMOVE(&arena->caches, cache, link);
+	pthread_mutex_unlock(&arena->lock);
 	free(cache);
 }
 
@@ -271,7 +310,6 @@ void page_put(struct page_cache *cache, struct page *page)
 	page->next = cache->free;
 	cache->free = page;
 	cache->free_count++;
-	cache->freed = true;
 	if (cache->free_count > 16 * REFILL)
 		cache_drain(cache, 8 * REFILL);
 }
@@ -284,6 +322,10 @@ void page_wait(struct page_cache *cache, enum page_class class, size_t n,
 	waiter->n = n;
 	waiter->queued = true;
 	TAILQ_INSERT_TAIL(&cache->waiters, waiter, link);
+	if (!atomic_exchange(&cache->waiting, true)) {
+		atomic_fetch_add(&cache->arena->waiting, 1);
+		others_wake(cache, true); /* for what lies in their lists */
+	}
 }
 
 void page_wait_stop(struct page_cache *cache, struct page_waiter *waiter)
@@ -314,6 +356,22 @@ bool page_cache_waiting(const struct page_cache *cache)
 	return !TAILQ_EMPTY(&cache->waiters);
 }
 
+/*
+ * Free pages in this list are of no use to a shard that waits: the arena gets
+ * them.  A page freed after the look here is seen by the waiter's own turn: it
+ * counts itself first and looks at the books then.
+ */
+static void others_help(struct page_cache *cache)
+{
+	unsigned own = atomic_load(&cache->waiting) ? 1 : 0;
+
+	if (atomic_load(&cache->arena->waiting) <= own ||
+	    cache->free_count == 0)
+		return;
+	cache_drain(cache, 0);
+	others_wake(cache, false);
+}
+
 void page_cache_turn(struct page_cache *cache)
 {
 	struct page_waiter *waiter;
@@ -327,5 +385,8 @@ void page_cache_turn(struct page_cache *cache)
 		waiter->queued = false;
 		waiter->cb(waiter);
 	}
-	cache->freed = false;
+	if (TAILQ_EMPTY(&cache->waiters) &&
+	    atomic_exchange(&cache->waiting, false))
+		atomic_fetch_sub(&cache->arena->waiting, 1);
+	others_help(cache);
 }

@@ -68,6 +68,13 @@ int page_cache_open(struct arena *arena, struct page_cache **out);
 void page_cache_close(struct page_cache *cache);
 
 /*
+ * @wake runs on any thread, when this cache's shard should take a turn: it waits
+ * and pages became free elsewhere, or another waits for what lies here.
+ */
+void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
+			 void *arg);
+
+/*
  * Fill @out with @n pages of @class, each with one reference and contents
  * undefined.  All or none: returns 0, or -EBUSY when the class may not have
  * that many now, or -EINVAL when it never could.

@@ -72,14 +72,23 @@ static void op_defer(struct env *env, struct env_task *task)
 		shard__keep_awake(s);
 }
 
+/*
+ * A stack, taken whole and turned round by its shard: no lock, what one thread
+ * posts stays in order, and only the first post into an empty one wakes.
+ */
 static void op_post(struct env *to, struct env_task *task)
 {
 	struct shard *s = shard_of(to);
+	struct env_task *top =
+		atomic_load_explicit(&s->posted, memory_order_relaxed);
 
-	pthread_mutex_lock(&s->inbox_lock);
-	STAILQ_INSERT_TAIL(&s->posted, task, link);
-	pthread_mutex_unlock(&s->inbox_lock);
-	uv_async_send(&s->async);
+	do {
+		task->link.stqe_next = top;
+	} while (!atomic_compare_exchange_weak_explicit(&s->posted, &top, task,
+							memory_order_release,
+							memory_order_relaxed));
+	if (top == NULL)
+		uv_async_send(&s->async);
 }
 
 static void op_timer_start(struct env *env, struct env_timer *timer,
@@ -153,12 +162,16 @@ static unsigned run_inbox(struct shard *s)
 {
 	struct env_task_list posted = STAILQ_HEAD_INITIALIZER(posted);
 	struct env_work_list done = STAILQ_HEAD_INITIALIZER(done);
-	struct env_task *task;
+	struct env_task *task, *next;
 	struct env_work *work;
 	unsigned n = 0;
 
+	task = atomic_exchange_explicit(&s->posted, NULL, memory_order_acquire);
+	for (; task != NULL; task = next) {
+		next = task->link.stqe_next;
+		STAILQ_INSERT_HEAD(&posted, task, link);
+	}
 	pthread_mutex_lock(&s->inbox_lock);
-	STAILQ_CONCAT(&posted, &s->posted);
 	STAILQ_CONCAT(&done, &s->done);
 	pthread_mutex_unlock(&s->inbox_lock);
 	while ((task = STAILQ_FIRST(&posted)) != NULL) {
@@ -263,6 +276,7 @@ static void close_handles(struct shard *s)
 	if (s->closing)
 		return;
 	s->closing = true;
+	page_cache_wake_set(s->env.pages, NULL, NULL);
 	uv_close((uv_handle_t *)&s->prepare, NULL);
 	uv_close((uv_handle_t *)&s->check, NULL);
 	uv_close((uv_handle_t *)&s->idle, NULL);
@@ -285,6 +299,14 @@ static void on_async(uv_async_t *async)
 	}
 }
 
+/* The turn that follows looks after the pages. */
+static void on_page_wake(void *arg)
+{
+	struct shard *s = arg;
+
+	uv_async_send(&s->async);
+}
+
 /* ---- opening and closing ---- */
 
 static int shard_init(struct shard *s)
@@ -294,7 +316,6 @@ static int shard_init(struct shard *s)
 	op_secure_random(NULL, s->rng, sizeof(s->rng));
 	pthread_mutex_init(&s->inbox_lock, NULL);
 	STAILQ_INIT(&s->tasks);
-	STAILQ_INIT(&s->posted);
 	STAILQ_INIT(&s->done);
 	rv = uv_loop_init(&s->loop);
 	if (rv < 0)
@@ -307,6 +328,7 @@ static int shard_init(struct shard *s)
 	rv = uv_async_init(&s->loop, &s->async, on_async);
 	if (rv < 0)
 		return rv;
+	page_cache_wake_set(s->env.pages, on_page_wake, s);
 	rv = shard__uring_open(s);
 	if (rv < 0)
 		return rv;

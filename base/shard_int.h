@@ -38,8 +38,8 @@ struct shard {
 	struct timer_heap timers;
 	struct uring uring;
 
+	_Atomic(struct env_task *) posted; /* the newest one first */
 	pthread_mutex_t inbox_lock;
-	struct env_task_list posted; /* under inbox_lock */
 	struct env_work_list done; /* under inbox_lock */
 	bool stop; /* under inbox_lock */
 

@@ -47,6 +47,9 @@ struct test_shard {
 	struct env *env;
 };
 void test_shard_open(struct test_shard *ts);
+/* @count shards: 0 is the test's thread, the others have their own. */
+void test_shards_open(struct test_shard *ts, unsigned count,
+		      size_t arena_bytes);
 void test_shard_close(struct test_shard *ts);
 /* Run its loop until *@done, for at most 60 s (then the test fails). */
 void test_run(struct test_shard *ts, const bool *done);

@@ -8,16 +8,21 @@
 #include <string.h>
 #include <unistd.h>
 
-void test_shard_open(struct test_shard *ts)
+void test_shards_open(struct test_shard *ts, unsigned count, size_t arena_bytes)
 {
-	struct arena_config config = { .bytes = 256u << 20 };
+	struct arena_config config = { .bytes = arena_bytes };
 
 	CHECK_EQ(arena_open(&config, &ts->arena), 0);
-	CHECK_EQ(shards_open(&(struct shards_config){ .count = 1,
+	CHECK_EQ(shards_open(&(struct shards_config){ .count = count,
 						      .arena = ts->arena },
 			     &ts->shards),
 		 0);
 	ts->env = shard_env(ts->shards, 0);
+}
+
+void test_shard_open(struct test_shard *ts)
+{
+	test_shards_open(ts, 1, 256u << 20);
 }
 
 void test_shard_close(struct test_shard *ts)

@@ -226,3 +226,161 @@ TEST(shard, more_than_the_ring)
 	env_dev_close(ts.env, dev);
 	test_shard_close(&ts);
 }
+
+/* ---- several shards ---- */
+
+#define POSTS 2000u
+
+struct post {
+	struct env_task task;
+	struct posts *posts;
+	unsigned number;
+};
+
+struct posts {
+	struct env *from, *to, *home;
+	struct env_task start;
+	struct post post[POSTS];
+	unsigned arrived; /* on the receiver */
+	bool in_order;
+	struct env_task end;
+	bool done;
+};
+
+static void posts_end(struct env_task *task)
+{
+	container_of(task, struct posts, end)->done = true;
+}
+
+static void post_arrived(struct env_task *task)
+{
+	struct post *p = container_of(task, struct post, task);
+	struct posts *posts = p->posts;
+
+	if (p->number != posts->arrived)
+		posts->in_order = false;
+	if (++posts->arrived == POSTS)
+		env_post(posts->home, &posts->end);
+}
+
+static void posts_start(struct env_task *task)
+{
+	struct posts *posts = container_of(task, struct posts, start);
+
+	for (unsigned i = 0; i < POSTS; i++) {
+		posts->post[i].task.cb = post_arrived;
+		posts->post[i].posts = posts;
+		posts->post[i].number = i;
+		env_post(posts->to, &posts->post[i].task);
+	}
+}
+
+/* Each of three shards posts to both others at once; each pair keeps its order. */
+TEST(shard, posts_in_order)
+{
+	struct test_shard ts;
+	struct posts *all = calloc(6, sizeof(*all));
+
+	test_shards_open(&ts, 3, 8u << 20);
+	for (unsigned i = 0; i < 6; i++) {
+		struct posts *p = &all[i];
+
+		p->from = shard_env(ts.shards, i / 2);
+		p->to = shard_env(ts.shards, (i / 2 + 1 + i % 2) % 3);
+		p->home = ts.env;
+		p->in_order = true;
+		p->start.cb = posts_start;
+		p->end.cb = posts_end;
+		env_post(p->from, &p->start);
+	}
+	for (unsigned i = 0; i < 6; i++) {
+		test_run(&ts, &all[i].done);
+		CHECK(all[i].in_order);
+		CHECK_EQ(all[i].arrived, POSTS);
+	}
+	test_shard_close(&ts);
+	free(all);
+}
+
+struct hoard {
+	struct env *env, *home;
+	struct env_task task, back;
+	struct page **pages;
+	size_t count, max;
+	bool done;
+};
+
+static void hoard_back(struct env_task *task)
+{
+	container_of(task, struct hoard, back)->done = true;
+}
+
+/* Everything this class can have, page by page. */
+static void hoard_take(struct env_task *task)
+{
+	struct hoard *h = container_of(task, struct hoard, task);
+
+	while (h->count < h->max && pages_alloc(h->env->pages, PAGE_FRONT, 1,
+						&h->pages[h->count]) == 0)
+		h->count++;
+	env_post(h->home, &h->back);
+}
+
+static void hoard_give(struct env_task *task)
+{
+	struct hoard *h = container_of(task, struct hoard, task);
+
+	while (h->count > 0)
+		page_put(h->env->pages, h->pages[--h->count]);
+}
+
+#define WANT 250u /* more than was never touched */
+
+struct want {
+	struct page_waiter waiter;
+	struct env *env;
+	struct page *pages[WANT];
+	unsigned tries;
+	bool done;
+};
+
+static void want_try(struct page_waiter *waiter)
+{
+	struct want *w = container_of(waiter, struct want, waiter);
+
+	w->tries++;
+	if (pages_alloc(w->env->pages, PAGE_FRONT, WANT, w->pages) == 0)
+		w->done = true;
+	else
+		page_wait(w->env->pages, PAGE_FRONT, WANT, waiter);
+}
+
+/*
+ * A shard that waits for pages gets what another gives back, though the other
+ * sleeps on it in a list of its own and this one sleeps too.
+ */
+TEST(shard, pages_from_another_shard)
+{
+	struct test_shard ts;
+	struct hoard h = { .max = 512 };
+	struct want w = { .waiter.cb = want_try };
+
+	test_shards_open(&ts, 2, 2u << 20);
+	h.pages = calloc(h.max, sizeof(struct page *));
+	h.env = shard_env(ts.shards, 1);
+	h.home = w.env = ts.env;
+	h.task.cb = hoard_take;
+	h.back.cb = hoard_back;
+	env_post(h.env, &h.task);
+	test_run(&ts, &h.done);
+	CHECK(h.count > WANT);
+	want_try(&w.waiter);
+	CHECK(!w.done);
+	h.task.cb = hoard_give;
+	env_post(h.env, &h.task);
+	test_run(&ts, &w.done);
+	for (unsigned i = 0; i < WANT; i++)
+		page_put(w.env->pages, w.pages[i]);
+	free(h.pages);
+	test_shard_close(&ts);
+}
