@@ -510,6 +510,8 @@ int lsom_checkpoint(struct lsom_disk *disk, struct lsom_checkpoint *req,
 
 	if (rv < 0)
 		return rv;
+	if (disk->view != NULL)
+		return lsom__view_checkpoint(disk, req, cb);
 	req->disk = disk;
 	req->cb = cb;
 	TAILQ_INSERT_TAIL(&disk->checkpoint_reqs, req, link);

@@ -79,6 +79,10 @@ void lsom__comp_free(struct lsom_comp *comp)
 
 	assert(TAILQ_EMPTY(&comp->metas));
 	comp_unlink(comp);
+	if (comp->far != NULL) {
+		lsom__view_comp_free(comp);
+		return;
+	}
 	while ((p = TAILQ_FIRST(&comp->preps)) != NULL) {
 		TAILQ_REMOVE(&comp->preps, p, link);
 		free(p);
@@ -529,6 +533,8 @@ int lsom_comp_create(struct lsom_disk *disk, struct lsom_meta *req,
 
 	if (rv < 0)
 		return rv;
+	if (disk->view != NULL)
+		return lsom__view_create(disk, req, cb);
 	if (req->op != LSOM_CREATE || uuid_is_zero(&m->cid) ||
 	    m->size_bytes % LSOM_BLOCK != 0 ||
 	    m->size_bytes > LSOM__COMP_BYTES_MAX)
@@ -558,6 +564,8 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 
 	if (rv < 0)
 		return rv;
+	if (comp->far != NULL)
+		return lsom__view_update(comp, req, cb);
 	if (req->op == LSOM_CREATE || req->op > LSOM_RESIZE)
 		return -EINVAL;
 	if (req->op == LSOM_RESIZE &&
@@ -672,17 +680,33 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 
 /* ---- space ---- */
 
-bool lsom__space(const struct lsom_disk *disk, uint64_t blocks)
+static uint64_t space_limit(const struct lsom_disk *disk)
 {
 	/*
 	 * What a change replaced is not known while its page is being read.  It
 	 * counts as freed, or an UNMAP of a full disk would not give room at
 	 * once; where that was wrong, the reserve has lent a little.
 	 */
-	uint64_t hope = MIN(disk->unknown, disk->reserve_blocks / 8);
+	return disk->usable_blocks +
+	       MIN(disk->unknown, disk->reserve_blocks / 8);
+}
 
-	return disk->live_blocks + disk->credits + blocks <=
-	       disk->usable_blocks + hope;
+bool lsom__space(const struct lsom_disk *disk, uint64_t blocks)
+{
+	return disk->live_blocks + disk->credits + blocks <= space_limit(disk);
+}
+
+bool lsom__space_take(struct lsom_disk *disk, uint64_t blocks)
+{
+	uint64_t taken = disk->credits;
+
+	do {
+		if (blocks > disk->usable_blocks ||
+		    disk->live_blocks + taken + blocks > space_limit(disk))
+			return false;
+	} while (!atomic_compare_exchange_weak(&disk->credits, &taken,
+					       taken + blocks));
+	return true;
 }
 
 int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
@@ -694,19 +718,23 @@ int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
 		return rv;
 	if (comp->deleted)
 		return -ENOENT;
-	if (blocks > disk->usable_blocks || !lsom__space(disk, blocks))
+	if (!lsom__space_take(disk->view ? disk->view->home : disk, blocks))
 		return -ENOSPC;
 	comp->credits += blocks;
-	disk->credits += blocks;
 	lsom__disk_changed(disk);
 	return 0;
 }
 
 void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks)
 {
+	struct lsom_disk *disk = comp->disk;
+
 	/* What a restart or a deletion ended is not there to be returned. */
 	blocks = MIN(blocks, comp->credits);
 	comp->credits -= blocks;
-	comp->disk->credits -= blocks;
-	lsom__disk_changed(comp->disk);
+	if (disk->view != NULL)
+		disk->view->home->credits -= blocks;
+	else
+		disk->credits -= blocks;
+	lsom__disk_changed(disk);
 }

@@ -663,8 +663,8 @@ static bool segments_settled(const struct lsom_disk *disk)
 /* One step of closing at a time; each end of something comes here again. */
 static void close_step(struct lsom_disk *disk)
 {
-	if (disk->close_req == NULL || disk->handles > 0 || disk->works > 0 ||
-	    disk->reads > 0 || !lsom__log_idle(disk) ||
+	if (disk->close_req == NULL || disk->handles > 0 || disk->views > 0 ||
+	    disk->works > 0 || disk->reads > 0 || !lsom__log_idle(disk) ||
 	    !segments_settled(disk) || disk->checkpoint != NULL ||
 	    !lsom__cleaner_idle(disk) || disk->closed)
 		return;
@@ -683,6 +683,7 @@ static void close_step(struct lsom_disk *disk)
 int lsom_disk_close(struct lsom_disk *disk, struct lsom_disk_close *req,
 		    lsom_disk_close_cb cb)
 {
+	assert(disk->view == NULL);
 	if (disk->closing)
 		return -EBUSY;
 	disk->closing = true;
@@ -808,6 +809,10 @@ void lsom_disk_unwatch(struct lsom_disk *disk, struct lsom_disk_watch *watch)
 
 void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 {
+	if (disk->view != NULL) {
+		lsom__view_info(disk, out);
+		return;
+	}
 	memset(out, 0, sizeof(*out));
 	out->disk = disk->super.disk;
 	out->cluster = disk->super.cluster;

@@ -161,7 +161,7 @@ int lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 
 /*
  * Finish what is in flight, checkpoint, close.  New requests get -ESHUTDOWN;
- * component handles must be put before @cb can come.
+ * component handles must be put, and views detached, before @cb can come.
  */
 struct lsom_disk_close {
 	void *data;
@@ -173,6 +173,42 @@ struct lsom_disk_close {
 typedef void (*lsom_disk_close_cb)(struct lsom_disk_close *req, int status);
 int lsom_disk_close(struct lsom_disk *disk, struct lsom_disk_close *req,
 		    lsom_disk_close_cb cb);
+
+/*
+ * A disk is driven by the shard that opened it, its home.  Another shard attaches
+ * to it and gets a lsom_disk of its own, a view: every call below works on it,
+ * on that shard's loop, and goes to the disk by message.  It shows the
+ * components whose object's uuid_hash() modulo @parts is @part; a component must
+ * be used through one lsom_disk only.  @home is borrowed until the detaching.
+ *
+ * Two things differ.  lsom_comp_meta() and lsom_disk_info() tell what the last
+ * answer or change brought; a SEAL, CONFIG, ATTACH or RESIZE that is answered
+ * is in it.  lsom_undecided_each() visits what was there when the last SEAL or
+ * ATTACH was done.  A busy disk is asked again for 25 s: then -ETIMEDOUT, and
+ * nothing was done.
+ *
+ * @cb: 0, -ENOMEM, -ESHUTDOWN (the disk is closing).
+ */
+struct lsom_attach {
+	void *data;
+	struct lsom_disk *attached; /* out */
+	/* private */
+	void (*cb)(struct lsom_attach *req, int status);
+};
+typedef void (*lsom_attach_cb)(struct lsom_attach *req, int status);
+int lsom_disk_attach(struct lsom *lsom, struct lsom_disk *home, unsigned part,
+		     unsigned parts, struct lsom_attach *req,
+		     lsom_attach_cb cb);
+
+/* Component handles must be put before @cb can come; then @view is gone. */
+struct lsom_detach {
+	void *data;
+	/* private */
+	void (*cb)(struct lsom_detach *req);
+};
+typedef void (*lsom_detach_cb)(struct lsom_detach *req);
+void lsom_disk_detach(struct lsom_disk *view, struct lsom_detach *req,
+		      lsom_detach_cb cb);
 
 void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out);
 

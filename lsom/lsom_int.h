@@ -1,9 +1,10 @@
 /*
  * lsom_int: what the files of the room share.
  *
- * One disk is driven by one loop.  The files stand on each other in this order:
- * format; segment, log; index_page, index; undecided, component, read;
- * checkpoint; recover; victim, cleaner; disk, which puts them together.
+ * One disk is driven by one loop, its home.  The files stand on each other in
+ * this order: format; segment, log; index_page, index; undecided, component,
+ * read; checkpoint; recover; victim, cleaner; disk, which puts them together;
+ * view and view_io, the same disk seen from another shard.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
  * counts batches in the order they were submitted, over all heads.
@@ -12,6 +13,8 @@
 #define BASALT_LSOM_LSOM_INT_H
 
 #include "lsom/format.h"
+
+#include <stdatomic.h>
 
 /* glibc's queue.h lacks it. */
 #ifndef TAILQ_FOREACH_SAFE
@@ -31,11 +34,14 @@
 #define LSOM__READS_MAX 4096u
 #define LSOM__PREPS_MAX 1280u /* a window, and some of a takeover */
 #define LSOM__COMP_BYTES_MAX (1ull << 46)
+#define LSOM__HOPS_MAX 8192u /* requests of a view on their way */
 
 struct lsom__op;
 struct lsom__page;
 struct lsom__recovery;
 struct lsom__cleaner;
+struct lsom__view;
+struct lsom__far;
 
 /* ---- segments ---- */
 
@@ -224,6 +230,7 @@ struct lsom_comp {
 	size_t stored_bytes;
 	TAILQ_ENTRY(lsom_comp) link; /* by key */
 	struct lsom_comp *hash_next, *key_next;
+	struct lsom__far *far; /* of a view: where it really is */
 };
 
 struct lsom__tomb { /* a deleted component; barred while older data lies */
@@ -267,13 +274,15 @@ struct lsom_disk {
 	uint32_t segment_blocks;
 	uint32_t record_blocks_max; /* what one record may carry */
 	struct lsom__segment *segments;
-	uint32_t segments_free;
+	_Atomic uint32_t
+		segments_free; /* atomic: views look, and take credit */
 	uint64_t sequence_next, pos_next;
-	uint64_t live_blocks, usable_blocks, reserve_blocks, credits;
+	_Atomic uint64_t live_blocks, credits;
+	uint64_t usable_blocks, reserve_blocks;
 	struct lsom__head heads[LSOM__HEADS];
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
-	unsigned comps_count;
+	_Atomic unsigned comps_count;
 	struct lsom_comp *hash[LSOM__HASH]; /* by cid */
 	struct lsom_comp *by_key[LSOM__HASH];
 	uint64_t key_next;
@@ -281,7 +290,7 @@ struct lsom_disk {
 
 	struct lsom__pages lru, dirty_pages;
 	size_t pages_count, dirty_count, loads;
-	uint64_t unknown; /* slots in overlays: what they replaced */
+	_Atomic uint64_t unknown; /* slots in overlays: what they replaced */
 
 	struct lsom__position position; /* of the index as it was opened */
 	uint64_t recovered_records;
@@ -314,6 +323,8 @@ struct lsom_disk {
 	struct env_task watch_task;
 	TAILQ_HEAD(, lsom_disk_watch) watches;
 	TAILQ_ENTRY(lsom_disk) link;
+	unsigned views; /* of other shards */
+	struct lsom__view *view; /* this is one: the rest is elsewhere */
 };
 
 struct lsom {
@@ -550,6 +561,8 @@ int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos);
 int lsom__state_of(const struct lsom_disk *disk);
 /* Is there room for @blocks more of guests? */
 bool lsom__space(const struct lsom_disk *disk, uint64_t blocks);
+/* Count @blocks as taken if there is room: true.  From any shard. */
+bool lsom__space_take(struct lsom_disk *disk, uint64_t blocks);
 
 /* ---- checkpoint.c ---- */
 
@@ -586,6 +599,90 @@ void lsom__cleaner_fini(struct lsom_disk *disk);
 void lsom__cleaner_stop(struct lsom_disk *disk);
 void lsom__cleaner_kick(struct lsom_disk *disk);
 bool lsom__cleaner_idle(const struct lsom_disk *disk);
+
+/* ---- view.c ---- */
+
+/* What SEAL and ATTACH found undecided, copied for another shard. */
+struct lsom__list {
+	unsigned count;
+	struct lsom_undecided items[];
+};
+
+/* A component of a view: the real one, and the message that lets it go. */
+struct lsom__far {
+	struct lsom_comp *real; /* home's; referenced by a handle */
+	struct lsom__list *list;
+	struct env_task put;
+};
+
+/* A request on its way to the disk's home and back. */
+struct lsom__hop {
+	struct env_task task;
+	struct lsom__view *view;
+	struct lsom_comp *comp; /* the view's, referenced; or NULL */
+	struct lsom_comp *real;
+	void (*there)(struct lsom__hop *hop); /* ends in lsom__hop_back() */
+	void (*here)(struct lsom__hop *hop, int status); /* frees it */
+	int status;
+	uint64_t patience_ns; /* until then a busy disk is asked again */
+	struct lsom_comp_meta meta; /* of @real, when the answer left */
+	TAILQ_ENTRY(lsom__hop) link; /* view->busy */
+};
+
+struct lsom__view {
+	struct lsom_disk *disk, *home;
+	struct env *here, *there;
+	unsigned part, parts;
+	unsigned hops;
+	TAILQ_HEAD(, lsom__hop) busy;
+	struct env_timer busy_timer;
+	struct lsom_disk_info info; /* as last heard */
+	struct lsom_attach *attach;
+	struct lsom_detach *detach;
+	bool leaving;
+	int status;
+	struct env_task task; /* attach and detach, there and back */
+	struct lsom__comps found; /* by attach, on its way here */
+
+	/* home's */
+	struct lsom_disk_watch watch;
+	bool left;
+
+	/* news of the state, in one message that goes to and fro */
+	struct env_task news;
+	struct lsom_disk_info news_info;
+	bool news_out, news_more; /* home's */
+};
+
+void lsom__view_comp_free(struct lsom_comp *comp);
+void lsom__view_info(const struct lsom_disk *disk, struct lsom_disk_info *out);
+void lsom__far_put(struct lsom__view *view, struct lsom__far *far);
+/* A component as the view keeps it: not linked.  NULL: no memory. */
+struct lsom_comp *lsom__view_comp_new(struct lsom__view *view, uint64_t key,
+				      const struct lsom_comp_meta *meta,
+				      struct lsom_comp *real);
+void lsom__view_step(struct lsom__view *view);
+
+/* ---- view_io.c: the calls of lsom.h on a component of a view ---- */
+
+int lsom__view_create(struct lsom_disk *disk, struct lsom_meta *req,
+		      lsom_meta_cb cb);
+int lsom__view_update(struct lsom_comp *comp, struct lsom_meta *req,
+		      lsom_meta_cb cb);
+int lsom__view_write(struct lsom_comp *comp, struct lsom_write *req,
+		     lsom_write_cb cb);
+int lsom__view_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		      lsom_decide_cb cb);
+int lsom__view_read(struct lsom_comp *comp, struct lsom_read *req,
+		    lsom_read_cb cb);
+int lsom__view_scan(struct lsom_comp *comp, struct lsom_scan *req,
+		    lsom_scan_cb cb);
+void lsom__view_decided(struct lsom_comp *comp,
+			const struct lsom_decided *decided);
+int lsom__view_checkpoint(struct lsom_disk *disk, struct lsom_checkpoint *req,
+			  lsom_checkpoint_cb cb);
+/* Send a request again that found the disk busy. */
+void lsom__hop_again(struct lsom__hop *hop);
 
 /* ---- disk.c ---- */
 

@@ -307,6 +307,8 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 		return rv;
 	if (comp->deleted)
 		return -ENOENT;
+	if (comp->far != NULL)
+		return lsom__view_read(comp, req, cb);
 	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
 	    req->len == 0 || req->len > LSOM_WRITE_MAX)
 		return -EINVAL;
@@ -468,6 +470,8 @@ int lsom_scan(struct lsom_comp *comp, struct lsom_scan *req, lsom_scan_cb cb)
 		return rv;
 	if (comp->deleted)
 		return -ENOENT;
+	if (comp->far != NULL)
+		return lsom__view_scan(comp, req, cb);
 	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
 	    req->items_max == 0)
 		return -EINVAL;

@@ -246,6 +246,8 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 
 	if (rv == 0 && comp->deleted)
 		rv = -ENOENT;
+	if (rv == 0 && comp->far != NULL)
+		return lsom__view_write(comp, req, cb);
 	if (rv == 0)
 		rv = write_check(comp, req);
 	if (rv < 0)
@@ -375,6 +377,8 @@ int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
 		return rv;
 	if (comp->deleted)
 		return -ENOENT;
+	if (comp->far != NULL)
+		return lsom__view_decide(comp, req, cb);
 	if (lsom__log_busy(disk, 0))
 		return -EBUSY;
 	rv = decide_check(comp, req);
@@ -404,7 +408,11 @@ int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
 
 void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided)
 {
-	if (!comp->deleted)
+	if (comp->deleted)
+		return;
+	if (comp->far != NULL)
+		lsom__view_decided(comp, decided);
+	else
 		lsom__decided_take(comp, decided);
 }
 
@@ -414,7 +422,10 @@ void lsom_undecided_each(struct lsom_comp *comp,
 {
 	struct lsom__prep *p, *next;
 	struct lsom_undecided u;
+	const struct lsom__list *list = comp->far ? comp->far->list : NULL;
 
+	for (unsigned i = 0; list != NULL && i < list->count; i++)
+		cb(&list->items[i], arg);
 	TAILQ_FOREACH_SAFE (p, &comp->preps, link, next) {
 		u = (struct lsom_undecided){
 			.lsn = p->lsn,
