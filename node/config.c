@@ -94,13 +94,10 @@ static int set_shards(struct reading *r, const char *key, const char *value)
 		r->conf->shards = 0;
 		return 1;
 	}
-	/* Objects live on shard 0: more loops would stand idle. */
-	if (number_parse(value, 1, 1, &n) < 0)
-		return refuse(r,
-			      "%s = %s: 'auto' or 1; this version runs its "
-			      "data path on one shard",
-			      key, value);
-	r->conf->shards = 1;
+	if (number_parse(value, 1, CONFIG_SHARDS_MAX, &n) < 0)
+		return refuse(r, "%s = %s: 'auto' or 1 to %u", key, value,
+			      CONFIG_SHARDS_MAX);
+	r->conf->shards = (unsigned)n;
 	return 1;
 }
 

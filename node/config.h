@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #define CONFIG_PORTALS_MAX 16u
+#define CONFIG_SHARDS_MAX 64u
 #define CONFIG_PATH_DEFAULT "/etc/basalt/basalt.conf"
 
 struct config_portal {
@@ -21,7 +22,7 @@ struct config {
 	char name[64]; /* the host's name */
 	char data_dir[200]; /* /var/lib/basalt */
 	char run_dir[200]; /* /run/basalt */
-	unsigned shards; /* 0: auto */
+	unsigned shards; /* 0: auto; at most CONFIG_SHARDS_MAX */
 	char log_level[128]; /* "info", "info,lsom=debug" */
 	/* [network] */
 	char address[48]; /* numeric; "0.0.0.0" */

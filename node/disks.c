@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static void home_close(struct node_disk *d);
+
 static const char *const disk_states[] = {
 	[LSOM_DISK_OPENING] = "opening",
 	[LSOM_DISK_ONLINE] = "online",
@@ -89,10 +91,10 @@ static void disk_settle(struct node_disk *d)
 	node__serve_if_ready(node);
 }
 
-static void on_opened(struct lsom_disk_open *req, int status)
+static void disk_opened(struct node_disk *d, int status)
 {
-	struct node_disk *d = req->data;
 	struct node *node = d->node;
+	struct lsom_disk_open *req = &d->open;
 	struct lsom_disk_info info;
 
 	assert(d->state == NODE_DISK_OPENING);
@@ -103,7 +105,6 @@ static void on_opened(struct lsom_disk_open *req, int status)
 			 req->why[0] != '\0' ? req->why : strerror(-status));
 		log_error("disk %s: not opened: %s", d->path, d->why);
 	} else {
-		d->disk = req->opened;
 		d->state = NODE_DISK_ONLINE;
 		d->why[0] = '\0';
 		lsom_disk_info(d->disk, &info);
@@ -131,11 +132,95 @@ static void on_opened(struct lsom_disk_open *req, int status)
 		}
 }
 
-static int open_start(struct node_disk *d, bool rebuild)
+/* ---- on the disk's home, which may be another shard ---- */
+
+static struct env *home_env(const struct node_disk *d)
+{
+	return shard_env(d->node->shards, d->shard);
+}
+
+static void on_attached(struct lsom_attach *req, int status)
+{
+	struct node_disk *d = req->data;
+
+	d->disk = req->attached;
+	if (status == 0) {
+		disk_opened(d, 0);
+		return;
+	}
+	/* No view, no use: the home closes it again. */
+	snprintf(d->open.why, sizeof(d->open.why), "%s", strerror(-status));
+	d->status = status;
+	home_close(d);
+}
+
+static void on_opened(struct env_task *task)
+{
+	struct node_disk *d = container_of(task, struct node_disk, here);
+	int rv = d->status;
+
+	if (rv == 0 && d->shard != d->node->env->shard) {
+		d->attach.data = d;
+		rv = lsom_disk_attach(d->node->lsom[d->node->env->shard],
+				      d->home, 0, 1, &d->attach, on_attached);
+		if (rv < 0)
+			on_attached(&d->attach, rv);
+		return;
+	}
+	d->disk = d->home;
+	disk_opened(d, rv);
+}
+
+static void there_opened(struct lsom_disk_open *req, int status)
+{
+	struct node_disk *d = req->data;
+
+	d->home = req->opened;
+	d->status = status;
+	d->here.cb = on_opened;
+	env_post(d->node->env, &d->here);
+}
+
+static void there_open(struct env_task *task)
+{
+	struct node_disk *d = container_of(task, struct node_disk, there);
+	int rv =
+		lsom_disk_open(d->node->lsom[d->shard], &d->open, there_opened);
+
+	if (rv < 0) {
+		d->open.opened = NULL;
+		there_opened(&d->open, rv);
+	}
+}
+
+/*
+ * Sessions, the directory and owners are shard 0's: with more shards the disks
+ * share the others, the one with the fewest gets the next.
+ */
+static unsigned home_pick(struct node *node)
+{
+	unsigned count = shards_count(node->shards), best = 0, i;
+	unsigned disks[CONFIG_SHARDS_MAX] = { 0 };
+	struct node_disk *d;
+
+	if (count == 1)
+		return 0;
+	TAILQ_FOREACH (d, &node->disks, link)
+		if (d->state == NODE_DISK_ONLINE ||
+		    d->state == NODE_DISK_CLOSING ||
+		    d->state == NODE_DISK_OPENING)
+			disks[d->shard]++;
+	for (i = best = 1; i < count; i++)
+		if (disks[i] < disks[best])
+			best = i;
+	return best;
+}
+
+static void open_start(struct node_disk *d, bool rebuild)
 {
 	struct node *node = d->node;
-	int rv;
 
+	d->shard = home_pick(node);
 	memset(&d->open, 0, sizeof(d->open));
 	d->open.data = d;
 	d->open.path = d->path;
@@ -144,13 +229,8 @@ static int open_start(struct node_disk *d, bool rebuild)
 	d->open.cluster = node->cluster;
 	d->open.rebuild = rebuild;
 	d->state = NODE_DISK_OPENING;
-	rv = lsom_disk_open(node->lsom, &d->open, on_opened);
-	if (rv < 0) {
-		d->state = NODE_DISK_FAILED;
-		d->status = rv;
-		snprintf(d->why, sizeof(d->why), "%s", strerror(-rv));
-	}
-	return rv;
+	d->there.cb = there_open;
+	env_post(home_env(d), &d->there);
 }
 
 static void open_fail(struct node_disk *d, int status)
@@ -175,19 +255,17 @@ static void index_work(struct env_work *work)
 static void index_done(struct env_work *work)
 {
 	struct node_disk *d = container_of(work, struct node_disk, work);
-	int rv = -ESHUTDOWN;
 
 	if (d->node->state != NODE_STOPPING)
-		rv = open_start(d, true);
-	if (rv < 0)
-		open_fail(d, rv);
+		open_start(d, true);
+	else
+		open_fail(d, -ESHUTDOWN);
 }
 
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 		    bool rebuild, node_disk_cb done, void *arg)
 {
 	struct node_disk *d = node__disk_find(node, id);
-	int rv;
 
 	if (node->state != NODE_UP)
 		return -ESHUTDOWN;
@@ -216,10 +294,8 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 		env_work(node->env, NULL, &d->work);
 		return 0;
 	}
-	rv = open_start(d, false);
-	if (rv < 0)
-		d->done = NULL;
-	return rv;
+	open_start(d, false);
+	return 0;
 }
 
 void node__disk_forget(struct node_disk *d)
@@ -231,17 +307,18 @@ void node__disk_forget(struct node_disk *d)
 
 /* ---- closing ---- */
 
-static void on_closed(struct lsom_disk_close *req, int status)
+static void on_closed(struct env_task *task)
 {
-	struct node_disk *d = req->data;
+	struct node_disk *d = container_of(task, struct node_disk, here);
 	struct node *node = d->node;
 	bool erase = d->erase;
 
-	if (status < 0)
-		log_warn("disk %s: closed with %s", d->path, strerror(-status));
-	else
-		log_info("disk %s: closed", d->path);
-	d->disk = NULL;
+	d->disk = d->home = NULL;
+	if (d->state == NODE_DISK_OPENING) { /* it was never used */
+		disk_opened(d, d->status);
+		return;
+	}
+	log_info("disk %s: closed", d->path);
 	d->state = NODE_DISK_CLOSED;
 	snprintf(d->why, sizeof(d->why), "closed");
 	if (node->state == NODE_STOPPING) {
@@ -254,15 +331,46 @@ static void on_closed(struct lsom_disk_close *req, int status)
 		node__disk_forget(d);
 }
 
+static void there_closed(struct lsom_disk_close *req, int status)
+{
+	struct node_disk *d = req->data;
+
+	assert(status == 0);
+	d->here.cb = on_closed;
+	env_post(d->node->env, &d->here);
+}
+
+static void there_close(struct env_task *task)
+{
+	struct node_disk *d = container_of(task, struct node_disk, there);
+	int rv;
+
+	d->close.data = d;
+	rv = lsom_disk_close(d->home, &d->close, there_closed);
+	assert(rv == 0);
+}
+
+static void home_close(struct node_disk *d)
+{
+	d->there.cb = there_close;
+	env_post(home_env(d), &d->there);
+}
+
+static void on_detached(struct lsom_detach *req)
+{
+	home_close(req->data);
+}
+
 static void on_quiet(void *arg)
 {
 	struct node_disk *d = arg;
-	int rv;
 
 	lsom_disk_unwatch(d->disk, &d->watch);
-	d->close.data = d;
-	rv = lsom_disk_close(d->disk, &d->close, on_closed);
-	assert(rv == 0);
+	d->detach.data = d;
+	if (d->disk == d->home)
+		home_close(d);
+	else
+		lsom_disk_detach(d->disk, &d->detach, on_detached);
 }
 
 int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,

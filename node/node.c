@@ -94,17 +94,19 @@ static void on_serve_timer(struct env_timer *timer)
 
 static int rooms_open(struct node *node)
 {
-	struct lsom_config lc = { .env = node->env,
-				  .page_cache_bytes =
+	struct lsom_config lc = { .page_cache_bytes =
 					  (size_t)node->config->page_cache };
 	struct dom_config dc = { .env = node->env, .cmmds = node->cmmds };
 	struct iscsi_config ic = { .env = node->env };
 	int rv;
 
-	rv = lsom_open(&lc, &node->lsom);
-	if (rv < 0)
-		return rv;
-	dc.lsom = node->lsom;
+	for (unsigned i = 0; i < shards_count(node->shards); i++) {
+		lc.env = shard_env(node->shards, i);
+		rv = lsom_open(&lc, &node->lsom[i]);
+		if (rv < 0)
+			return rv;
+	}
+	dc.lsom = node->lsom[0];
 	dc.node = node->identity.id;
 	rv = dom_open(&dc, &node->dom);
 	if (rv < 0)
@@ -356,9 +358,11 @@ static void on_dom_closed(void *arg)
 	struct node *node = arg;
 
 	node->dom = NULL;
-	if (node->lsom != NULL)
-		lsom_close(node->lsom);
-	node->lsom = NULL;
+	for (unsigned i = 0; i < ARRAY_LEN(node->lsom); i++) {
+		if (node->lsom[i] != NULL)
+			lsom_close(node->lsom[i]);
+		node->lsom[i] = NULL;
+	}
 	cmmds_close(node->cmmds, on_cmmds_closed, node);
 }
 
@@ -467,7 +471,7 @@ static int memory_open(struct node *node, char *why, size_t why_len)
 	if (!node->arena_locked)
 		log_info("the arena stays unlocked: RLIMIT_MEMLOCK is smaller "
 			 "than it");
-	rv = shards_open(&(struct shards_config){ .count = 1,
+	rv = shards_open(&(struct shards_config){ .count = node->config->shards,
 						  .arena = node->arena },
 			 &node->shards);
 	if (rv < 0) {

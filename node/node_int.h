@@ -104,9 +104,14 @@ struct node_disk {
 	enum node_disk_state state;
 	int status; /* of the open that failed */
 	char why[256];
-	struct lsom_disk *disk;
+	unsigned shard; /* the disk's home */
+	struct lsom_disk *home; /* the disk, for its home's loop only */
+	struct lsom_disk *disk; /* the same for this one: @home, or a view */
 	struct lsom_disk_open open;
+	struct lsom_attach attach;
+	struct lsom_detach detach;
 	struct lsom_disk_close close;
+	struct env_task there, here; /* to the home and back */
 	struct lsom_disk_watch watch;
 	struct env_work work;
 	enum lsom_disk_state seen; /* last logged */
@@ -212,7 +217,7 @@ struct node {
 	void *init_arg;
 	char who[64]; /* who asked for `cluster init` */
 
-	struct lsom *lsom;
+	struct lsom *lsom[CONFIG_SHARDS_MAX]; /* one a shard */
 	struct dom *dom;
 	struct iscsi *iscsi;
 	struct push *push;

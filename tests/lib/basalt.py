@@ -176,7 +176,8 @@ def tool(name):
 # ---- a cluster of one node ----
 
 class Node:
-    def __init__(self, name="n", portals=2, env=None, arena=None):
+    def __init__(self, name="n", portals=2, env=None, arena=None,
+                 shards=os.environ.get("BASALT_SHARDS")):
         for path in (BASALTD, BASALT):
             if not os.path.exists(path):
                 raise Failure("%s is not built: make" % path)
@@ -192,18 +193,24 @@ class Node:
         self.log = os.path.join(self.dir, "basaltd.log")
         self.env = dict(os.environ, **(env or {}))
         self.proc = None
+        self.name, self.arena, self.shards = name, arena, shards
         os.makedirs(os.path.dirname(self.sock), exist_ok=True)
+        self.configure()
+        os.makedirs(os.path.join(self.dir, "data"), exist_ok=True)
+
+    def configure(self):
+        """Write basalt.conf; the next start reads it."""
         with open(self.conf, "w") as f:
             f.write("[node]\nname = %s\ndata_dir = %s\nrun_dir = %s\n"
-                    "log_level = info\n"
+                    "log_level = info\nshards = %s\n"
                     "[network]\naddress = 127.0.0.1\nrdt_port = %d\n"
                     "portals = %s\n" %
-                    (name, os.path.join(self.dir, "data"),
-                     os.path.dirname(self.sock), self.rdt,
+                    (self.name, os.path.join(self.dir, "data"),
+                     os.path.dirname(self.sock), self.shards or "auto",
+                     self.rdt,
                      ", ".join("127.0.0.1:%d" % p for p in self.ports)))
-            if arena:
-                f.write("[memory]\narena = %s\n" % arena)
-        os.makedirs(os.path.join(self.dir, "data"), exist_ok=True)
+            if self.arena:
+                f.write("[memory]\narena = %s\n" % self.arena)
 
     # -- the daemon --
 

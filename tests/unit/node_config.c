@@ -80,7 +80,8 @@ TEST(node_config, refusals_name_the_line)
 	refused("[node]\nname =\n", "t.conf:2: ", "empty");
 	refused("[node]\nname = a b\n", "t.conf:2: ", "letters");
 	refused("[node]\ndata_dir = here\n", "t.conf:2: ", "absolute");
-	refused("[node]\nshards = 3\n", "t.conf:2: ", "one shard");
+	refused("[node]\nshards = 65\n", "t.conf:2: ", "1 to 64");
+	refused("[node]\nshards = 0\n", "t.conf:2: ", "1 to 64");
 	refused("[node]\nlog_level = loud\n", "t.conf:2: ", "error, warn");
 	refused("[node]\nlog_level = info,nope=debug\n", "t.conf:2: ", "rooms");
 	refused("[network]\naddress = host.example\n", "t.conf:2: ", "numeric");
