@@ -8,6 +8,7 @@
 #define LOG_ROOM LOG_BASE
 #include "base/kv.h"
 #include "base/log.h"
+#include "base/record.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@ struct rocks {
 	rocksdb_readoptions_t *read;
 	rocksdb_flushoptions_t *flush;
 	char *path;
+	uint32_t number; /* in the record; 0: it is not recorded */
 };
 
 /* Log what RocksDB says, and make it a status. */
@@ -80,11 +82,57 @@ static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
 	return 0;
 }
 
+/* ---- the record of what a store was given: base/record.h ---- */
+
+static void record_open(struct rocks *r)
+{
+	static _Atomic uint32_t next_number = 1;
+	struct iovec iov = { r->path, strlen(r->path) };
+
+	if (!record_on())
+		return;
+	r->number = next_number++ | RECORD_STORE;
+	record_event(RECORD_STORE_OPEN, r->number, 0, 0, 0, &iov, 1);
+}
+
+static uint64_t record_batch(const struct rocks *r,
+			     const struct kv_batch *batch)
+{
+	uint64_t count = batch->changes_count;
+	struct iovec iov[3] = {
+		{ &count, sizeof(count) },
+		{ batch->changes, count * sizeof(*batch->changes) },
+		{ batch->bytes, batch->bytes_count },
+	};
+
+	return r->number == 0 ? 0
+			      : record_event(RECORD_STORE_BATCH, r->number, 0,
+					     0, 0, iov, 3);
+}
+
+static uint64_t record_flush(const struct rocks *r)
+{
+	return r->number == 0 ? 0
+			      : record_event(RECORD_STORE_FLUSH, r->number, 0,
+					     0, 0, NULL, 0);
+}
+
+static void record_done(const struct rocks *r, uint64_t id, int status)
+{
+	if (r->number != 0)
+		record_event(RECORD_DONE, r->number, id,
+			     (uint64_t)(int64_t)status, 0, NULL, 0);
+}
+
+/* ---- changing and reading ---- */
+
 static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 {
 	struct rocks *r = container_of(kv, struct rocks, kv);
 	rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
+	uint64_t id = record_batch(r, batch);
 	char *err = NULL;
+	int status;
 
 	for (size_t i = 0; i < batch->changes_count; i++) {
 		const struct kv_change *c = &batch->changes[i];
@@ -111,16 +159,22 @@ static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 	}
 	rocksdb_write(r->db, r->write, wb, &err);
 	rocksdb_writebatch_destroy(wb);
-	return rocks_status(r->path, "write", err);
+	status = rocks_status(r->path, "write", err);
+	record_done(r, id, status);
+	return status;
 }
 
 static int rocks_flush(struct kv *kv)
 {
 	struct rocks *r = container_of(kv, struct rocks, kv);
+	uint64_t id = record_flush(r);
 	char *err = NULL;
+	int status;
 
 	rocksdb_flush(r->db, r->flush, &err);
-	return rocks_status(r->path, "flush", err);
+	status = rocks_status(r->path, "flush", err);
+	record_done(r, id, status);
+	return status;
 }
 
 static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
@@ -290,6 +344,9 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		rocks_close(&r->kv);
 		return rv;
 	}
+	/* With a log of its own every batch is durable: nothing to replay. */
+	if (!config->log)
+		record_open(r);
 	*out = &r->kv;
 	return 0;
 }

@@ -1,12 +1,8 @@
-/*
- * record: a log of what really reaches a disk, for the power-cut replay.
- *
- * The file is a sequence of {struct record_head, data}; the order is that in
- * which requests were submitted and completions seen, over all shards.
- */
+/* record: the writer of base/record.h; a killed process leaves whole events. */
 #include "base/record.h"
-#include "base/shard_int.h"
+#include "base/shard.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,16 +22,15 @@ static void record_open(void)
 		setvbuf(file, NULL, _IOFBF, 1 << 20);
 }
 
-bool shard__recording(void)
+bool record_on(void)
 {
 	pthread_once(&once, record_open);
 	return file != NULL;
 }
 
-/* Returns the id under which RECORD_DONE refers to it. */
-uint64_t shard__record(enum record_kind kind, uint32_t dev, uint64_t id,
-		       uint64_t offset, uint32_t flags, const struct iovec *iov,
-		       unsigned n)
+uint64_t record_event(enum record_kind kind, uint32_t dev, uint64_t id,
+		      uint64_t offset, uint32_t flags, const struct iovec *iov,
+		      unsigned n)
 {
 	struct record_head head = { .magic = RECORD_MAGIC,
 				    .kind = kind,
@@ -63,6 +58,6 @@ void shard_record_note(struct env *env, const char *kind, const void *data,
 	struct iovec iov[2] = { { (void *)kind, strlen(kind) + 1 },
 				{ (void *)data, len } };
 
-	if (shard__recording())
-		shard__record(RECORD_NOTE, 0, 0, 0, 0, iov, 2);
+	if (record_on())
+		record_event(RECORD_NOTE, 0, 0, 0, 0, iov, 2);
 }

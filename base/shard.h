@@ -42,10 +42,8 @@ uv_loop_t *shard_loop(struct env *env);
 void shard_wake(struct env *env);
 
 /*
- * A recorder of what really reaches the disk (tests: the power-cut replay): if
- * the environment variable BASALT_IO_RECORD names a file, every write, flush,
- * discard and their completions are logged there, and so is what rooms note
- * with shard_record_note().
+ * Put @kind and @len bytes at @data into the record of what reaches the disks,
+ * if there is one (tests: the power-cut replay; see base/record.h).
  */
 void shard_record_note(struct env *env, const char *kind, const void *data,
 		       size_t len);

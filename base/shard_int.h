@@ -83,10 +83,4 @@ void shard__lane_close(struct env_lane *lane);
 void shard__work(struct env *env, struct env_lane *lane, struct env_work *work);
 void shard__work_done(struct shard *shard, struct env_work *work);
 
-/* record.c: the log of what reaches a disk; see shard_record_note(). */
-bool shard__recording(void);
-uint64_t shard__record(enum record_kind kind, uint32_t dev, uint64_t id,
-		       uint64_t offset, uint32_t flags, const struct iovec *iov,
-		       unsigned n);
-
 #endif

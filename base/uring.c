@@ -116,8 +116,8 @@ static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 	for (unsigned i = 0; i < n; i++)
 		io->len += iov[i].iov_len;
 	dev->in_flight++;
-	if (shard__recording() && op != OP_READ)
-		io->impl[0] = (void *)(uintptr_t)shard__record(
+	if (record_on() && op != OP_READ)
+		io->impl[0] = (void *)(uintptr_t)record_event(
 			op == OP_WRITE ? RECORD_WRITE : RECORD_FLUSH,
 			dev->number, 0, offset, flags, iov, n);
 	io_submit(io);
@@ -175,11 +175,11 @@ void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 	d->work.work = discard_work;
 	d->work.done = discard_done;
 	dev->in_flight++;
-	if (shard__recording()) {
+	if (record_on()) {
 		struct iovec iov = { &len, sizeof(len) };
 
-		shard__record(RECORD_DISCARD, dev->number, 0, offset, 0, &iov,
-			      1);
+		record_event(RECORD_DISCARD, dev->number, 0, offset, 0, &iov,
+			     1);
 	}
 	shard__work(&dev->shard->env, NULL, &d->work);
 }
@@ -221,14 +221,14 @@ int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 	uint64_t id = 0;
 	int rv;
 
-	if (shard__recording())
-		id = shard__record(RECORD_WRITE, dev->number, 0, offset, flags,
-				   &iov, 1);
+	if (record_on())
+		id = record_event(RECORD_WRITE, dev->number, 0, offset, flags,
+				  &iov, 1);
 	rv = transfer_now(dev, OP_WRITE, iov, offset,
 			  flags & ENV_DURABLE ? RWF_DSYNC : 0);
-	if (shard__recording())
-		shard__record(RECORD_DONE, dev->number, id,
-			      rv < 0 ? (uint64_t)(int64_t)rv : len, 0, NULL, 0);
+	if (record_on())
+		record_event(RECORD_DONE, dev->number, id,
+			     rv < 0 ? (uint64_t)(int64_t)rv : len, 0, NULL, 0);
 	return rv;
 }
 
@@ -284,10 +284,10 @@ static void io_complete(struct env_io *io, int32_t res)
 		/* Nothing moved: the end of a device that shrank. */
 		result = io->done < io->len ? -EIO : (int64_t)io->len;
 	}
-	if (shard__recording() && io->op != OP_READ)
-		shard__record(RECORD_DONE, dev->number,
-			      (uint64_t)(uintptr_t)io->impl[0],
-			      (uint64_t)result, 0, NULL, 0);
+	if (record_on() && io->op != OP_READ)
+		record_event(RECORD_DONE, dev->number,
+			     (uint64_t)(uintptr_t)io->impl[0], (uint64_t)result,
+			     0, NULL, 0);
 	assert(dev->in_flight > 0);
 	dev->in_flight--;
 	io->cb(io, result);
@@ -470,11 +470,11 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 	if (rv < 0)
 		goto err_close;
 	dev->number = atomic_fetch_add(&next_number, 1);
-	if (shard__recording()) {
+	if (record_on()) {
 		struct iovec iov = { (void *)path, strlen(path) };
 
-		shard__record(RECORD_OPEN, dev->number, 0, info->bytes, flags,
-			      &iov, 1);
+		record_event(RECORD_OPEN, dev->number, 0, info->bytes, flags,
+			     &iov, 1);
 	}
 	*out = dev;
 	return 0;
