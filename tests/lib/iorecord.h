@@ -2,6 +2,7 @@
 #ifndef BASALT_TESTS_IORECORD_H
 #define BASALT_TESTS_IORECORD_H
 
+#include "base/kv.h"
 #include "base/record.h"
 
 #include <stdbool.h>
@@ -13,8 +14,9 @@ struct io_event {
 	const uint8_t *data; /* into the record */
 	uint64_t end; /* bytes of the record up to here */
 	/*
-	 * Of a write: from which event on it is durable, SIZE_MAX if it never
-	 * is.  Until then a power cut may keep it, tear it or lose it.
+	 * Of a write or a store's batch: from which event on it is durable,
+	 * SIZE_MAX if it never is.  Until then a power cut may keep it or lose
+	 * it, and tear a write.
 	 */
 	size_t safe_at;
 	size_t done_at; /* its completion; SIZE_MAX: none, or it failed */
@@ -29,12 +31,17 @@ struct io_record {
 };
 
 /*
- * Events of the device whose path ends with @suffix.  With @ignore_durable the
- * flag of the writes is taken as lost.  Returns 0, -errno, or -EPROTO for what
- * is no record; one cut in its last event (a killed daemon) is fine.
+ * Events of the device whose path ends with @suffix, and of the one store that
+ * was recorded.  With @ignore_durable the flag of the writes is taken as lost.
+ * Returns 0, -errno, or -EPROTO for what is no record of one store; one cut in
+ * its last event (a killed daemon) is fine.
  */
 int io_record_open(const char *path, const char *suffix, bool ignore_durable,
 		   struct io_record *out);
+
+/* The batch of a RECORD_STORE_BATCH, for kv_batch_fini().  0 or -EPROTO. */
+int io_event_batch(const struct io_event *event, struct kv_batch *out);
+
 void io_record_close(struct io_record *record);
 
 #endif

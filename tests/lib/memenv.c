@@ -104,14 +104,33 @@ static void me_dev_close(struct env_dev *dev)
 	free(dev);
 }
 
+static struct memenv_block *block_touch(struct memenv *me, uint64_t index)
+{
+	if (me->overlay[index].data == NULL)
+		me->touched[me->touched_count++] = (uint32_t)index;
+	return &me->overlay[index];
+}
+
 static uint8_t *block_for_write(struct memenv *me, uint64_t index)
 {
-	if (me->overlay[index] == NULL) {
-		me->overlay[index] = must(malloc(BLOCK));
-		memcpy(me->overlay[index], me->image + index * BLOCK, BLOCK);
-		me->touched[me->touched_count++] = (uint32_t)index;
+	struct memenv_block *b = block_touch(me, index);
+	const uint8_t *from = b->data ? b->data : me->image + index * BLOCK;
+
+	if (b->data == NULL || b->lent) {
+		b->data = memcpy(must(malloc(BLOCK)), from, BLOCK);
+		b->lent = false;
 	}
-	return me->overlay[index];
+	return b->data;
+}
+
+void memenv_lay(struct memenv *me, uint64_t offset, const void *data)
+{
+	struct memenv_block *b = block_touch(me, offset / BLOCK);
+
+	if (b->data != NULL && !b->lent)
+		free(b->data);
+	b->data = (uint8_t *)(uintptr_t)data;
+	b->lent = true;
 }
 
 void memenv_poke(struct memenv *me, uint64_t offset, const void *data,
@@ -135,7 +154,7 @@ static void peek(struct memenv *me, uint64_t offset, uint8_t *to, size_t len)
 {
 	while (len > 0) {
 		size_t at = offset % BLOCK, part = BLOCK - at;
-		const uint8_t *b = me->overlay[offset / BLOCK];
+		const uint8_t *b = me->overlay[offset / BLOCK].data;
 
 		if (part > len)
 			part = len;
@@ -148,9 +167,18 @@ static void peek(struct memenv *me, uint64_t offset, uint8_t *to, size_t len)
 	}
 }
 
+/* One access more, of @len bytes; returns what it takes. */
+static uint64_t io_cost(struct memenv *me, size_t len)
+{
+	me->accesses++;
+	me->bytes += len;
+	return me->access_ns + me->mib_ns * (len >> 10) / 1024;
+}
+
 static void io_queue(struct env_dev *dev, struct env_io *io, uint64_t len,
 		     uint64_t offset)
 {
+	dev->me->env.now_ns += io_cost(dev->me, len);
 	io->dev = dev;
 	io->len = len;
 	io->offset = offset;
@@ -211,6 +239,7 @@ static int me_dev_read_now(struct env_dev *dev, void *buf, size_t len,
 	if (offset > dev->me->image_bytes ||
 	    len > dev->me->image_bytes - offset)
 		return -EIO;
+	dev->me->env.now_ns += io_cost(dev->me, len);
 	peek(dev->me, offset, buf, len);
 	return 0;
 }
@@ -222,42 +251,16 @@ static int me_dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 	    len > dev->me->image_bytes - offset)
 		return -EIO;
 	dev->me->writes++;
+	dev->me->env.now_ns += io_cost(dev->me, len);
 	memenv_poke(dev->me, offset, buf, len);
 	return 0;
-}
-
-static bool base_add(void *arg, struct kv_slice key, struct kv_slice value)
-{
-	memkv_put(arg, key, value);
-	return true;
-}
-
-static int base_read(struct memenv *me, kv_merge_fn merge)
-{
-	struct kv_config config = { .path = me->kv_base_path, .merge = merge };
-	struct kv *kv;
-	int rv = kv_rocksdb_open(&config, &kv);
-
-	if (rv != 0)
-		return rv;
-	me->kv_base = memkv_new();
-	rv = kv_scan(kv, kv_slice("", 0), kv_slice(NULL, 0), base_add,
-		     me->kv_base);
-	kv_close(kv);
-	return rv;
 }
 
 static int me_kv_open(struct env *env, const struct kv_config *config,
 		      struct kv **out)
 {
-	struct memenv *me = me_of(env);
-	int rv = 0;
-
-	if (me->kv_base_path != NULL && me->kv_base == NULL)
-		rv = base_read(me, config->merge);
-	if (rv == 0)
-		*out = memkv_clone(me->kv_base, config->merge);
-	return rv;
+	*out = memkv_clone((struct memkv *)me_of(env)->kv_base, config->merge);
+	return 0;
 }
 
 static const struct env_ops memenv_ops = {
@@ -351,15 +354,15 @@ void memenv_reset(struct memenv *me)
 	while (me->touched_count > 0) {
 		uint32_t index = me->touched[--me->touched_count];
 
-		free(me->overlay[index]);
-		me->overlay[index] = NULL;
+		if (!me->overlay[index].lent)
+			free(me->overlay[index].data);
+		me->overlay[index] = (struct memenv_block){ NULL, false };
 	}
 }
 
 void memenv_fini(struct memenv *me)
 {
 	memenv_reset(me);
-	memkv_free(me->kv_base);
 	timer_heap_fini(&me->timers);
 	page_cache_close(me->env.pages);
 	arena_close(me->arena);

@@ -13,8 +13,6 @@
 #include "base/page.h"
 #include "base/timer_heap.h"
 
-struct memkv;
-
 struct memenv {
 	struct env env; /* first */
 	struct arena *arena;
@@ -22,17 +20,23 @@ struct memenv {
 
 	const uint8_t *image; /* of @image_bytes; the caller's */
 	uint64_t image_bytes;
-	uint8_t **overlay; /* a pointer a 4 KiB block, NULL: as in the image */
+	/* A pointer a 4 KiB block, NULL: as in the image. */
+	struct memenv_block {
+		uint8_t *data;
+		bool lent; /* by memenv_lay(): copied before it is changed */
+	} * overlay;
 	uint32_t *touched;
 	size_t touched_count;
 
+	/* A memkv every opened store starts from, NULL: nothing; the caller's. */
+	struct kv *kv_base;
+
 	/*
-	 * A RocksDB store whose contents every opened store starts from, NULL:
-	 * from nothing.  It is read once, when the first one is opened, as the
-	 * merge function is known only then.
+	 * Virtual time of an access and of a MiB, one access after the other;
+	 * 0: none.  So a budget of time is one of I/O, the same on any machine.
 	 */
-	const char *kv_base_path;
-	struct memkv *kv_base;
+	uint64_t access_ns, mib_ns;
+	uint64_t accesses, bytes; /* since the caller set them */
 
 	STAILQ_HEAD(, env_task) tasks;
 	STAILQ_HEAD(, env_work) works;
@@ -51,6 +55,12 @@ void memenv_reset(struct memenv *me);
 /* Put bytes into the overlay, as a disk would hold them. */
 void memenv_poke(struct memenv *me, uint64_t offset, const void *data,
 		 size_t len);
+
+/*
+ * Lay a block over @offset, a multiple of 4096, without a copy: @data stays as
+ * it is until memenv_reset().
+ */
+void memenv_lay(struct memenv *me, uint64_t offset, const void *data);
 
 /* Run until *@done; false if nothing is left to run or 10 minutes passed. */
 bool memenv_run(struct memenv *me, const bool *done);

@@ -3,19 +3,22 @@
  *
  *	lsom_powercut [options] BASE-IMAGE BASE-INDEX RECORD JOURNAL
  *
- * RECORD is what the real daemon wrote to its disk (base/record.h) from the
- * state BASE-IMAGE, BASE-INDEX on; JOURNAL what a real initiator had sent and
- * had acknowledged at which length of the record (t_verify --journal).  For
- * every event the tool makes the states a disk may legally be in: with all,
- * none, all but one and all but two of the writes in flight, with the last one
- * torn at each 512 bytes, and with random parts of them.  On each it opens LSOM
- * as it is shipped and checks that every acknowledged write is there, whole.
- * Every so often it also rebuilds the index from the log alone and compares.
+ * RECORD is what the real daemon gave its disk and the disk's index
+ * (base/record.h) from the state BASE-IMAGE, BASE-INDEX on; JOURNAL what a real
+ * initiator had sent and had acknowledged at which length of the record
+ * (t_verify --journal).  For every event the tool makes the states a disk may
+ * legally be in: with all, none, all but one and all but two of the writes in
+ * flight, with the last one torn at each 512 bytes, with its header torn, and
+ * with random parts of them; beside each the index as a cut leaves it
+ * (tests/lib/cutdisk.h).  On each it opens LSOM as it is shipped and checks that
+ * every acknowledged write is there, whole.  Every so often it also rebuilds
+ * the index from the log alone and compares.
  *
  *	--states N	about so many states (default: 2000), drawn from all
  *	--seed N
+ *	--slice I/N	of the drawn ones those whose number is I modulo N
  *	--writer N	t_verify's
- *	--cut I		only after event I, with LSOM's own messages
+ *	--only N	state N and no other, with LSOM's own messages
  *	--headers	only states with a torn batch header
  *	--ignore-durable  pretend the durable flag of the writes was dropped
  *	--early-ack	  pretend acknowledgements left before the completion
@@ -24,71 +27,63 @@
  */
 #include "base/log.h"
 #include "base/sgl.h"
-#include "lsom/lsom.h"
-#include "tests/lib/iorecord.h"
-#include "tests/lib/memenv.h"
-#include "tests/lib/pattern.h"
+#include "lsom/lsom_int.h"
+#include "tests/lib/cutdisk.h"
+#include "tests/lib/journal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-#define RISK_MAX 64u /* writes in flight that are varied */
-#define WRITE_BLOCKS_MAX 1024u /* of one write */
 #define BAD_MAX 10u
-#define RECENT 96u /* journal entries whose blocks are always checked */
+#define RECENT 256u /* journal entries whose blocks are always checked */
+#define READ_BLOCKS (LSOM_WRITE_MAX / BLOCK)
 #define FULL_EVERY 32u /* all blocks in one of so many states */
 #define REBUILD_EVERY 64u /* and the index rebuilt in one of so many */
+#define COMPS_MAX 64u
+#define PAIRS_MAX 32u /* writes in flight whose pairs are lost */
+
+/*
+ * The budget of a recovery is one of I/O: 10 s of a hard disk that takes 5 ms to
+ * get anywhere and reads 100 MiB/s.
+ */
 #define RECOVERY_NS (10 * SEC)
+#define ACCESS_NS (5 * MSEC)
+#define MIB_NS (10 * MSEC)
 
-enum keep { KEEP_NONE, KEEP_ALL, KEEP_HEAD, KEEP_RANDOM, KEEP_TAIL };
-
-struct block {
-	uint32_t gen[SECTORS];
-	uint32_t pending_gen;
-	uint8_t pending_mask;
+/* A component that was created or deleted during the record. */
+struct side {
+	struct uuid cid;
+	bool created, deleting, deleted;
 };
 
 static struct {
 	const char *base_path;
-	uint64_t states_wanted, seed, random;
-	uint32_t writer;
-	bool ignore_durable, early_ack, headers_only;
-
-	struct io_record record;
-	struct journal_entry *journal;
-	size_t journal_count, journal_at;
-	uint8_t *image; /* what is durable by now */
-	uint64_t image_bytes;
-	struct memenv me;
+	uint64_t states_wanted, seed, random, only;
+	uint64_t slice, slices;
+	bool headers_only;
 	struct uuid cluster;
 
-	size_t risk[RISK_MAX]; /* events, in order of submission */
-	unsigned risk_count;
-	enum keep keep[RISK_MAX];
-	uint32_t head_sectors[RISK_MAX];
-	/* Blocks of it that a later write, durable by now, lies on. */
-	uint8_t dead[RISK_MAX][WRITE_BLOCKS_MAX / 8];
-
-	struct block *blocks; /* what an initiator may expect */
-	uint64_t blocks_count;
+	struct cut_disk cut;
+	struct journal journal;
+	struct side sides[COMPS_MAX];
+	unsigned sides_count;
+	uint8_t *recent; /* of each block: check it */
 
 	bool counting; /* first pass: how many states there are */
-	bool kv_noted; /* the record says what the index held */
-	uint64_t states_all, states, full, rebuilt, stale, blocks_checked;
-	uint64_t slowest_ns;
-	size_t cut, only; /* from 1; 0: all */
+	uint64_t number; /* of the state */
+	uint64_t states_all, states, full, rebuilt, midway, blocks_checked;
+	uint64_t idle_holes; /* that one index alone has */
+	uint64_t slowest_ns, accesses_most, bytes_most;
+	size_t at; /* the event after which the power goes */
 	const char *what;
 	unsigned bad, bad_state;
 } p = {
 	.states_wanted = 2000,
 	.seed = 1,
-	.writer = 1,
+	.slices = 1,
+	.only = UINT64_MAX,
 };
 
 static void bad(const char *fmt, ...)
@@ -98,8 +93,8 @@ static void bad(const char *fmt, ...)
 	p.bad_state++;
 	if (p.bad++ >= BAD_MAX)
 		return;
-	printf("BAD cut after event %zu of %zu (%s): ", p.cut, p.record.count,
-	       p.what);
+	printf("BAD state %llu, cut after event %zu of %zu (%s): ",
+	       (unsigned long long)p.number, p.at, p.cut.record.count, p.what);
 	va_start(ap, fmt);
 	vprintf(fmt, ap);
 	va_end(ap);
@@ -111,65 +106,6 @@ static _Noreturn void unusable(const char *what, int rv)
 {
 	fprintf(stderr, "lsom_powercut: %s: %s\n", what, strerror(-rv));
 	exit(3);
-}
-
-/* ---- what must be there ---- */
-
-static void entry_apply(const struct journal_entry *e)
-{
-	uint64_t at = e->offset, end = e->offset + e->len;
-
-	while (at < end) {
-		struct block *b = &p.blocks[at / BLOCK];
-		unsigned s = (unsigned)(at % BLOCK / SECTOR);
-
-		if (e->acked) {
-			b->gen[s] = e->gen;
-			b->pending_mask &= (uint8_t) ~(1u << s);
-		} else {
-			b->pending_gen = e->gen;
-			b->pending_mask |= (uint8_t)(1u << s);
-		}
-		at += SECTOR;
-	}
-}
-
-static void journal_advance(uint64_t record_bytes)
-{
-	while (p.journal_at < p.journal_count &&
-	       p.journal[p.journal_at].record_bytes <= record_bytes)
-		entry_apply(&p.journal[p.journal_at++]);
-}
-
-static void block_check(uint64_t index, const uint8_t *buf)
-{
-	const struct block *b = &p.blocks[index];
-	bool is_old = true, is_new = b->pending_mask != 0;
-	char why[160];
-
-	p.blocks_checked++;
-	for (unsigned i = 0; i < SECTORS; i++) {
-		int64_t gen = sector_read(buf + i * SECTOR,
-					  index * BLOCK + i * SECTOR, p.writer,
-					  why, sizeof(why));
-		uint32_t fresh =
-			b->pending_mask & 1u << i ? b->pending_gen : b->gen[i];
-
-		if (gen < 0) {
-			bad("block %llu sector %u: %s",
-			    (unsigned long long)index, i, why);
-			return;
-		}
-		is_old = is_old && gen == b->gen[i];
-		is_new = is_new && gen == fresh;
-		if (!is_old && !is_new) {
-			bad("block %llu sector %u: generation %lld, "
-			    "acknowledged %u",
-			    (unsigned long long)index, i, (long long)gen,
-			    b->gen[i]);
-			return;
-		}
-	}
 }
 
 /* ---- lsom on a state ---- */
@@ -199,14 +135,6 @@ static void on_scan(struct lsom_scan *req, int status)
 	*(struct waiter *)req->data = (struct waiter){ true, status };
 }
 
-static void comp_pick(struct lsom_comp *comp, void *arg)
-{
-	struct lsom_comp_meta *best = arg;
-
-	if (lsom_comp_meta(comp)->size_bytes > best->size_bytes)
-		*best = *lsom_comp_meta(comp);
-}
-
 /* Read blocks [@index, @index + @n) and compare them. */
 static void range_check(struct lsom_comp *comp, uint64_t index, unsigned n)
 {
@@ -217,8 +145,9 @@ static void range_check(struct lsom_comp *comp, uint64_t index, unsigned n)
 				 .len = (uint64_t)n * BLOCK,
 				 .class = PAGE_FRONT };
 	int rv = lsom_read(comp, &req, on_read);
+	char why[160];
 
-	if (rv == 0 && !memenv_run(&p.me, &w.done))
+	if (rv == 0 && !memenv_run(&p.cut.me, &w.done))
 		rv = -ETIMEDOUT;
 	if (rv == 0)
 		rv = w.status;
@@ -229,456 +158,579 @@ static void range_check(struct lsom_comp *comp, uint64_t index, unsigned n)
 	}
 	sgl_read(req.sgl, 0, buf, req.len);
 	sgl_put(req.sgl);
+	p.blocks_checked += n;
 	for (unsigned i = 0; i < n; i++)
-		block_check(index + i, buf + (size_t)i * BLOCK);
+		if (!journal_check(&p.journal, index + i,
+				   buf + (size_t)i * BLOCK, why, sizeof(why)))
+			bad("block %llu: %s", (unsigned long long)(index + i),
+			    why);
+}
+
+/* What was touched last, and a few of the others. */
+static void recent_mark(void)
+{
+	const struct journal *j = &p.journal;
+	size_t from = j->at > RECENT ? j->at - RECENT : 0;
+
+	memset(p.recent, 0, j->blocks_count);
+	for (size_t i = from; i < j->at; i++) {
+		const struct journal_entry *e = &j->entries[i];
+		uint64_t first = e->offset / BLOCK;
+		uint64_t last = (e->offset + e->len - 1) / BLOCK;
+
+		memset(p.recent + first, 1, last - first + 1);
+	}
+	for (unsigned i = 0; i < 32; i++)
+		p.recent[random_next(&p.random) % j->blocks_count] = 1;
 }
 
 static void content_check(struct lsom_comp *comp, bool full)
 {
-	uint64_t step = LSOM_WRITE_MAX / BLOCK;
-	size_t from = p.journal_at > RECENT ? p.journal_at - RECENT : 0;
+	uint64_t blocks = p.journal.blocks_count, n;
 
 	if (full) {
 		p.full++;
-		for (uint64_t b = 0; b < p.blocks_count; b += step)
-			range_check(comp, b,
-				    (unsigned)(p.blocks_count - b < step
-						       ? p.blocks_count - b
-						       : step));
-		return;
+		memset(p.recent, 1, blocks);
+	} else {
+		recent_mark();
 	}
-	for (size_t i = from; i < p.journal_at; i++) {
-		const struct journal_entry *e = &p.journal[i];
-		uint64_t first = e->offset / BLOCK;
-		uint64_t last = (e->offset + e->len - 1) / BLOCK;
-
-		range_check(comp, first, (unsigned)(last - first + 1));
+	for (uint64_t b = 0; b < blocks; b += n) {
+		for (n = 0; b + n < blocks && n < READ_BLOCKS; n++)
+			if (!p.recent[b + n])
+				break;
+		if (n > 0)
+			range_check(comp, b, (unsigned)n);
+		else
+			n = 1;
 	}
-	for (unsigned i = 0; i < 32; i++)
-		range_check(comp, random_next(&p.random) % p.blocks_count, 1);
 }
 
-/* What the index says: a sum over all committed versions and the fences. */
-static uint64_t index_sum(struct lsom_comp *comp)
+struct comps {
+	struct uuid cid[COMPS_MAX];
+	unsigned count;
+	uint64_t largest_bytes;
+	struct uuid largest;
+};
+
+static void comp_note(struct lsom_comp *comp, void *arg)
 {
-	static struct lsom_version items[1024];
 	const struct lsom_comp_meta *m = lsom_comp_meta(comp);
-	uint64_t sum = m->max_lsn * 31 + m->member_csn * 17 + m->size_bytes;
+	struct comps *list = arg;
+
+	if (m->damaged)
+		bad("a component is said to be damaged");
+	if (list->count < COMPS_MAX)
+		list->cid[list->count++] = m->cid;
+	if (m->size_bytes > list->largest_bytes) {
+		list->largest_bytes = m->size_bytes;
+		list->largest = m->cid;
+	}
+}
+
+/* A component that is there must have been created, one that is not deleted. */
+static void sides_check(const struct comps *list)
+{
+	for (unsigned i = 0; i < p.sides_count; i++) {
+		const struct side *s = &p.sides[i];
+		bool there = false;
+
+		for (unsigned k = 0; k < list->count; k++)
+			there = there || uuid_equal(&list->cid[k], &s->cid);
+		if (there && s->deleted)
+			bad("deleted component %u is there", i);
+		if (!there && s->created && !s->deleting)
+			bad("created component %u is gone", i);
+	}
+}
+
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+	sum ^= value;
+	return random_next(&sum);
+}
+
+/* All that is decided: a single copy's takeover decides for what it has. */
+static void take_over(struct lsom_comp *comp)
+{
+	struct lsom_decided decided = {
+		.stable_lsn = lsom_comp_meta(comp)->max_lsn,
+		.g_all = lsom_comp_meta(comp)->g_all,
+	};
+
+	lsom_decided(comp, &decided);
+}
+
+/* What an index says: of each component its state and all versions. */
+struct snapshot {
+	struct lsom_comp_meta metas[COMPS_MAX];
+	size_t versions_at[COMPS_MAX + 1]; /* where each one's begin */
+	unsigned comps_count;
+	struct lsom_version *versions;
+	size_t count, room;
+};
+
+static void versions_take(struct lsom_comp *comp, struct snapshot *s)
+{
+	const struct lsom_comp_meta *m = lsom_comp_meta(comp);
 	uint64_t at = 0;
 
 	while (at < m->size_bytes) {
 		struct waiter w = { false, 0 };
 		struct lsom_scan req = { .data = &w,
 					 .offset = at,
-					 .len = m->size_bytes - at,
-					 .items = items,
-					 .items_max = 1024 };
+					 .len = m->size_bytes - at };
 
+		if (s->room < s->count + 1024) {
+			s->room = s->count * 2 + 1024;
+			s->versions = realloc(s->versions,
+					      s->room * sizeof(*s->versions));
+			if (s->versions == NULL)
+				abort();
+		}
+		req.items = s->versions + s->count;
+		req.items_max = 1024;
 		if (lsom_scan(comp, &req, on_scan) != 0 ||
-		    !memenv_run(&p.me, &w.done) || w.status != 0 ||
+		    !memenv_run(&p.cut.me, &w.done) || w.status != 0 ||
 		    req.next <= at) {
 			bad("a scan from %llu failed: %d",
 			    (unsigned long long)at, w.status);
-			return 0;
+			return;
 		}
-		for (unsigned i = 0; i < req.items_count; i++) {
-			uint64_t h = items[i].offset ^ items[i].lsn << 20 ^
-				     items[i].member_csn << 50 ^
-				     (uint64_t)items[i].crc << 8 ^
-				     items[i].hole;
-
-			sum += random_next(&h);
-		}
+		s->count += req.items_count;
 		at = req.next;
 	}
-	return sum;
+}
+
+static int by_cid(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct uuid));
+}
+
+static void snapshot_take(struct lsom_disk *disk, struct comps *list,
+			  struct snapshot *s)
+{
+	qsort(list->cid, list->count, sizeof(list->cid[0]), by_cid);
+	s->comps_count = list->count;
+	for (unsigned i = 0; i < list->count; i++) {
+		struct lsom_comp *comp = lsom_comp_get(disk, &list->cid[i]);
+
+		take_over(comp);
+		s->metas[i] = *lsom_comp_meta(comp);
+		s->versions_at[i] = s->count;
+		versions_take(comp, s);
+		lsom_comp_put(comp);
+	}
+	s->versions_at[list->count] = s->count;
+}
+
+static bool metas_equal(const struct lsom_comp_meta *a,
+			const struct lsom_comp_meta *b)
+{
+	return uuid_equal(&a->cid, &b->cid) && uuid_equal(&a->oid, &b->oid) &&
+	       a->cinc == b->cinc && a->size_bytes == b->size_bytes &&
+	       a->promised_oepoch == b->promised_oepoch &&
+	       a->member_csn == b->member_csn && a->csn_seen == b->csn_seen &&
+	       a->state_seen == b->state_seen && a->damaged == b->damaged &&
+	       a->max_lsn == b->max_lsn;
+}
+
+static void version_differs(unsigned comp, const char *whose,
+			    const struct lsom_version *v)
+{
+	bad("component %u, only in the %s index: block %llu, version "
+	    "(%llu, %llu), %s, CRC %08x",
+	    comp, whose, (unsigned long long)v->offset / BLOCK,
+	    (unsigned long long)v->member_csn, (unsigned long long)v->lsn,
+	    v->hole ? "a hole" : "data", v->crc);
+}
+
+static bool versions_equal(const struct lsom_version *a,
+			   const struct lsom_version *b)
+{
+	return a->offset == b->offset && a->lsn == b->lsn &&
+	       a->member_csn == b->member_csn && a->crc == b->crc &&
+	       a->hole == b->hole;
 }
 
 /*
- * Open the state and check it; with @sum only say what its index holds, after
- * a rebuild from the log if @rebuild.  Returns false if the index, which is
- * that of the start of the record, is older than the log allows.
+ * Component @i of both: bad() for the first version that one alone has.  A hole
+ * where the other has nothing is none: on a whole replica a block that was never
+ * written needs no entry, and whether its page was there when the hole came
+ * depends on the order in which the records are read (lsom__range_apply()).
  */
-static bool state_open(bool full, bool rebuild, uint64_t *sum)
+static void versions_compare(unsigned i, const struct snapshot *a,
+			     const struct snapshot *b)
 {
-	struct lsom_config config = { .env = &p.me.env,
-				      .page_cache_bytes = 4u << 20 };
-	struct waiter w = { false, 0 }, c = { false, 0 };
-	struct lsom_disk_open open_req = { .data = &w,
-					   .path = p.base_path,
-					   .index_path = "index",
-					   .cluster = p.cluster,
-					   .rebuild = rebuild };
-	struct lsom_disk_close close_req = { .data = &c };
-	struct lsom_comp_meta best = { .size_bytes = 0 };
+	const struct lsom_version *v = a->versions + a->versions_at[i];
+	const struct lsom_version *v_end = a->versions + a->versions_at[i + 1];
+	const struct lsom_version *w = b->versions + b->versions_at[i];
+	const struct lsom_version *w_end = b->versions + b->versions_at[i + 1];
+
+	while (v < v_end || w < w_end) {
+		uint64_t v_at = v < v_end ? v->offset : UINT64_MAX;
+		uint64_t w_at = w < w_end ? w->offset : UINT64_MAX;
+
+		if (v_at == w_at && versions_equal(v, w)) {
+			v++;
+			w++;
+		} else if (v_at < w_at && v->hole) {
+			v++;
+			p.idle_holes++;
+		} else if (w_at < v_at && w->hole) {
+			w++;
+			p.idle_holes++;
+		} else {
+			break;
+		}
+	}
+	if (v < v_end)
+		version_differs(i, "recorded", v);
+	if (w < w_end)
+		version_differs(i, "rebuilt", w);
+}
+
+static void snapshots_compare(const struct snapshot *a,
+			      const struct snapshot *b)
+{
+	if (a->comps_count != b->comps_count) {
+		bad("%u components, after a rebuild %u", a->comps_count,
+		    b->comps_count);
+		return;
+	}
+	for (unsigned i = 0; i < a->comps_count; i++) {
+		if (!metas_equal(&a->metas[i], &b->metas[i]))
+			bad("component %u has another state after a rebuild: "
+			    "max_lsn %llu and %llu",
+			    i, (unsigned long long)a->metas[i].max_lsn,
+			    (unsigned long long)b->metas[i].max_lsn);
+		versions_compare(i, a, b);
+	}
+}
+
+static void disk_check(struct lsom_disk *disk, bool full,
+		       struct snapshot *snapshot)
+{
+	struct comps list = { .count = 0 };
 	struct lsom_disk_info info;
 	struct lsom_comp *comp;
-	struct lsom *lsom;
-	struct timespec a, b;
-	uint64_t took;
-	int rv;
 
-	if (lsom_open(&config, &lsom) != 0)
-		abort();
-	clock_gettime(CLOCK_MONOTONIC, &a);
-	rv = lsom_disk_open(lsom, &open_req, on_open);
-	if (rv == 0 && !memenv_run(&p.me, &w.done))
-		rv = -ETIMEDOUT;
-	clock_gettime(CLOCK_MONOTONIC, &b);
-	took = (uint64_t)(b.tv_sec - a.tv_sec) * SEC + (uint64_t)b.tv_nsec -
-	       (uint64_t)a.tv_nsec;
-	if (took > p.slowest_ns)
-		p.slowest_ns = took;
-	if (rv == 0)
-		rv = w.status;
-	if (rv != 0) {
-		lsom_close(lsom);
-		if (rv == -EUCLEAN && !rebuild && !p.kv_noted)
-			return false;
-		bad("%s refused: %s (%s)", rebuild ? "a rebuild is" : "it is",
-		    strerror(-rv), open_req.why);
-		return true;
-	}
-	lsom_disk_info(open_req.opened, &info);
+	lsom_disk_info(disk, &info);
 	if (info.state != LSOM_DISK_ONLINE && info.state != LSOM_DISK_FULL)
 		bad("the disk comes up in state %d: %s", info.state,
 		    info.failure);
-	lsom_comp_each(open_req.opened, comp_pick, &best);
-	comp = lsom_comp_get(open_req.opened, &best.cid);
+	if (info.recovery_ns > p.slowest_ns)
+		p.slowest_ns = info.recovery_ns;
+	lsom_comp_each(disk, comp_note, &list);
+	sides_check(&list);
+	if (snapshot != NULL) {
+		snapshot_take(disk, &list, snapshot);
+		return;
+	}
+	comp = lsom_comp_get(disk, &list.largest);
 	if (comp == NULL) {
 		bad("the component is gone");
-	} else {
-		struct lsom_decided decided = {
-			.stable_lsn = lsom_comp_meta(comp)->max_lsn,
-			.g_all = lsom_comp_meta(comp)->g_all,
-		};
-
-		if (lsom_comp_meta(comp)->damaged)
-			bad("the component is said to be damaged");
-		if (sum != NULL)
-			*sum = index_sum(comp);
-		/* A single copy: the owner's takeover decides for all of it. */
-		lsom_decided(comp, &decided);
-		if (sum == NULL)
-			content_check(comp, full);
-		lsom_comp_put(comp);
+		return;
 	}
-	rv = lsom_disk_close(open_req.opened, &close_req, on_close);
-	if (rv != 0 || !memenv_run(&p.me, &c.done)) {
-		bad("the disk does not close");
-		exit(1);
+	take_over(comp);
+	content_check(comp, full);
+	lsom_comp_put(comp);
+}
+
+/* Returns the disk, or NULL and says why. */
+static struct lsom_disk *disk_open(struct lsom *lsom, bool rebuild)
+{
+	struct memenv *me = &p.cut.me;
+	struct waiter w = { false, 0 };
+	struct lsom_disk_open req = { .data = &w,
+				      .path = p.base_path,
+				      .index_path = "index",
+				      .cluster = p.cluster,
+				      .rebuild = rebuild };
+	int rv;
+
+	me->access_ns = ACCESS_NS;
+	me->mib_ns = MIB_NS;
+	me->accesses = me->bytes = 0;
+	rv = lsom_disk_open(lsom, &req, on_open);
+	if (rv == 0 && !memenv_run(me, &w.done))
+		rv = -ETIMEDOUT;
+	if (rv == 0)
+		rv = w.status;
+	me->access_ns = me->mib_ns = 0;
+	if (me->accesses > p.accesses_most)
+		p.accesses_most = me->accesses;
+	if (me->bytes > p.bytes_most)
+		p.bytes_most = me->bytes;
+	if (rv == 0)
+		return req.opened;
+	bad("%s refused: %s (%s)", rebuild ? "a rebuild is" : "it is",
+	    strerror(-rv), req.why);
+	return NULL;
+}
+
+/* Open the state and check it; with @snapshot only say what its index holds. */
+static void state_open(bool full, bool rebuild, struct snapshot *snapshot)
+{
+	struct lsom_config config = { .env = &p.cut.me.env,
+				      .page_cache_bytes = 4u << 20 };
+	struct lsom_disk_close close_req = { 0 };
+	struct waiter w = { false, 0 };
+	struct lsom_disk *disk;
+	struct lsom *lsom;
+
+	if (lsom_open(&config, &lsom) != 0)
+		abort();
+	disk = disk_open(lsom, rebuild);
+	if (disk != NULL) {
+		disk_check(disk, full, snapshot);
+		close_req.data = &w;
+		if (lsom_disk_close(disk, &close_req, on_close) != 0 ||
+		    !memenv_run(&p.cut.me, &w.done)) {
+			bad("the disk does not close");
+			exit(1);
+		}
 	}
 	lsom_close(lsom);
-	return true;
 }
 
 /* ---- the states ---- */
 
-static bool block_dead(unsigned k, uint64_t at)
+/* A number that follows from seed and state, whichever others are drawn. */
+static uint64_t dice(uint64_t salt)
 {
-	return p.dead[k][at / BLOCK / 8] & 1u << at / BLOCK % 8;
+	uint64_t seed = mix(mix(p.seed, p.number), salt);
+
+	return random_next(&seed);
 }
 
-/* Bytes [@at, @at + @len) of the write at @k reach the disk. */
-static void risk_poke(unsigned k, uint64_t at, uint64_t len)
+static bool drawn(void)
 {
-	const struct io_event *e = &p.record.events[p.risk[k]];
-
-	for (uint64_t end = at + len; at < end; at += SECTOR)
-		if (!block_dead(k, at))
-			memenv_poke(&p.me, e->offset + at, e->data + at,
-				    SECTOR);
+	if (p.only != UINT64_MAX)
+		return p.number == p.only;
+	return p.number % p.slices == p.slice &&
+	       (p.states_all <= p.states_wanted ||
+		dice(1) % p.states_all < p.states_wanted);
 }
 
-/* Lay what is kept of the writes in flight over the durable image. */
-static void state_make(uint64_t salt)
+static void index_compare(unsigned index, uint64_t salt)
 {
-	memenv_reset(&p.me);
-	for (unsigned i = 0; i < p.risk_count; i++) {
-		const struct io_event *e = &p.record.events[p.risk[i]];
-		uint64_t r = p.seed ^ salt ^ e->id << 16;
+	struct snapshot normal = { .count = 0 }, rebuilt = { .count = 0 };
 
-		switch (p.keep[i]) {
-		case KEEP_NONE:
-			break;
-		case KEEP_ALL:
-			risk_poke(i, 0, e->len);
-			break;
-		case KEEP_HEAD:
-			risk_poke(i, 0, (uint64_t)p.head_sectors[i] * SECTOR);
-			break;
-		case KEEP_TAIL: /* of its header, random sectors */
-			for (uint64_t at = 0; at < e->len; at += SECTOR)
-				if (at >= BLOCK * 2 || random_next(&r) & 1)
-					risk_poke(i, at, SECTOR);
-			break;
-		case KEEP_RANDOM:
-			for (uint64_t at = 0; at < e->len; at += SECTOR)
-				if (random_next(&r) & 1)
-					risk_poke(i, at, SECTOR);
-			break;
+	cut_make(&p.cut, index, salt);
+	state_open(false, false, &normal);
+	cut_make(&p.cut, index, salt);
+	state_open(false, true, &rebuilt);
+	if (p.bad_state == 0)
+		snapshots_compare(&normal, &rebuilt);
+	free(normal.versions);
+	free(rebuilt.versions);
+	p.rebuilt++;
+}
+
+static void state(const char *what, bool header)
+{
+	unsigned index;
+	uint64_t salt;
+
+	if (p.headers_only && !header)
+		return;
+	p.number++;
+	if (p.counting) {
+		p.states_all++;
+		return;
+	}
+	if (!drawn())
+		return;
+	p.what = what;
+	p.bad_state = 0;
+	p.random = dice(2);
+	salt = dice(3);
+	index = (unsigned)(dice(4) % cut_indexes(&p.cut));
+	cut_make(&p.cut, index, salt);
+	state_open(p.states % FULL_EVERY == 0, false, NULL);
+	if ((p.states % REBUILD_EVERY == 1 || p.only != UINT64_MAX) &&
+	    p.bad_state == 0)
+		index_compare(index, salt);
+	p.midway += cut_indexes(&p.cut) > 1;
+	p.states++;
+}
+
+static void states_lost(struct cut_disk *c)
+{
+	unsigned n = c->risk_count, pairs = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		cut_keep_all_as(c, CUT_ALL);
+		c->risk[i].keep = CUT_NONE;
+		state("one write lost", false);
+		if (!cut_in_flight(c, i, p.at) || pairs++ >= PAIRS_MAX)
+			continue;
+		for (unsigned j = i + 1; j < n; j++) {
+			if (!cut_in_flight(c, j, p.at))
+				continue;
+			c->risk[j].keep = CUT_NONE;
+			state("two writes lost", false);
+			c->risk[j].keep = CUT_ALL;
 		}
 	}
 }
 
-static void state(const char *what)
+/* A cut per event: the last write is the one that went out last. */
+static void states_torn(struct cut_disk *c)
 {
-	uint64_t salt, normal = 0, rebuilt = 0;
+	unsigned last = c->risk_count - 1;
+	struct cut_write *w = &c->risk[last];
+	uint32_t first, end;
 
-	if (p.counting) {
-		p.states_all +=
-			!p.headers_only || strcmp(what, "a torn header") == 0;
-		return;
-	}
-	/* Of all there are, about as many as were asked for. */
-	if (p.headers_only && strcmp(what, "a torn header") != 0)
-		return;
-	if (p.states_all > p.states_wanted &&
-	    random_next(&p.random) % p.states_all >= p.states_wanted)
-		return;
-	p.what = what;
-	p.bad_state = 0;
-	salt = random_next(&p.random);
-	state_make(salt);
-	if (!state_open(p.states % FULL_EVERY == 0, false, NULL)) {
-		/* The index went with the system disk, say. */
-		state_make(salt);
-		state_open(p.states % FULL_EVERY == 0, true, NULL);
-		p.stale++;
-	} else if (p.states % REBUILD_EVERY == 1 && p.bad_state == 0) {
-		state_make(salt);
-		state_open(false, false, &normal);
-		state_make(salt);
-		state_open(false, true, &rebuilt);
-		if (normal != rebuilt && p.bad_state == 0)
-			bad("the index rebuilt from the log differs");
-		p.rebuilt++;
-	}
-	p.states++;
-}
-
-static void keep_all_as(enum keep how)
-{
-	for (unsigned i = 0; i < p.risk_count; i++)
-		p.keep[i] = how;
-}
-
-/* Not completed, or completed without being durable: there are many of those. */
-static bool in_flight(unsigned k)
-{
-	return p.record.events[p.risk[k]].done_at > p.cut;
+	cut_keep_all_as(c, CUT_ALL);
+	w->keep = CUT_HEAD;
+	for (w->arg = 1; w->arg < cut_sectors(c, last); w->arg++)
+		state("the last write torn", false);
+	cut_header(c, last, &first, &end);
+	w->keep = CUT_HEADER_HEAD;
+	for (w->arg = 0; first + w->arg < end; w->arg++)
+		state("a header's end lost", true);
+	w->keep = CUT_HEADER_WITHOUT;
+	for (w->arg = 0; first + w->arg < end; w->arg++)
+		state("a sector of a header lost", true);
+	w->keep = CUT_HEADER_RANDOM;
+	for (unsigned i = 0; i < 4 && end > first; i++)
+		state("parts of a header", true);
 }
 
 static void states_of_cut(void)
 {
-	unsigned n = p.risk_count;
+	struct cut_disk *c = &p.cut;
 
-	keep_all_as(KEEP_ALL);
-	state("all of it");
-	if (n == 0)
+	cut_keep_all_as(c, CUT_ALL);
+	state("all of it", false);
+	if (c->risk_count == 0)
 		return;
-	keep_all_as(KEEP_NONE);
-	state("nothing in flight");
-	for (unsigned i = 0; i < n; i++) {
-		keep_all_as(KEEP_ALL);
-		p.keep[i] = KEEP_NONE;
-		state("one write lost");
-		for (unsigned j = i + 1; j < n && in_flight(i); j++) {
-			if (!in_flight(j))
-				continue;
-			p.keep[j] = KEEP_NONE;
-			state("two writes lost");
-			p.keep[j] = KEEP_ALL;
-		}
-	}
-	/* A new cut per event: the last one is the one that just went out. */
-	for (uint64_t at = SECTOR; at < p.record.events[p.risk[n - 1]].len;
-	     at += SECTOR) {
-		keep_all_as(KEEP_ALL);
-		p.keep[n - 1] = KEEP_HEAD;
-		p.head_sectors[n - 1] = (uint32_t)(at / SECTOR);
-		state("the last write torn");
-	}
+	cut_keep_all_as(c, CUT_NONE);
+	state("nothing in flight", false);
+	states_lost(c);
+	states_torn(c);
 	for (unsigned i = 0; i < 4; i++) {
-		keep_all_as(KEEP_ALL);
-		p.keep[n - 1] = KEEP_TAIL;
-		state("a torn header");
-	}
-	for (unsigned i = 0; i < 4; i++) {
-		for (unsigned k = 0; k < n; k++)
-			p.keep[k] = random_next(&p.random) & 1	 ? KEEP_RANDOM
-				    : random_next(&p.random) & 1 ? KEEP_ALL
-								 : KEEP_NONE;
-		state("random parts");
+		uint64_t which = mix(mix(p.seed, p.at), i);
+
+		for (unsigned k = 0; k < c->risk_count; k++)
+			c->risk[k].keep = random_next(&which) & 1   ? CUT_RANDOM
+					  : random_next(&which) & 1 ? CUT_ALL
+								    : CUT_NONE;
+		state("random parts", false);
 	}
 }
 
-/* The write at @k stays on the disk, but for what is newer there. */
-static void risk_to_image(unsigned k)
+/* "create", "created", "delete", "deleted" and the cid of a component. */
+static void note(const struct io_event *e)
 {
-	const struct io_event *e = &p.record.events[p.risk[k]];
+	const char *name = (const char *)e->data;
+	size_t len = strnlen(name, e->len) + 1;
+	struct side *s = p.sides;
+	struct uuid cid;
 
-	for (uint64_t at = 0; at < e->len; at += SECTOR)
-		if (!block_dead(k, at))
-			memcpy(p.image + e->offset + at, e->data + at, SECTOR);
-	/* What was written before it can no longer come to light. */
-	for (unsigned j = 0; j < k; j++) {
-		const struct io_event *o = &p.record.events[p.risk[j]];
-
-		for (uint64_t at = 0; at < o->len; at += BLOCK)
-			if (o->offset + at >= e->offset &&
-			    o->offset + at < e->offset + e->len)
-				p.dead[j][at / BLOCK / 8] |=
-					(uint8_t)(1u << at / BLOCK % 8);
-	}
+	if (len + sizeof(cid) != e->len)
+		return;
+	memcpy(&cid, e->data + len, sizeof(cid));
+	while (s < p.sides + p.sides_count && !uuid_equal(&s->cid, &cid))
+		s++;
+	if (s == p.sides + COMPS_MAX)
+		unusable("too many components", -ERANGE);
+	if (s == p.sides + p.sides_count)
+		p.sides[p.sides_count++] = (struct side){ .cid = cid };
+	s->created = s->created || strcmp(name, "created") == 0;
+	s->deleting = s->deleting || strcmp(name, "delete") == 0;
+	s->deleted = s->deleted || strcmp(name, "deleted") == 0;
 }
 
-static void risk_drop(unsigned k)
+static void replay(bool counting)
 {
-	p.risk_count--;
-	memmove(&p.risk[k], &p.risk[k + 1],
-		(p.risk_count - k) * sizeof(p.risk[0]));
-	memmove(&p.dead[k], &p.dead[k + 1],
-		(p.risk_count - k) * sizeof(p.dead[0]));
-}
+	cut_rewind(&p.cut);
+	journal_rewind(&p.journal);
+	p.sides_count = 0;
+	p.number = 0;
+	p.counting = counting;
+	for (size_t i = 0; i < p.cut.record.count; i++) {
+		const struct io_event *e = &p.cut.record.events[i];
+		int rv = cut_event(&p.cut, i);
 
-/* What became durable with event @i goes into the image for good. */
-static void risk_settle(size_t i)
-{
-	for (unsigned k = 0; k < p.risk_count;)
-		if (p.record.events[p.risk[k]].safe_at <= i) {
-			risk_to_image(k);
-			risk_drop(k);
-		} else {
-			k++;
-		}
-}
-
-static void risk_add(size_t i)
-{
-	const struct io_event *e = &p.record.events[i];
-
-	if (e->offset > p.image_bytes || e->len > p.image_bytes - e->offset ||
-	    e->offset % BLOCK || e->len % BLOCK ||
-	    e->len > WRITE_BLOCKS_MAX * BLOCK)
-		unusable("a write that cannot be", -ERANGE);
-	if (p.risk_count == RISK_MAX) {
-		/* Too many to vary: the oldest stays whole. */
-		risk_to_image(0);
-		risk_drop(0);
-	}
-	memset(p.dead[p.risk_count], 0, sizeof(p.dead[0]));
-	p.risk[p.risk_count++] = i;
-}
-
-static void replay(void)
-{
-	for (size_t i = 0; i < p.record.count; i++) {
-		const struct io_event *e = &p.record.events[i];
-
-		p.cut = i;
-		if (e->kind == RECORD_WRITE)
-			risk_add(i);
-		risk_settle(i);
+		if (rv != 0)
+			unusable("an event that cannot be", rv);
+		p.at = i;
+		if (e->kind == RECORD_NOTE)
+			note(e);
 		if (e->kind == RECORD_DISCARD)
 			continue;
-		journal_advance(e->end);
-		if (p.only == 0 || p.only == i + 1)
-			states_of_cut();
+		journal_advance(&p.journal, e->end);
+		states_of_cut();
 		if (p.bad >= BAD_MAX)
 			return;
 	}
 }
 
-static void rewind_all(const uint8_t *base)
-{
-	memcpy(p.image, base, p.image_bytes);
-	memset(p.blocks, 0, p.blocks_count * sizeof(*p.blocks));
-	p.journal_at = 0;
-	p.risk_count = 0;
-	p.random = p.seed;
-}
-
 /* ---- input ---- */
 
-static void *file_read(const char *path, uint64_t *len)
+static void usage(void)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-	uint8_t *buf;
-	uint64_t at = 0;
-
-	if (fd < 0 || fstat(fd, &st) != 0)
-		unusable(path, -errno);
-	*len = (uint64_t)st.st_size;
-	buf = malloc(*len ? *len : 1);
-	if (buf == NULL)
-		unusable(path, -ENOMEM);
-	while (at < *len) {
-		ssize_t n = read(fd, buf + at, *len - at);
-
-		if (n <= 0)
-			unusable(path, n < 0 ? -errno : -EIO);
-		at += (uint64_t)n;
-	}
-	close(fd);
-	return buf;
+	fprintf(stderr, "usage: lsom_powercut [options] BASE-IMAGE BASE-INDEX "
+			"RECORD JOURNAL\n");
+	exit(2);
 }
 
-static int by_position(const void *a, const void *b)
+/* Of either superblock.  (lsom_disk_probe() knows no disks under 64 MiB.) */
+static struct uuid cluster_of(void)
 {
-	const struct journal_entry *x = a, *y = b;
+	struct lsom__super super;
 
-	if (x->record_bytes != y->record_bytes)
-		return x->record_bytes < y->record_bytes ? -1 : 1;
-	return x->reserved < y->reserved ? -1 : x->reserved > y->reserved;
+	for (unsigned i = 0; i < 2; i++)
+		if (lsom__super_decode(p.cut.me.image +
+					       (size_t)i * LSOM__SUPER_GAP,
+				       &super) == 0)
+			return super.cluster;
+	unusable("the base image is no disk of ours", -EUCLEAN);
 }
 
-/* As if each answer had left when the last completed write was submitted. */
-static void acks_early(void)
+static void input_open(char **path, uint32_t writer, bool ignore_durable,
+		       bool early_ack)
 {
-	size_t at = 0, last = SIZE_MAX;
+	int rv;
 
-	for (size_t i = 0; i < p.journal_count; i++) {
-		struct journal_entry *e = &p.journal[i];
-
-		while (at < p.record.count &&
-		       p.record.events[at].end <= e->record_bytes) {
-			if (p.record.events[at].kind == RECORD_WRITE)
-				last = at;
-			at++;
-		}
-		if (e->acked && last != SIZE_MAX)
-			for (size_t w = last; w > 0; w--)
-				if (p.record.events[w].kind == RECORD_WRITE &&
-				    p.record.events[w].safe_at < at) {
-					e->record_bytes =
-						p.record.events[w].end;
-					break;
-				}
-	}
+	p.base_path = path[0];
+	rv = cut_open(path[0], path[1], path[2], lsom__merge, ignore_durable,
+		      &p.cut);
+	if (rv != 0)
+		unusable(path[2], rv);
+	rv = journal_open(path[3], writer, &p.journal);
+	if (rv != 0)
+		unusable(path[3], rv);
+	if (early_ack)
+		journal_acks_early(&p.journal, &p.cut.record);
+	p.recent = malloc(p.journal.blocks_count);
+	if (p.recent == NULL)
+		unusable(path[3], -ENOMEM);
+	p.cluster = cluster_of();
 }
 
-static void journal_read(const char *path)
+static void report(void)
 {
-	uint64_t len, end = 0;
-
-	p.journal = file_read(path, &len);
-	p.journal_count = len / sizeof(*p.journal);
-	for (size_t i = 0; i < p.journal_count; i++) {
-		const struct journal_entry *e = &p.journal[i];
-
-		if (e->offset + e->len > end)
-			end = e->offset + e->len;
-		p.journal[i].reserved = (uint32_t)i;
+	printf("powercut: %llu states of %llu legal ones, %zu events, %zu "
+	       "journal entries; %llu blocks compared, %llu states in full, "
+	       "%llu while the index was being flushed, %llu indexes rebuilt "
+	       "and compared (%llu holes of unwritten blocks in one alone); "
+	       "most for a recovery: %llu accesses, %llu KiB, "
+	       "%llu ms of a hard disk; %u bad\n",
+	       (unsigned long long)p.states, (unsigned long long)p.states_all,
+	       p.cut.record.count, p.journal.count,
+	       (unsigned long long)p.blocks_checked, (unsigned long long)p.full,
+	       (unsigned long long)p.midway, (unsigned long long)p.rebuilt,
+	       (unsigned long long)p.idle_holes,
+	       (unsigned long long)p.accesses_most,
+	       (unsigned long long)(p.bytes_most >> 10),
+	       (unsigned long long)(p.slowest_ns / MSEC), p.bad);
+	if (p.slowest_ns > RECOVERY_NS) {
+		printf("BAD a recovery takes a hard disk longer than 10 s\n");
+		p.bad++;
 	}
-	if (p.early_ack)
-		acks_early();
-	qsort(p.journal, p.journal_count, sizeof(*p.journal), by_position);
-	p.blocks_count = (end + BLOCK - 1) / BLOCK;
-	p.blocks = calloc(p.blocks_count, sizeof(*p.blocks));
-	if (p.journal_count == 0 || p.blocks == NULL)
-		unusable(path, -ENODATA);
 }
 
 int main(int argc, char **argv)
@@ -686,16 +738,18 @@ int main(int argc, char **argv)
 	static const struct option longs[] = {
 		{ "states", required_argument, NULL, 'n' },
 		{ "seed", required_argument, NULL, 's' },
+		{ "slice", required_argument, NULL, 'i' },
 		{ "writer", required_argument, NULL, 'w' },
-		{ "cut", required_argument, NULL, 'c' },
+		{ "only", required_argument, NULL, 'o' },
 		{ "headers", no_argument, NULL, 'h' },
 		{ "ignore-durable", no_argument, NULL, 'd' },
 		{ "early-ack", no_argument, NULL, 'e' },
 		{ 0 },
 	};
-	struct lsom_probe probe = { 0 };
-	uint8_t *base;
-	int c, rv;
+	bool ignore_durable = false, early_ack = false;
+	uint32_t writer = 1;
+	char *slash;
+	int c;
 
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (c) {
@@ -705,74 +759,42 @@ int main(int argc, char **argv)
 		case 's':
 			p.seed = strtoull(optarg, NULL, 0);
 			break;
-		case 'w':
-			p.writer = (uint32_t)atoi(optarg);
+		case 'i':
+			p.slice = strtoull(optarg, &slash, 10);
+			p.slices = *slash == '/' ? strtoull(slash + 1, NULL, 10)
+						 : 0;
+			if (p.slice >= p.slices)
+				usage();
 			break;
-		case 'c':
-			p.only = strtoull(optarg, NULL, 0) + 1;
+		case 'w':
+			writer = (uint32_t)strtoul(optarg, NULL, 0);
+			break;
+		case 'o':
+			p.only = strtoull(optarg, NULL, 0);
 			break;
 		case 'h':
 			p.headers_only = true;
 			break;
 		case 'd':
-			p.ignore_durable = true;
+			ignore_durable = true;
 			break;
 		case 'e':
-			p.early_ack = true;
+			early_ack = true;
 			break;
 		default:
-			return 2;
+			usage();
 		}
 	}
-	if (optind + 4 != argc) {
-		fprintf(stderr, "usage: lsom_powercut [options] BASE-IMAGE "
-				"BASE-INDEX RECORD JOURNAL\n");
-		return 2;
-	}
-	if (p.only == 0)
+	if (optind + 4 != argc)
+		usage();
+	if (p.only == UINT64_MAX)
 		log_level_set("lsom", "error");
-	p.base_path = argv[optind];
-	base = file_read(p.base_path, &p.image_bytes);
-	p.image = malloc(p.image_bytes);
-	if (p.image == NULL)
-		unusable("the image", -ENOMEM);
-	memenv_init(&p.me, p.image, p.image_bytes);
-	rv = io_record_open(argv[optind + 2], ".img", p.ignore_durable,
-			    &p.record);
-	if (rv != 0)
-		unusable(argv[optind + 2], rv);
-	journal_read(argv[optind + 3]);
-	p.me.kv_base_path = argv[optind + 1];
-	memcpy(p.image, base, p.image_bytes);
-	rv = lsom_disk_probe(&p.me.env, p.base_path, &probe);
-	if (rv != 0 || !probe.ours)
-		unusable("the base image is no disk of ours", rv);
-	p.cluster = probe.cluster;
-
-	p.counting = true;
-	rewind_all(base);
-	replay();
-	p.counting = false;
-	rewind_all(base);
-	replay();
-	printf("powercut: %llu states of %llu legal ones, %zu events, %zu "
-	       "journal entries; %llu blocks compared, %llu states in full, "
-	       "%llu indexes rebuilt and compared, %llu used for want of a "
-	       "newer one; slowest recovery %llu ms; %u bad\n",
-	       (unsigned long long)p.states, (unsigned long long)p.states_all,
-	       p.record.count, p.journal_count,
-	       (unsigned long long)p.blocks_checked, (unsigned long long)p.full,
-	       (unsigned long long)p.rebuilt, (unsigned long long)p.stale,
-	       (unsigned long long)(p.slowest_ns / MSEC), p.bad);
-	if (p.slowest_ns > RECOVERY_NS) {
-		printf("BAD a recovery took longer than 10 s\n");
-		p.bad++;
-	}
-	memenv_fini(&p.me);
-	io_record_close(&p.record);
-	free(base);
-	free(p.image);
-	free(p.blocks);
-	free(p.journal);
+	input_open(argv + optind, writer, ignore_durable, early_ack);
+	replay(true);
+	replay(false);
+	report();
+	cut_close(&p.cut);
+	journal_close(&p.journal);
+	free(p.recent);
 	return p.bad ? 1 : 0;
 }
