@@ -39,7 +39,6 @@ struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
 		reply->send.data = reply->data;
 		reply->send.data_len = (uint32_t)len;
 	}
-	reply->send.invalidate_itt = ISCSI_NO_TAG;
 	TAILQ_INSERT_TAIL(&conn->replies, reply, link);
 	conn->replies_count++;
 	return reply;

@@ -14,7 +14,7 @@
  *	get_data		R2T, then Data-Out	RDMA READ
  *	notice_keys		digests, lengths	RDSLs, depth
  *	enable			digests from here on	receives posted first
- *	task_done		forget R2Ts		forget STags
+ *	task_done		forget R2Ts		forget READs
  *	terminate		close			disconnect
  *
  * Payload never leaves its sgl: TCP receives straight into the pages that the
@@ -25,13 +25,25 @@
 
 #include "base/env.h"
 #include "base/sgl.h"
+#include "iscsi/pdu.h"
 
 #include <sys/socket.h>
 
-#define ISCSI_BHS_LEN 48u
-
 struct dm_conn; /* the datamover's connection; it embeds this */
 struct iscsi_conn; /* the session's */
+
+/*
+ * What came with a SCSI Command beside the PDU: where the initiator's buffers
+ * can be reached (iSER: the STags of RFC 7145 section 9.2).  The session keeps
+ * it with the task, does not look at it, and gives it back with what it sends
+ * for that task.
+ */
+struct dm_stags {
+	uint64_t read_base, write_base;
+	uint32_t read, write; /* remote keys */
+	bool read_valid, write_valid;
+	uint32_t immediate_len; /* write_base lies behind the immediate data */
+};
 
 /* A control-type PDU that came in.  All borrowed for the call. */
 struct dm_pdu {
@@ -47,6 +59,7 @@ struct dm_pdu {
 	const uint8_t *data;
 	uint32_t data_len; /* without padding */
 	bool data_digest_bad;
+	const struct dm_stags *stags; /* of a SCSI Command; NULL: none */
 };
 
 /* A control PDU to send: embed it, keep it until @cb. */
@@ -55,7 +68,11 @@ struct dm_send {
 	const void *data; /* flat; or */
 	struct sgl *sgl; /* shared */
 	uint32_t data_len;
-	uint32_t invalidate_itt; /* iSER: task whose STag may be invalidated */
+	/*
+	 * A SCSI Response: the task's, whose STag is used no more from here on
+	 * and may be invalidated.  Otherwise NULL.
+	 */
+	const struct dm_stags *stags;
 	void (*cb)(struct dm_send *send, int status); /* gone to the wire */
 	/* private */
 	TAILQ_ENTRY(dm_send) link;
@@ -68,6 +85,7 @@ struct dm_send {
  */
 struct dm_data {
 	uint32_t itt;
+	const struct dm_stags *stags; /* the task's, kept until @cb */
 	uint64_t lun; /* as in the BHS */
 	struct sgl *sgl;
 	size_t sgl_offset, len;
@@ -110,6 +128,11 @@ struct dm_keys {
 struct dm_ops {
 	const char *name; /* "tcp", "iser" */
 	bool rdma;
+	/*
+	 * Data of a PDU that the initiator has room for in full feature phase,
+	 * whatever was negotiated; 0: as negotiated.
+	 */
+	uint32_t send_data_max;
 	void (*send_control)(struct dm_conn *conn, struct dm_send *send);
 	void (*put_data)(struct dm_conn *conn, struct dm_data *data);
 	void (*get_data)(struct dm_conn *conn, struct dm_data *data);
@@ -122,9 +145,10 @@ struct dm_ops {
 	/* Send the final login response and enter full feature phase. */
 	void (*enable)(struct dm_conn *conn, struct dm_send *response);
 	/*
-	 * Forget the task: its get_data that are left end with -ECANCELED;
-	 * later Data-Out for it is discarded.  A put_data runs to its end: it
-	 * carries a response, and a task with one queued is past aborting.
+	 * Forget what was asked for: the task's get_data that are left end with
+	 * -ECANCELED, once nobody writes to their memory any more; later
+	 * Data-Out for it is discarded.  A put_data runs to its end: it carries
+	 * a response, and a task with one queued is past aborting.
 	 */
 	void (*task_done)(struct dm_conn *conn, uint32_t itt);
 	/*

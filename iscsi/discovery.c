@@ -193,13 +193,27 @@ static int answer(struct iscsi_conn *conn, struct text_out *out)
 	return rv;
 }
 
+/*
+ * The first answer of a discovery session over iSER still finds the buffer of
+ * the login, and the whole list fits where parts of 128 bytes would be lost on
+ * initiators that know no parts.
+ */
+static size_t part_max(const struct iscsi_conn *conn)
+{
+	const struct iscsi_session *s = conn->session;
+
+	if (conn->dm->ops->rdma && s->discovery && !conn->text_sent)
+		return MIN(s->keys.max_send_data, ISCSI_LOGIN_DATA_MAX);
+	return iscsi__send_max(conn);
+}
+
 /* The next part of the answer; the last one closes the exchange. */
 static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 {
 	struct iscsi_session *s = conn->session;
 	struct text_exchange *x = &conn->text;
 	size_t left = x->out_len - x->out_at;
-	size_t n = MIN(left, (size_t)s->keys.max_send_data);
+	size_t n = MIN(left, part_max(conn));
 	struct reply *reply;
 
 	reply = iscsi__reply_new(conn, ISCSI_OP_TEXT_RSP, x->itt,
@@ -211,6 +225,7 @@ static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	reply->counted = true;
 	s->in_flight++;
 	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
+	conn->text_sent = true;
 	x->out_at += n;
 	if (n < left) {
 		reply->send.bhs[1] = 0;

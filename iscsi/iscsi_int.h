@@ -33,35 +33,6 @@
 
 /* ---- pdu.c ---- */
 
-enum {
-	ISCSI_OP_NOP_OUT = 0x00,
-	ISCSI_OP_COMMAND = 0x01,
-	ISCSI_OP_TMF = 0x02,
-	ISCSI_OP_LOGIN = 0x03,
-	ISCSI_OP_TEXT = 0x04,
-	ISCSI_OP_DATA_OUT = 0x05,
-	ISCSI_OP_LOGOUT = 0x06,
-	ISCSI_OP_SNACK = 0x10,
-	ISCSI_OP_NOP_IN = 0x20,
-	ISCSI_OP_RESPONSE = 0x21,
-	ISCSI_OP_TMF_RSP = 0x22,
-	ISCSI_OP_LOGIN_RSP = 0x23,
-	ISCSI_OP_TEXT_RSP = 0x24,
-	ISCSI_OP_DATA_IN = 0x25,
-	ISCSI_OP_LOGOUT_RSP = 0x26,
-	ISCSI_OP_R2T = 0x31,
-	ISCSI_OP_ASYNC = 0x32,
-	ISCSI_OP_REJECT = 0x3f,
-};
-#define ISCSI_OP_MASK 0x3fu
-#define ISCSI_IMMEDIATE 0x40u
-#define ISCSI_FINAL 0x80u
-#define ISCSI_CONTINUE 0x40u
-#define ISCSI_NO_TAG 0xffffffffu
-#define ISCSI_RESIDUAL_O 0x04u
-#define ISCSI_RESIDUAL_U 0x02u
-#define ISCSI_LOGIN_DATA_MAX 8192u
-#define ISCSI_AHS_MAX 1020u
 #define ISCSI_KEY_MAX 63
 #define ISCSI_TEXT_MAX 65536u
 #define ISCSI_PORT 3260
@@ -290,6 +261,7 @@ struct held {
 	uint8_t bhs[ISCSI_BHS_LEN];
 	unsigned ahs_len;
 	uint32_t data_len;
+	struct dm_stags stags;
 	struct sgl *sgl; /* immediate data; NULL: dropped, or flat */
 	TAILQ_ENTRY(held) link;
 	uint8_t bytes[]; /* AHS, then flat data */
@@ -322,6 +294,7 @@ struct iscsi_conn {
 	unsigned replies_count, immediates;
 	uint32_t echo_bytes;
 	struct text_exchange text;
+	bool text_sent; /* a Text Response has left */
 	TAILQ_ENTRY(iscsi_conn) link;
 };
 
@@ -390,6 +363,7 @@ void iscsi__session_data_timer(struct iscsi_session *session);
 void iscsi__session_max_cmdsn(struct iscsi_session *session);
 void iscsi__session_deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu);
 void iscsi__session_idle(struct iscsi_conn *conn);
+uint32_t iscsi__send_max(const struct iscsi_conn *conn);
 void iscsi__ask_logout(struct iscsi_session *session, unsigned seconds);
 void iscsi__dm_keys(const struct iscsi_conn *conn,
 		    const struct login_keys *keys, struct dm_keys *out);
@@ -448,6 +422,7 @@ struct task {
 		bool used;
 	} r2t[TASK_R2T_MAX];
 	struct sgl *buf; /* where data-out lands: at least write_len bytes */
+	struct dm_stags stags; /* zero where the transport has none */
 	struct dm_data put;
 	struct dm_send response;
 	bool put_out, response_out; /* the datamover has them */

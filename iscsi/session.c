@@ -400,10 +400,19 @@ void iscsi__session_max_cmdsn(struct iscsi_session *s)
 
 /* ---- what a PDU does ---- */
 
+/* Data that a PDU to the initiator may carry. */
+uint32_t iscsi__send_max(const struct iscsi_conn *conn)
+{
+	uint32_t agreed = conn->session->keys.max_send_data;
+	uint32_t real = conn->dm->ops->send_data_max;
+
+	return real != 0 ? MIN(agreed, real) : agreed;
+}
+
 static void nop_out(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 		    bool immediate)
 {
-	uint32_t len = MIN(pdu->data_len, conn->session->keys.max_send_data);
+	uint32_t len = MIN(pdu->data_len, iscsi__send_max(conn));
 	uint32_t itt = get_be32(pdu->bhs + 16);
 	struct reply *reply;
 

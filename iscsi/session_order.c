@@ -30,6 +30,7 @@ static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	memcpy(held->bhs, pdu->bhs, ISCSI_BHS_LEN);
 	held->ahs_len = pdu->ahs_len;
 	held->data_len = pdu->data_len;
+	held->stags = pdu->stags != NULL ? *pdu->stags : (struct dm_stags){ 0 };
 	held->sgl = pdu->sgl != NULL ? sgl_get(pdu->sgl) : NULL;
 	memcpy(held->bytes, pdu->ahs, pdu->ahs_len);
 	if (flat > 0)
@@ -60,6 +61,7 @@ again:
 				.sgl = held->sgl,
 				.data = held->bytes + held->ahs_len,
 				.data_len = held->data_len,
+				.stags = &held->stags,
 			};
 
 			/* Off the list first: the session may end over it. */

@@ -223,6 +223,8 @@ static int fill_command(struct task *task, const struct dm_pdu *pdu, bool *bidi)
 	cmd->expect = write ? SCSI_DIR_OUT : read ? SCSI_DIR_IN : SCSI_DIR_NONE;
 	cmd->done = on_done;
 	*bidi = read && write;
+	if (pdu->stags != NULL)
+		task->stags = *pdu->stags;
 	task->lun_wire = cmd->lun_field;
 	task->itt = get_be32(bhs + 16);
 	task->cmdsn = get_be32(bhs + 24);

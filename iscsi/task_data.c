@@ -183,6 +183,8 @@ void iscsi__task_ask(struct task *task)
 	struct iscsi_conn *conn = s->conn;
 	unsigned max = MIN(s->keys.max_outstanding_r2t, TASK_R2T_MAX);
 
+	if (conn->dm->ops->rdma) /* no R2T travels: nobody counts them */
+		max = TASK_R2T_MAX;
 	task->state = TASK_R2T;
 	iscsi__session_data_timer(s);
 	for (unsigned i = 0; i < max && task->asked < task->write_len; i++) {
@@ -194,6 +196,7 @@ void iscsi__task_ask(struct task *task)
 		r2t->task = task;
 		r2t->data = (struct dm_data){
 			.itt = task->itt,
+			.stags = &task->stags,
 			.lun = task->lun_wire,
 			.sgl = task->buf,
 			.sgl_offset = task->asked,

@@ -40,7 +40,7 @@ static void response_bhs(struct task *task, uint64_t moved)
 	put_be32(rsp->bhs + 16, task->itt);
 	put_be32(rsp->bhs + 36, task->r2tsn);
 	put_be32(rsp->bhs + 44, count);
-	rsp->invalidate_itt = task->itt;
+	rsp->stags = &task->stags;
 	rsp->cb = on_response;
 	if (cmd->sense_len > 0) {
 		put_be16(task->sense, (uint16_t)cmd->sense_len);
@@ -73,7 +73,8 @@ void iscsi__task_respond(struct task *task)
 	iscsi__task_uncount(task);
 	task->state = TASK_RESPOND;
 	s->responding_count++;
-	conn->dm->ops->task_done(conn->dm, task->itt);
+	if (task->r2ts > 0) /* it failed while data was on its way */
+		conn->dm->ops->task_done(conn->dm, task->itt);
 	response_bhs(task, moved);
 	put_be32(task->response.bhs + 24, conn->statsn++);
 	task->response_out = true;
@@ -84,6 +85,7 @@ void iscsi__task_respond(struct task *task)
 	task->put_out = true;
 	task->put = (struct dm_data){
 		.itt = task->itt,
+		.stags = &task->stags,
 		.lun = task->lun_wire,
 		.sgl = cmd->data_in,
 		.len = moved,
