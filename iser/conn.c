@@ -1,0 +1,527 @@
+/*
+ * conn: an RDMA connection's life, and the calls down.
+ *
+ * Its end, whatever the reason: lost() is told once, the session calls
+ * terminate(), the queue pair goes into error, and a marker behind everything
+ * in the send queue says when the device has let go of it.  Only when the queue
+ * pair is destroyed too do the callbacks of what was left run and the pages go.
+ */
+#define LOG_ROOM LOG_ISER
+#include "iser/iser_int.h"
+
+/* A device that takes longer than this to let go has lost its mind. */
+#define DRAIN_NS (5 * SEC)
+/* For the last receives, where the device does not say which they are. */
+#define LAST_RECEIVE_NS (50 * MSEC)
+/* Code 12: 0.64 ms until an initiator that found no receive tries again. */
+#define RNR_TIMER 12
+#define INLINE_WANTED TX_SLOT_BYTES
+#define DEPTH_LEAST 32u
+
+static const struct dm_ops iser_ops;
+
+void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
+{
+	if (!iser__conn_alive(conn))
+		return;
+	conn->lost = true;
+	counter_add(&iser__lost, 1);
+	conn->dm.up->lost(conn->dm.owner, status, why);
+}
+
+/* ---- receiving ---- */
+
+void iser__conn_received(struct iser_conn *conn, struct recv_slot *slot,
+			 uint32_t len)
+{
+	if (conn->paused) {
+		slot->len = len;
+		TAILQ_INSERT_TAIL(&conn->stashed, slot, link);
+		return;
+	}
+	iser__receive(conn, slot, len);
+	iser__recvq_give(slot);
+}
+
+/* What came while the session was not looking; @drop: it never will. */
+static void stashed_take(struct iser_conn *conn, bool drop)
+{
+	struct recv_slot *slot;
+
+	while ((drop || !conn->paused) &&
+	       (slot = TAILQ_FIRST(&conn->stashed)) != NULL) {
+		TAILQ_REMOVE(&conn->stashed, slot, link);
+		if (!drop && iser__conn_alive(conn))
+			iser__receive(conn, slot, slot->len);
+		iser__recvq_give(slot);
+	}
+	iser__recvq_fill(conn->recvq);
+}
+
+/* ---- the end ---- */
+
+static void conn_release(struct iser_conn *conn)
+{
+	struct iser *iser = conn->iser;
+	struct iser_device *device = conn->device;
+	struct rdma_cm_id *id = conn->id;
+
+	iser__cq_close(conn);
+	if (conn->recvq != NULL)
+		iser__recvq_want(conn->recvq, -(int)conn->receives);
+	if (conn->own_recvq && conn->recvq != NULL)
+		iser__recvq_close(conn->recvq);
+	iser__tx_fini(conn);
+	TAILQ_REMOVE(&iser->conns, conn, link);
+	assert(iser->conns_count > 0);
+	iser->conns_count--;
+	counter_add(&iser__conns, UINT64_MAX); /* one less */
+	free(conn);
+	iser__device_put(device); /* before the last reference to its context */
+	rdma_destroy_id(id);
+	iser__maybe_closed(iser);
+}
+
+/* The device is made to forget it: then nobody touches its memory. */
+static void on_end(struct env_task *task)
+{
+	struct iser_conn *conn = container_of(task, struct iser_conn, turn);
+
+	rdma_destroy_qp(conn->id);
+	conn->qp = NULL;
+	/* Callbacks may queue something more: nothing of it will leave. */
+	do {
+		iser__tx_cancel(conn);
+	} while (!iser__tx_empty(conn));
+	stashed_take(conn, true);
+	if (conn->dm.owner != NULL)
+		conn->dm.up->closed(conn->dm.owner);
+	conn_release(conn);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct iser_conn *conn = handle->data;
+
+	shard_wake(conn->dm.env);
+	if (conn->turn.queued)
+		conn->turn.cb = on_end;
+	else
+		on_end(&conn->turn);
+}
+
+static void finish(struct iser_conn *conn)
+{
+	if (conn->finishing)
+		return;
+	conn->finishing = true;
+	env_timer_stop(conn->dm.env, &conn->timer);
+	/* Receives that completed meanwhile go back to the queue. */
+	while (iser__cq_poll(conn) > 0)
+		;
+	iser__cq_stop(conn);
+	uv_close((uv_handle_t *)&conn->poll, on_poll_closed);
+}
+
+void iser__conn_drained(struct iser_conn *conn)
+{
+	if (!conn->tx.drained || conn->finishing)
+		return;
+	if (conn->own_recvq || conn->last_wqe) {
+		finish(conn);
+	} else if (env_timer_active(&conn->timer) && !conn->waits_last) {
+		conn->waits_last = true;
+		if (!conn->device->says_last_wqe)
+			env_timer_start(conn->dm.env, &conn->timer,
+					LAST_RECEIVE_NS);
+	}
+}
+
+static void on_timer(struct env_timer *timer)
+{
+	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
+
+	if (!conn->tx.drained) {
+		counter_add(&iser__undrained, 1);
+		log_warn("RDMA device %s does not let go of a connection: "
+			 "its queue pair is destroyed under it",
+			 rdma_device_name(conn->device->rdma));
+	}
+	finish(conn);
+}
+
+static void conn_end(struct iser_conn *conn)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	conn->closing = true;
+	/* It tells the peer, if there is one; a failure changes nothing. */
+	if (!conn->removed)
+		(void)rdma_disconnect(conn->id);
+	env_timer_start(conn->dm.env, &conn->timer, DRAIN_NS);
+	if (conn->removed ||
+	    ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE) != 0 ||
+	    !iser__tx_marker(conn)) {
+		/* It has stopped already, or stops when it is destroyed. */
+		conn->tx.drained = true;
+		env_timer_start(conn->dm.env, &conn->timer, MSEC);
+		return;
+	}
+	iser__cq_heat(conn);
+}
+
+/* Its device is gone: nothing more comes back from it. */
+void iser__conn_removed(struct iser_conn *conn)
+{
+	if (conn->removed)
+		return;
+	conn->removed = true;
+	if (conn->closing) {
+		conn->tx.drained = true;
+		if (!conn->finishing)
+			env_timer_start(conn->dm.env, &conn->timer, MSEC);
+		return;
+	}
+	iser__conn_lost(conn, -ENODEV, "its RDMA device is gone");
+}
+
+static void iser_terminate(struct dm_conn *dm)
+{
+	struct iser_conn *conn = conn_of(dm);
+
+	if (!conn->closing)
+		conn_end(conn);
+}
+
+/* ---- the other calls down ---- */
+
+static void iser_send_control(struct dm_conn *dm, struct dm_send *send)
+{
+	iser__tx_send(conn_of(dm), send);
+}
+
+static void iser_put_data(struct dm_conn *dm, struct dm_data *data)
+{
+	iser__tx_put(conn_of(dm), data);
+}
+
+static void iser_get_data(struct dm_conn *dm, struct dm_data *data)
+{
+	iser__tx_get(conn_of(dm), data);
+}
+
+static int iser_notice_keys(struct dm_conn *dm, const struct dm_keys *keys)
+{
+	struct iser_conn *conn = conn_of(dm);
+	unsigned receives = keys->window + RECV_SPARE;
+
+	if (conn->full)
+		return 0;
+	if (conn->own_recvq && receives > conn->recvq->capacity)
+		return -ENOMEM;
+	iser__recvq_want(conn->recvq, (int)receives - (int)conn->receives);
+	conn->receives = receives;
+	return 0;
+}
+
+static void iser_enable(struct dm_conn *dm, struct dm_send *response)
+{
+	struct iser_conn *conn = conn_of(dm);
+
+	conn->full = true;
+	conn->tx.solo = true;
+	conn->tx.login = response;
+	iser__tx_send(conn, response);
+}
+
+static void iser_task_done(struct dm_conn *dm, uint32_t itt)
+{
+	iser__tx_forget(conn_of(dm), itt);
+}
+
+static void iser_pause(struct dm_conn *dm, bool paused)
+{
+	struct iser_conn *conn = conn_of(dm);
+
+	conn->paused = paused;
+	if (!paused && !conn->finishing)
+		env_defer(dm->env, &conn->turn);
+}
+
+static const struct dm_ops iser_ops = {
+	.name = "iser",
+	.rdma = true,
+	.send_data_max = ISER_SEND_DATA_MAX,
+	.send_control = iser_send_control,
+	.put_data = iser_put_data,
+	.get_data = iser_get_data,
+	.notice_keys = iser_notice_keys,
+	.enable = iser_enable,
+	.task_done = iser_task_done,
+	.terminate = iser_terminate,
+	.pause = iser_pause,
+};
+
+/* What calls down left for the end of the turn. */
+static void on_turn(struct env_task *task)
+{
+	struct iser_conn *conn = container_of(task, struct iser_conn, turn);
+
+	iser__tx_cancelled(conn);
+	if (!conn->finishing)
+		stashed_take(conn, false);
+	iser__tx_flush(conn);
+}
+
+/* ---- events ---- */
+
+static void on_event(struct rdma_watch *watch, enum ibv_event_type event)
+{
+	struct iser_conn *conn = container_of(watch, struct iser_conn, watch);
+
+	switch (event) {
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		conn->device->says_last_wqe = true;
+		conn->last_wqe = true;
+		if (conn->closing)
+			iser__cq_heat(conn); /* what completed before it */
+		break;
+	case IBV_EVENT_COMM_EST:
+		if (!conn->established && !conn->closing)
+			(void)rdma_notify(conn->id, event);
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_CQ_ERR:
+		iser__conn_lost(conn, -EIO, ibv_event_type_str(event));
+		break;
+	default:
+		break;
+	}
+}
+
+static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
+{
+	struct iser_conn *conn = container_of(cm, struct iser_conn, cm);
+	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
+
+	switch (event->event) {
+	case RDMA_CM_EVENT_ESTABLISHED:
+		conn->established = true;
+		/* Only slower without it. */
+		if (!conn->closing)
+			(void)ibv_modify_qp(conn->qp, &attr,
+					    IBV_QP_MIN_RNR_TIMER);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		iser__conn_lost(conn, -ECONNRESET, "the initiator hung up");
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		iser__device_gone(conn->device);
+		break;
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+		break;
+	default:
+		iser__conn_lost(conn, -ECONNABORTED,
+				rdma_event_str(event->event));
+		break;
+	}
+}
+
+/* ---- the beginning ---- */
+
+/* As deep as the device makes it; 0 or -errno. */
+static int qp_create(struct iser_conn *conn, unsigned *depth)
+{
+	struct rdma_device *rdma = conn->device->rdma;
+	unsigned want = MIN(TX_DEPTH, (unsigned)rdma->attr.max_qp_wr);
+	uint32_t inlined = INLINE_WANTED;
+
+	for (;;) {
+		struct ibv_qp_init_attr attr = {
+			.qp_context = &conn->watch,
+			.send_cq = conn->cq,
+			.recv_cq = conn->cq,
+			.srq = conn->recvq->srq,
+			.qp_type = IBV_QPT_RC,
+			.cap = { .max_send_wr = want,
+				 .max_send_sge = rdma->sge_max,
+				 .max_inline_data = inlined },
+		};
+
+		if (conn->own_recvq) {
+			attr.cap.max_recv_wr = conn->recvq->capacity;
+			attr.cap.max_recv_sge = conn->recvq->tail ? 4 : 3;
+		}
+		if (rdma_create_qp(conn->id, rdma->pd, &attr) == 0) {
+			conn->qp = conn->id->qp;
+			conn->tx.inline_max = attr.cap.max_inline_data;
+			*depth = want;
+			return 0;
+		}
+		if (inlined > 0)
+			inlined = 0;
+		else if (want / 2 >= DEPTH_LEAST)
+			want /= 2;
+		else
+			return errno != 0 ? -errno : -EIO;
+	}
+}
+
+static int queues_open(struct iser_conn *conn, unsigned reads_max)
+{
+	struct iser_device *device = conn->device;
+	const struct ibv_device_attr *attr = &device->rdma->attr;
+	unsigned depth = 0;
+	int rv;
+
+	conn->recvq = device->recvq;
+	conn->own_recvq = device->recvq == NULL;
+	if (conn->own_recvq) {
+		rv = iser__recvq_open(device->rdma, conn->dm.env, false,
+				      MIN(RECV_OWN_MAX,
+					  (unsigned)attr->max_qp_wr),
+				      &conn->recvq);
+		if (rv < 0)
+			return rv;
+		conn->recvq->owner = conn;
+		conn->recvq->broken = iser__conn_recvq_broken;
+	}
+	/* Every request in flight may complete at once, with an error. */
+	rv = iser__cq_open(conn, TX_DEPTH + conn->recvq->capacity);
+	if (rv < 0)
+		return rv;
+	rv = qp_create(conn, &depth);
+	if (rv < 0)
+		return rv;
+	if (conn->own_recvq)
+		conn->recvq->qp = conn->qp;
+	return iser__tx_init(conn, depth, reads_max);
+}
+
+void iser__conn_recvq_broken(struct recvq *q)
+{
+	iser__conn_lost(q->owner, -EIO, "receives cannot be posted");
+}
+
+static struct iser_conn *conn_new(struct iser_portal *portal,
+				  struct iser_device *device,
+				  struct rdma_cm_id *id)
+{
+	struct iser_conn *conn = calloc(1, sizeof(*conn));
+	struct iser *iser = portal->iser;
+
+	if (conn == NULL)
+		return NULL;
+	conn->iser = iser;
+	conn->device = device;
+	conn->id = id;
+	conn->cm.event = on_cm;
+	conn->watch.cb = on_event;
+	conn->turn.cb = on_turn;
+	conn->timer.cb = on_timer;
+	TAILQ_INIT(&conn->stashed);
+	conn->dm.ops = &iser_ops;
+	conn->dm.up = &iscsi_dm_up;
+	conn->dm.env = iser->env;
+	memcpy(&conn->dm.local, rdma_get_local_addr(id),
+	       sizeof(id->route.addr.src_storage));
+	memcpy(&conn->dm.peer, rdma_get_peer_addr(id),
+	       sizeof(id->route.addr.dst_storage));
+	id->context = &conn->cm;
+	TAILQ_INSERT_TAIL(&iser->conns, conn, link);
+	iser->conns_count++;
+	device->conns_count++;
+	counter_add(&iser__conns, 1);
+	return conn;
+}
+
+/* It never was a connection: nothing is with the device but receives. */
+static void conn_undo(struct iser_conn *conn)
+{
+	if (conn->qp != NULL)
+		rdma_destroy_qp(conn->id);
+	conn->qp = NULL;
+	conn_release(conn);
+}
+
+static int conn_accept(struct iser_conn *conn, unsigned portal,
+		       const struct rdma_conn_param *param)
+{
+	const struct ibv_device_attr *attr = &conn->device->rdma->attr;
+	unsigned reads = MIN(param->initiator_depth,
+			     (unsigned)MAX(attr->max_qp_init_rd_atom, 0));
+	uint8_t private[ISER_CM_LEN];
+	struct rdma_conn_param ours = {
+		.private_data = private,
+		.private_data_len = sizeof(private),
+		.flow_control = 1,
+		.rnr_retry_count = 7, /* they wait for us for ever */
+	};
+	int rv;
+
+	reads = MIN(reads, TX_READS_MAX);
+	if (reads == 0) /* it serves no RDMA READ: nothing can be written */
+		return -EPROTO;
+	rv = queues_open(conn, reads);
+	if (rv < 0)
+		return rv;
+	rv = uv_poll_init(shard_loop(conn->dm.env), &conn->poll,
+			  conn->channel->fd);
+	if (rv < 0)
+		return rv;
+	conn->poll.data = conn;
+	/* From here on it ends by way of on_poll_closed(). */
+	conn->receives = RECV_LOGIN;
+	iser__recvq_want(conn->recvq, RECV_LOGIN);
+	conn->invalidates =
+		iser__cm_invalidates(param->private_data,
+				     param->private_data_len) &&
+		(attr->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+	iser__cm_put(private, conn->invalidates);
+	ours.initiator_depth = (uint8_t)reads;
+	conn->dm.owner =
+		iscsi_conn_accept(conn->iser->iscsi, &conn->dm, portal);
+	if (conn->dm.owner == NULL) {
+		(void)rdma_reject(conn->id, NULL, 0);
+		conn_end(conn);
+		return 0;
+	}
+	iser__cq_start(conn);
+	if (rdma_accept(conn->id, &ours) != 0)
+		iser__conn_lost(conn, -errno, "accepting failed");
+	return 0;
+}
+
+void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
+			const struct rdma_conn_param *param)
+{
+	struct iser *iser = portal->iser;
+	struct iser_device *device;
+	struct iser_conn *conn = NULL;
+	char why[240] = "";
+	int rv = -ESHUTDOWN;
+
+	if (!iser->closing)
+		rv = iser__device_get(iser, id->verbs, &device, why,
+				      sizeof(why));
+	if (rv == 0) {
+		conn = conn_new(portal, device, id);
+		if (conn != NULL)
+			rv = conn_accept(conn, portal->number, param);
+		else
+			rv = -ENOMEM;
+	}
+	if (rv == 0)
+		return;
+	counter_add(&iser__refused, 1);
+	if (log_allowed(&iser->limit, env_now(iser->env)))
+		log_warn("portal %u: an RDMA connection refused: %s",
+			 portal->number, why[0] != '\0' ? why : strerror(-rv));
+	(void)rdma_reject(id, NULL, 0);
+	if (conn != NULL)
+		conn_undo(conn);
+	else
+		rdma_destroy_id(id);
+}

@@ -1,0 +1,154 @@
+/*
+ * device: an RDMA device that connections use, opened when the first portal or
+ * connection needs it, and what its connections share: the protection domain
+ * with the arena in it, and the receive queue.
+ */
+#define LOG_ROOM LOG_ISER
+#include "iser/iser_int.h"
+
+static void on_fatal(struct rdma_device *rdma, void *arg)
+{
+	iser__device_gone(arg);
+}
+
+static void on_broken(struct recvq *q)
+{
+	struct iser_device *device = q->owner;
+
+	log_error("RDMA device %s: its receive queue broke",
+		  rdma_device_name(device->rdma));
+	iser__device_gone(device);
+}
+
+/* Where the device has no shared receive queues each connection has its own. */
+static int recvq_open(struct iser_device *device)
+{
+	const struct ibv_device_attr *attr = &device->rdma->attr;
+	int rv;
+
+	if (attr->max_srq <= 0 || attr->max_srq_wr <= 0 ||
+	    attr->max_srq_sge < 3)
+		return 0;
+	rv = iser__recvq_open(device->rdma, device->iser->env, true,
+			      MIN(RECV_SHARED_MAX, (unsigned)attr->max_srq_wr),
+			      &device->recvq);
+	if (rv < 0)
+		return rv;
+	device->recvq->owner = device;
+	device->recvq->broken = on_broken;
+	return 0;
+}
+
+static int device_open(struct iser *iser, struct ibv_context *verbs,
+		       struct iser_device **out, char *why, size_t why_len)
+{
+	struct iser_device *device = calloc(1, sizeof(*device));
+	struct rdma_device_config config = {
+		.env = iser->env,
+		.arena = iser->arena,
+		.verbs = verbs,
+		.fatal = on_fatal,
+		.arg = device,
+	};
+	int rv;
+
+	if (device == NULL)
+		return -ENOMEM;
+	device->iser = iser;
+	rv = rdma_device_open(&config, &device->rdma, why, why_len);
+	if (rv < 0)
+		goto err_free;
+	if (device->rdma->sge_max < 1 + RECV_PAGES) {
+		snprintf(why, why_len, "%s takes %u pieces of memory a message",
+			 rdma_device_name(device->rdma), device->rdma->sge_max);
+		rv = -EOPNOTSUPP;
+		goto err_rdma;
+	}
+	rv = recvq_open(device);
+	if (rv < 0) {
+		snprintf(why, why_len, "%s has no receive queue left: %s",
+			 rdma_device_name(device->rdma), strerror(-rv));
+		goto err_rdma;
+	}
+	LIST_INSERT_HEAD(&iser->devices, device, link);
+	log_info("RDMA device %s: %s, %s receive queue",
+		 rdma_device_name(device->rdma),
+		 device->rdma->iwarp ? "iWARP" : "InfiniBand or RoCE",
+		 device->recvq != NULL ? "a shared"
+				       : "each connection its own");
+	*out = device;
+	return 0;
+
+err_rdma:
+	rdma_device_close(device->rdma);
+err_free:
+	free(device);
+	return rv;
+}
+
+int iser__device_get(struct iser *iser, struct ibv_context *verbs,
+		     struct iser_device **out, char *why, size_t why_len)
+{
+	struct iser_device *device;
+
+	LIST_FOREACH (device, &iser->devices, link)
+		if (device->rdma->verbs == verbs && !device->gone) {
+			*out = device;
+			return 0;
+		}
+	snprintf(why, why_len, "out of memory");
+	return device_open(iser, verbs, out, why, why_len);
+}
+
+static void device_close(struct iser_device *device)
+{
+	assert(device->conns_count == 0);
+	LIST_REMOVE(device, link);
+	if (device->recvq != NULL)
+		iser__recvq_close(device->recvq);
+	rdma_device_close(device->rdma);
+	free(device);
+}
+
+/* Close a device that is gone once nothing is on it. */
+static void device_maybe_close(struct iser_device *device)
+{
+	struct ibv_context *verbs = device->rdma->verbs;
+	struct iser *iser = device->iser;
+
+	if (!device->gone || device->conns_count > 0)
+		return;
+	device_close(device);
+	/* Behind the last of these the context itself may go. */
+	iser__portals_device_gone(iser, verbs);
+}
+
+void iser__device_put(struct iser_device *device)
+{
+	assert(device->conns_count > 0);
+	device->conns_count--;
+	device_maybe_close(device);
+}
+
+void iser__device_gone(struct iser_device *device)
+{
+	struct iser *iser = device->iser;
+	struct iser_conn *conn;
+
+	if (device->gone)
+		return;
+	device->gone = true;
+	log_warn("RDMA device %s is gone: %u connections end",
+		 rdma_device_name(device->rdma), device->conns_count);
+	/* They end on later turns: the list stays as it is. */
+	TAILQ_FOREACH (conn, &iser->conns, link)
+		if (conn->device == device)
+			iser__conn_removed(conn);
+	device_maybe_close(device);
+}
+
+void iser__devices_close(struct iser *iser)
+{
+	while (!LIST_EMPTY(&iser->devices))
+		device_close(LIST_FIRST(&iser->devices));
+}
