@@ -29,6 +29,7 @@
 /* Recovery takes 10 s at most; an index rebuilt from the log may take longer. */
 #define SERVE_WAIT_NS (20 * SEC)
 #define DRAIN_MS 5000u
+#define RDMA_SPIN_NS 50000u
 #define STOP_WAIT_NS (60 * SEC)
 
 static void node_stop(struct node *node);
@@ -57,6 +58,13 @@ static void portals_listen(struct node *node)
 				  strerror(-rv));
 		else
 			listening++;
+		if (rv == 0)
+			rv = iser_listen(node->iser, i + 1,
+					 (const struct sockaddr *)&p->address,
+					 false);
+		if (rv < 0)
+			log_error("portal %s: no iSER: %s", p->text,
+				  strerror(-rv));
 	}
 	node->portals_listening = listening;
 	if (listening == 0) {
@@ -98,6 +106,9 @@ static int rooms_open(struct node *node)
 					  (size_t)node->config->page_cache };
 	struct dom_config dc = { .env = node->env, .cmmds = node->cmmds };
 	struct iscsi_config ic = { .env = node->env };
+	struct iser_config rc = { .env = node->env,
+				  .arena = node->arena,
+				  .spin_ns = RDMA_SPIN_NS };
 	int rv;
 
 	for (unsigned i = 0; i < shards_count(node->shards); i++) {
@@ -112,7 +123,11 @@ static int rooms_open(struct node *node)
 	if (rv < 0)
 		return rv;
 	ic.dom = node->dom;
-	return iscsi_open(&ic, &node->iscsi);
+	rv = iscsi_open(&ic, &node->iscsi);
+	if (rv < 0)
+		return rv;
+	rc.iscsi = node->iscsi;
+	return iser_open(&rc, &node->iser);
 }
 
 static void init_finish(struct node *node, int status, const char *why)
@@ -371,13 +386,24 @@ void node__disks_stopped(struct node *node)
 	dom_close(node->dom, on_dom_closed, node);
 }
 
+static void on_iser_closed(void *arg)
+{
+	struct node *node = arg;
+
+	node->iser = NULL;
+	node__disks_stop(node);
+}
+
 static void on_iscsi_closed(void *arg)
 {
 	struct node *node = arg;
 
 	node->iscsi = NULL;
 	log_info("sessions are drained");
-	node__disks_stop(node);
+	if (node->iser != NULL)
+		iser_close(node->iser, on_iser_closed, node);
+	else
+		on_iser_closed(node);
 }
 
 /* The directory is open or will never be: what stands is taken down. */

@@ -10,6 +10,7 @@
 #include "cmmds/cmmds.h"
 #include "dom/dom.h"
 #include "iscsi/iscsi.h"
+#include "iser/iser.h"
 #include "lsom/lsom.h"
 #include "node/node.h"
 
@@ -220,6 +221,7 @@ struct node {
 	struct lsom *lsom[CONFIG_SHARDS_MAX]; /* one a shard */
 	struct dom *dom;
 	struct iscsi *iscsi;
+	struct iser *iser;
 	struct push *push;
 	struct admin *admin;
 	struct metrics *metrics;
