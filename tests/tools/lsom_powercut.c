@@ -30,6 +30,7 @@
 #include "lsom/lsom_int.h"
 #include "tests/lib/cutdisk.h"
 #include "tests/lib/journal.h"
+#include "tests/lib/snapshot.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -126,11 +127,6 @@ static void on_close(struct lsom_disk_close *req, int status)
 }
 
 static void on_read(struct lsom_read *req, int status)
-{
-	*(struct waiter *)req->data = (struct waiter){ true, status };
-}
-
-static void on_scan(struct lsom_scan *req, int status)
 {
 	*(struct waiter *)req->data = (struct waiter){ true, status };
 }
@@ -243,176 +239,13 @@ static void sides_check(const struct comps *list)
 	}
 }
 
-static uint64_t mix(uint64_t sum, uint64_t value)
-{
-	sum ^= value;
-	return random_next(&sum);
-}
-
-/* All that is decided: a single copy's takeover decides for what it has. */
-static void take_over(struct lsom_comp *comp)
-{
-	struct lsom_decided decided = {
-		.stable_lsn = lsom_comp_meta(comp)->max_lsn,
-		.g_all = lsom_comp_meta(comp)->g_all,
-	};
-
-	lsom_decided(comp, &decided);
-}
-
-/* What an index says: of each component its state and all versions. */
-struct snapshot {
-	struct lsom_comp_meta metas[COMPS_MAX];
-	size_t versions_at[COMPS_MAX + 1]; /* where each one's begin */
-	unsigned comps_count;
-	struct lsom_version *versions;
-	size_t count, room;
-};
-
-static void versions_take(struct lsom_comp *comp, struct snapshot *s)
-{
-	const struct lsom_comp_meta *m = lsom_comp_meta(comp);
-	uint64_t at = 0;
-
-	while (at < m->size_bytes) {
-		struct waiter w = { false, 0 };
-		struct lsom_scan req = { .data = &w,
-					 .offset = at,
-					 .len = m->size_bytes - at };
-
-		if (s->room < s->count + 1024) {
-			s->room = s->count * 2 + 1024;
-			s->versions = realloc(s->versions,
-					      s->room * sizeof(*s->versions));
-			if (s->versions == NULL)
-				abort();
-		}
-		req.items = s->versions + s->count;
-		req.items_max = 1024;
-		if (lsom_scan(comp, &req, on_scan) != 0 ||
-		    !memenv_run(&p.cut.me, &w.done) || w.status != 0 ||
-		    req.next <= at) {
-			bad("a scan from %llu failed: %d",
-			    (unsigned long long)at, w.status);
-			return;
-		}
-		s->count += req.items_count;
-		at = req.next;
-	}
-}
-
-static int by_cid(const void *a, const void *b)
-{
-	return memcmp(a, b, sizeof(struct uuid));
-}
-
-static void snapshot_take(struct lsom_disk *disk, struct comps *list,
-			  struct snapshot *s)
-{
-	qsort(list->cid, list->count, sizeof(list->cid[0]), by_cid);
-	s->comps_count = list->count;
-	for (unsigned i = 0; i < list->count; i++) {
-		struct lsom_comp *comp = lsom_comp_get(disk, &list->cid[i]);
-
-		take_over(comp);
-		s->metas[i] = *lsom_comp_meta(comp);
-		s->versions_at[i] = s->count;
-		versions_take(comp, s);
-		lsom_comp_put(comp);
-	}
-	s->versions_at[list->count] = s->count;
-}
-
-static bool metas_equal(const struct lsom_comp_meta *a,
-			const struct lsom_comp_meta *b)
-{
-	return uuid_equal(&a->cid, &b->cid) && uuid_equal(&a->oid, &b->oid) &&
-	       a->cinc == b->cinc && a->size_bytes == b->size_bytes &&
-	       a->promised_oepoch == b->promised_oepoch &&
-	       a->member_csn == b->member_csn && a->csn_seen == b->csn_seen &&
-	       a->state_seen == b->state_seen && a->damaged == b->damaged &&
-	       a->max_lsn == b->max_lsn;
-}
-
-static void version_differs(unsigned comp, const char *whose,
-			    const struct lsom_version *v)
-{
-	bad("component %u, only in the %s index: block %llu, version "
-	    "(%llu, %llu), %s, CRC %08x",
-	    comp, whose, (unsigned long long)v->offset / BLOCK,
-	    (unsigned long long)v->member_csn, (unsigned long long)v->lsn,
-	    v->hole ? "a hole" : "data", v->crc);
-}
-
-static bool versions_equal(const struct lsom_version *a,
-			   const struct lsom_version *b)
-{
-	return a->offset == b->offset && a->lsn == b->lsn &&
-	       a->member_csn == b->member_csn && a->crc == b->crc &&
-	       a->hole == b->hole;
-}
-
-/*
- * Component @i of both: bad() for the first version that one alone has.  A hole
- * where the other has nothing is none: on a whole replica a block that was never
- * written needs no entry, and whether its page was there when the hole came
- * depends on the order in which the records are read (lsom__range_apply()).
- */
-static void versions_compare(unsigned i, const struct snapshot *a,
-			     const struct snapshot *b)
-{
-	const struct lsom_version *v = a->versions + a->versions_at[i];
-	const struct lsom_version *v_end = a->versions + a->versions_at[i + 1];
-	const struct lsom_version *w = b->versions + b->versions_at[i];
-	const struct lsom_version *w_end = b->versions + b->versions_at[i + 1];
-
-	while (v < v_end || w < w_end) {
-		uint64_t v_at = v < v_end ? v->offset : UINT64_MAX;
-		uint64_t w_at = w < w_end ? w->offset : UINT64_MAX;
-
-		if (v_at == w_at && versions_equal(v, w)) {
-			v++;
-			w++;
-		} else if (v_at < w_at && v->hole) {
-			v++;
-			p.idle_holes++;
-		} else if (w_at < v_at && w->hole) {
-			w++;
-			p.idle_holes++;
-		} else {
-			break;
-		}
-	}
-	if (v < v_end)
-		version_differs(i, "recorded", v);
-	if (w < w_end)
-		version_differs(i, "rebuilt", w);
-}
-
-static void snapshots_compare(const struct snapshot *a,
-			      const struct snapshot *b)
-{
-	if (a->comps_count != b->comps_count) {
-		bad("%u components, after a rebuild %u", a->comps_count,
-		    b->comps_count);
-		return;
-	}
-	for (unsigned i = 0; i < a->comps_count; i++) {
-		if (!metas_equal(&a->metas[i], &b->metas[i]))
-			bad("component %u has another state after a rebuild: "
-			    "max_lsn %llu and %llu",
-			    i, (unsigned long long)a->metas[i].max_lsn,
-			    (unsigned long long)b->metas[i].max_lsn);
-		versions_compare(i, a, b);
-	}
-}
-
 static void disk_check(struct lsom_disk *disk, bool full,
 		       struct snapshot *snapshot)
 {
 	struct comps list = { .count = 0 };
 	struct lsom_disk_info info;
 	struct lsom_comp *comp;
+	int rv;
 
 	lsom_disk_info(disk, &info);
 	if (info.state != LSOM_DISK_ONLINE && info.state != LSOM_DISK_FULL)
@@ -423,7 +256,9 @@ static void disk_check(struct lsom_disk *disk, bool full,
 	lsom_comp_each(disk, comp_note, &list);
 	sides_check(&list);
 	if (snapshot != NULL) {
-		snapshot_take(disk, &list, snapshot);
+		rv = snapshot_take(&p.cut.me, disk, snapshot);
+		if (rv != 0)
+			bad("scanning it: %s", strerror(-rv));
 		return;
 	}
 	comp = lsom_comp_get(disk, &list.largest);
@@ -431,7 +266,7 @@ static void disk_check(struct lsom_disk *disk, bool full,
 		bad("the component is gone");
 		return;
 	}
-	take_over(comp);
+	snapshot_take_over(comp);
 	content_check(comp, full);
 	lsom_comp_put(comp);
 }
@@ -495,6 +330,12 @@ static void state_open(bool full, bool rebuild, struct snapshot *snapshot)
 
 /* ---- the states ---- */
 
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+	sum ^= value;
+	return random_next(&sum);
+}
+
 /* A number that follows from seed and state, whichever others are drawn. */
 static uint64_t dice(uint64_t salt)
 {
@@ -514,16 +355,19 @@ static bool drawn(void)
 
 static void index_compare(unsigned index, uint64_t salt)
 {
-	struct snapshot normal = { .count = 0 }, rebuilt = { .count = 0 };
+	struct snapshot recorded = { .count = 0 }, rebuilt = { .count = 0 };
+	char why[200];
 
 	cut_make(&p.cut, index, salt);
-	state_open(false, false, &normal);
+	state_open(false, false, &recorded);
 	cut_make(&p.cut, index, salt);
 	state_open(false, true, &rebuilt);
-	if (p.bad_state == 0)
-		snapshots_compare(&normal, &rebuilt);
-	free(normal.versions);
-	free(rebuilt.versions);
+	if (p.bad_state == 0 &&
+	    !snapshot_equal(&recorded, &rebuilt, &p.idle_holes, why,
+			    sizeof(why)))
+		bad("the index rebuilt from the log differs: %s", why);
+	snapshot_fini(&recorded);
+	snapshot_fini(&rebuilt);
 	p.rebuilt++;
 }
 
