@@ -140,10 +140,10 @@ def free_ports(count):
     return ports
 
 
-def connects(port):
+def connects(port, address="127.0.0.1"):
     with socket.socket() as s:
         s.settimeout(1)
-        return s.connect_ex(("127.0.0.1", port)) == 0
+        return s.connect_ex((address, port)) == 0
 
 
 def wait_for(what, limit, test):
@@ -176,6 +176,8 @@ def tool(name):
 # ---- a cluster of one node ----
 
 class Node:
+    """@portals: how many, on free ports; or a list of (address, port)."""
+
     def __init__(self, name="n", portals=2, env=None, arena=None,
                  shards=os.environ.get("BASALT_SHARDS")):
         for path in (BASALTD, BASALT):
@@ -187,8 +189,13 @@ class Node:
             short = tempfile.mkdtemp(prefix="basalt-")
             atexit.register(shutil.rmtree, short, True)
             self.sock = os.path.join(short, "basalt.sock")
-        ports = free_ports(portals + 1)
-        self.rdt, self.ports = ports[0], ports[1:]
+        if isinstance(portals, int):
+            self.rdt, *ports = free_ports(portals + 1)
+            portals = [("127.0.0.1", p) for p in ports]
+        else:
+            self.rdt = free_ports(1)[0]
+        self.portals = portals
+        self.ports = [p for _, p in portals]
         self.conf = os.path.join(self.dir, "basalt.conf")
         self.log = os.path.join(self.dir, "basaltd.log")
         self.env = dict(os.environ, **(env or {}))
@@ -208,7 +215,7 @@ class Node:
                     (self.name, os.path.join(self.dir, "data"),
                      os.path.dirname(self.sock), self.shards or "auto",
                      self.rdt,
-                     ", ".join("127.0.0.1:%d" % p for p in self.ports)))
+                     ", ".join("%s:%d" % p for p in self.portals)))
             if self.arena:
                 f.write("[memory]\narena = %s\n" % self.arena)
 
@@ -232,7 +239,8 @@ class Node:
 
     def wait_portals(self, limit=30):
         wait_for("the portals", limit,
-                 lambda: all(connects(p) for p in self.ports))
+                 lambda: all(connects(port, address)
+                             for address, port in self.portals))
 
     def kill(self):
         """kill -9."""
@@ -285,11 +293,17 @@ class Node:
     # -- what most tests start from --
 
     def up(self, disk_mib=1024, disks=1):
+        """@disks: how many files for disks, or a list of block devices."""
         self.start()
         self.cli("cluster", "init", "--name", "test")
-        for i in range(disks):
-            self.cli("disk", "add", os.path.join(self.dir, "disk%d.img" % i),
-                     "--size", "%dM" % disk_mib, limit=180)
+        if isinstance(disks, int):
+            for i in range(disks):
+                self.cli("disk", "add",
+                         os.path.join(self.dir, "disk%d.img" % i),
+                         "--size", "%dM" % disk_mib, limit=180)
+        else:
+            for path in disks:
+                self.cli("disk", "add", path, "--force-erase", limit=180)
         self.wait_portals()
 
     def vdisk(self, name, mib, block=512, allow="any", *extra):
@@ -302,5 +316,5 @@ class Node:
     def url(self, target, lun=0, portal=0, user=None, secret=None):
         who = "%s%%%s@" % (user, secret) if user else ""
         iqn = target if target.startswith("iqn.") else IQN + ":" + target
-        return "iscsi://%s127.0.0.1:%d/%s/%d" % (who, self.ports[portal], iqn,
-                                                 lun)
+        return "iscsi://%s%s:%d/%s/%d" % ((who,) + self.portals[portal] +
+                                          (iqn, lun))

@@ -1,0 +1,75 @@
+"""A writer of files that knows what a file system must still hold."""
+import hashlib
+import os
+import random
+import threading
+
+import basalt
+
+
+class Files(threading.Thread):
+    """Writes files, fsyncs each, rewrites and deletes some; keeps sums."""
+
+    def __init__(self, root):
+        super().__init__(daemon=True)
+        self.root, self.sums, self.error = root, {}, None
+        self.unsure = set()
+        self.stop = threading.Event()
+        self.rng = random.Random(11)
+        self.made = 0
+
+    def run(self):
+        try:
+            while not self.stop.is_set():
+                self.one()
+        except OSError as e:
+            self.error = "%s: %s" % (e.filename or "write", e)
+
+    def one(self):
+        name = "f%03d" % self.rng.randrange(200)
+        path = os.path.join(self.root, name)
+        if name in self.sums and self.rng.random() < 0.15:
+            self.unsure.add(name)
+            os.unlink(path)
+            fd = os.open(self.root, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+            del self.sums[name]
+            self.unsure.discard(name)
+            return
+        data = self.rng.randbytes(self.rng.randrange(1, 1 << 20))
+        self.unsure.add(name)
+        with open(path + ".new", "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.rename(path + ".new", path)
+        fd = os.open(self.root, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        self.sums[name] = hashlib.sha256(data).hexdigest()
+        self.unsure.discard(name)
+        self.made += 1
+
+    def bad(self):
+        """Synced files that are not what they were."""
+        wrong = []
+        for name, want in self.sums.items():
+            if name in self.unsure:
+                continue
+            try:
+                with open(os.path.join(self.root, name), "rb") as f:
+                    if hashlib.sha256(f.read()).hexdigest() != want:
+                        wrong.append(name)
+            except OSError as e:
+                wrong.append("%s (%s)" % (name, e))
+        return wrong
+
+
+def kernel_errors(device):
+    """What the kernel said of this block device, where it may be asked."""
+    status, out = basalt.run(["dmesg"], 20)
+    name = os.path.basename(device)
+    if status != 0:
+        return []
+    return [l for l in out.split("\n") if name in l and "error" in l.lower()]

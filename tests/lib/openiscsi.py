@@ -1,0 +1,208 @@
+"""The kernel's own initiator, run by open-iscsi, in a guest of tests/vm.
+
+No udev runs there: devices are found in sysfs and their nodes are devtmpfs's.
+"""
+import glob
+import os
+import signal
+import subprocess
+import time
+
+import basalt
+
+INITIATOR = "iqn.2026-11.internal.basalt:guest"
+MODULES = {"tcp": ["iscsi_tcp"], "iser": ["ib_iser"]}
+IFACE = {"tcp": "default", "iser": "iser"}
+ISCSI = "/etc/iscsi"
+
+
+def modprobe(*names):
+    status, out = basalt.run(["modprobe", "-a"] + list(names))
+    if status != 0:
+        raise basalt.Failure("modprobe %s: %s" % (" ".join(names), out))
+
+
+def read(path):
+    try:
+        with open(path) as f:
+            return f.read().strip()
+    except OSError:
+        return None
+
+
+class Session:
+    """What the kernel has for one session: /sys/class/iscsi_session/@name."""
+
+    def __init__(self, name):
+        self.name = name
+        self.sid = int(name[len("session"):])
+        self.path = "/sys/class/iscsi_session/" + name
+        self.target = read(self.path + "/targetname")
+        number = "/sys/class/iscsi_connection/connection%d:0/" % self.sid
+        self.address = read(number + "persistent_address")
+
+    def state(self):
+        return read(self.path + "/state")
+
+    def unit(self, kind, lun=0):
+        """/dev/sdX (kind block) or /dev/sgN (scsi_generic), None if none."""
+        found = glob.glob(self.path + "/device/target*/*:%d/%s/*" % (lun, kind))
+        return "/dev/" + os.path.basename(found[0]) if found else None
+
+    def disk(self, lun=0):
+        return self.unit("block", lun)
+
+    def generic(self, lun=0):
+        return self.unit("scsi_generic", lun)
+
+
+def sessions():
+    return [Session(os.path.basename(p))
+            for p in glob.glob("/sys/class/iscsi_session/session*")]
+
+
+class Initiator:
+    """iscsid and its records; @transport is tcp or iser."""
+
+    def __init__(self, transport):
+        self.transport = transport
+        modprobe("sd_mod", "sg", *MODULES[transport])
+        for d in ("/run/lock/iscsi", "/var/lib/iscsi/nodes",
+                  "/var/lib/iscsi/send_targets", "/var/lib/iscsi/ifaces"):
+            os.makedirs(d, exist_ok=True)
+        with open(ISCSI + "/initiatorname.iscsi", "w") as f:
+            f.write("InitiatorName=%s\n" % INITIATOR)
+        with open(ISCSI + "/iscsid.conf") as f:
+            # The line would have systemd start the daemon.
+            kept = [l for l in f if not l.startswith("iscsid.startup")]
+        with open(ISCSI + "/iscsid.conf", "w") as f:
+            f.writelines(kept)
+        self.start_daemon()
+
+    def start_daemon(self):
+        self.log = open(os.path.join(basalt.scratch("iscsid"), "log"), "w")
+        # A group of its own: it kills its group when it ends.
+        self.proc = subprocess.Popen(
+            ["iscsid", "-f"], stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=self.log, start_new_session=True)
+        basalt.wait_for("iscsid", 60, lambda: basalt.run(
+            ["iscsiadm", "-m", "session"])[0] in (0, 21))
+
+    def stop(self):
+        """Log out everywhere and end the daemon."""
+        basalt.run(["iscsiadm", "-m", "node", "-u"], 120)
+        self.proc.send_signal(signal.SIGTERM)
+        try:
+            self.proc.wait(20)
+        except subprocess.TimeoutExpired:
+            self.proc.kill()
+            self.proc.wait()
+
+    def log_tail(self):
+        return (read(self.log.name) or "")[-2000:]
+
+    def adm(self, *args, check=True, limit=120):
+        status, out = basalt.run(["iscsiadm"] + list(args), limit)
+        if check and status != 0:
+            raise basalt.Failure("iscsiadm %s: status %s\n%s\n%s" % (
+                " ".join(args), status, out, self.log_tail()))
+        return status, out
+
+    # -- records --
+
+    def discover(self, address, port=3260):
+        """[(portal, target name)] of SendTargets over this transport."""
+        _, out = self.adm("-m", "discovery", "-t", "sendtargets", "-p",
+                          "%s:%d" % (address, port), "-I",
+                          IFACE[self.transport])
+        return sorted((l.split(",")[0], l.split()[1])
+                      for l in out.split("\n") if l.count(" ") == 1)
+
+    def node(self, target, address, *args, port=3260, **kw):
+        return self.adm("-m", "node", "-T", target, "-p",
+                        "%s:%d" % (address, port), *args, **kw)
+
+    def record(self, target, address, port=3260):
+        """A record without discovery."""
+        self.adm("-m", "node", "-o", "new", "-T", target, "-p",
+                 "%s:%d,1" % (address, port), "-I", IFACE[self.transport])
+
+    def set(self, target, address, **values):
+        """Settings of a record, node.session. left out: auth.username is
+        auth_username, timeo.x is timeo_x."""
+        for name, value in values.items():
+            group, _, rest = name.partition("_")
+            self.node(target, address, "-o", "update", "-n",
+                      "node.session.%s.%s" % (group, rest), "-v", str(value))
+
+    # -- sessions --
+
+    def login(self, target, address, **kw):
+        """The session, once its disk has a node."""
+        self.node(target, address, "--login", **kw)
+        return basalt.wait_for("the disk of %s" % target, 60,
+                               lambda: self.ready(target, address))
+
+    def ready(self, target, address):
+        for s in sessions():
+            if s.target == target and s.address == address and s.disk() and \
+                    s.generic() and os.path.exists(s.disk()) and \
+                    int(read("/sys/block/%s/size" % s.disk()[5:]) or 0):
+                return s
+        return None
+
+    def logout(self, target, address):
+        self.node(target, address, "--logout")
+
+    def forget(self, target, address):
+        self.node(target, address, "-o", "delete", check=False)
+
+
+NET = "10.77.0."        # tests/vm/guest/net-up
+PORTALS = [NET + "2", NET + "3"]
+
+
+class Rig:
+    """A node on /dev/vda with two portals, and the initiator beside it."""
+
+    def __init__(self, transport):
+        if not os.path.exists("/sys/class/net/br0"):
+            up = "net-up" if transport == "tcp" else "rdma-up"
+            status, out = basalt.run([os.path.join(
+                basalt.TOP, "tests", "vm", "guest", up), "3"])
+            if status != 0:
+                raise basalt.Failure("%s: %s" % (up, out))
+        self.transport = transport
+        self.node = basalt.Node("guest", [(a, 3260) for a in PORTALS])
+        self.node.up(disks=["/dev/vda"])
+        self.initiator = Initiator(transport)
+
+    def login(self, name, address=PORTALS[0], **settings):
+        """A session with the target of vdisk @name; no discovery."""
+        target = basalt.IQN + ":" + name
+        self.initiator.record(target, address)
+        self.initiator.set(target, address, **settings)
+        return self.initiator.login(target, address)
+
+    def logout(self, session):
+        self.initiator.logout(session.target, session.address)
+        self.initiator.forget(session.target, session.address)
+
+    def down(self, tap):
+        self.initiator.stop()
+        tap.check(self.node.stop(120) == 0, "basaltd ends cleanly on SIGTERM",
+                  self.node.log_tail())
+
+
+def rescan(disk):
+    """Ask the target for its size again."""
+    with open("/sys/block/%s/device/rescan" % os.path.basename(disk), "w") as f:
+        f.write("1")
+
+
+def flush_cache(disk):
+    """What is read next comes from the target."""
+    basalt.run(["blockdev", "--flushbufs", disk], 120)
+    with open("/proc/sys/vm/drop_caches", "w") as f:
+        f.write("3")
+    time.sleep(0.1)
