@@ -149,11 +149,11 @@ wipe:
 	$(Q)deploy/run wipe
 
 test:
-	$(Q)deploy/deps build run test
+	$(Q)deploy/deps build run test vm
 	$(Q)tests/run
 
 soak:
-	$(Q)deploy/deps build run test
+	$(Q)deploy/deps build run test vm
 	$(Q)tests/run soak
 
 bench:

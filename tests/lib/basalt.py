@@ -176,10 +176,11 @@ def tool(name):
 # ---- a cluster of one node ----
 
 class Node:
-    """@portals: how many, on free ports; or a list of (address, port)."""
+    """@portals: how many, on free ports; or a list of (address, port).
+    @data: a data_dir that is there already."""
 
     def __init__(self, name="n", portals=2, env=None, arena=None,
-                 shards=os.environ.get("BASALT_SHARDS")):
+                 shards=os.environ.get("BASALT_SHARDS"), data=None):
         for path in (BASALTD, BASALT):
             if not os.path.exists(path):
                 raise Failure("%s is not built: make" % path)
@@ -198,12 +199,13 @@ class Node:
         self.ports = [p for _, p in portals]
         self.conf = os.path.join(self.dir, "basalt.conf")
         self.log = os.path.join(self.dir, "basaltd.log")
+        self.data = data or os.path.join(self.dir, "data")
         self.env = dict(os.environ, **(env or {}))
         self.proc = None
         self.name, self.arena, self.shards = name, arena, shards
         os.makedirs(os.path.dirname(self.sock), exist_ok=True)
         self.configure()
-        os.makedirs(os.path.join(self.dir, "data"), exist_ok=True)
+        os.makedirs(self.data, exist_ok=True)
 
     def configure(self):
         """Write basalt.conf; the next start reads it."""
@@ -212,9 +214,8 @@ class Node:
                     "log_level = info\nshards = %s\n"
                     "[network]\naddress = 127.0.0.1\nrdt_port = %d\n"
                     "portals = %s\n" %
-                    (self.name, os.path.join(self.dir, "data"),
-                     os.path.dirname(self.sock), self.shards or "auto",
-                     self.rdt,
+                    (self.name, self.data, os.path.dirname(self.sock),
+                     self.shards or "auto", self.rdt,
                      ", ".join("%s:%d" % p for p in self.portals)))
             if self.arena:
                 f.write("[memory]\narena = %s\n" % self.arena)

@@ -10,9 +10,10 @@ import basalt
 class Files(threading.Thread):
     """Writes files, fsyncs each, rewrites and deletes some; keeps sums."""
 
-    def __init__(self, root):
+    def __init__(self, root, file_max=1 << 20):
         super().__init__(daemon=True)
         self.root, self.sums, self.error = root, {}, None
+        self.file_max = file_max
         self.unsure = set()
         self.stop = threading.Event()
         self.rng = random.Random(11)
@@ -37,7 +38,7 @@ class Files(threading.Thread):
             del self.sums[name]
             self.unsure.discard(name)
             return
-        data = self.rng.randbytes(self.rng.randrange(1, 1 << 20))
+        data = self.rng.randbytes(self.rng.randrange(1, self.file_max))
         self.unsure.add(name)
         with open(path + ".new", "wb") as f:
             f.write(data)
@@ -50,6 +51,13 @@ class Files(threading.Thread):
         self.sums[name] = hashlib.sha256(data).hexdigest()
         self.unsure.discard(name)
         self.made += 1
+
+    def end(self, limit=300):
+        """Write no more; an error is in .error."""
+        self.stop.set()
+        self.join(limit)
+        if self.is_alive():
+            self.error = self.error or "a write does not end"
 
     def bad(self):
         """Synced files that are not what they were."""
@@ -64,6 +72,15 @@ class Files(threading.Thread):
             except OSError as e:
                 wrong.append("%s (%s)" % (name, e))
         return wrong
+
+
+def flow(files, count, limit=300):
+    """Wait for @count more files: it must flow, not merely not fail."""
+    want = files.made + count
+    basalt.wait_for("%d files" % count, limit,
+                    lambda: files.made >= want or files.error)
+    if files.error:
+        raise basalt.Failure("the file system failed: %s" % files.error)
 
 
 def kernel_errors(device):

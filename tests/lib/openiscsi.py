@@ -6,7 +6,6 @@ import glob
 import os
 import signal
 import subprocess
-import time
 
 import basalt
 
@@ -200,9 +199,7 @@ def rescan(disk):
         f.write("1")
 
 
-def flush_cache(disk):
-    """What is read next comes from the target."""
-    basalt.run(["blockdev", "--flushbufs", disk], 120)
+def drop_caches():
+    """What is read next comes from the disk."""
     with open("/proc/sys/vm/drop_caches", "w") as f:
         f.write("3")
-    time.sleep(0.1)

@@ -70,6 +70,7 @@ def initramfs(kver):
         os.mkdir(os.path.join(root, d))
     shutil.copy(shutil.which("busybox"), os.path.join(root, "bin", "busybox"))
     shutil.copy(INIT, os.path.join(root, "init"))
+    os.chmod(os.path.join(root, "init"), 0o755)
     with open(os.path.join(root, "settings"), "w") as f:
         f.write("tree=%s\n" % shlex.quote(basalt.TOP))
     with open(os.path.join(root, "modules", "order"), "w") as f:

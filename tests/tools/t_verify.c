@@ -30,8 +30,6 @@
 
 #define DEPTH_MAX 128u
 #define IO_MAX (1u << 20)
-#define COMMAND_S 40 /* the longest a command may take */
-#define RECONNECT_S 60 /* the longest the target may be away */
 #define BAD_MAX 20
 
 /* What a block holds: a generation per sector, 0 = zeros. */
@@ -59,6 +57,8 @@ static struct {
 	const char *url;
 	const char *initiator;
 	unsigned depth, unmap_percent, read_percent;
+	unsigned command_s; /* the longest a command may take */
+	unsigned reconnect_s; /* the longest the target may be away */
 	bool fill;
 	uint64_t bytes_max, commands_max;
 	uint32_t writer;
@@ -84,6 +84,8 @@ static struct {
 	.depth = 16,
 	.unmap_percent = 5,
 	.read_percent = 15,
+	.command_s = 40,
+	.reconnect_s = 60,
 	.writer = 1,
 };
 
@@ -306,8 +308,8 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 		return;
 	}
 	if (status == SCSI_STATUS_TIMEOUT)
-		give_up("offset %llu, %u bytes: no answer within %d s",
-			(unsigned long long)op->offset, op->len, COMMAND_S);
+		give_up("offset %llu, %u bytes: no answer within %u s",
+			(unsigned long long)op->offset, op->len, v.command_s);
 	if (status == SCSI_STATUS_CANCELLED || status == SCSI_STATUS_ERROR) {
 		/* Unanswered: pending_mask stays until the disk is read. */
 		v.lost = true;
@@ -320,10 +322,10 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 	    sense.key == SCSI_SENSE_UNIT_ATTENTION ||
 	    sense.key == SCSI_SENSE_NOT_READY ||
 	    sense.key == SCSI_SENSE_COMMAND_ABORTED) {
-		if (now_ns() - op->started_ns > RECONNECT_S * 1000000000ull)
-			give_up("offset %llu: refused for %d s (status %#x, "
+		if (now_ns() - op->started_ns > v.reconnect_s * 1000000000ull)
+			give_up("offset %llu: refused for %u s (status %#x, "
 				"sense %x/%04x)",
-				(unsigned long long)op->offset, RECONNECT_S,
+				(unsigned long long)op->offset, v.reconnect_s,
 				status, sense.key, sense.ascq);
 		op_again(op, 10000000);
 		return;
@@ -479,19 +481,19 @@ static void turn(int wait_ms)
 			op_send(&v.ops[i]);
 }
 
-/* Log in until it works, for RECONNECT_S. */
+/* Log in until it works, for v.reconnect_s. */
 static void reconnect(void)
 {
-	uint64_t until = now_ns() + RECONNECT_S * 1000000000ull;
+	uint64_t until = now_ns() + v.reconnect_s * 1000000000ull;
 	char why[256] = "";
 
 	for (;;) {
-		v.iscsi = initiator_login(v.initiator, v.url, COMMAND_S, &v.lun,
-					  why, sizeof(why));
+		v.iscsi = initiator_login(v.initiator, v.url, v.command_s,
+					  &v.lun, why, sizeof(why));
 		if (v.iscsi != NULL)
 			break;
 		if (now_ns() > until)
-			give_up("no login for %d s: %s", RECONNECT_S, why);
+			give_up("no login for %u s: %s", v.reconnect_s, why);
 		usleep(100000);
 	}
 	v.lost = false;
@@ -629,6 +631,7 @@ int main(int argc, char **argv)
 		{ "journal", required_argument, NULL, 'j' },
 		{ "record", required_argument, NULL, 'R' },
 		{ "commands", required_argument, NULL, 'c' },
+		{ "patience", required_argument, NULL, 'p' },
 		{ 0 },
 	};
 	int c;
@@ -669,15 +672,20 @@ int main(int argc, char **argv)
 		case 'c':
 			v.commands_max = strtoull(optarg, NULL, 0);
 			break;
+		case 'p':
+			v.reconnect_s = v.command_s = (unsigned)atoi(optarg);
+			break;
 		default:
 			return 2;
 		}
 	}
-	if (optind + 1 != argc || v.depth == 0 || v.depth > DEPTH_MAX) {
+	if (optind + 1 != argc || v.depth == 0 || v.depth > DEPTH_MAX ||
+	    v.command_s == 0) {
 		fprintf(stderr,
 			"usage: t_verify [--depth N] [--unmap %%] [--reads %%] "
 			"[--bytes N] [--seed N] [--writer N] "
 			"[--initiator IQN] [--fill] [--commands N] "
+			"[--patience SECONDS] "
 			"[--journal FILE --record FILE] URL\n");
 		return 2;
 	}
