@@ -631,7 +631,8 @@ int main(int argc, char **argv)
 		{ "journal", required_argument, NULL, 'j' },
 		{ "record", required_argument, NULL, 'R' },
 		{ "commands", required_argument, NULL, 'c' },
-		{ "patience", required_argument, NULL, 'p' },
+		{ "command-limit", required_argument, NULL, 'C' },
+		{ "away-limit", required_argument, NULL, 'A' },
 		{ 0 },
 	};
 	int c;
@@ -672,8 +673,11 @@ int main(int argc, char **argv)
 		case 'c':
 			v.commands_max = strtoull(optarg, NULL, 0);
 			break;
-		case 'p':
-			v.reconnect_s = v.command_s = (unsigned)atoi(optarg);
+		case 'C':
+			v.command_s = (unsigned)atoi(optarg);
+			break;
+		case 'A':
+			v.reconnect_s = (unsigned)atoi(optarg);
 			break;
 		default:
 			return 2;
@@ -685,7 +689,7 @@ int main(int argc, char **argv)
 			"usage: t_verify [--depth N] [--unmap %%] [--reads %%] "
 			"[--bytes N] [--seed N] [--writer N] "
 			"[--initiator IQN] [--fill] [--commands N] "
-			"[--patience SECONDS] "
+			"[--command-limit SECONDS] [--away-limit SECONDS] "
 			"[--journal FILE --record FILE] URL\n");
 		return 2;
 	}
