@@ -434,6 +434,9 @@ static void checkpoint_run(struct env_task *task)
 		lsom__disk_changed(disk);
 		return;
 	}
+	disk->checkpoint_waits = lsom__cleaner_owes(disk);
+	if (disk->checkpoint_waits)
+		return; /* begun when it is paid */
 	c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return; /* due again with the next batch */

@@ -18,7 +18,11 @@
  * reads that one.
  *
  * Moves take their place in the pipeline, bounded, so that a victim full of
- * small records is not one round trip each.
+ * small records is not one round trip each.  They are appended together when all
+ * of them are read: in one batch they share a header, and on a tight disk headers
+ * are what decides whether a victim fits into less than what it gives back.
+ *
+ * What it takes while few segments are free it owes: see undo.c.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
@@ -52,6 +56,7 @@ struct lsom__cleaner {
 	enum phase phase;
 	bool busy; /* a read or a page load is on its way */
 	bool abandon; /* this victim cannot be emptied now */
+	bool settled; /* it looked for a victim, and there is none to take */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
 	uint32_t victim;
 	struct env_task step;
@@ -68,7 +73,8 @@ struct lsom__cleaner {
 	uint64_t block; /* within the record: where to go on */
 	struct lsom__range range;
 	bool ranged; /* the pages of the present record are pinned */
-	unsigned moves, move_blocks;
+	unsigned moves, move_blocks, reading;
+	struct lsom__ops ready; /* to be appended together */
 	struct lsom__segment_header header;
 };
 
@@ -139,7 +145,9 @@ static void move_apply(struct lsom__op *op, int status)
 	const struct lsom__data_record *d = (void *)op->record;
 	struct move *m = op->req;
 
-	if (status < 0 || op->comp->deleted || (m->prep && prep_moved(op, d)))
+	if (status < 0)
+		m->cleaner->abandon = true;
+	else if (op->comp->deleted || (m->prep && prep_moved(op, d)))
 		;
 	else if (!pages_there(op->comp, d->first, d->blocks))
 		m->cleaner->abandon = true; /* moved again, another time */
@@ -159,6 +167,8 @@ static void move_read(struct env_io *io, int64_t res)
 	struct lsom__cleaner *c = m->cleaner;
 
 	lsom__segment_read_put(c->disk, m->source);
+	assert(c->reading > 0);
+	c->reading--;
 	if (res < 0) {
 		/* It stays where it is, and so does its segment. */
 		log_error("disk %s: cleaning segment %u: %s", c->disk->path,
@@ -173,7 +183,9 @@ static void move_read(struct env_io *io, int64_t res)
 	 * A block that does not match its CRC is moved as it is: a reader finds
 	 * it out, and a repair replaces it.
 	 */
-	lsom__log_append(c->disk, LSOM__HEAD_CLEANER, m->op);
+	STAILQ_INSERT_TAIL(&c->ready, m->op, link);
+	if (c->reading == 0)
+		step_soon(c);
 }
 
 /*
@@ -239,9 +251,10 @@ static int move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	c->walk_moves++;
 	c->move_blocks += m->blocks;
 	if (hole) {
-		lsom__log_append(disk, LSOM__HEAD_CLEANER, op);
+		STAILQ_INSERT_TAIL(&c->ready, op, link);
 		return 0;
 	}
+	c->reading++;
 	m->io.cb = move_read;
 	lsom__segment_read_get(disk, m->source);
 	i = sgl_iov(op->sgl, 0, blocks * LSOM_BLOCK, m->iov, ARRAY_LEN(m->iov),
@@ -437,6 +450,7 @@ static void tomb_applied(struct lsom__op *op, int status)
 {
 	struct lsom__cleaner *c = op->req;
 
+	c->abandon |= status < 0;
 	lsom__op_free(op);
 	c->moves--;
 	step_soon(c);
@@ -470,7 +484,7 @@ static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 	op->req = c;
 	op->apply = tomb_applied;
 	c->moves++;
-	lsom__log_append(disk, LSOM__HEAD_CLEANER, op);
+	STAILQ_INSERT_TAIL(&c->ready, op, link);
 	return 0;
 }
 
@@ -505,6 +519,7 @@ static void state_applied(struct lsom__op *op, int status)
 
 	if (status == 0)
 		op->comp->state_pos = MAX(op->comp->state_pos, op->extra);
+	c->abandon |= status < 0;
 	lsom__op_free(op);
 	c->moves--;
 	step_soon(c);
@@ -532,12 +547,23 @@ static int states_step(struct lsom__cleaner *c)
 		op->apply = state_applied;
 		op->extra = lsom__log_applied_pos(c->disk);
 		c->moves++;
-		lsom__log_append(c->disk, LSOM__HEAD_CLEANER, op);
+		STAILQ_INSERT_TAIL(&c->ready, op, link);
 	}
 	return 0;
 }
 
 /* ---- one victim ---- */
+
+/* All that is ready goes into the log, in one turn. */
+static void ready_append(struct lsom__cleaner *c)
+{
+	struct lsom__op *op;
+
+	while ((op = STAILQ_FIRST(&c->ready)) != NULL) {
+		STAILQ_REMOVE_HEAD(&c->ready, link);
+		lsom__log_append(c->disk, LSOM__HEAD_CLEANER, op);
+	}
+}
 
 static void retry_later(struct lsom__cleaner *c)
 {
@@ -553,6 +579,12 @@ static void retry_run(struct env_timer *timer)
 
 	c->retrying = false;
 	step_soon(c);
+}
+
+/* Do those that are free, and will be, come to less than what is reserved? */
+static bool owes(const struct lsom_disk *disk)
+{
+	return disk->segments_free + disk->segments_cleaned < LSOM__RESERVED;
 }
 
 static void victim_leave(struct lsom__cleaner *c)
@@ -612,6 +644,8 @@ static void victim_done(struct lsom__cleaner *c)
 				   -(int64_t)seg->live);
 	lsom__segment_cleaned(disk, c->victim);
 	counter_add(&cleaned_total, 1);
+	if (disk->checkpoint_waits && !owes(disk))
+		lsom__checkpoint_start(disk);
 	victim_leave(c);
 }
 
@@ -701,25 +735,32 @@ static int records_step(struct lsom__cleaner *c)
 
 /* ---- the loop ---- */
 
-/* Is there room for what is live in the victim, and what comes with it? */
+/* Is there room for what is live in the victim, its headers, its metadata? */
 static bool victim_fits(const struct lsom__cleaner *c)
 {
 	const struct lsom_disk *disk = c->disk;
 	uint32_t head = disk->heads[LSOM__HEAD_CLEANER].segment;
+	uint64_t all = disk->segment_blocks;
 	uint64_t live = disk->segments[c->victim].live;
-	uint64_t room = (uint64_t)disk->segments_free * disk->segment_blocks;
+	uint64_t room = (uint64_t)disk->segments_free * (all - 1);
 
 	if (head != LSOM__NONE)
-		room += disk->segment_blocks - disk->segments[head].used;
-	return live + live / 8 + disk->segment_blocks / 8 <= room;
+		room += all - disk->segments[head].used;
+	return live + live / 16 + MAX(all / 16, (uint64_t)4) <= room;
+}
+
+bool lsom__cleaner_owes(const struct lsom_disk *disk)
+{
+	/* With none free it cannot go on: what it has must do. */
+	return owes(disk) && !disk->cleaner->settled &&
+	       disk->segments_free > 0 && lsom__rule(disk, LSOM_OFF_UNDO);
 }
 
 /* Take a victim if one is wanted.  False: nothing to do. */
 static bool victim_take(struct lsom__cleaner *c)
 {
 	struct lsom_disk *disk = c->disk;
-	unsigned waiting = 0;
-	uint32_t i;
+	unsigned waiting;
 
 	/* A closing disk is cleaned only as far as what waits needs it. */
 	if (disk->state == LSOM_DISK_FAILED ||
@@ -727,9 +768,7 @@ static bool victim_take(struct lsom__cleaner *c)
 	    (disk->closing && lsom__log_idle(disk)))
 		return false;
 	lsom__segments_release(disk);
-	for (i = 0; i < disk->super.segments; i++)
-		if (disk->segments[i].state == LSOM__SEG_CLEANED)
-			waiting++;
+	waiting = disk->segments_cleaned;
 	if (disk->segments_free >= lsom__victim_low_mark(disk) &&
 	    !lsom__victim_aborts(disk))
 		return false;
@@ -738,7 +777,7 @@ static bool victim_take(struct lsom__cleaner *c)
 	    (waiting >= 4 || disk->segments_free <= 3))
 		lsom__checkpoint_start(disk);
 	/* A victim needs a segment to move into before it gives one back. */
-	if ((disk->segments_free <= 1 && waiting > 0) ||
+	if ((disk->segments_free <= 1 && waiting > 0 && !owes(disk)) ||
 	    (disk->segments_free + waiting >= lsom__victim_low_mark(disk) + 2 &&
 	     !lsom__victim_aborts(disk))) {
 		if (disk->checkpoint == NULL)
@@ -760,9 +799,18 @@ static bool victim_take(struct lsom__cleaner *c)
 		return false;
 	}
 	disk->segments[c->victim].cleaning = true;
-	c->abandon = false;
+	c->abandon = c->settled = false;
 	c->phase = READ_FOOTER;
 	return true;
+}
+
+/* There is nothing to take: a checkpoint that waited for it need not any more. */
+static void settle(struct lsom__cleaner *c)
+{
+	c->settled = true;
+	if (c->disk->checkpoint_waits)
+		lsom__checkpoint_start(c->disk);
+	lsom__disk_changed(c->disk);
 }
 
 static void cleaner_step(struct env_task *task)
@@ -775,7 +823,7 @@ static void cleaner_step(struct env_task *task)
 	if (c->busy)
 		return;
 	if (c->phase == IDLE && (stop || !victim_take(c))) {
-		lsom__disk_changed(c->disk);
+		settle(c);
 		return;
 	}
 	if (stop)
@@ -800,6 +848,9 @@ static void cleaner_step(struct env_task *task)
 		if (rv == 0)
 			c->phase = SETTLE;
 	}
+	if (c->reading == 0 && (c->phase != RECORDS || pipeline_full(c) ||
+				rv == -ENOMEM || rv == -EBUSY))
+		ready_append(c);
 	if (c->phase == SETTLE && c->moves == 0) {
 		victim_done(c);
 		step_soon(c);
@@ -819,6 +870,8 @@ int lsom__cleaner_init(struct lsom_disk *disk)
 	counter_register(&cleaned_total);
 	counter_register(&moved_total);
 	c->disk = disk;
+	c->settled = true;
+	STAILQ_INIT(&c->ready);
 	c->victim = LSOM__NONE;
 	c->step.cb = cleaner_step;
 	c->retry.cb = retry_run;

@@ -191,6 +191,8 @@ static void nothing(struct lsom__op *op, int status)
 		comp->meta.stable_lsn =
 			MAX(comp->meta.stable_lsn, s->stable_lsn);
 		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
+	} else {
+		comp->decided_dirty = true; /* with the next record, then */
 	}
 	lsom__op_free(op);
 }

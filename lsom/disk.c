@@ -642,6 +642,7 @@ static void close_done(struct env_work *work)
 
 	TAILQ_REMOVE(&disk->lsom->disks, disk, link);
 	env_timer_stop(disk->env, &disk->checkpoint_timer);
+	env_timer_stop(disk->env, &disk->stall_timer);
 	lsom__cleaner_stop(disk);
 	env_dev_close(disk->env, disk->dev);
 	env_lane_close(disk->env, disk->index_lane);

@@ -81,7 +81,8 @@ int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 	if (h.crc != CRC_OF(struct lsom__segment_header, block, LSOM_BLOCK))
 		return -EUCLEAN;
 	if (h.segment != segment || h.version != LSOM__VERSION ||
-	    h.head >= LSOM__HEADS || h.sequence == 0 || h.generation == 0)
+	    (h.head >= LSOM__HEADS && h.head != LSOM__HEAD_NONE) ||
+	    h.sequence == 0 || h.generation == 0)
 		return -EUCLEAN;
 	*out = h;
 	return 0;

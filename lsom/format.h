@@ -36,6 +36,7 @@
 
 /* Heads: what a batch number counts in.  Shards to come take the odd ones. */
 enum { LSOM__HEAD_GUEST, LSOM__HEAD_CLEANER, LSOM__HEADS };
+#define LSOM__HEAD_NONE UINT16_MAX /* of an erased segment: nothing counts */
 
 #define LSOM__SUPER_MAGIC 0x31304d4f534c4142ull /* "BALSOM01" */
 #define LSOM__SEGMENT_MAGIC 0x47455342u /* "BSEG" */
@@ -77,7 +78,7 @@ struct lsom__segment_header {
 	uint64_t sequence; /* of segments, over the disk's whole life */
 	uint64_t generation;
 	uint64_t open_pos; /* the position counter at opening */
-	uint64_t index_number; /* checkpoint flushed when it was taken */
+	uint64_t index_number; /* checkpoint flushed when taken or erased */
 	uint64_t first_batch;
 	uint32_t segment; /* its own place */
 	uint16_t head;

@@ -100,7 +100,7 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 		if (status < 0 && rv != -ENODATA)
 			return status; /* the device, not one block of it */
 	}
-	rec->header_lost[segment] = true;
+	rec->header_lost[segment] = rec->headers_lost = true;
 	log_error("disk %s: the header of segment %u is damaged: %s",
 		  disk->path, segment,
 		  h->sequence != 0 ? "what it holds is known all the same"
@@ -135,10 +135,12 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		seg->open_pos = h->open_pos;
 		seg->index_number = h->index_number;
 		seg->first_batch = h->first_batch;
-		seg->head = (uint8_t)h->head;
+		seg->head = (uint8_t)MIN(h->head, LSOM__HEADS - 1);
 		disk->sequence_next = MAX(disk->sequence_next, h->sequence + 1);
 		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
 		rec->index_number = MAX(rec->index_number, h->index_number);
+		if (h->head == LSOM__HEAD_NONE)
+			memset(h, 0, sizeof(*h)); /* erased: there is none */
 	}
 	return 0;
 }

@@ -10,6 +10,10 @@
  *
  * After one failed write the disk is fail-stop: a write after it could succeed
  * and leave a hole that recovery takes for the end of the log.
+ *
+ * A head that finds no free segment waits for the cleaner.  Where none becomes
+ * free and none is emptied any more, as on a disk that cannot be read, what waits
+ * is answered with -ENOSPC.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
@@ -21,6 +25,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+
+#define STALL_NS (30 * SEC)
+#define STALL_TICK_NS (5 * SEC)
 
 static struct counter batches_total = {
 	.name = "basalt_lsom_batches_total",
@@ -38,6 +45,8 @@ static void head_kick(struct env_task *task)
 	head_run(container_of(task, struct lsom__head, kick));
 }
 
+static void stall_tick(struct env_timer *timer);
+
 int lsom__log_init(struct lsom_disk *disk)
 {
 	struct lsom__head *head;
@@ -46,6 +55,7 @@ int lsom__log_init(struct lsom_disk *disk)
 
 	counter_register(&batches_total);
 	counter_register(&blocks_total);
+	disk->stall_timer.cb = stall_tick;
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
 		head->disk = disk;
@@ -371,7 +381,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	return 0;
 }
 
-static void queue_fail(struct lsom__head *head)
+static void queue_fail(struct lsom__head *head, int status)
 {
 	struct lsom__op *op;
 
@@ -379,8 +389,49 @@ static void queue_fail(struct lsom__head *head)
 		STAILQ_REMOVE_HEAD(&head->queue, link);
 		head->queued--;
 		head->queued_blocks -= op->blocks;
-		op->status = -ENODEV;
+		op->status = status;
 		lsom__later(op);
+	}
+	head->waits_ns = 0;
+}
+
+/* No segment is free: until one is, or the cleaner does not get on. */
+static void head_wait(struct lsom__head *head)
+{
+	struct lsom_disk *disk = head->disk;
+
+	if (head->waits_ns == 0)
+		head->waits_ns = MAX(env_now(disk->env), (uint64_t)1);
+	if (!disk->stall_ticking)
+		env_timer_start(disk->env, &disk->stall_timer, STALL_TICK_NS);
+	disk->stall_ticking = true;
+	/* What is cleaned waits for a checkpoint. */
+	if (disk->checkpoint == NULL)
+		lsom__checkpoint_start(disk);
+	lsom__cleaner_kick(disk);
+}
+
+static void stall_tick(struct env_timer *timer)
+{
+	struct lsom_disk *disk =
+		container_of(timer, struct lsom_disk, stall_timer);
+	uint64_t now = env_now(disk->env);
+	struct lsom__head *head;
+	unsigned i;
+
+	disk->stall_ticking = false;
+	for (i = 0; i < LSOM__HEADS; i++) {
+		head = &disk->heads[i];
+		if (head->waits_ns == 0)
+			continue;
+		if (now - MAX(head->waits_ns, disk->progress_ns) < STALL_NS) {
+			head_wait(head);
+			continue;
+		}
+		log_error("disk %s: no segment becomes free: %u requests are "
+			  "refused",
+			  disk->path, head->queued);
+		queue_fail(head, -ENOSPC);
 	}
 }
 
@@ -391,17 +442,15 @@ static void head_run(struct lsom__head *head)
 	struct plan p;
 
 	if (disk->state == LSOM_DISK_FAILED)
-		queue_fail(head);
+		queue_fail(head, -ENODEV);
 	while (!STAILQ_EMPTY(&head->queue) && !TAILQ_EMPTY(&head->idle)) {
 		if (head->segment == LSOM__NONE) {
 			head->segment = lsom__segment_take(disk, head->id);
 			if (head->segment == LSOM__NONE) {
-				/* What is cleaned waits for a checkpoint. */
-				if (disk->checkpoint == NULL)
-					lsom__checkpoint_start(disk);
-				lsom__cleaner_kick(disk);
+				head_wait(head);
 				return; /* kicked when one is free */
 			}
+			head->waits_ns = 0;
 		}
 		p = plan_make(head, &disk->segments[head->segment]);
 		if (p.ops == 0) {

@@ -70,6 +70,7 @@ struct lsom_config {
 #define LSOM_OFF_TAIL (1u << 9) /* R27: replay goes on behind a gap */
 #define LSOM_OFF_HOLES (1u << 10) /* R11: entries of holes are not kept */
 #define LSOM_OFF_PARTS (1u << 11) /* R16: participants are not recorded */
+#define LSOM_OFF_UNDO (1u << 12) /* a recovery keeps what the cleaner began */
 
 int lsom_open(const struct lsom_config *config, struct lsom **out);
 

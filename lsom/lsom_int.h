@@ -25,6 +25,7 @@
 #endif
 
 #define LSOM__NONE UINT32_MAX
+#define LSOM__RESERVED 3u /* free segments that guests leave: undo.c */
 #define LSOM__BATCHES 8u /* in flight of one head */
 #define LSOM__BATCH_BLOCKS 512u /* of data in one batch */
 #define LSOM__OPS_MAX 4096u /* requests waiting in one head */
@@ -67,6 +68,7 @@ struct lsom__segment {
 	bool has_holes; /* their entries point into it */
 	bool dirty; /* differs from the flushed table */
 	bool summary_wanted;
+	bool erasing; /* cleaned, covered; its header is being replaced */
 	bool cleaning; /* the cleaner is walking it: it stays as it is */
 	bool unreadable; /* its summary, or a block of it */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
@@ -121,6 +123,7 @@ struct lsom__head {
 	uint64_t batch_next, durable_prefix;
 	struct lsom__ops queue;
 	unsigned queued, queued_blocks;
+	uint64_t waits_ns; /* for a free segment, since; 0: it does not */
 	struct lsom__batches inflight, idle;
 	struct lsom__batch slots[LSOM__BATCHES];
 	struct env_task kick;
@@ -276,10 +279,14 @@ struct lsom_disk {
 	struct lsom__segment *segments;
 	_Atomic uint32_t
 		segments_free; /* atomic: views look, and take credit */
+	uint32_t segments_cleaned;
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
 	uint64_t usable_blocks, reserve_blocks;
 	struct lsom__head heads[LSOM__HEADS];
+	struct env_timer stall_timer; /* while a head waits */
+	bool stall_ticking;
+	uint64_t progress_ns; /* when a segment was taken, emptied or freed */
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
 	_Atomic unsigned comps_count;
@@ -299,6 +306,7 @@ struct lsom_disk {
 	uint64_t checkpoint_pos; /* pos_next when it began */
 	void *checkpoint; /* the running one */
 	bool checkpoint_again, checkpoint_ticking, tombs_dirty;
+	bool checkpoint_waits; /* for the cleaner to pay what it owes */
 	uint64_t checkpoint_sequence;
 	struct env_task checkpoint_task;
 	TAILQ_HEAD(, lsom_checkpoint) checkpoint_reqs;
@@ -377,8 +385,10 @@ void lsom__segment_frame_crc(struct lsom__segment *seg, uint32_t records_bytes,
 uint32_t lsom__summary_need(uint64_t frames_bytes);
 /* Write the summary once nothing of the segment is in flight. */
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);
-/* Free what is cleaned and covered by a flushed checkpoint. */
+/* Free, some time, what is cleaned and covered by a flushed checkpoint. */
 void lsom__segments_release(struct lsom_disk *disk);
+/* A cleaned one may be taken from now on. */
+void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment);
 /*
  * Nothing in it is needed: it is free once a checkpoint that begins after this
  * is flushed.
@@ -393,6 +403,11 @@ extern bool lsom__segment_checks;
 /* The smallest open_pos of what lies on the disk, @except left out. */
 uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except);
 void lsom__zero_kick(struct lsom_disk *disk);
+
+/* ---- erase.c ---- */
+
+/* Begin to; it is free when its header is durably gone. */
+void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment);
 
 /* ---- log.c ---- */
 
@@ -599,6 +614,8 @@ void lsom__cleaner_fini(struct lsom_disk *disk);
 void lsom__cleaner_stop(struct lsom_disk *disk);
 void lsom__cleaner_kick(struct lsom_disk *disk);
 bool lsom__cleaner_idle(const struct lsom_disk *disk);
+/* Would a checkpoint begun now make a debt to the reserve last? (undo.c) */
+bool lsom__cleaner_owes(const struct lsom_disk *disk);
 
 /* ---- view.c ---- */
 

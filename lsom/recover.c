@@ -4,7 +4,8 @@
  * All of it runs on a worker, before the disk serves, in a straight line:
  *
  *  1. read every segment's header; load the checkpoint, if the index has one;
- *  2. of the generations that were not closed, find each head's contiguous run
+ *  2. drop what the cleaner did and no checkpoint covers (undo.c); of the
+ *     generations that were not closed, find each head's contiguous run
  *     of batches.  A missing batch n is media damage iff some batch of the
  *     generation knew it durable (durable_prefix >= n): it is skipped and the
  *     disk marked.  Otherwise it is a torn tail, never acknowledged, and
@@ -12,8 +13,8 @@
  *  3. replay the records that the checkpoint does not cover: first states and
  *     deletions, then decisions, then data, then holes.  Taken in these passes the order of
  *     segments does not matter, as versions decide and not arrival;
- *  4. close the open segments with summaries, then make the next generation
- *     durable: it bars what was dropped.
+ *  4. close the open segments with summaries, erase the headers of those that
+ *     are free, then make the next generation durable: it bars what was dropped.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"
@@ -218,9 +219,13 @@ static void damage(struct lsom__recovery *rec, const struct run *run,
 	rec->disk->super.damaged = 1;
 }
 
-/* Is the gap before @batch one that the cleaner made, taking segments? */
+/*
+ * Is the gap before @batch, at which @segment begins, one that the cleaner made,
+ * taking segments?
+ */
 static bool gap_is_reuse(const struct lsom__recovery *rec,
-			 const struct run *run, bool first_of_segment)
+			 const struct run *run, uint32_t segment,
+			 uint64_t batch, bool first_of_segment)
 {
 	const struct lsom__head_position *p =
 		&rec->disk->position.heads[run->head];
@@ -230,7 +235,9 @@ static bool gap_is_reuse(const struct lsom__recovery *rec,
 	/* With an index: taken only when its flushed position covers them. */
 	if (rec->disk->position.number > 0 && p->generation == run->generation)
 		return run->expected < p->batch;
-	return rec->disk->position.number == 0;
+	/* Without: whole segments, so none of this one. */
+	return rec->disk->position.number == 0 &&
+	       batch == rec->headers[segment].first_batch;
 }
 
 /* Keep of an open segment's frames what belongs to the run. */
@@ -251,7 +258,8 @@ static void run_segment(struct lsom__recovery *rec, struct run *run,
 				run->ended = true;
 				break;
 			}
-			if (!gap_is_reuse(rec, run, first))
+			if (!gap_is_reuse(rec, run, segment, frame.batch,
+					  first))
 				damage(rec, run, frame.batch);
 		}
 		/* Known durable by a later batch, or checked now. */
@@ -302,7 +310,7 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
 		if (rec->headers[seg].generation != generation ||
-		    rec->headers[seg].head != head)
+		    rec->headers[seg].head != head || rec->void_segment[seg])
 			continue;
 		f = calloc(1, sizeof(*f));
 		if (f == NULL)
@@ -313,6 +321,7 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 			return rv;
 		}
 		rec->open[seg] = f;
+		lsom__frames_undo(rec, seg, f);
 		/* A summary is written when all before it is durable. */
 		if (lsom__rule(disk, LSOM_OFF_DURABLE_PREFIX))
 			run.durable =
@@ -322,7 +331,7 @@ static int run_find(struct lsom__recovery *rec, uint64_t generation,
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
 		if (rec->headers[seg].generation != generation ||
-		    rec->headers[seg].head != head)
+		    rec->headers[seg].head != head || rec->void_segment[seg])
 			continue;
 		run_segment(rec, &run, seg, rec->open[seg]);
 		if (rec->open[seg]->bytes == 0) {
@@ -347,6 +356,7 @@ static int runs_find(struct lsom__recovery *rec)
 			rec->order[rec->order_count++] = i;
 	qsort_r(rec->order, rec->order_count, sizeof(*rec->order), by_sequence,
 		rec);
+	lsom__segments_undo(rec);
 	for (g = disk->super.generation_closed + 1; g <= disk->super.generation;
 	     g++)
 		for (h = 0; h < LSOM__HEADS; h++) {
@@ -359,9 +369,8 @@ static int runs_find(struct lsom__recovery *rec)
 
 /* ---- 3: replay ---- */
 
-/* Does the checkpoint cover this batch? */
-static bool covered(const struct lsom__recovery *rec, uint32_t segment,
-		    uint64_t batch)
+bool lsom__covered(const struct lsom__recovery *rec, uint32_t segment,
+		   uint64_t batch)
 {
 	const struct lsom__head_position *p =
 		&rec->disk->position.heads[rec->headers[segment].head];
@@ -400,7 +409,8 @@ static int frames_replay(struct lsom__recovery *rec, uint32_t segment,
 		at += sizeof(frame);
 		end = at + frame.records_bytes;
 		rec->disk->pos_next = MAX(rec->disk->pos_next, frame.pos + 1);
-		skip = covered(rec, segment, frame.batch);
+		skip = lsom__covered(rec, segment, frame.batch) ||
+		       lsom__undone(rec, segment, frame.batch);
 		for (; at < end; at += r->len) {
 			r = (const void *)(f->mem + at);
 			if (r->type != LSOM__R_DATA)
@@ -503,6 +513,8 @@ static void segment_settle(struct lsom__recovery *rec, uint32_t i)
 	}
 	if (seg->state == LSOM__SEG_FREE)
 		disk->segments_free++;
+	else if (seg->state == LSOM__SEG_CLEANED)
+		disk->segments_cleaned++;
 }
 
 static int log_close(struct lsom__recovery *rec)
@@ -519,6 +531,12 @@ static int log_close(struct lsom__recovery *rec)
 				return rv;
 		}
 		segment_settle(rec, i);
+		if (disk->segments[i].state == LSOM__SEG_FREE &&
+		    rec->headers[i].sequence != 0) {
+			rv = lsom__segment_erase_now(rec, i);
+			if (rv < 0)
+				return rv;
+		}
 	}
 	if (lsom__rule(disk, LSOM_OFF_GENERATION)) {
 		disk->super.generation_closed = disk->super.generation;

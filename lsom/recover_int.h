@@ -24,6 +24,7 @@ struct lsom__recovery {
 	bool *void_segment; /* holds nothing that counts */
 	bool *from_table; /* the index knows it as it is */
 	bool *header_lost; /* its header cannot be read, and is not zeros */
+	bool headers_lost; /* any of them */
 	uint64_t index_number; /* the checkpoint the log needs at least */
 	uint64_t records;
 	bool damaged;
@@ -35,6 +36,23 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		      struct lsom__frames *out);
 void lsom__frames_fini(struct lsom__frames *f);
+
+/* Does the checkpoint cover this batch? */
+bool lsom__covered(const struct lsom__recovery *rec, uint32_t segment,
+		   uint64_t batch);
+
+/* erase.c: durable when it returns 0; rec->buf is used. */
+int lsom__segment_erase_now(struct lsom__recovery *rec, uint32_t segment);
+
+/* undo.c */
+/* Is it the cleaner's, and all of it still where it came from? */
+bool lsom__undone(const struct lsom__recovery *rec, uint32_t segment,
+		  uint64_t batch);
+/* Keep of @f what comes before the first such batch. */
+void lsom__frames_undo(const struct lsom__recovery *rec, uint32_t segment,
+		       struct lsom__frames *f);
+/* The segments that hold nothing else are void. */
+void lsom__segments_undo(struct lsom__recovery *rec);
 
 /* headers.c */
 int lsom__headers_read(struct lsom__recovery *rec);

@@ -2,9 +2,9 @@
  * segment: who uses which part of the disk.
  *
  * A free segment is taken by a head, filled batch by batch, closed by its
- * summary, and in the end cleaned: nothing in it is needed.  It may be taken
- * again when a flushed index covers every record that emptied it and no read
- * holds it.  The oldest contents are overwritten first, so that records which
+ * summary, and in the end cleaned: nothing in it is needed.  When a flushed index
+ * covers every record that emptied it and no read holds it, its header is erased
+ * (erase.c), and it may be taken again.  The oldest contents are overwritten first, so that records which
  * only bar older data (aborts, holes, tombs) can be dropped soon.
  *
  * A file's segments are written with zeros once before use, ahead of need and
@@ -19,8 +19,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Free segments only the cleaner may take, or it could not free any. */
-#define RESERVED_FOR_CLEANER 3u
 /* Zeroed segments to have at hand. */
 #define ZERO_AHEAD 4u
 #define ZERO_CHUNK_BLOCKS 64u
@@ -50,8 +48,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	struct lsom__segment *seg;
 
 	if (disk->segments_free == 0 ||
-	    (head == LSOM__HEAD_GUEST &&
-	     disk->segments_free <= RESERVED_FOR_CLEANER))
+	    (head == LSOM__HEAD_GUEST && disk->segments_free <= LSOM__RESERVED))
 		return LSOM__NONE;
 	for (i = 0; i < disk->super.segments; i++)
 		if (disk->segments[i].state == LSOM__SEG_FREE &&
@@ -65,6 +62,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	assert(seg->reads == 0);
 	assert(seg->frames == NULL);
 	disk->segments_free--;
+	disk->progress_ns = env_now(disk->env);
 	disk->live_blocks -= seg->live;
 	seg->state = LSOM__SEG_OPEN;
 	seg->head = (uint8_t)head;
@@ -260,9 +258,10 @@ uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except)
 	uint64_t oldest = UINT64_MAX;
 	uint32_t i;
 
-	/* Free ones count: what lies in them is there until overwritten. */
+	/* What lies in free ones is erased. */
 	for (i = 0; i < disk->super.segments; i++)
-		if (i != except && disk->segments[i].sequence != 0)
+		if (i != except && disk->segments[i].sequence != 0 &&
+		    disk->segments[i].state != LSOM__SEG_FREE)
 			oldest = MIN(oldest, disk->segments[i].open_pos);
 	return oldest;
 }
@@ -312,15 +311,32 @@ void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment)
 		TAILQ_FOREACH (comp, &disk->comps, link)
 			assert(!comp_needs(comp, segment));
 	seg->state = LSOM__SEG_CLEANED;
+	disk->segments_cleaned++;
+	disk->progress_ns = env_now(disk->env);
 	seg->cleaned_number = disk->checkpoint_number;
 	seg->has_meta = seg->has_holes = false;
 	seg->dirty = true;
 }
 
+void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment)
+{
+	struct lsom__segment *seg = &disk->segments[segment];
+
+	assert(seg->state == LSOM__SEG_CLEANED);
+	assert(disk->segments_cleaned > 0);
+	disk->segments_cleaned--;
+	seg->state = LSOM__SEG_FREE;
+	seg->dirty = true;
+	disk->segments_free++;
+	disk->progress_ns = env_now(disk->env);
+	lsom__log_kick(disk);
+	lsom__cleaner_kick(disk);
+	lsom__disk_changed(disk);
+}
+
 void lsom__segments_release(struct lsom_disk *disk)
 {
 	struct lsom__segment *seg;
-	bool freed = false;
 	uint32_t i;
 
 	for (i = 0; i < disk->super.segments; i++) {
@@ -332,18 +348,12 @@ void lsom__segments_release(struct lsom_disk *disk)
 		if (seg->state == LSOM__SEG_CLOSED && !seg->cleaning &&
 		    seg->live == 0 && !seg->has_meta && !seg->has_holes)
 			lsom__segment_cleaned(disk, i);
-		if (seg->state == LSOM__SEG_CLEANED && seg->reads == 0 &&
-		    (seg->cleaned_number < disk->flushed_number ||
-		     !lsom__rule(disk, LSOM_OFF_REUSE))) {
-			seg->state = LSOM__SEG_FREE;
-			seg->dirty = true;
-			disk->segments_free++;
-			freed = true;
-		}
-	}
-	if (freed) {
-		lsom__log_kick(disk);
-		lsom__disk_changed(disk);
+		if (seg->state != LSOM__SEG_CLEANED || seg->reads > 0)
+			continue;
+		if (!lsom__rule(disk, LSOM_OFF_REUSE))
+			lsom__segment_freed(disk, i);
+		else if (seg->cleaned_number < disk->flushed_number)
+			lsom__segment_erase(disk, i);
 	}
 }
 

@@ -30,29 +30,10 @@ static void forget(struct run *r)
 	r->comp = NULL;
 }
 
-/*
- * Every life takes a segment a head.  A disk whose last free ones go to lives
- * too short to clean anything ends with none, and then not even a SEAL finds a
- * place: so a disk that is tight gets time before the power goes again.  Where
- * it came to that all the same, the seed ends as stuck, which main counts.
- */
-#define TIGHT 6u
-
-static bool tight(const struct run *r)
-{
-	struct lsom_disk_info info;
-
-	if (r->disk == NULL)
-		return r->tight;
-	lsom_disk_info(r->disk, &info);
-	return info.segments_free <= TIGHT;
-}
-
 static void cut(struct run *r)
 {
 	struct sim *sim = r->sim;
 
-	r->tight = tight(r);
 	sim_power_cut(sim);
 	history_cut(sim->history);
 	forget(r);
@@ -67,6 +48,12 @@ static void cut(struct run *r)
 	r->crash_at = UINT64_MAX;
 }
 
+static void cut_if_up(struct run *r)
+{
+	if (!r->down)
+		cut(r);
+}
+
 static bool step(struct run *r)
 {
 	if (r->down)
@@ -78,20 +65,7 @@ static bool step(struct run *r)
 	return sim_step(r->sim);
 }
 
-/* None is free for guests, and the cleaner makes none: as on a disk that it
- * cannot read. */
-static bool stuck(struct run *r)
-{
-	struct lsom_disk_info info;
-
-	if (r->disk == NULL)
-		return false;
-	lsom_disk_info(r->disk, &info);
-	r->sim->stuck = info.segments_free <= 3;
-	return r->sim->stuck;
-}
-
-/* Until *@done.  False: the power went, or the disk is stuck. */
+/* Until *@done.  False: the power went. */
 static bool wait_for(struct run *r, const bool *done)
 {
 	uint64_t end = r->sim->now_ns + 120 * SEC;
@@ -103,8 +77,6 @@ static bool wait_for(struct run *r, const bool *done)
 			sim_violation(r->sim, "nothing is left to do, and a "
 					      "request has no answer");
 		}
-		if (r->sim->now_ns > end && stuck(r))
-			return false;
 		if (r->sim->now_ns > end)
 			sim_violation(r->sim, "no answer within 120 s");
 	}
@@ -247,10 +219,9 @@ static bool power_up(struct run *r)
 
 	sim_power_on(sim);
 	r->down = false;
-	if (!r->tight && sim_chance(sim, 4))
+	r->crash_at = UINT64_MAX;
+	if (!r->last && sim_chance(sim, r->brief ? 2 : 4))
 		crash_plan(r, 200); /* during recovery */
-	else
-		r->crash_at = UINT64_MAX;
 	config.env = &sim->life->env;
 	config.rules_off = sim_rules_lsom(sim);
 	if (lsom_open(&config, &r->lsom) < 0)
@@ -321,8 +292,6 @@ static bool drain(struct run *r)
 				return false;
 			sim_violation(r->sim, "a request is never answered");
 		}
-		if (r->sim->now_ns > end && stuck(r))
-			return false;
 		if (r->sim->now_ns > end)
 			sim_violation(r->sim, "no answer within 60 s");
 	}
@@ -477,17 +446,63 @@ static void work(struct run *r, unsigned ops)
 	}
 }
 
+/* Write every block: a disk that is nearly full from now on. */
+static void fill(struct run *r)
+{
+	uint32_t at, n;
+
+	r->crash_at =
+		sim_chance(r->sim, 2) ? r->sim->events + 8000 : UINT64_MAX;
+	for (at = 0; at < r->blocks_count && !r->down; at += n) {
+		n = MIN(WRITE_BLOCKS, r->blocks_count - at);
+		comp__write_some(r, &r->slots[0], 0, at, n, false);
+		if (!drain(r))
+			return;
+	}
+	r->filled = true;
+	cut_if_up(r);
+}
+
+/*
+ * When nothing disturbs it any more, a disk does all it should, however full it
+ * is: give back what is unmapped, create, delete.
+ */
+static void finale(struct run *r)
+{
+	uint32_t n = MIN(WRITE_BLOCKS, r->blocks_count);
+	unsigned i;
+
+	r->crash_at = UINT64_MAX;
+	if (!look(r))
+		return;
+	for (i = 0; i < 2; i++) {
+		comp__aux_change(r);
+		comp__write_some(r, &r->slots[0], 0, i * n, n, true);
+		if (!drain(r))
+			return;
+	}
+	comp__write_some(r, &r->slots[0], 0, 0, n, false);
+	(void)look(r);
+}
+
 static void life(struct run *r, unsigned ops)
 {
 	struct lsom_disk_info info;
-	unsigned i;
 
+	if (r->squeeze && !r->filled) {
+		fill(r);
+		return;
+	}
+	if (r->brief) {
+		r->crash_at = r->sim->events + sim_random(r->sim, 300);
+		work(r, ops);
+		cut_if_up(r);
+		return;
+	}
 	if (sim_chance(r->sim, 3) && !look(r))
 		return;
 	if (!versions_check(r))
 		return;
-	for (i = 0; i < 2000 && tight(r) && !r->down; i++)
-		(void)step(r);
 	crash_plan(r, (uint64_t)ops * 8);
 	work(r, ops);
 	if (r->down)
@@ -529,6 +544,11 @@ static void setup(struct run *r)
 		(uint32_t)(usable / 4 + sim_random(sim, sim_chance(sim, 4)
 								? usable
 								: usable / 2));
+	/* Or all that fits, but for a little, and lives too short to clean. */
+	r->squeeze = sim_chance(sim, 4);
+	if (r->squeeze)
+		r->blocks_count = (uint32_t)((segments - 6) * 58 *
+					     (92 + sim_random(sim, 9)) / 100);
 	r->blocks_count = MAX(r->blocks_count, WRITE_BLOCKS * 2 + 8);
 	r->blocks = calloc(r->blocks_count, sizeof(*r->blocks));
 	if (r->blocks == NULL)
@@ -545,7 +565,7 @@ static void setup(struct run *r)
 void comp_run(struct sim *sim)
 {
 	struct run *r = calloc(1, sizeof(*r));
-	unsigned ops = sim->config.ops, spent = 0, part, ups = 0;
+	unsigned ops = sim->config.ops, spent = 0, part, ups = 0, i;
 
 	if (r == NULL)
 		abort();
@@ -554,19 +574,22 @@ void comp_run(struct sim *sim)
 	if (ops == 0)
 		ops = 1200;
 	r->down = true;
-	while (spent < ops && ups++ < 60 && !sim->stuck) {
+	while (spent < ops && ups++ < 100) {
+		r->brief = r->squeeze && r->filled && !sim_chance(sim, 12);
 		if (!power_up(r)) {
 			if (!r->down)
 				break; /* refused, with reason */
 			continue;
 		}
-		part = 50 + (unsigned)sim_random(sim, 500);
+		part = r->brief ? 5 + (unsigned)sim_random(sim, 30)
+				: 50 + (unsigned)sim_random(sim, 500);
 		spent += part;
 		life(r, part);
 	}
-	if (r->down && power_up(r)) {
-		r->crash_at = UINT64_MAX;
-		(void)look(r);
-	}
+	r->last = true;
+	r->brief = false;
+	for (i = 0; i < 3 && r->down; i++)
+		if (power_up(r))
+			finale(r);
 	history_check(sim->history);
 }

@@ -64,7 +64,8 @@ struct run {
 	bool checkpointing;
 
 	uint64_t crash_at; /* event */
-	bool created, down, header_rot, rebuild, rebuilt, tight;
+	bool created, down, header_rot, rebuild, rebuilt, last;
+	bool squeeze, filled, brief; /* nearly full; lives too short to clean */
 	bool done;
 	int status;
 	unsigned fault;
@@ -87,6 +88,9 @@ void comp__stable_move(struct run *r);
 bool comp__fault_excuses(const struct run *r, int status);
 void comp__undecided_check(struct run *r);
 void comp__write_one(struct run *r, struct slot *s, unsigned client);
+/* Write, or unmap, @n blocks from @first; not if others are at work there. */
+void comp__write_some(struct run *r, struct slot *s, unsigned client,
+		      uint32_t first, uint32_t n, bool hole);
 bool comp__read_some(struct run *r, struct slot *s, unsigned client,
 		     uint32_t first, uint32_t n);
 void comp__read_one(struct run *r, struct slot *s, unsigned client);

@@ -58,6 +58,8 @@ bool comp__fault_excuses(const struct run *r, int status)
 {
 	if (status == -ESHUTDOWN)
 		return true;
+	if (status == -ENOSPC) /* segments that cannot be read any more */
+		return r->fault == FAULT_READ || r->sim->disks[0].tampered;
 	return (status == -EIO || status == -ENODEV) && r->fault >= FAULT_WRITE;
 }
 
@@ -203,6 +205,8 @@ static void wrote(struct lsom_write *req, int status)
 	struct run *r = s->run;
 
 	if (status == -ENOSPC) {
+		if (s->w.sgl == NULL && !comp__fault_excuses(r, status))
+			sim_violation(r->sim, "a full disk does not unmap");
 		slot_end(s, H_NEVER);
 		return;
 	}
@@ -248,10 +252,18 @@ void comp__write_one(struct run *r, struct slot *s, unsigned client)
 				 sim, sim_chance(sim, 3) ? WRITE_BLOCKS : 4);
 	uint32_t first = (uint32_t)sim_random(sim, r->blocks_count - n);
 	bool hole = sim_chance(sim, 8);
-	int rv;
 
 	if (sim_chance(sim, 2))
 		first %= MAX(r->blocks_count / 8, 1u);
+	comp__write_some(r, s, client, first, n, hole);
+}
+
+void comp__write_some(struct run *r, struct slot *s, unsigned client,
+		      uint32_t first, uint32_t n, bool hole)
+{
+	struct sim *sim = r->sim;
+	int rv;
+
 	if (r->seq_next - r->stable > 900 || r->seq_next > 65000 ||
 	    !range_take(r, first, n, true))
 		return;
@@ -286,7 +298,7 @@ void comp__write_one(struct run *r, struct slot *s, unsigned client)
 	r->seq_next++;
 	rv = lsom_write(r->comp, &s->w, wrote);
 	if (rv < 0) {
-		if (rv != -EBUSY && rv != -ENOSPC &&
+		if (rv != -EBUSY && (rv != -ENOSPC || hole) &&
 		    !comp__fault_excuses(r, rv))
 			sim_violation(sim, "a write: %s", err_text(rv));
 		slot_end(s, H_NEVER);

@@ -35,31 +35,12 @@ static void tampered_note(struct node *n)
 			history_lossy(n->sim->history);
 }
 
-/* A disk with few free segments gets time to clean: see comp.c. */
-#define TIGHT 6u
-
-static bool tight(const struct node *n)
-{
-	struct lsom_disk_info info;
-	bool any = false;
-	unsigned i;
-
-	for (i = 0; i < n->disks_count; i++) {
-		if (n->disks[i] == NULL)
-			return n->tight;
-		lsom_disk_info(n->disks[i], &info);
-		any |= info.segments_free <= TIGHT;
-	}
-	return any;
-}
-
 static void cut(struct node *n)
 {
 	struct sim *sim = n->sim;
 	char path[32];
 	unsigned i;
 
-	n->tight = tight(n);
 	sim_power_cut(sim);
 	history_cut(sim->history);
 	forget(n);
@@ -87,22 +68,6 @@ static bool step(struct node *n)
 	return sim_step(n->sim);
 }
 
-/* None is free for guests, and the cleaner makes none: see comp.c. */
-static bool stuck(struct node *n)
-{
-	struct lsom_disk_info info;
-	unsigned i;
-
-	for (i = 0; i < n->disks_count; i++) {
-		if (n->disks[i] == NULL)
-			continue;
-		lsom_disk_info(n->disks[i], &info);
-		if (info.segments_free <= 3)
-			n->sim->stuck = n->over = true;
-	}
-	return n->sim->stuck;
-}
-
 bool node_wait(struct node *n)
 {
 	uint64_t end = n->sim->now_ns + 120 * SEC;
@@ -114,8 +79,6 @@ bool node_wait(struct node *n)
 			sim_violation(n->sim, "nothing is left to do, and a "
 					      "request has no answer");
 		}
-		if (n->sim->now_ns > end && stuck(n))
-			return false;
 		if (n->sim->now_ns > end)
 			sim_violation(n->sim, "no answer within 120 s: %s",
 				      n->what);
@@ -518,7 +481,7 @@ bool node_up(struct node *n)
 	sim_power_on(n->sim);
 	n->down = false;
 	n->crash_at = UINT64_MAX;
-	if (!first && !n->tight && sim_chance(n->sim, 4))
+	if (!first && !n->last && sim_chance(n->sim, 4))
 		n->crash_at = n->sim->events + 10 + sim_random(n->sim, 400);
 	if (!directory_open(n, first) || !rooms_open(n))
 		return false;
@@ -565,8 +528,6 @@ static bool drain(struct node *n)
 				return false;
 			sim_violation(n->sim, "a request is never answered");
 		}
-		if (n->sim->now_ns > end && stuck(n))
-			return false;
 		if (n->sim->now_ns > end)
 			sim_violation(n->sim, "no answer within 90 s");
 	}
@@ -694,12 +655,15 @@ static void work(struct node *n, unsigned ops)
 
 static void life(struct node *n, unsigned ops)
 {
-	unsigned i;
-
 	if (sim_chance(n->sim, 3) && !look(n))
 		return;
-	for (i = 0; i < 2000 && tight(n) && !n->down; i++)
-		(void)step(n);
+	if (n->brief && n->ups % 16 != 0) {
+		n->crash_at = n->sim->events + sim_random(n->sim, 400);
+		work(n, ops);
+		if (!n->down)
+			cut(n);
+		return;
+	}
 	if (!sim_chance(n->sim, 10))
 		n->crash_at = n->sim->events + 20 +
 			      sim_random(n->sim, (uint64_t)ops * 10);
@@ -739,6 +703,7 @@ struct node *node_new(struct sim *sim)
 		n->nemesis = NEMESIS_SWAP + sim_random(sim, 3);
 	/* 2 MiB a component; now and then more than its disk holds. */
 	n->fill = sim_chance(sim, 5);
+	n->brief = sim_chance(sim, 5);
 	if (n->fill)
 		segments = 17;
 	n->sectors = (uint32_t)(n->disks_count * (n->fill ? 16 : 8) *
@@ -764,19 +729,22 @@ struct node *node_new(struct sim *sim)
 void node_run(struct sim *sim)
 {
 	struct node *n = node_new(sim);
-	unsigned ops = sim->config.ops, spent = 0, part, ups = 0;
+	unsigned ops = sim->config.ops, spent = 0, part, i;
 
 	if (ops == 0)
 		ops = 900;
 	n->down = true;
-	while (spent < ops && ups++ < 60 && !n->over) {
+	while (spent < ops && n->ups++ < 80 && !n->over) {
 		if (!node_up(n))
 			continue;
 		part = 50 + (unsigned)sim_random(sim, 400);
-		spent += part;
+		spent += n->brief && n->ups % 16 != 0 ? part / 10 : part;
 		life(n, part);
 	}
-	if (!n->over && n->down && node_up(n)) {
+	n->last = true;
+	for (i = 0; i < 3 && !n->over && n->down; i++) {
+		if (!node_up(n))
+			continue;
 		n->crash_at = UINT64_MAX;
 		(void)look(n);
 	}

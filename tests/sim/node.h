@@ -59,7 +59,9 @@ struct node {
 	unsigned notes_next;
 
 	uint64_t crash_at, answers;
-	bool created, down, over, tight, lossy;
+	bool created, down, over, last, lossy;
+	bool brief; /* most lives are too short to clean */
+	unsigned ups;
 	bool fill; /* the object is larger than its disks */
 	unsigned fault;
 	enum nemesis nemesis;

@@ -129,7 +129,6 @@ struct sim {
 	unsigned stores_count;
 	struct history *history;
 	unsigned cuts, restarts;
-	bool stuck; /* a disk found no free segment: see comp.c */
 };
 
 void sim_init(struct sim *sim, const struct sim_config *config, uint64_t seed);

@@ -1,0 +1,106 @@
+/*
+ * erase: a segment that becomes free says so on the disk.
+ *
+ * Its header is replaced, durably, by one of no head: from then on nothing in
+ * it counts, whatever becomes of the index.  So an index made from the log
+ * alone knows what is free, records that only bar older data need not look at
+ * free segments, and what the cleaner's moves name as their source either lies
+ * there whole or is known to be gone (undo.c).
+ *
+ * The header keeps the segment's sequence and has the checkpoint that was
+ * flushed when it became free: an older index still points into it, and is
+ * refused.
+ */
+#define LOG_ROOM LOG_LSOM
+#include "lsom/recover_int.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct erase {
+	struct env_io io;
+	struct iovec iov;
+	struct lsom_disk *disk;
+	uint32_t segment;
+};
+
+static void header_make(const struct lsom_disk *disk, uint32_t segment,
+			void *block)
+{
+	const struct lsom__segment *seg = &disk->segments[segment];
+	struct lsom__segment_header h = {
+		.magic = LSOM__SEGMENT_MAGIC,
+		.disk = disk->super.disk,
+		.sequence = seg->sequence,
+		.generation = disk->super.generation,
+		.open_pos = disk->pos_next,
+		.index_number = disk->flushed_number,
+		.segment = segment,
+		.head = LSOM__HEAD_NONE,
+		.version = LSOM__VERSION,
+	};
+
+	assert(seg->sequence != 0);
+	memset(block, 0, LSOM_BLOCK);
+	memcpy(block, &h, sizeof(h));
+	lsom__segment_header_seal(block);
+}
+
+static void erase_done(struct env_io *io, int64_t res)
+{
+	struct erase *e = container_of(io, struct erase, io);
+	struct lsom_disk *disk = e->disk;
+	struct lsom__segment *seg = &disk->segments[e->segment];
+
+	assert(seg->state == LSOM__SEG_CLEANED);
+	assert(seg->erasing);
+	assert(disk->works > 0);
+	disk->works--;
+	seg->erasing = false;
+	if (res < 0)
+		lsom__disk_fail(disk, "erasing a segment's header", (int)res);
+	else
+		lsom__segment_freed(disk, e->segment);
+	free(e->iov.iov_base);
+	free(e);
+	lsom__disk_changed(disk);
+}
+
+void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment)
+{
+	struct lsom__segment *seg = &disk->segments[segment];
+	struct erase *e;
+
+	if (seg->erasing || disk->state == LSOM_DISK_FAILED)
+		return;
+	e = calloc(1, sizeof(*e));
+	if (e == NULL)
+		return; /* the next release tries again */
+	e->iov.iov_len = LSOM_BLOCK;
+	e->iov.iov_base = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
+	if (e->iov.iov_base == NULL) {
+		free(e);
+		return;
+	}
+	header_make(disk, segment, e->iov.iov_base);
+	seg->erasing = true;
+	disk->works++;
+	e->disk = disk;
+	e->segment = segment;
+	e->io.cb = erase_done;
+	env_dev_writev(disk->env, disk->dev, &e->io, &e->iov, 1,
+		       lsom__place(disk, segment, 0) * LSOM_BLOCK, ENV_DURABLE);
+}
+
+int lsom__segment_erase_now(struct lsom__recovery *rec, uint32_t segment)
+{
+	struct lsom_disk *disk = rec->disk;
+
+	header_make(disk, segment, rec->buf);
+	return env_dev_write_now(disk->env, disk->dev, rec->buf, LSOM_BLOCK,
+				 lsom__place(disk, segment, 0) * LSOM_BLOCK,
+				 ENV_DURABLE);
+}

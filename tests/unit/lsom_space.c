@@ -1,0 +1,211 @@
+/*
+ * A disk that is nearly full: lives too short to clean anything do not use it
+ * up, what a checkpoint has not covered is not overwritten, and where nothing
+ * can be cleaned any more every request gets an answer all the same.
+ */
+#include "tests/unit/lsom_rig.h"
+
+#define RUN 64u
+
+/* Pending: a cut answers it. */
+static void update_start(struct call *c, struct lsom_comp *comp,
+			 uint64_t oepoch)
+{
+	memset(c, 0, sizeof(*c));
+	c->m.op = LSOM_SEAL;
+	c->m.meta.promised_oepoch = oepoch;
+	c->done = lsom_comp_update(comp, &c->m, meta_done) < 0;
+}
+
+static void turns(struct fixture *f, uint64_t n)
+{
+	while (n-- > 0 && sim_env_turn(&f->sim))
+		;
+}
+
+/* Write all that guests may, and then all of it again in another order. */
+static uint64_t fill_up(struct fixture *f, struct lsom_comp *comp,
+			uint64_t *lsn)
+{
+	struct lsom_disk_info info;
+	uint64_t blocks, i, at;
+
+	lsom_disk_info(f->disk, &info);
+	blocks = ROUND_DOWN(info.usable_bytes / LSOM_BLOCK - RUN, RUN);
+	for (i = 0; i < blocks; i += RUN)
+		CHECK_EQ(put(f, comp, i, RUN, LSN(1, (*lsn)++), i + 1), 0);
+	for (i = 0; i < blocks / 8; i++) {
+		at = i * 7919 % blocks;
+		CHECK_EQ(put(f, comp, at, 1, LSN(1, (*lsn)++),
+			     at / RUN * RUN + 1),
+			 0);
+	}
+	return blocks;
+}
+
+static void all_there(struct fixture *f, struct lsom_comp *comp, uint64_t from,
+		      uint64_t blocks)
+{
+	for (uint64_t i = from; i < blocks; i += 5)
+		CHECK_EQ(get(f, comp, i, i / RUN * RUN + 1), 1);
+}
+
+static void short_life(struct fixture *f, uint64_t oepoch, bool rebuild)
+{
+	struct lsom_comp *comp = comp_of(f, 1);
+	struct call c;
+
+	CHECK(comp != NULL);
+	update_start(&c, comp, oepoch);
+	c.f = f;
+	turns(f, sim_env_random(&f->sim, 120));
+	sim_env_cut(&f->sim);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	lsom_comp_put(comp);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	/* A rebuild that was cut short is told to be done again. */
+	if (disk_open(f, rebuild) == -EUCLEAN)
+		CHECK_EQ(disk_open(f, true), 0);
+	CHECK_EQ(f->status, 0);
+}
+
+TEST(space, short_lives)
+{
+	struct fixture *f = fixture_open(21);
+	struct lsom_disk_info info;
+	struct lsom_comp *comp;
+	uint64_t lsn = 1, blocks, i;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	lsom_comp_put(comp);
+	for (i = 0; i < 240; i++) {
+		short_life(f, 2 + i, i % 7 == 3);
+		lsom_disk_info(f->disk, &info);
+		CHECK(info.segments_free >= LSOM__RESERVED);
+	}
+	/* One that lasts does everything. */
+	comp = comp_of(f, 1);
+	all_there(f, comp, 0, blocks);
+	CHECK_EQ(update(f, comp, LSOM_SEAL,
+			(struct lsom_comp_meta){ .promised_oepoch = 1000 }),
+		 0);
+	CHECK_EQ(put(f, comp, 0, RUN, LSN(1000, 1), 0), 0);
+	CHECK_EQ(put(f, comp, RUN, RUN, LSN(1000, 2), RUN + 1), 0);
+	lsom_comp_put(comp);
+	comp = comp_of(f, 2);
+	CHECK_EQ(update(f, comp, LSOM_DELETE, (struct lsom_comp_meta){ 0 }), 0);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 0, 1), 0);
+	all_there(f, comp, RUN, blocks);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* ---- what the flushed index points to is not free ---- */
+
+struct points {
+	struct fixture *f;
+	unsigned pages;
+};
+
+static void place_check(const struct fixture *f, uint64_t place)
+{
+	uint32_t i = lsom__segment_of(f->disk, place);
+
+	CHECK(i != LSOM__NONE);
+	CHECK(f->disk->segments[i].state != LSOM__SEG_FREE);
+}
+
+static bool page_check(void *arg, struct kv_slice key, struct kv_slice value)
+{
+	struct points *p = arg;
+	struct lsom__slots slots;
+	struct lsom__entry e;
+	unsigned i;
+
+	lsom__slots_init(&slots);
+	CHECK_EQ(lsom__slots_decode(value.data, value.len, &slots, NULL), 0);
+	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		lsom__slots_get(&slots, i, &e);
+		if (e.kind == LSOM__E_RAW)
+			place_check(p->f, e.place);
+	}
+	lsom__slots_fini(&slots);
+	p->pages++;
+	return true;
+}
+
+static unsigned free_check(struct fixture *f)
+{
+	struct points p = { .f = f };
+
+	CHECK_EQ(kv_scan(f->sim.kv_flushed, kv_slice("P", 1), kv_slice("Q", 1),
+			 page_check, &p),
+		 0);
+	return p.pages;
+}
+
+TEST(space, free_after_the_flush)
+{
+	struct fixture *f = fixture_open(22);
+	uint64_t lsn = 1, blocks, i, at, freed = 0;
+	struct lsom_comp *comp;
+	struct call c = { .f = f };
+	struct lsom_decided d;
+	uint32_t before;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	for (i = 0; i < 3000; i++) {
+		at = i * 7919 % (blocks - 4);
+		CHECK_EQ(write_start(&c, comp, LSOM_PREP, at, 4, LSN(1, lsn),
+				     i + 1),
+			 0);
+		while (!c.done) {
+			before = f->disk->segments_free;
+			CHECK(sim_env_turn(&f->sim));
+			if (f->disk->segments_free > before) {
+				CHECK(free_check(f) > 0);
+				freed++;
+			}
+		}
+		CHECK_EQ(c.status, 0);
+		d = (struct lsom_decided){ .stable_lsn = LSN(1, lsn++) };
+		lsom_decided(comp, &d);
+	}
+	CHECK(freed > 20);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* ---- nothing can be read, so nothing can be cleaned ---- */
+
+TEST(space, answers_without_space)
+{
+	struct fixture *f = fixture_open(23);
+	uint64_t lsn = 1, blocks, i;
+	struct lsom_comp *comp;
+	int rv = 0;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	for (i = 0; i < f->disk->super.segments; i++)
+		f->disk->segments[i].unreadable = true;
+	for (i = 0; i < 5000 && rv == 0; i++)
+		rv = put(f, comp, i * 64 % blocks, RUN, LSN(1, lsn++), 1);
+	CHECK_EQ(rv, -ENOSPC);
+	CHECK_EQ(put(f, comp, 0, RUN, LSN(1, lsn++), 0), -ENOSPC);
+	CHECK_EQ(update(f, comp, LSOM_SEAL,
+			(struct lsom_comp_meta){ .promised_oepoch = 9 }),
+		 -ENOSPC);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
