@@ -39,6 +39,7 @@
 #define MOVE_BLOCKS_MAX 1024u /* in flight */
 #define RETRY_NS (20 * MSEC)
 #define WALKS_MAX 4u
+#define FRUITLESS_MAX 16u
 
 static struct counter cleaned_total = {
 	.name = "basalt_lsom_segments_cleaned_total",
@@ -57,6 +58,7 @@ struct lsom__cleaner {
 	bool busy; /* a read or a page load is on its way */
 	bool abandon; /* this victim cannot be emptied now */
 	bool settled; /* it looked for a victim, and there is none to take */
+	unsigned fruitless; /* victims since the last that made room */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
 	uint32_t victim;
 	struct env_task step;
@@ -587,6 +589,29 @@ static bool owes(const struct lsom_disk *disk)
 	return disk->segments_free + disk->segments_cleaned < LSOM__RESERVED;
 }
 
+/*
+ * Does cleaning make room?  Where it only moves full segments about, heads do
+ * not wait for it for ever (log.c), nor does it go on by itself.
+ */
+static void gain_note(struct lsom__cleaner *c)
+{
+	struct lsom_disk *disk = c->disk;
+	uint32_t head = disk->heads[LSOM__HEAD_CLEANER].segment;
+	uint64_t room =
+		(uint64_t)(disk->segments_free + disk->segments_cleaned) *
+		disk->segment_blocks;
+
+	if (head != LSOM__NONE)
+		room += disk->segment_blocks - disk->segments[head].used;
+	if (room > disk->room_best) {
+		disk->room_best = room;
+		disk->progress_ns = env_now(disk->env);
+		c->fruitless = 0;
+	} else {
+		c->fruitless++;
+	}
+}
+
 static void victim_leave(struct lsom__cleaner *c)
 {
 	c->disk->segments[c->victim].cleaning = false;
@@ -644,6 +669,7 @@ static void victim_done(struct lsom__cleaner *c)
 				   -(int64_t)seg->live);
 	lsom__segment_cleaned(disk, c->victim);
 	counter_add(&cleaned_total, 1);
+	gain_note(c);
 	if (disk->checkpoint_waits && !owes(disk))
 		lsom__checkpoint_start(disk);
 	victim_leave(c);
@@ -746,7 +772,7 @@ static bool victim_fits(const struct lsom__cleaner *c)
 
 	if (head != LSOM__NONE)
 		room += all - disk->segments[head].used;
-	return live + live / 16 + MAX(all / 16, (uint64_t)4) <= room;
+	return lsom__victim_cost(disk, live) <= room;
 }
 
 bool lsom__cleaner_owes(const struct lsom_disk *disk)
@@ -771,6 +797,9 @@ static bool victim_take(struct lsom__cleaner *c)
 	waiting = disk->segments_cleaned;
 	if (disk->segments_free >= lsom__victim_low_mark(disk) &&
 	    !lsom__victim_aborts(disk))
+		return false;
+	if (c->fruitless >= FRUITLESS_MAX && lsom__log_idle(disk) &&
+	    disk->room_best > 0 && !lsom__victim_aborts(disk))
 		return false;
 	/* What is cleaned becomes free with the next checkpoint. */
 	if (waiting > 0 && disk->checkpoint == NULL &&

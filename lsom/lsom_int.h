@@ -286,7 +286,8 @@ struct lsom_disk {
 	struct lsom__head heads[LSOM__HEADS];
 	struct env_timer stall_timer; /* while a head waits */
 	bool stall_ticking;
-	uint64_t progress_ns; /* when a segment was taken, emptied or freed */
+	/* Cleaning gets on while the room it makes grows, in blocks. */
+	uint64_t room_best, progress_ns;
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
 	_Atomic unsigned comps_count;
@@ -604,6 +605,8 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 uint32_t lsom__victim_low_mark(const struct lsom_disk *disk);
 /* A component's abort set is to be shortened: the oldest segments go. */
 bool lsom__victim_aborts(const struct lsom_disk *disk);
+/* Blocks that moving @live ones takes, with headers and a summary. */
+uint64_t lsom__victim_cost(const struct lsom_disk *disk, uint64_t live);
 /* The segment to clean next, or LSOM__NONE. */
 uint32_t lsom__victim_pick(const struct lsom_disk *disk);
 

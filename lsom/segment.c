@@ -62,7 +62,10 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	assert(seg->reads == 0);
 	assert(seg->frames == NULL);
 	disk->segments_free--;
-	disk->progress_ns = env_now(disk->env);
+	if (head == LSOM__HEAD_GUEST) {
+		disk->room_best = 0;
+		disk->progress_ns = env_now(disk->env);
+	}
 	disk->live_blocks -= seg->live;
 	seg->state = LSOM__SEG_OPEN;
 	seg->head = (uint8_t)head;
@@ -312,7 +315,6 @@ void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment)
 			assert(!comp_needs(comp, segment));
 	seg->state = LSOM__SEG_CLEANED;
 	disk->segments_cleaned++;
-	disk->progress_ns = env_now(disk->env);
 	seg->cleaned_number = disk->checkpoint_number;
 	seg->has_meta = seg->has_holes = false;
 	seg->dirty = true;
@@ -328,7 +330,6 @@ void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment)
 	seg->state = LSOM__SEG_FREE;
 	seg->dirty = true;
 	disk->segments_free++;
-	disk->progress_ns = env_now(disk->env);
 	lsom__log_kick(disk);
 	lsom__cleaner_kick(disk);
 	lsom__disk_changed(disk);

@@ -32,6 +32,11 @@ bool lsom__victim_aborts(const struct lsom_disk *disk)
 	return false;
 }
 
+uint64_t lsom__victim_cost(const struct lsom_disk *disk, uint64_t live)
+{
+	return live + live / 16 + MAX(disk->segment_blocks / 32, 2u);
+}
+
 uint32_t lsom__victim_pick(const struct lsom_disk *disk)
 {
 	bool oldest = lsom__victim_aborts(disk);
@@ -45,8 +50,8 @@ uint32_t lsom__victim_pick(const struct lsom_disk *disk)
 		    seg->retry_ns > env_now(disk->env))
 			continue;
 		/* A dense one gives nothing back. */
-		if (!oldest && seg->live + disk->segment_blocks / 32 >=
-				       disk->segment_blocks)
+		if (!oldest && lsom__victim_cost(disk, seg->live) >=
+				       disk->segment_blocks - 1)
 			continue;
 		score = oldest ? UINT64_MAX - seg->sequence
 			: disk->segments_free <= 3
