@@ -3,9 +3,8 @@
  *
  * Its header is replaced, durably, by one of no head: from then on nothing in
  * it counts, whatever becomes of the index.  So an index made from the log
- * alone knows what is free, records that only bar older data need not look at
- * free segments, and what the cleaner's moves name as their source either lies
- * there whole or is known to be gone (undo.c).
+ * alone knows what is free, and what the cleaner's moves name as their source
+ * either lies there whole or is known to be gone (undo.c).
  *
  * The header keeps the segment's sequence and has the checkpoint that was
  * flushed when it became free: an older index still points into it, and is
@@ -36,7 +35,7 @@ static void header_make(const struct lsom_disk *disk, uint32_t segment,
 		.disk = disk->super.disk,
 		.sequence = seg->sequence,
 		.generation = disk->super.generation,
-		.open_pos = disk->pos_next,
+		.open_pos = MIN(seg->open_pos, disk->pos_next),
 		.index_number = disk->flushed_number,
 		.segment = segment,
 		.head = LSOM__HEAD_NONE,

@@ -261,10 +261,12 @@ uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except)
 	uint64_t oldest = UINT64_MAX;
 	uint32_t i;
 
-	/* What lies in free ones is erased. */
+	/*
+	 * Free ones count: what lies in them is there until overwritten, should
+	 * the header that says they are erased be lost.
+	 */
 	for (i = 0; i < disk->super.segments; i++)
-		if (i != except && disk->segments[i].sequence != 0 &&
-		    disk->segments[i].state != LSOM__SEG_FREE)
+		if (i != except && disk->segments[i].sequence != 0)
 			oldest = MIN(oldest, disk->segments[i].open_pos);
 	return oldest;
 }
