@@ -282,6 +282,7 @@ static inline int env_kv_open(struct env *env, const struct kv_config *config,
 	return env->ops->kv_open(env, config, out);
 }
 
+#define USEC 1000ull
 #define MSEC 1000000ull
 #define SEC 1000000000ull
 

@@ -1,7 +1,13 @@
 /*
- * shard: the loop.  A turn runs deferred tasks, expired timers and completions
- * of the ring for a few rounds, submits what came of it in one system call, and
- * only then lets libuv sleep.
+ * shard: the loop.  A turn runs posted and deferred tasks, expired timers and
+ * completions of the ring until nothing comes of it any more.  Then one system
+ * call submits all requests and sleeps, in the ring: libuv's own descriptor is
+ * one of the requests, so a completion of the disk wakes the loop without
+ * epoll, and libuv runs only when a descriptor of its own is ready.
+ *
+ * A wake-up costs more than a short wait.  So where waits were short lately,
+ * and only one or two requests are in flight, the loop watches the ring for up
+ * to spin_ns before it sleeps.
  */
 #define LOG_ROOM LOG_BASE
 #include "base/shard_int.h"
@@ -9,6 +15,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -16,6 +23,7 @@
 #include <unistd.h>
 
 #define ROUNDS 4u
+#define SPIN_IN_FLIGHT 2u /* with more, the wake-ups are shared anyway */
 
 struct shards {
 	unsigned count;
@@ -68,8 +76,6 @@ static void op_defer(struct env *env, struct env_task *task)
 		return;
 	task->queued = true;
 	STAILQ_INSERT_TAIL(&s->tasks, task, link);
-	if (!s->turning)
-		shard__keep_awake(s);
 }
 
 /*
@@ -97,8 +103,6 @@ static void op_timer_start(struct env *env, struct env_timer *timer,
 	struct shard *s = shard_of(env);
 
 	timer_heap_start(&s->timers, timer, env->now_ns + delay_ns);
-	if (!s->turning)
-		shard__keep_awake(s); /* the turn arms the loop's timer */
 }
 
 static void op_timer_stop(struct env *env, struct env_timer *timer)
@@ -201,74 +205,83 @@ static unsigned run_timers(struct shard *s)
 	return n;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void turn(struct shard *s)
 {
-	/* It only ends the sleep; the turn runs what is due. */
-}
-
-static void on_idle(uv_idle_t *idle)
-{
-}
-
-void shard__keep_awake(struct shard *s)
-{
-	if (!s->idle_on && !s->closing) {
-		s->idle_on = true;
-		uv_idle_start(&s->idle, on_idle);
-	}
-}
-
-static void shard_turn(struct shard *s)
-{
-	struct env_timer *next;
-	unsigned done = 0;
-	bool more;
-
-	if (s->turning)
-		return;
-	s->turning = true;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		shard_wake(&s->env);
-		done = run_inbox(s) + run_tasks(s) + run_timers(s) +
-		       shard__uring_reap(s);
+		s->more = run_inbox(s) + run_tasks(s) + run_timers(s) +
+				  shard__uring_reap(s) >
+			  0;
 		page_cache_turn(s->env.pages);
-		shard__uring_submit(s);
-		if (done == 0)
+		if (!s->more)
 			break;
 	}
-	s->turning = false;
-	next = timer_heap_first(&s->timers);
-	/* The kernel may have been too short of memory to take all requests. */
-	more = done > 0 || !STAILQ_EMPTY(&s->tasks) || s->uring.prepared > 0;
-	if (s->closing)
-		return;
-	if (more) {
-		shard__keep_awake(s);
-	} else if (s->idle_on) {
-		s->idle_on = false;
-		uv_idle_stop(&s->idle);
-	}
-	if (next == NULL) {
-		uv_timer_stop(&s->timer);
-	} else {
-		uint64_t wait = next->due_ns > s->env.now_ns
-					? next->due_ns - s->env.now_ns
-					: 0;
+}
 
-		/* libuv counts from its own cached time, in ms. */
-		uv_update_time(&s->loop);
-		uv_timer_start(&s->timer, on_timer, DIV_UP(wait, MSEC), 0);
+/* How long nothing is due by the clock, libuv's timers included; 0: now. */
+static uint64_t may_sleep(struct shard *s, uint64_t limit_ns)
+{
+	struct env_timer *next = timer_heap_first(&s->timers);
+	int uv_ms = uv_backend_timeout(&s->loop);
+	uint64_t ns = limit_ns;
+
+	if (s->more || !STAILQ_EMPTY(&s->tasks))
+		return 0;
+	if (uv_ms >= 0)
+		ns = MIN(ns, (uint64_t)uv_ms * MSEC);
+	if (next != NULL)
+		ns = MIN(ns, next->due_ns > s->env.now_ns
+				     ? next->due_ns - s->env.now_ns
+				     : 0);
+	return ns;
+}
+
+/*
+ * Wait for a completion, @ns at most.  The mean of the last waits, long ones
+ * cut, tells whether the next is likely to be short.
+ */
+static void rest(struct shard *s, uint64_t ns)
+{
+	uint64_t from = s->env.now_ns, spin = MIN(s->spin_ns, ns), waited;
+	bool ready = false;
+
+	if (spin > 0 && s->wait_mean_ns < s->spin_ns &&
+	    s->uring.in_flight <= SPIN_IN_FLIGHT) {
+		shard__uring_submit(s);
+		do {
+			cpu_relax();
+			ready = shard__uring_ready(s);
+		} while (!ready && uv_hrtime() - from < spin);
+	}
+	if (!ready)
+		shard__uring_wait(s, ns);
+	waited = MIN(uv_hrtime() - from, 4 * s->spin_ns);
+	s->wait_mean_ns = (7 * s->wait_mean_ns + waited) / 8;
+}
+
+void shard_step(struct env *env, uint64_t limit_ns)
+{
+	struct shard *s = shard_of(env);
+	uint64_t ns;
+
+	shard_wake(env);
+	uv_update_time(&s->loop);
+	ns = may_sleep(s, limit_ns);
+	if (!shard__uring_arm(s) || ns == 0)
+		shard__uring_submit(s);
+	else
+		rest(s, ns);
+	turn(s);
+	if (s->uring.uv_ready || uv_backend_timeout(&s->loop) == 0) {
+		s->uring.uv_ready = false;
+		uv_run(&s->loop, UV_RUN_NOWAIT);
 	}
 }
 
-static void on_prepare(uv_prepare_t *prepare)
+static void run_loop(struct shard *s)
 {
-	shard_turn(prepare->data);
-}
-
-static void on_check(uv_check_t *check)
-{
-	shard_turn(check->data);
+	while (uv_loop_alive(&s->loop))
+		shard_step(&s->env, UINT64_MAX);
 }
 
 static void close_handles(struct shard *s)
@@ -277,12 +290,7 @@ static void close_handles(struct shard *s)
 		return;
 	s->closing = true;
 	page_cache_wake_set(s->env.pages, NULL, NULL);
-	uv_close((uv_handle_t *)&s->prepare, NULL);
-	uv_close((uv_handle_t *)&s->check, NULL);
-	uv_close((uv_handle_t *)&s->idle, NULL);
-	uv_close((uv_handle_t *)&s->timer, NULL);
 	uv_close((uv_handle_t *)&s->async, NULL);
-	uv_close((uv_handle_t *)&s->uring.wake_poll, NULL);
 }
 
 static void on_async(uv_async_t *async)
@@ -294,7 +302,8 @@ static void on_async(uv_async_t *async)
 	stop = s->stop;
 	pthread_mutex_unlock(&s->inbox_lock);
 	if (stop) {
-		shard_turn(s);
+		turn(s);
+		shard__uring_submit(s);
 		close_handles(s);
 	}
 }
@@ -320,11 +329,8 @@ static int shard_init(struct shard *s)
 	rv = uv_loop_init(&s->loop);
 	if (rv < 0)
 		return rv;
-	uv_prepare_init(&s->loop, &s->prepare);
-	uv_check_init(&s->loop, &s->check);
-	uv_idle_init(&s->loop, &s->idle);
-	uv_timer_init(&s->loop, &s->timer);
-	s->prepare.data = s->check.data = s->async.data = s;
+	/* It alone keeps the loop alive. */
+	s->async.data = s;
 	rv = uv_async_init(&s->loop, &s->async, on_async);
 	if (rv < 0)
 		return rv;
@@ -332,13 +338,6 @@ static int shard_init(struct shard *s)
 	rv = shard__uring_open(s);
 	if (rv < 0)
 		return rv;
-	uv_prepare_start(&s->prepare, on_prepare);
-	uv_check_start(&s->check, on_check);
-	/* Only the async handle keeps a loop alive. */
-	uv_unref((uv_handle_t *)&s->prepare);
-	uv_unref((uv_handle_t *)&s->check);
-	uv_unref((uv_handle_t *)&s->timer);
-	uv_unref((uv_handle_t *)&s->uring.wake_poll);
 	shard_wake(&s->env);
 	return 0;
 }
@@ -379,7 +378,7 @@ static void *shard_thread(void *arg)
 	pthread_cond_signal(&st->cond);
 	pthread_mutex_unlock(&st->lock);
 	if (rv == 0)
-		uv_run(&s->loop, UV_RUN_DEFAULT);
+		run_loop(s);
 	return NULL;
 }
 
@@ -403,6 +402,16 @@ static int shard_start(struct shard *s)
 	return rv;
 }
 
+/* Shards that wait awake leave at least one CPU to others. */
+static uint64_t spin_allowed(uint64_t spin_ns, unsigned shards)
+{
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus) < 0)
+		return 0;
+	return (unsigned)CPU_COUNT(&cpus) > shards ? spin_ns : 0;
+}
+
 int shards_open(const struct shards_config *config, struct shards **out)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -422,6 +431,7 @@ int shards_open(const struct shards_config *config, struct shards **out)
 		if (s == NULL)
 			return -ENOMEM;
 		s->all = all;
+		s->spin_ns = spin_allowed(config->spin_ns, count);
 		s->env = (struct env){ .ops = &shard_ops,
 				       .shard = i,
 				       .shards_count = count };
@@ -442,7 +452,7 @@ int shards_open(const struct shards_config *config, struct shards **out)
 
 void shards_run(struct shards *shards)
 {
-	uv_run(&shards->shard[0]->loop, UV_RUN_DEFAULT);
+	run_loop(shards->shard[0]);
 }
 
 void shards_stop(struct shards *shards)
@@ -486,5 +496,5 @@ uv_loop_t *shard_loop(struct env *env)
 void shard_run_until(struct env *env, const bool *done)
 {
 	while (!*done)
-		uv_run(&shard_of(env)->loop, UV_RUN_ONCE);
+		shard_step(env, UINT64_MAX);
 }

@@ -17,6 +17,11 @@ struct shards;
 
 struct shards_config {
 	unsigned count; /* 0: one up to 2 CPUs, else half the CPUs */
+	/*
+	 * How long a loop may watch for the next completion before it sleeps,
+	 * where waits are that short; 0: not at all.
+	 */
+	uint64_t spin_ns;
 	struct arena *arena;
 };
 
@@ -47,6 +52,12 @@ void shard_wake(struct env *env);
  */
 void shard_record_note(struct env *env, const char *kind, const void *data,
 		       size_t len);
+
+/*
+ * One turn of the loop under @env, in its thread: run what is due, or sleep
+ * until something is, @limit_ns at most.  libuv's loop never runs otherwise.
+ */
+void shard_step(struct env *env, uint64_t limit_ns);
 
 /*
  * For tests in one thread: open one shard, run its loop until @done is set.

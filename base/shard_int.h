@@ -16,10 +16,9 @@ TAILQ_HEAD(env_io_list, env_io);
 
 struct uring {
 	struct io_uring ring;
-	int wake_fd;
-	uv_poll_t wake_poll;
-	unsigned in_flight; /* SQEs given to the kernel or queued there */
-	unsigned prepared; /* since the last submit */
+	unsigned in_flight; /* of rooms: SQEs given to the kernel or queued */
+	bool uv_armed; /* a poll of libuv's descriptor is in flight */
+	bool uv_ready; /* it completed: libuv has something to do */
 	struct env_io_list waiting; /* the submission queue was full */
 };
 
@@ -27,12 +26,11 @@ struct shard {
 	struct env env;
 	struct shards *all;
 	uv_loop_t loop;
-	uv_prepare_t prepare;
-	uv_check_t check;
-	uv_idle_t idle; /* runs while there is something for the next turn */
-	uv_timer_t timer;
 	uv_async_t async;
-	bool idle_on, closing, turning;
+	bool more; /* the last turn ended with something in hand */
+	bool closing;
+	uint64_t spin_ns; /* 0: never */
+	uint64_t wait_mean_ns; /* how long it rested lately */
 
 	struct env_task_list tasks; /* deferred */
 	struct timer_heap timers;
@@ -52,14 +50,16 @@ static inline struct shard *shard_of(struct env *env)
 	return container_of(env, struct shard, env);
 }
 
-/* Something is due in the next turn: do not sleep on it. */
-void shard__keep_awake(struct shard *shard);
-
 /* uring.c */
 int shard__uring_open(struct shard *shard);
 void shard__uring_close(struct shard *shard);
 unsigned shard__uring_reap(struct shard *shard); /* completions handled */
+/* Have libuv's descriptor watched.  False: the kernel takes nothing now. */
+bool shard__uring_arm(struct shard *shard);
 void shard__uring_submit(struct shard *shard);
+/* Submit, and sleep until something completed or @ns are over. */
+void shard__uring_wait(struct shard *shard, uint64_t ns);
+bool shard__uring_ready(struct shard *shard); /* something completed */
 int shard__dev_open(struct env *env, const char *path, unsigned flags,
 		    struct env_dev **out, struct env_dev_info *info);
 void shard__dev_close(struct env_dev *dev);

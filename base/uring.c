@@ -14,10 +14,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -95,9 +95,6 @@ static void io_submit(struct env_io *io)
 	}
 	io_prepare(io, sqe);
 	u->in_flight++;
-	u->prepared++;
-	if (!s->turning)
-		shard__keep_awake(s); /* the turn that submits it must come */
 }
 
 static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
@@ -232,36 +229,77 @@ int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 	return rv;
 }
 
+static char uv_poll_tag; /* user data of the poll */
+
+bool shard__uring_arm(struct shard *s)
+{
+	struct uring *u = &s->uring;
+	struct io_uring_sqe *sqe;
+
+	if (u->uv_armed)
+		return true;
+	sqe = io_uring_get_sqe(&u->ring);
+	if (sqe == NULL)
+		return false;
+	/* Once: armed again before each sleep it cannot miss what is ready. */
+	io_uring_prep_poll_add(sqe, uv_backend_fd(&s->loop), POLLIN);
+	io_uring_sqe_set_data(sqe, &uv_poll_tag);
+	u->uv_armed = true;
+	return true;
+}
+
+static void queue_waiting(struct uring *u)
+{
+	struct io_uring_sqe *sqe;
+	struct env_io *io;
+
+	while ((io = TAILQ_FIRST(&u->waiting)) != NULL &&
+	       u->in_flight < CQ_ENTRIES) {
+		sqe = io_uring_get_sqe(&u->ring);
+		if (sqe == NULL)
+			break;
+		TAILQ_REMOVE(&u->waiting, io, link);
+		io_prepare(io, sqe);
+		u->in_flight++;
+	}
+}
+
 void shard__uring_submit(struct shard *s)
 {
 	struct uring *u = &s->uring;
-	struct env_io *io;
 	int rv;
 
-	for (;;) {
-		while ((io = TAILQ_FIRST(&u->waiting)) != NULL &&
-		       u->in_flight < CQ_ENTRIES) {
-			struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-
-			if (sqe == NULL)
-				break;
-			TAILQ_REMOVE(&u->waiting, io, link);
-			io_prepare(io, sqe);
-			u->in_flight++;
-			u->prepared++;
-		}
-		if (u->prepared == 0)
+	do {
+		queue_waiting(u);
+		if (io_uring_sq_ready(&u->ring) == 0)
 			return;
 		rv = io_uring_submit(&u->ring);
-		if (rv == -EINTR)
-			continue;
 		if (rv == -EAGAIN || rv == -EBUSY)
-			return; /* the kernel is short: next turn, after reaping */
-		assert(rv >= 0);
-		u->prepared -= MIN((unsigned)rv, u->prepared);
-		if (u->prepared > 0)
-			return;
-	}
+			return; /* the kernel is short: after reaping */
+		assert(rv >= 0 || rv == -EINTR);
+	} while (rv < 0 || !TAILQ_EMPTY(&u->waiting));
+}
+
+void shard__uring_wait(struct shard *s, uint64_t ns)
+{
+	struct uring *u = &s->uring;
+	struct __kernel_timespec ts = { .tv_sec = (long long)(ns / SEC),
+					.tv_nsec = (long long)(ns % SEC) };
+	struct io_uring_cqe *cqe;
+	int rv;
+
+	queue_waiting(u);
+	rv = io_uring_submit_and_wait_timeout(
+		&u->ring, &cqe, 1, ns == UINT64_MAX ? NULL : &ts, NULL);
+	assert(rv >= 0 || rv == -ETIME || rv == -EINTR || rv == -EAGAIN ||
+	       rv == -EBUSY);
+}
+
+bool shard__uring_ready(struct shard *s)
+{
+	struct io_uring_cqe *cqe;
+
+	return io_uring_peek_cqe(&s->uring.ring, &cqe) == 0;
 }
 
 /* ---- completing ---- */
@@ -304,6 +342,11 @@ unsigned shard__uring_reap(struct shard *s)
 		int32_t res = cqe->res;
 
 		io_uring_cqe_seen(&u->ring, cqe);
+		if ((void *)io == &uv_poll_tag) {
+			u->uv_armed = false;
+			u->uv_ready = true;
+			continue;
+		}
 		assert(u->in_flight > 0);
 		u->in_flight--;
 		io_complete(io, res);
@@ -312,21 +355,12 @@ unsigned shard__uring_reap(struct shard *s)
 	return n;
 }
 
-static void on_wake(uv_poll_t *poll, int status, int events)
-{
-	struct shard *s = poll->data;
-	uint64_t count;
-
-	/* It only ended the sleep; the turn reaps. */
-	while (read(s->uring.wake_fd, &count, sizeof(count)) > 0)
-		;
-}
-
 int shard__uring_open(struct shard *s)
 {
 	struct uring *u = &s->uring;
 	struct io_uring_params p = { .flags = IORING_SETUP_CQSIZE |
 					      IORING_SETUP_COOP_TASKRUN |
+					      IORING_SETUP_TASKRUN_FLAG |
 					      IORING_SETUP_SINGLE_ISSUER,
 				     .cq_entries = CQ_ENTRIES };
 	int rv;
@@ -344,17 +378,7 @@ int shard__uring_open(struct shard *s)
 			  strerror(-rv));
 		return rv;
 	}
-	u->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (u->wake_fd < 0)
-		return -errno;
-	rv = io_uring_register_eventfd(&u->ring, u->wake_fd);
-	if (rv < 0)
-		return rv;
-	rv = uv_poll_init(&s->loop, &u->wake_poll, u->wake_fd);
-	if (rv < 0)
-		return rv;
-	u->wake_poll.data = s;
-	return uv_poll_start(&u->wake_poll, UV_READABLE, on_wake);
+	return 0;
 }
 
 void shard__uring_close(struct shard *s)
@@ -362,7 +386,6 @@ void shard__uring_close(struct shard *s)
 	assert(s->uring.in_flight == 0);
 	assert(TAILQ_EMPTY(&s->uring.waiting));
 	io_uring_queue_exit(&s->uring.ring);
-	close(s->uring.wake_fd);
 }
 
 /* ---- devices ---- */

@@ -15,6 +15,16 @@
 #define container_of(ptr, type, member)                                        \
 	((type *)((char *)(ptr)-offsetof(type, member)))
 
+/* In a loop that waits for another thread or the kernel. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
+#endif
+}
+
 /* Big endian: the iSCSI and SCSI wire. */
 static inline uint16_t get_be16(const void *p)
 {

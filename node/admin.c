@@ -494,7 +494,7 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 		snprintf(why, why_len, "admin socket %s: %s", admin->path,
 			 strerror(-rv));
 		uv_close((uv_handle_t *)&admin->listener, NULL);
-		uv_run(shard_loop(node->env), UV_RUN_NOWAIT);
+		shard_step(node->env, 0); /* the handle is gone after it */
 		free(admin);
 		return rv;
 	}

@@ -101,6 +101,17 @@ static int set_shards(struct reading *r, const char *key, const char *value)
 	return 1;
 }
 
+static int set_spin(struct reading *r, const char *key, const char *value)
+{
+	uint64_t n;
+
+	if (number_parse(value, 0, 1000, &n) < 0)
+		return refuse(r, "%s = %s: must be 0 (never) to 1000", key,
+			      value);
+	r->conf->spin_us = (unsigned)n;
+	return 1;
+}
+
 static int set_log_level(struct reading *r, const char *key, const char *value)
 {
 	/* Applying it is the check; main applies the final one again. */
@@ -164,6 +175,7 @@ enum key {
 	KEY_DATA_DIR,
 	KEY_RUN_DIR,
 	KEY_SHARDS,
+	KEY_SPIN,
 	KEY_LOG_LEVEL,
 	KEY_ADDRESS,
 	KEY_RDT_PORT,
@@ -180,6 +192,7 @@ static const struct {
 	[KEY_DATA_DIR] = { "node", "data_dir" },
 	[KEY_RUN_DIR] = { "node", "run_dir" },
 	[KEY_SHARDS] = { "node", "shards" },
+	[KEY_SPIN] = { "node", "spin_us" },
 	[KEY_LOG_LEVEL] = { "node", "log_level" },
 	[KEY_ADDRESS] = { "network", "address" },
 	[KEY_RDT_PORT] = { "network", "rdt_port" },
@@ -213,6 +226,8 @@ static int key_set(struct reading *r, enum key key, const char *name,
 		return set_path(r, c->run_dir, 96, name, value);
 	case KEY_SHARDS:
 		return set_shards(r, name, value);
+	case KEY_SPIN:
+		return set_spin(r, name, value);
 	case KEY_LOG_LEVEL:
 		return set_log_level(r, name, value);
 	case KEY_ADDRESS:
@@ -412,6 +427,7 @@ static void defaults(struct config *c)
 	strcpy(c->log_level, "info");
 	strcpy(c->address, "0.0.0.0");
 	c->rdt_port = 7400;
+	c->spin_us = 100;
 	c->arena = 256ull << 20;
 	c->page_cache = 64ull << 20;
 }

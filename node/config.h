@@ -23,6 +23,7 @@ struct config {
 	char data_dir[200]; /* /var/lib/basalt */
 	char run_dir[200]; /* /run/basalt */
 	unsigned shards; /* 0: auto; at most CONFIG_SHARDS_MAX */
+	unsigned spin_us; /* a loop watches that long before it sleeps */
 	char log_level[128]; /* "info", "info,lsom=debug" */
 	/* [network] */
 	char address[48]; /* numeric; "0.0.0.0" */

@@ -497,9 +497,12 @@ static int memory_open(struct node *node, char *why, size_t why_len)
 	if (!node->arena_locked)
 		log_info("the arena stays unlocked: RLIMIT_MEMLOCK is smaller "
 			 "than it");
-	rv = shards_open(&(struct shards_config){ .count = node->config->shards,
-						  .arena = node->arena },
-			 &node->shards);
+	rv = shards_open(
+		&(struct shards_config){ .count = node->config->shards,
+					 .spin_ns =
+						 node->config->spin_us * USEC,
+					 .arena = node->arena },
+		&node->shards);
 	if (rv < 0) {
 		snprintf(why, why_len, "cannot make the loop: %s",
 			 strerror(-rv));

@@ -33,22 +33,12 @@ void test_shard_close(struct test_shard *ts)
 	arena_close(ts->arena);
 }
 
-static void on_tick(uv_timer_t *timer)
-{
-}
-
 void test_run(struct test_shard *ts, const bool *done)
 {
-	uv_loop_t *loop = shard_loop(ts->env);
 	uint64_t end = uv_hrtime() + 60 * SEC;
-	uv_timer_t tick;
 
-	uv_timer_init(loop, &tick);
-	uv_timer_start(&tick, on_tick, 100, 100);
 	while (!*done && uv_hrtime() < end)
-		uv_run(loop, UV_RUN_ONCE);
-	uv_close((uv_handle_t *)&tick, NULL);
-	uv_run(loop, UV_RUN_NOWAIT);
+		shard_step(ts->env, 100 * MSEC);
 	CHECK(*done);
 }
 

@@ -6,6 +6,7 @@
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -383,4 +384,126 @@ TEST(shard, pages_from_another_shard)
 		page_put(w.env->pages, w.pages[i]);
 	free(h.pages);
 	test_shard_close(&ts);
+}
+
+/*
+ * Everything that wakes a loop, with and without watching before it sleeps: a
+ * disk that is never idle, a socket, a post from another thread, a timer.
+ */
+struct busy {
+	struct env *env;
+	struct env_dev *dev;
+	struct env_io io;
+	struct iovec iov;
+	struct env_task posted;
+	struct env_timer timer;
+	bool stop, idle;
+	unsigned reads, bytes, posts, fired;
+	int fd[2];
+};
+
+static struct busy busy;
+
+static void busy_look(void)
+{
+	done = busy.bytes > 0 && busy.posts > 0 && busy.fired > 0;
+}
+
+static void busy_read(struct env_io *io, int64_t res)
+{
+	CHECK_EQ(res, 4096);
+	busy.reads++;
+	busy.idle = busy.stop;
+	if (!busy.stop)
+		env_dev_readv(busy.env, busy.dev, io, &busy.iov, 1, 0);
+}
+
+static void busy_socket(uv_poll_t *poll, int status, int events)
+{
+	char c;
+
+	shard_wake(busy.env);
+	while (read(busy.fd[0], &c, 1) == 1)
+		busy.bytes++;
+	busy_look();
+}
+
+static void busy_posted(struct env_task *task)
+{
+	busy.posts++;
+	busy_look();
+}
+
+static void busy_timer(struct env_timer *timer)
+{
+	busy.fired++;
+	busy_look();
+}
+
+static void *busy_other(void *arg)
+{
+	usleep(2000); /* most likely the loop sleeps by now */
+	env_post(busy.env, &busy.posted);
+	CHECK_EQ(write(busy.fd[1], "x", 1), 1);
+	return NULL;
+}
+
+static void wakes(uint64_t spin_ns, bool disk)
+{
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct test_shard ts = { 0 };
+	struct sgl *in;
+	pthread_t thread;
+	uv_poll_t poll;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	CHECK_EQ(ftruncate(fd, 1 << 20), 0);
+	close(fd);
+	CHECK_EQ(arena_open(&(struct arena_config){ .bytes = 64u << 20 },
+			    &ts.arena),
+		 0);
+	CHECK_EQ(shards_open(&(struct shards_config){ .count = 1,
+						      .spin_ns = spin_ns,
+						      .arena = ts.arena },
+			     &ts.shards),
+		 0);
+	ts.env = shard_env(ts.shards, 0);
+	busy = (struct busy){ .env = ts.env, .stop = !disk, .idle = !disk };
+	busy.io.cb = busy_read;
+	busy.posted.cb = busy_posted;
+	busy.timer.cb = busy_timer;
+	CHECK_EQ(pipe2(busy.fd, O_NONBLOCK), 0);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &busy.dev, &info), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &busy.iov, 1, NULL);
+	if (disk)
+		env_dev_readv(busy.env, busy.dev, &busy.io, &busy.iov, 1, 0);
+	CHECK_EQ(uv_poll_init(shard_loop(ts.env), &poll, busy.fd[0]), 0);
+	uv_poll_start(&poll, UV_READABLE, busy_socket);
+	env_timer_start(ts.env, &busy.timer, 3 * MSEC);
+	CHECK_EQ(pthread_create(&thread, NULL, busy_other, NULL), 0);
+	done = false;
+	test_run(&ts, &done);
+	pthread_join(thread, NULL);
+	busy.stop = true;
+	test_run(&ts, &busy.idle);
+	CHECK(!disk || busy.reads > 1);
+	uv_close((uv_handle_t *)&poll, NULL);
+	close(busy.fd[1]);
+	sgl_put(in);
+	env_dev_close(ts.env, busy.dev);
+	test_shard_close(&ts);
+	close(busy.fd[0]);
+}
+
+TEST(shard, every_wake_up)
+{
+	wakes(0, false);
+	wakes(0, true);
+	wakes(MSEC, false);
+	wakes(MSEC, true);
 }

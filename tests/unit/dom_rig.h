@@ -53,7 +53,7 @@ static struct {
 	const struct env_ops *real;
 	struct env_ops ops;
 	struct fixture *f;
-	uv_loop_t *loop;
+	struct env *env;
 	struct env_dev *devs[DISKS];
 	bool hold[DISKS], fail[DISKS];
 	unsigned held_count;
@@ -66,22 +66,13 @@ static struct {
 	} held[HELD_MAX];
 } faults;
 
-static inline void on_tick(uv_timer_t *timer)
-{
-}
-
 /* Until *@done, for at most 20 s: test_run() with our own table of calls. */
 static inline void run(const bool *done)
 {
 	uint64_t end = uv_hrtime() + 20 * SEC;
-	uv_timer_t tick;
 
-	uv_timer_init(faults.loop, &tick);
-	uv_timer_start(&tick, on_tick, 100, 100);
 	while (!*done && uv_hrtime() < end)
-		uv_run(faults.loop, UV_RUN_ONCE);
-	uv_close((uv_handle_t *)&tick, NULL);
-	uv_run(faults.loop, UV_RUN_NOWAIT);
+		shard_step(faults.env, 100 * MSEC);
 	CHECK(*done);
 }
 
@@ -126,7 +117,7 @@ static inline void faults_install(struct fixture *f)
 {
 	memset(&faults, 0, sizeof(faults));
 	faults.f = f;
-	faults.loop = shard_loop(f->ts.env);
+	faults.env = f->ts.env;
 	faults.real = f->ts.env->ops;
 	faults.ops = *faults.real;
 	faults.ops.dev_open = faulty_open;

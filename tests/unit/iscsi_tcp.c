@@ -40,24 +40,14 @@ struct pdu {
 	uint32_t len;
 };
 
-static void on_tick(uv_timer_t *timer)
-{
-}
-
 /* Run the target's loop for about @ms. */
 static void run(unsigned ms)
 {
-	uv_loop_t *loop = shard_loop(ts.env);
 	uint64_t end = uv_hrtime() + ms * MSEC;
-	uv_timer_t tick;
 
-	uv_timer_init(loop, &tick);
-	uv_timer_start(&tick, on_tick, 1, 1);
 	do {
-		uv_run(loop, UV_RUN_ONCE);
+		shard_step(ts.env, MSEC);
 	} while (uv_hrtime() < end);
-	uv_close((uv_handle_t *)&tick, NULL);
-	uv_run(loop, UV_RUN_NOWAIT);
 }
 
 static void fixture(struct iscsi_config config)
@@ -155,7 +145,7 @@ static void put_bytes(const uint8_t *bytes, size_t len, size_t step)
 			len -= (size_t)n;
 		}
 		if (len > 0)
-			uv_run(shard_loop(ts.env), UV_RUN_NOWAIT);
+			shard_step(ts.env, 0);
 	}
 }
 

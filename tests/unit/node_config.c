@@ -39,18 +39,20 @@ TEST(node_config, defaults)
 
 TEST(node_config, everything)
 {
-	const char *text = "# comment\n; another\n[node]\nname = a-1.b_c\n"
-			   "data_dir = /d\nrun_dir = /r\nshards = auto\n"
-			   "log_level = warn,lsom=debug\n\n[network]\n"
-			   "address = fe::1\nrdt_port = 1\n"
-			   "portals = 10.0.0.1 , [::1]:99,10.0.0.2:3261\n"
-			   "metrics = 127.0.0.1:9100\n[memory]\narena = 1.5G\n"
-			   "page_cache=64M\n";
+	const char *text =
+		"# comment\n; another\n[node]\nname = a-1.b_c\n"
+		"data_dir = /d\nrun_dir = /r\nshards = auto\nspin_us = 0\n"
+		"log_level = warn,lsom=debug\n\n[network]\n"
+		"address = fe::1\nrdt_port = 1\n"
+		"portals = 10.0.0.1 , [::1]:99,10.0.0.2:3261\n"
+		"metrics = 127.0.0.1:9100\n[memory]\narena = 1.5G\n"
+		"page_cache=64M\n";
 	struct sockaddr_in6 *v6;
 
 	CHECK_EQ(parse(text), 0);
 	CHECK_STR(conf.name, "a-1.b_c");
 	CHECK_EQ(conf.shards, 0);
+	CHECK_EQ(conf.spin_us, 0);
 	CHECK_EQ(conf.portals_count, 3);
 	CHECK_STR(conf.portals[0].text, "10.0.0.1:3260");
 	CHECK_STR(conf.portals[1].text, "[::1]:99");
@@ -80,6 +82,7 @@ TEST(node_config, refusals_name_the_line)
 	refused("[node]\nname =\n", "t.conf:2: ", "empty");
 	refused("[node]\nname = a b\n", "t.conf:2: ", "letters");
 	refused("[node]\ndata_dir = here\n", "t.conf:2: ", "absolute");
+	refused("[node]\nspin_us = 1001\n", "t.conf:2: ", "0 (never) to 1000");
 	refused("[node]\nshards = 65\n", "t.conf:2: ", "1 to 64");
 	refused("[node]\nshards = 0\n", "t.conf:2: ", "1 to 64");
 	refused("[node]\nlog_level = loud\n", "t.conf:2: ", "error, warn");
