@@ -298,6 +298,7 @@ static void on_async(uv_async_t *async)
 	struct shard *s = async->data;
 	bool stop;
 
+	s->more = true; /* the inbox is looked at before the loop sleeps */
 	pthread_mutex_lock(&s->inbox_lock);
 	stop = s->stop;
 	pthread_mutex_unlock(&s->inbox_lock);

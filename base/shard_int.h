@@ -27,7 +27,7 @@ struct shard {
 	struct shards *all;
 	uv_loop_t loop;
 	uv_async_t async;
-	bool more; /* the last turn ended with something in hand */
+	bool more; /* something is in hand: no sleep before the next turn */
 	bool closing;
 	uint64_t spin_ns; /* 0: never */
 	uint64_t wait_mean_ns; /* how long it rested lately */

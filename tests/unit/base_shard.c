@@ -507,3 +507,66 @@ TEST(shard, every_wake_up)
 	wakes(MSEC, false);
 	wakes(MSEC, true);
 }
+
+/*
+ * One post at a time between two loops that would sleep otherwise, with a
+ * timer of each going off in between: no wake-up is lost.
+ */
+struct rally {
+	struct env_task task;
+	struct env_timer timer;
+	struct env *env, *other;
+	unsigned left;
+};
+
+static struct rally rally[2];
+
+static void rally_timer(struct env_timer *timer)
+{
+	struct rally *r = container_of(timer, struct rally, timer);
+
+	if (r->left > 0)
+		env_timer_start(r->env, timer, 20 * USEC);
+}
+
+static void rally_hit(struct env_task *task)
+{
+	struct rally *r = container_of(task, struct rally, task);
+	struct rally *to = r == &rally[0] ? &rally[1] : &rally[0];
+
+	if (r->left % 64 == 0)
+		env_timer_start(r->env, &r->timer, 20 * USEC);
+	if (r->left > 0 && --r->left % 100 == 0)
+		env_timer_stop(r->env, &r->timer);
+	if (r == &rally[0] && r->left == 0)
+		done = true;
+	else
+		env_post(r->other, &to->task);
+}
+
+TEST(shard, no_wake_up_is_lost)
+{
+	struct test_shard ts = { 0 };
+
+	CHECK_EQ(arena_open(&(struct arena_config){ .bytes = 64u << 20 },
+			    &ts.arena),
+		 0);
+	CHECK_EQ(shards_open(&(struct shards_config){ .count = 2,
+						      .arena = ts.arena },
+			     &ts.shards),
+		 0);
+	ts.env = shard_env(ts.shards, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		rally[i] = (struct rally){
+			.env = shard_env(ts.shards, i),
+			.other = shard_env(ts.shards, 1 - i),
+			.left = 20000 - i, /* shard 0 is hit last */
+		};
+		rally[i].task.cb = rally_hit;
+		rally[i].timer.cb = rally_timer;
+	}
+	done = false;
+	env_post(ts.env, &rally[0].task);
+	test_run(&ts, &done);
+	test_shard_close(&ts);
+}
