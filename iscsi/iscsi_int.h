@@ -324,6 +324,8 @@ struct iscsi_session {
 	TAILQ_HEAD(task_list, task) buckets[ISCSI_TASK_BUCKETS];
 	struct task_list tasks; /* all, by age */
 	struct task_list parked; /* wait for memory or room, by age */
+	struct task_list pool; /* memory for the next ones */
+	unsigned pool_count;
 	unsigned tasks_count, aborted_count, responding_count;
 	size_t payload_bytes;
 	struct page_waiter pages;
@@ -416,11 +418,7 @@ struct task {
 	uint32_t asked; /* up to where data was asked for, or came */
 	uint32_t r2tsn;
 	unsigned r2ts; /* in flight */
-	struct task_r2t {
-		struct dm_data data;
-		struct task *task;
-		bool used;
-	} r2t[TASK_R2T_MAX];
+	uint32_t r2ts_used; /* a bit for each of r2t[] */
 	struct sgl *buf; /* where data-out lands: at least write_len bytes */
 	struct dm_stags stags; /* zero where the transport has none */
 	struct dm_data put;
@@ -428,14 +426,21 @@ struct task {
 	bool put_out, response_out; /* the datamover has them */
 	size_t payload; /* charged to session->payload_bytes */
 	uint64_t since_ns; /* for the data timer */
-	uint8_t sense[2 + SCSI_SENSE_MAX];
 	TAILQ_ENTRY(task) bucket, link, parked_link;
+
+	/* A new task is zero up to here; these are set before they are used. */
+	uint8_t sense[2 + SCSI_SENSE_MAX];
+	struct task_r2t {
+		struct dm_data data;
+		struct task *task;
+	} r2t[TASK_R2T_MAX];
 };
 
 struct task *iscsi__task_find(struct iscsi_session *session, uint32_t itt);
 struct task *iscsi__task_new(struct iscsi_session *session,
 			     const struct dm_pdu *pdu, bool quiet);
 void iscsi__task_landed(struct task *task);
+void iscsi__task_pool_free(struct iscsi_session *session);
 void iscsi__task_abort(struct task *task);
 void iscsi__tasks_unpark(struct iscsi_session *session);
 bool iscsi__task_waits(const struct task *task);

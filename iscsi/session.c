@@ -133,6 +133,7 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 	TAILQ_INIT(&s->held);
 	TAILQ_INIT(&s->tasks);
 	TAILQ_INIT(&s->parked);
+	TAILQ_INIT(&s->pool);
 	for (unsigned i = 0; i < ISCSI_TASK_BUCKETS; i++)
 		TAILQ_INIT(&s->buckets[i]);
 	s->turn.cb = on_turn;
@@ -186,6 +187,7 @@ static void session_free(struct iscsi_session *s)
 		s->target->sessions_count--;
 		iscsi__target_put(s->target);
 	}
+	iscsi__task_pool_free(s);
 	free(s);
 	iscsi__conn_go_on(iscsi);
 	iscsi__maybe_closed(iscsi);

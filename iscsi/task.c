@@ -14,6 +14,8 @@
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
 
+#define TASK_POOL_MAX 64u
+
 struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
 {
 	struct task *task;
@@ -65,6 +67,46 @@ void iscsi__task_uncount(struct task *task)
 		conn->immediates--;
 }
 
+static struct task *task_alloc(struct iscsi_session *s)
+{
+	struct task *task = TAILQ_FIRST(&s->pool);
+
+	if (task != NULL) {
+		TAILQ_REMOVE(&s->pool, task, link);
+		s->pool_count--;
+	} else {
+		task = malloc(sizeof(*task));
+		if (task == NULL)
+			return NULL;
+	}
+	memset(task, 0, offsetof(struct task, sense));
+	task->session = s;
+	return task;
+}
+
+static void task_free(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+
+	if (s->pool_count == TASK_POOL_MAX) {
+		free(task);
+		return;
+	}
+	TAILQ_INSERT_HEAD(&s->pool, task, link);
+	s->pool_count++;
+}
+
+void iscsi__task_pool_free(struct iscsi_session *s)
+{
+	struct task *task;
+
+	while ((task = TAILQ_FIRST(&s->pool)) != NULL) {
+		TAILQ_REMOVE(&s->pool, task, link);
+		free(task);
+	}
+	s->pool_count = 0;
+}
+
 /* Nobody refers to it any more: the datamover, the command set, the parser. */
 void iscsi__task_maybe_free(struct task *task)
 {
@@ -89,7 +131,7 @@ void iscsi__task_maybe_free(struct task *task)
 	task->cmd.data_out = NULL;
 	scsi_cmd_end(&task->cmd);
 	sgl_put(task->buf);
-	free(task);
+	task_free(task);
 	if (s->ending || s->logout != NULL || s->aborted_count == 0 ||
 	    !TAILQ_EMPTY(&s->parked))
 		iscsi__session_kick(s);
@@ -309,14 +351,13 @@ struct task *iscsi__task_new(struct iscsi_session *s, const struct dm_pdu *pdu,
 					      : REJECT_TASK_IN_PROGRESS);
 		return NULL;
 	}
-	task = calloc(1, sizeof(*task));
+	task = task_alloc(s);
 	if (task == NULL) {
 		iscsi__conn_end(conn, "no memory for a command");
 		return NULL;
 	}
-	task->session = s;
 	if (fill_command(task, pdu, &bidi) < 0) {
-		free(task);
+		task_free(task);
 		if (!quiet)
 			iscsi__reject(conn, pdu->bhs, REJECT_INVALID_FIELD);
 		return NULL;

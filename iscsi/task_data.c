@@ -156,7 +156,7 @@ static void on_r2t(struct dm_data *data, int status)
 	struct task_r2t *r2t = container_of(data, struct task_r2t, data);
 	struct task *task = r2t->task;
 
-	r2t->used = false;
+	task->r2ts_used &= ~(1u << (r2t - task->r2t));
 	task->r2ts--;
 	if (task->aborted || task->state == TASK_RESPOND ||
 	    (status < 0 && status != -EPROTO)) {
@@ -190,9 +190,9 @@ void iscsi__task_ask(struct task *task)
 	for (unsigned i = 0; i < max && task->asked < task->write_len; i++) {
 		struct task_r2t *r2t = &task->r2t[i];
 
-		if (r2t->used)
+		if (task->r2ts_used & 1u << i)
 			continue;
-		r2t->used = true;
+		task->r2ts_used |= 1u << i;
 		r2t->task = task;
 		r2t->data = (struct dm_data){
 			.itt = task->itt,

@@ -337,6 +337,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	STAILQ_INIT(&disk->later);
 	disk->watch_task.cb = changed_run;
 	disk->checkpoint_timer.cb = checkpoint_tick;
+	lsom__read_init();
 	if (lsom__log_init(disk) < 0) {
 		free(disk);
 		return NULL;

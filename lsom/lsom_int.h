@@ -413,6 +413,7 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment);
 /* ---- log.c ---- */
 
 int lsom__log_init(struct lsom_disk *disk);
+void lsom__read_init(void); /* read.c: its counters */
 void lsom__log_fini(struct lsom_disk *disk);
 /* A record of @len bytes, zeroed; NULL: no memory. */
 struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,

@@ -22,6 +22,11 @@ static struct counter crc_errors_total = {
 	.help = "Blocks read whose checksum did not match",
 };
 
+void lsom__read_init(void)
+{
+	counter_register(&crc_errors_total);
+}
+
 struct part {
 	struct env_io io;
 	struct read *read;
@@ -39,16 +44,29 @@ struct read {
 	struct lsom__entry *entries;
 	struct page **pages;
 	struct iovec *iov;
+	struct sgl_piece *pieces;
 	struct part *parts;
 };
 
-static void read_free(struct read *r)
+/* One piece of memory; the arrays hold what @blocks blocks may need. */
+static struct read *read_new(size_t blocks)
 {
-	free(r->entries);
-	free(r->pages);
-	free(r->iov);
-	free(r->parts);
-	free(r);
+	struct read *r = malloc(
+		sizeof(*r) + blocks * (sizeof(*r->parts) + sizeof(*r->entries) +
+				       sizeof(*r->iov) + sizeof(*r->pieces) +
+				       sizeof(*r->pages)));
+
+	if (r == NULL)
+		return NULL;
+	memset(r, 0, sizeof(*r));
+	r->parts = (struct part *)(r + 1);
+	r->entries = (struct lsom__entry *)(r->parts + blocks);
+	r->iov = (struct iovec *)(r->entries + blocks);
+	r->pieces = (struct sgl_piece *)(r->iov + blocks);
+	r->pages = (struct page **)(r->pieces + blocks);
+	memset(r->pages, 0, blocks * sizeof(*r->pages));
+	r->blocks = (unsigned)blocks;
+	return r;
 }
 
 static void read_finish(struct read *r, int status)
@@ -63,11 +81,10 @@ static void read_finish(struct read *r, int status)
 		req->sgl = NULL;
 	}
 	for (i = 0; i < r->blocks; i++)
-		if (r->pages != NULL && r->pages[i] != NULL &&
-		    r->pages[i] != page_zero())
+		if (r->pages[i] != NULL && r->pages[i] != page_zero())
 			page_put(env->pages, r->pages[i]);
 	lsom__range_unpin(&r->range);
-	read_free(r);
+	free(r);
 	assert(comp->disk->reads > 0);
 	comp->disk->reads--;
 	lsom__disk_changed(comp->disk);
@@ -101,10 +118,9 @@ static void part_send(struct read *r, unsigned first, unsigned count)
 	struct part *part = &r->parts[r->parts_count++];
 	struct lsom_disk *disk = r->comp->disk;
 
-	part->read = r;
-	part->first = first;
-	part->count = count;
-	part->io.cb = part_done;
+	*part = (struct part){
+		.io.cb = part_done, .read = r, .first = first, .count = count
+	};
 	r->parts_left++;
 	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first, count,
 		      r->entries[first].place * LSOM_BLOCK);
@@ -201,16 +217,12 @@ static bool places_changed(struct read *r)
 
 static int sgl_make(struct read *r)
 {
-	struct sgl_piece *pieces = calloc(r->blocks, sizeof(*pieces));
 	unsigned i;
 
-	if (pieces == NULL)
-		return -ENOMEM;
 	for (i = 0; i < r->blocks; i++)
-		pieces[i] = (struct sgl_piece){ r->pages[i], 0, LSOM_BLOCK };
+		r->pieces[i] = (struct sgl_piece){ r->pages[i], 0, LSOM_BLOCK };
 	r->req->sgl =
-		sgl_of_pieces(r->comp->disk->env->pages, pieces, r->blocks);
-	free(pieces);
+		sgl_of_pieces(r->comp->disk->env->pages, r->pieces, r->blocks);
 	return r->req->sgl == NULL ? -ENOMEM : 0;
 }
 
@@ -317,19 +329,9 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 		return -ERANGE;
 	if (disk->reads >= LSOM__READS_MAX)
 		return -EBUSY;
-	r = calloc(1, sizeof(*r));
+	r = read_new(blocks);
 	if (r == NULL)
 		return -ENOMEM;
-	r->entries = calloc(blocks, sizeof(*r->entries));
-	r->pages = calloc(blocks, sizeof(struct page *));
-	r->iov = calloc(blocks, sizeof(*r->iov));
-	r->parts = calloc(blocks, sizeof(*r->parts));
-	if (r->entries == NULL || r->pages == NULL || r->iov == NULL ||
-	    r->parts == NULL) {
-		read_free(r);
-		return -ENOMEM;
-	}
-	counter_register(&crc_errors_total);
 	if (req->decided != NULL)
 		lsom__decided_take(comp, req->decided);
 	req->comp = comp;
@@ -338,7 +340,6 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 	req->status = 0;
 	r->req = req;
 	r->comp = comp;
-	r->blocks = (unsigned)blocks;
 	r->range.comp = comp;
 	r->range.first = r->range.next = req->offset / LSOM_BLOCK;
 	r->range.blocks = blocks;
@@ -366,7 +367,7 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 	lsom__range_unpin(&r->range);
 	disk->reads--;
 	lsom__comp_unref(comp);
-	read_free(r);
+	free(r);
 	return rv;
 }
 
