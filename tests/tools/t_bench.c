@@ -6,7 +6,7 @@
  *	t_bench pingpong     [options]	48 bytes against 4 KiB over TCP
  *
  *	--op read|write   --bytes N (of a request)   --depth N   --seconds S
- *	--random | --sequential   --span N (bytes used of the unit)
+ *	--random | --sequential   --start N --span N (bytes used of the unit)
  *	--dsync (raw: every write with RWF_DSYNC)
  *	--pid P (of the serving process: its CPU time is counted)
  *
@@ -47,7 +47,7 @@ static struct {
 	uint32_t bytes;
 	unsigned depth;
 	double seconds;
-	uint64_t span;
+	uint64_t start, span;
 	int pid;
 
 	uint64_t random, next, limit; /* in requests' places */
@@ -146,8 +146,8 @@ static void sample(uint64_t started_ns)
 static uint64_t place_next(void)
 {
 	if (b.sequential)
-		return b.next++ % b.limit * b.bytes;
-	return random_next(&b.random) % b.limit * b.bytes;
+		return b.start + b.next++ % b.limit * b.bytes;
+	return b.start + random_next(&b.random) % b.limit * b.bytes;
 }
 
 static int by_value(const void *x, const void *y)
@@ -214,8 +214,10 @@ static void slot_send(struct slot *slot)
 
 static void span_set(uint64_t bytes)
 {
-	if (b.span == 0 || b.span > bytes)
-		b.span = bytes;
+	if (b.start % 4096 || b.start >= bytes)
+		die("start", "beyond the end, or no multiple of 4096");
+	if (b.span == 0 || b.span > bytes - b.start)
+		b.span = bytes - b.start;
 	b.limit = b.span / b.bytes;
 	if (b.limit == 0)
 		die("span", "smaller than a request");
@@ -378,6 +380,7 @@ static void options(int argc, char **argv)
 		{ "seconds", required_argument, NULL, 's' },
 		{ "random", no_argument, NULL, 'r' },
 		{ "sequential", no_argument, NULL, 'q' },
+		{ "start", required_argument, NULL, 'A' },
 		{ "span", required_argument, NULL, 'S' },
 		{ "dsync", no_argument, NULL, 'D' },
 		{ "pid", required_argument, NULL, 'p' },
@@ -404,6 +407,9 @@ static void options(int argc, char **argv)
 			break;
 		case 'q':
 			b.sequential = true;
+			break;
+		case 'A':
+			b.start = strtoull(optarg, NULL, 0);
 			break;
 		case 'S':
 			b.span = strtoull(optarg, NULL, 0);
