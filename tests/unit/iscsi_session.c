@@ -500,6 +500,42 @@ TEST(iscsi_session, unsolicited_data)
 	end();
 }
 
+/* An immediate WRITE(10) of one block, with its data. */
+static uint32_t immediate_write(struct mock *m)
+{
+	static uint8_t data[512];
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x41, 0xa0 };
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, sizeof(data));
+	bhs[32] = 0x2a;
+	bhs[40] = 1;
+	put_pdu(m, bhs, data, sizeof(data));
+	return tag;
+}
+
+/* Data lands before the command is counted: both see the same limit. */
+TEST(iscsi_session, immediate_commands_with_data_up_to_the_limit)
+{
+	struct mock m;
+	uint32_t first;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	fake_dom_hold(dom, true);
+	first = tag + 1;
+	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
+		immediate_write(&m);
+	CHECK(next(&m) == NULL);
+	immediate_write(&m); /* one too many */
+	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_REJECT);
+	fake_dom_hold(dom, false);
+	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
+		CHECK_EQ(answer(&m, first + i), 0);
+	CHECK_EQ(answer(&m, immediate_write(&m)), 0);
+	end();
+}
+
 TEST(iscsi_session, refused_write_swallows_its_data_first)
 {
 	struct mock m;
