@@ -60,7 +60,6 @@ static inline bool sn_le(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) <= 0;
 }
 
-const char *iscsi__opcode_name(uint8_t opcode);
 int iscsi__ahs_parse(const uint8_t *ahs, unsigned len, uint8_t *cdb,
 		     unsigned *cdb_len, bool *bidi);
 uint8_t iscsi__residual(enum scsi_dir expect, uint32_t edtl, enum scsi_dir dir,

@@ -7,30 +7,6 @@
  */
 #include "iscsi/iscsi_int.h"
 
-const char *iscsi__opcode_name(uint8_t opcode)
-{
-	switch (opcode & ISCSI_OP_MASK) {
-	case ISCSI_OP_NOP_OUT:
-		return "NOP-Out";
-	case ISCSI_OP_COMMAND:
-		return "SCSI Command";
-	case ISCSI_OP_TMF:
-		return "Task Management";
-	case ISCSI_OP_LOGIN:
-		return "Login";
-	case ISCSI_OP_TEXT:
-		return "Text";
-	case ISCSI_OP_DATA_OUT:
-		return "Data-Out";
-	case ISCSI_OP_LOGOUT:
-		return "Logout";
-	case ISCSI_OP_SNACK:
-		return "SNACK";
-	default:
-		return "unknown opcode";
-	}
-}
-
 /*
  * Walk the additional header segments (11.2.2) of a SCSI Command.  @cdb holds
  * the 16 bytes of the BHS; an extended CDB is appended.  Returns 0, or -EPROTO

@@ -21,6 +21,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			(enum scsi_dir)(head[2] % 3), head[3], head[3] / 2,
 			&count);
 	iscsi__cmdsn_place(head[0], head[1], head[1] + head[2] % 256);
-	iscsi__opcode_name((uint8_t)head[0]);
 	return 0;
 }

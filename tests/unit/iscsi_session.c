@@ -1,416 +1,7 @@
 /*
- * Sessions from above and below: a datamover made of memory feeds PDUs and looks
- * at what comes back, over the RAM twin of dom.
+ * Sessions from above and below: PDUs in, and what comes back.
  */
-#include "base/shard.h"
-#include "iscsi/iscsi_int.h"
-#include "tests/lib/fake_dom.h"
-#include "tests/lib/test.h"
-
-#include <netinet/in.h>
-
-#define IQN "iqn.2026-11.internal.basalt:t"
-#define WHO "iqn.2026-11.example:me"
-
-/* ---- the datamover ---- */
-
-struct seen {
-	uint8_t bhs[ISCSI_BHS_LEN];
-	uint8_t data[512];
-	size_t len;
-};
-
-struct mock {
-	struct dm_conn dm;
-	struct env_task turn;
-	TAILQ_HEAD(, dm_send) sends;
-	TAILQ_HEAD(, dm_data) puts, gets;
-	struct seen seen[64];
-	unsigned count, taken;
-	bool deaf; /* the peer fetches nothing */
-	unsigned late; /* turns that closing and cancelling take longer */
-	bool closing, closed;
-	uint32_t cmdsn;
-	uint8_t read_first; /* first byte of the last put_data */
-	size_t read_len;
-};
-
-static struct mock *mock_of(struct dm_conn *dm)
-{
-	return container_of(dm, struct mock, dm);
-}
-
-static void record(struct mock *m, struct dm_send *send)
-{
-	struct seen *s = &m->seen[m->count % ARRAY_LEN(m->seen)];
-
-	CHECK(m->count - m->taken < ARRAY_LEN(m->seen));
-	m->count++;
-	memcpy(s->bhs, send->bhs, ISCSI_BHS_LEN);
-	m->dm.up->stamp(m->dm.owner, s->bhs);
-	s->len = send->data_len;
-	memcpy(s->data, send->data ? send->data : "",
-	       send->data ? MIN(s->len, sizeof(s->data)) : 0);
-}
-
-static void mock_turn(struct env_task *task)
-{
-	struct mock *m = container_of(task, struct mock, turn);
-	bool was_closing = m->closing;
-	struct dm_send *send;
-	struct dm_data *data;
-
-	if (m->deaf && !m->closing)
-		return;
-	if (m->closing && m->late > 0) {
-		m->late--;
-		env_defer(m->dm.env, &m->turn);
-		return;
-	}
-	while ((data = TAILQ_FIRST(&m->puts)) != NULL) {
-		struct dm_send *rsp = data->response;
-
-		TAILQ_REMOVE(&m->puts, data, link);
-		m->read_len = data->len;
-		sgl_read(data->sgl, data->sgl_offset, &m->read_first, 1);
-		record(m, rsp);
-		data->cb(data, m->closing ? -ECANCELED : 0);
-		rsp->cb(rsp, m->closing ? -ECANCELED : 0);
-	}
-	while ((send = TAILQ_FIRST(&m->sends)) != NULL) {
-		TAILQ_REMOVE(&m->sends, send, link);
-		if (!m->closing)
-			record(m, send);
-		send->cb(send, m->closing ? -ECANCELED : 0);
-	}
-	if (!was_closing) /* if it is now, this runs once more */
-		return;
-	while ((data = TAILQ_FIRST(&m->gets)) != NULL) {
-		TAILQ_REMOVE(&m->gets, data, link);
-		data->cb(data, -ECANCELED);
-	}
-	m->closed = true;
-	m->dm.up->closed(m->dm.owner);
-}
-
-static void mock_send(struct dm_conn *dm, struct dm_send *send)
-{
-	struct mock *m = mock_of(dm);
-
-	TAILQ_INSERT_TAIL(&m->sends, send, link);
-	env_defer(dm->env, &m->turn);
-}
-
-static void mock_put(struct dm_conn *dm, struct dm_data *data)
-{
-	struct mock *m = mock_of(dm);
-
-	TAILQ_INSERT_TAIL(&m->puts, data, link);
-	env_defer(dm->env, &m->turn);
-}
-
-static void mock_get(struct dm_conn *dm, struct dm_data *data)
-{
-	TAILQ_INSERT_TAIL(&mock_of(dm)->gets, data, link);
-}
-
-static int mock_keys(struct dm_conn *dm, const struct dm_keys *keys)
-{
-	return 0;
-}
-
-struct cancel {
-	struct env_task task;
-	struct dm_data *data;
-};
-
-static void cancel_turn(struct env_task *task)
-{
-	struct cancel *c = container_of(task, struct cancel, task);
-
-	c->data->cb(c->data, -ECANCELED);
-	free(c);
-}
-
-static void mock_task_done(struct dm_conn *dm, uint32_t itt)
-{
-	struct dm_data *data, *next;
-
-	if (mock_of(dm)->late > 0)
-		return; /* when it closes */
-	for (data = TAILQ_FIRST(&mock_of(dm)->gets); data; data = next) {
-		struct cancel *c;
-
-		next = TAILQ_NEXT(data, link);
-		if (data->itt != itt)
-			continue;
-		TAILQ_REMOVE(&mock_of(dm)->gets, data, link);
-		c = calloc(1, sizeof(*c));
-		c->task.cb = cancel_turn;
-		c->data = data;
-		env_defer(dm->env, &c->task);
-	}
-}
-
-static void mock_terminate(struct dm_conn *dm)
-{
-	struct mock *m = mock_of(dm);
-
-	CHECK(!m->closing);
-	m->closing = true;
-	env_defer(dm->env, &m->turn);
-}
-
-static void mock_pause(struct dm_conn *dm, bool paused)
-{
-}
-
-static const struct dm_ops mock_ops = {
-	.name = "mock",
-	.send_control = mock_send,
-	.put_data = mock_put,
-	.get_data = mock_get,
-	.notice_keys = mock_keys,
-	.enable = mock_send,
-	.task_done = mock_task_done,
-	.terminate = mock_terminate,
-	.pause = mock_pause,
-};
-
-/* ---- the fixture ---- */
-
-static struct test_shard ts;
-static struct dom *dom;
-static struct iscsi *iscsi;
-static struct uuid oid = { .b = { 1, 2, 3 } };
-static const char *const any[] = { "any" };
-
-static void set_target(const char *const *allow)
-{
-	CHECK_EQ(iscsi_target_set(iscsi,
-				  &(struct iscsi_target_conf){ .iqn = IQN,
-							       .allow = allow,
-							       .allow_count =
-								       1 }),
-		 0);
-}
-
-static void turn_over(struct env_task *task)
-{
-	*(bool *)(task + 1) = true;
-}
-
-/* Let everything that is deferred happen. */
-static void settle(void)
-{
-	for (unsigned i = 0; i < 12; i++) {
-		struct {
-			struct env_task task;
-			bool done;
-		} t = { .task = { .cb = turn_over } };
-
-		env_defer(ts.env, &t.task);
-		test_run(&ts, &t.done);
-	}
-}
-
-static void fixture(struct iscsi_config config)
-{
-	struct sockaddr_in any4 = { .sin_family = AF_INET };
-
-	test_shard_open(&ts);
-	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
-	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
-	config.env = ts.env;
-	config.dom = dom;
-	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
-	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&any4, 1),
-		 0);
-	set_target(any);
-	CHECK_EQ(iscsi_lun_set(iscsi,
-			       &(struct iscsi_lun_conf){ .iqn = IQN,
-							 .object = oid,
-							 .name = "disk",
-							 .block_bytes = 512 }),
-		 0);
-	settle();
-}
-
-static void on_done(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void end(void)
-{
-	bool done = false;
-
-	if (iscsi != NULL) {
-		iscsi_close(iscsi, 0, on_done, &done);
-		test_run(&ts, &done);
-	}
-	iscsi = NULL;
-	done = false;
-	dom_close(dom, on_done, &done);
-	test_run(&ts, &done);
-	test_shard_close(&ts);
-}
-
-static void mock_open(struct mock *m)
-{
-	memset(m, 0, sizeof(*m));
-	TAILQ_INIT(&m->sends);
-	TAILQ_INIT(&m->puts);
-	TAILQ_INIT(&m->gets);
-	m->turn.cb = mock_turn;
-	m->dm.ops = &mock_ops;
-	m->dm.up = &iscsi_dm_up;
-	m->dm.env = ts.env;
-	m->dm.peer.ss_family = m->dm.local.ss_family = AF_INET;
-	m->dm.owner = iscsi_conn_accept(iscsi, &m->dm, 1);
-	m->cmdsn = 0xfffffffe; /* over the wrap, every time */
-}
-
-static struct dm_pdu pdu_of(const uint8_t *bhs, const void *data, uint32_t len)
-{
-	return (struct dm_pdu){
-		.bhs = bhs, .ahs = bhs, .data = data, .data_len = len
-	};
-}
-
-#define LOGIN_TEXT                                                             \
-	"InitiatorName=" WHO "\0TargetName=" IQN "\0MaxOutstandingR2T=2\0"     \
-	"InitialR2T=No\0ImmediateData=Yes\0FirstBurstLength=8192\0"            \
-	"MaxBurstLength=16384\0iSCSIProtocolLevel=2\0"                         \
-	"MaxRecvDataSegmentLength=65536\0"
-
-static void login_text(struct mock *m, uint8_t isid, const char *text,
-		       size_t len)
-{
-	uint8_t bhs[ISCSI_BHS_LEN] = { 0x43, 0x87 };
-	struct dm_pdu pdu = pdu_of(bhs, text, (uint32_t)len);
-
-	mock_open(m);
-	CHECK(m->dm.owner != NULL);
-	bhs[8] = 0x80;
-	bhs[13] = isid;
-	put_be32(bhs + 16, 1);
-	put_be32(bhs + 24, m->cmdsn);
-	m->dm.up->control(m->dm.owner, &pdu);
-}
-
-/* The next PDU that the target sent, or NULL. */
-static struct seen *next(struct mock *m)
-{
-	settle();
-	if (m->taken == m->count)
-		return NULL;
-	return &m->seen[m->taken++ % ARRAY_LEN(m->seen)];
-}
-
-static unsigned status_of(struct mock *m)
-{
-	struct seen *s = next(m);
-
-	CHECK(s != NULL && s->bhs[0] == ISCSI_OP_LOGIN_RSP);
-	return get_be16(s->bhs + 36);
-}
-
-static void login(struct mock *m, uint8_t isid)
-{
-	login_text(m, isid, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
-	CHECK_EQ(status_of(m), 0);
-}
-
-static uint32_t tag = 100;
-
-/* Send a PDU; @op with the immediate bit takes no number. */
-static void put_pdu(struct mock *m, uint8_t *bhs, const void *data,
-		    uint32_t len)
-{
-	struct dm_pdu pdu = pdu_of(bhs, data, len);
-	size_t offset = 0;
-
-	put_be32(bhs + 24, m->cmdsn);
-	if (!(bhs[0] & ISCSI_IMMEDIATE))
-		m->cmdsn++;
-	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_COMMAND && len > 0) {
-		struct sgl *sgl = m->dm.up->land(m->dm.owner, &pdu, &offset);
-
-		pdu.data = NULL;
-		pdu.sgl = sgl;
-		if (sgl != NULL)
-			sgl_write(sgl, offset, data, len);
-	}
-	m->dm.up->control(m->dm.owner, &pdu);
-}
-
-static uint32_t command(struct mock *m, uint8_t flags, uint32_t edtl,
-			uint8_t opcode, uint32_t lba, uint16_t blocks,
-			const void *data, uint32_t len)
-{
-	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, flags };
-
-	put_be32(bhs + 16, ++tag);
-	put_be32(bhs + 20, edtl);
-	bhs[32] = opcode;
-	put_be32(bhs + 34, lba);
-	put_be16(bhs + 39, blocks);
-	put_pdu(m, bhs, data, len);
-	return tag;
-}
-
-#define READ10(m, lba, n) command(m, 0xc0, (n)*512, 0x28, lba, n, NULL, 0)
-#define TUR(m) command(m, 0x80, 0, 0x00, 0, 0, NULL, 0)
-
-/* The SCSI status of the command @itt that must be answered next. */
-static unsigned answer(struct mock *m, uint32_t itt)
-{
-	struct seen *s = next(m);
-
-	CHECK(s != NULL);
-	CHECK_EQ(s->bhs[0], ISCSI_OP_RESPONSE);
-	CHECK_EQ(get_be32(s->bhs + 16), itt);
-	return s->bhs[3];
-}
-
-/* Log in and fetch the power-on attention. */
-static void ready(struct mock *m, uint8_t isid)
-{
-	login(m, isid);
-	CHECK_EQ(answer(m, TUR(m)), 2);
-	CHECK_EQ(answer(m, TUR(m)), 0);
-}
-
-static unsigned tmf(struct mock *m, unsigned function, uint32_t ref,
-		    uint32_t ref_cmdsn)
-{
-	uint8_t bhs[ISCSI_BHS_LEN] = { 0x42, (uint8_t)(0x80 | function) };
-	struct seen *s;
-
-	put_be32(bhs + 16, ++tag);
-	put_be32(bhs + 20, ref);
-	put_be32(bhs + 32, ref_cmdsn);
-	put_pdu(m, bhs, NULL, 0);
-	s = next(m);
-	if (s == NULL)
-		return 999;
-	CHECK_EQ(s->bhs[0], ISCSI_OP_TMF_RSP);
-	return s->bhs[2];
-}
-
-/* Give the oldest get_data @byte all over. */
-static void serve_get(struct mock *m, uint8_t byte)
-{
-	struct dm_data *get = TAILQ_FIRST(&m->gets);
-	uint8_t fill[16384];
-
-	CHECK(get != NULL);
-	memset(fill, byte, sizeof(fill));
-	sgl_write(get->sgl, get->sgl_offset, fill, get->len);
-	TAILQ_REMOVE(&m->gets, get, link);
-	get->cb(get, 0);
-}
+#include "tests/unit/iscsi_rig.h"
 
 /* ---- data ---- */
 
@@ -536,6 +127,63 @@ TEST(iscsi_session, immediate_commands_with_data_up_to_the_limit)
 	end();
 }
 
+/* Data-Out that breaks the rules of 11.7 costs the connection. */
+TEST(iscsi_session, data_out_out_of_bounds)
+{
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1); /* FirstBurstLength=8192 */
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 0, 512, 512, false);
+	CHECK(m.closing); /* it does not begin at 0 */
+	settle();
+	ready(&m, 1);
+	itt = command(&m, 0x20, 65536, 0x2a, 0, 128, NULL, 0);
+	data_out(&m, itt, 0, 0, 8192, false);
+	CHECK(!m.closing);
+	data_out(&m, itt, 1, 8192, 512, false);
+	CHECK(m.closing); /* beyond FirstBurstLength */
+	settle();
+	ready(&m, 1);
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	data_out(&m, itt, 0, 0, 512, false);
+	CHECK(m.closing); /* F was set: nothing comes unasked */
+	settle();
+	ready(&m, 1);
+	data_out(&m, 0x999, 0, 0, 512, true); /* of no task: dropped */
+	CHECK(!m.closing);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
+/* The datamover says that a burst came out of sequence: that write fails. */
+TEST(iscsi_session, solicited_data_out_of_sequence)
+{
+	struct dm_data *get;
+	struct mock m;
+	struct seen *s;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	itt = command(&m, 0xa0, 65536, 0x2a, 8, 128, NULL, 0);
+	serve_get(&m, 0x44);
+	get = TAILQ_FIRST(&m.gets);
+	TAILQ_REMOVE(&m.gets, get, link);
+	get->cb(get, -EPROTO);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(get_be32(s->bhs + 16), itt);
+	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
+	CHECK_EQ(s->data[2 + 2] & 0xf, 0x0b);
+	CHECK_EQ(get_be16(s->data + 2 + 12), 0x4b00);
+	CHECK_EQ(answer(&m, READ10(&m, 8, 1)), 0);
+	CHECK_EQ(m.read_first, 0); /* nothing of it was written */
+	end();
+}
+
 TEST(iscsi_session, refused_write_swallows_its_data_first)
 {
 	struct mock m;
@@ -588,6 +236,119 @@ TEST(iscsi_session, a_gap_holds_back_what_follows)
 	second = TUR(&m);
 	CHECK(next(&m) == NULL);
 	CHECK_EQ(tmf(&m, 1, 0x999, m.cmdsn - 2), 0);
+	end();
+}
+
+/* What is held back keeps its data, and counts once. */
+TEST(iscsi_session, held_commands_keep_their_data)
+{
+	uint8_t nop[ISCSI_BHS_LEN] = { ISCSI_OP_NOP_OUT, ISCSI_FINAL };
+	static uint8_t data[8192];
+	uint32_t write, first;
+	struct mock m;
+	struct seen *s;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	memset(data, 0x66, sizeof(data));
+	m.cmdsn++;
+	write = command(&m, 0xa0, 8192, 0x2a, 0, 16, data, 8192);
+	put_be32(nop + 16, 0x777);
+	put_be32(nop + 20, ISCSI_NO_TAG);
+	put_pdu(&m, nop, "echo", 4);
+	m.cmdsn--;
+	put_pdu(&m, nop, "twice", 5); /* of a number that is there: dropped */
+	CHECK(next(&m) == NULL);
+	m.cmdsn -= 3;
+	first = TUR(&m);
+	m.cmdsn += 2;
+	s = next(&m); /* it does not wait for storage */
+	CHECK_EQ(s->bhs[0], ISCSI_OP_NOP_IN);
+	CHECK_EQ(s->len, 4);
+	CHECK_EQ(memcmp(s->data, "echo", 4), 0);
+	CHECK_EQ(answer(&m, first), 0);
+	CHECK_EQ(answer(&m, write), 0);
+	CHECK_EQ(answer(&m, READ10(&m, 15, 1)), 0);
+	CHECK_EQ(m.read_first, 0x66);
+	end();
+}
+
+TEST(iscsi_session, abort_of_a_held_command)
+{
+	uint32_t held;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.cmdsn++;
+	held = TUR(&m);
+	CHECK_EQ(tmf(&m, 1, held, m.cmdsn - 1), 0);
+	m.cmdsn -= 2;
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	m.cmdsn++; /* the number of the one that was aborted is used up */
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
+TEST(iscsi_session, too_many_commands_ahead_of_a_gap)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.cmdsn++;
+	for (unsigned i = 0; i < ISCSI_HELD_MAX; i++)
+		TUR(&m);
+	CHECK(!m.closing);
+	TUR(&m);
+	CHECK(m.closing);
+	end();
+}
+
+static unsigned reject_of(struct mock *m, uint8_t opcode)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { opcode, ISCSI_FINAL };
+	struct seen *s;
+
+	put_be32(bhs + 16, ++tag);
+	put_pdu(m, bhs, NULL, 0);
+	s = next(m);
+	if (s == NULL)
+		return 0;
+	CHECK_EQ(s->bhs[0], ISCSI_OP_REJECT);
+	CHECK_EQ(s->len, ISCSI_BHS_LEN); /* with the header it is about */
+	CHECK_EQ(get_be32(s->data + 16), tag);
+	return s->bhs[2];
+}
+
+TEST(iscsi_session, opcodes_out_of_place)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_SNACK), REJECT_SNACK);
+	CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_LOGIN),
+		 REJECT_PROTOCOL);
+	CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_RESPONSE),
+		 REJECT_PROTOCOL);
+	CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | 0x1c), REJECT_NOT_SUPPORTED);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
+TEST(iscsi_session, a_bad_data_digest_is_said_and_ends_it)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE };
+	struct mock m;
+	struct dm_pdu pdu = pdu_of(bhs, "data", 4);
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	pdu.data_digest_bad = true;
+	m.dm.up->control(m.dm.owner, &pdu);
+	CHECK_EQ(next(&m)->bhs[2], REJECT_DATA_DIGEST);
+	CHECK(m.closed);
 	end();
 }
 

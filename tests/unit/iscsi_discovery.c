@@ -1,0 +1,256 @@
+/*
+ * Text requests in full feature phase: what discovery names to whom, the keys
+ * that may still change, and texts in parts.
+ */
+#include "tests/unit/iscsi_rig.h"
+
+#define DISCOVERY                                                              \
+	"InitiatorName=" WHO "\0SessionType=Discovery\0"                       \
+	"MaxRecvDataSegmentLength=512\0"
+
+static void discover(struct mock *m)
+{
+	login_text(m, 1, DISCOVERY, sizeof(DISCOVERY) - 1);
+	CHECK_EQ(status_of(m), 0);
+}
+
+static void add_target(const char *iqn, const char *who)
+{
+	const char *allow[] = { who };
+	struct iscsi_target_conf conf = { .iqn = iqn,
+					  .allow = allow,
+					  .allow_count = 1 };
+
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+}
+
+/* A Text Request under @itt; @flags: F and C. */
+static void ask(struct mock *m, uint8_t flags, uint32_t itt, uint32_t ttt,
+		const char *text, size_t len)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_TEXT, flags };
+
+	put_be32(bhs + 16, itt);
+	put_be32(bhs + 20, ttt);
+	put_pdu(m, bhs, text, (uint32_t)len);
+}
+
+/* The whole answer to @text in one string, a newline for each end of a pair. */
+static const char *answer_to(struct mock *m, const char *text, size_t len)
+{
+	static char all[8192];
+	uint32_t itt = ++tag;
+	size_t n = 0;
+	struct seen *s;
+
+	ask(m, ISCSI_FINAL, itt, ISCSI_NO_TAG, text, len);
+	for (;;) {
+		s = next(m);
+		CHECK(s != NULL);
+		CHECK_EQ(s->bhs[0], ISCSI_OP_TEXT_RSP);
+		CHECK_EQ(get_be32(s->bhs + 16), itt);
+		CHECK(s->len <= 512 && n + s->len < sizeof(all));
+		memcpy(all + n, s->data, s->len);
+		n += s->len;
+		if ((s->bhs[1] & ISCSI_FINAL) != 0)
+			break;
+		/* C says whether a pair was cut in two (11.11.2). */
+		CHECK_EQ(s->bhs[1] & ISCSI_CONTINUE,
+			 all[n - 1] != '\0' ? ISCSI_CONTINUE : 0);
+		ask(m, ISCSI_FINAL, itt, get_be32(s->bhs + 20), "", 0);
+	}
+	CHECK_EQ(get_be32(s->bhs + 20), ISCSI_NO_TAG);
+	for (size_t i = 0; i < n; i++)
+		if (all[i] == '\0')
+			all[i] = '\n';
+	all[n] = '\0';
+	return all;
+}
+
+#define ANSWER(m, text) answer_to(m, text, sizeof(text))
+
+static unsigned rejected(struct mock *m)
+{
+	struct seen *s = next(m);
+
+	CHECK(s != NULL);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_REJECT);
+	return s->bhs[2];
+}
+
+/* ---- SendTargets ---- */
+
+TEST(iscsi_discovery, names_what_the_initiator_may_log_in_to)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	add_target("iqn.2026-11.internal.basalt:mine", WHO);
+	add_target("iqn.2026-11.internal.basalt:theirs", "iqn.2026-11.x:y");
+	discover(&m);
+	CHECK_STR(ANSWER(&m, "SendTargets=All"),
+		  "TargetName=" IQN "\nTargetAddress=0.0.0.0:0,1\n"
+		  "TargetName=iqn.2026-11.internal.basalt:mine\n"
+		  "TargetAddress=0.0.0.0:0,1\n");
+	CHECK_STR(ANSWER(&m, "SendTargets=iqn.2026-11.internal.basalt:mine"),
+		  "TargetName=iqn.2026-11.internal.basalt:mine\n"
+		  "TargetAddress=0.0.0.0:0,1\n");
+	/* One that it may not use and one that is not: no difference. */
+	CHECK_STR(ANSWER(&m, "SendTargets=iqn.2026-11.internal.basalt:theirs"),
+		  "");
+	CHECK_STR(ANSWER(&m, "SendTargets=iqn.2026-11.internal.basalt:none"),
+		  "");
+	CHECK_STR(ANSWER(&m, "SendTargets=no name"), "SendTargets=Reject\n");
+	end();
+}
+
+TEST(iscsi_discovery, a_normal_session_hears_of_its_target_alone)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	add_target("iqn.2026-11.internal.basalt:mine", WHO);
+	ready(&m, 1);
+	CHECK_STR(ANSWER(&m, "SendTargets="),
+		  "TargetName=" IQN "\nTargetAddress=0.0.0.0:0,1\n");
+	CHECK_STR(ANSWER(&m, "SendTargets=All"),
+		  "TargetName=" IQN "\nTargetAddress=0.0.0.0:0,1\n");
+	CHECK_STR(ANSWER(&m, "SendTargets=iqn.2026-11.internal.basalt:mine"),
+		  "");
+	end();
+}
+
+/* Listening on every address, a portal is named by the one that was reached. */
+TEST(iscsi_discovery, addresses_of_both_families)
+{
+	struct sockaddr_in6 any6 = { .sin6_family = AF_INET6,
+				     .sin6_port = htons(3260) };
+	struct sockaddr_in6 one = any6, *local;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	one.sin6_addr.s6_addr[15] = 9;
+	CHECK_EQ(iscsi_portal_declare(iscsi, 2, (struct sockaddr *)&any6, 2),
+		 0);
+	CHECK_EQ(iscsi_portal_declare(iscsi, 3, (struct sockaddr *)&one, 3), 0);
+	discover(&m);
+	CHECK_STR(ANSWER(&m, "SendTargets=" IQN),
+		  "TargetName=" IQN "\nTargetAddress=0.0.0.0:0,1\n"
+		  "TargetAddress=[::9]:3260,3\n");
+	local = (struct sockaddr_in6 *)&m.dm.local;
+	*local = any6;
+	local->sin6_addr.s6_addr[15] = 7;
+	CHECK_STR(ANSWER(&m, "SendTargets=" IQN),
+		  "TargetName=" IQN "\nTargetAddress=[::7]:3260,2\n"
+		  "TargetAddress=[::9]:3260,3\n");
+	CHECK_EQ(iscsi_portal_remove(iscsi, 3), 0);
+	CHECK_STR(ANSWER(&m, "SendTargets=" IQN),
+		  "TargetName=" IQN "\nTargetAddress=[::7]:3260,2\n");
+	end();
+}
+
+/* ---- keys ---- */
+
+TEST(iscsi_discovery, keys_that_may_change_and_those_that_may_not)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	CHECK_EQ(m.keys.max_send_data_len, 65536);
+	CHECK_STR(ANSWER(&m, "MaxRecvDataSegmentLength=1024"), "");
+	CHECK_EQ(m.keys.max_send_data_len, 1024);
+	CHECK_STR(ANSWER(&m, "MaxRecvDataSegmentLength=511"),
+		  "MaxRecvDataSegmentLength=Reject\n");
+	CHECK_EQ(m.keys.max_send_data_len, 1024);
+	CHECK_STR(ANSWER(&m, "HeaderDigest=CRC32C\0X-org.example.key=1"),
+		  "HeaderDigest=Reject\nX-org.example.key=NotUnderstood\n");
+	CHECK_STR(ANSWER(&m, "InitiatorAlias=a name"), "");
+	CHECK_STR(TAILQ_FIRST(&iscsi->sessions)->alias, "a name");
+	end();
+}
+
+/* ---- texts in parts ---- */
+
+TEST(iscsi_discovery, a_request_in_parts)
+{
+	struct mock m;
+	struct seen *s;
+	uint32_t ttt;
+
+	fixture((struct iscsi_config){ 0 });
+	discover(&m);
+	ask(&m, ISCSI_CONTINUE, 7, ISCSI_NO_TAG, "SendTar", 7);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_TEXT_RSP);
+	CHECK_EQ(s->bhs[1], 0);
+	CHECK_EQ(s->len, 0);
+	ttt = get_be32(s->bhs + 20);
+	CHECK(ttt != ISCSI_NO_TAG);
+	/* Another task does not go on with it. */
+	ask(&m, ISCSI_FINAL, 8, ttt, "gets=All", 9);
+	CHECK_EQ(rejected(&m), REJECT_PROTOCOL);
+	ask(&m, ISCSI_FINAL, 7, ttt, "gets=All", 9);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_TEXT_RSP);
+	CHECK_EQ(s->bhs[1], ISCSI_FINAL);
+	CHECK_STR((char *)s->data, "TargetName=" IQN);
+	end();
+}
+
+TEST(iscsi_discovery, a_long_answer_in_parts)
+{
+	struct mock m;
+	char iqn[64], pair[80];
+	const char *all;
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < 40; i++) {
+		sprintf(iqn, "iqn.2026-11.internal.basalt:disk-number-%u", i);
+		add_target(iqn, "any");
+	}
+	discover(&m);
+	all = ANSWER(&m, "SendTargets=All");
+	for (unsigned i = 0; i < 40; i++) {
+		sprintf(pair, "disk-number-%u\nTargetAddress=0.0.0.0:0,1\n", i);
+		CHECK(strstr(all, pair) != NULL);
+	}
+	end();
+}
+
+TEST(iscsi_discovery, texts_that_are_refused)
+{
+	static char many[8192];
+	struct mock m;
+	unsigned n = 0;
+
+	fixture((struct iscsi_config){ 0 });
+	discover(&m);
+	ask(&m, ISCSI_FINAL, ISCSI_NO_TAG, ISCSI_NO_TAG, "SendTargets=All", 16);
+	CHECK_EQ(rejected(&m), REJECT_INVALID_FIELD);
+	ask(&m, ISCSI_FINAL, 1, 77, "SendTargets=All", 16);
+	CHECK_EQ(rejected(&m), REJECT_PROTOCOL);
+	ask(&m, ISCSI_FINAL | ISCSI_CONTINUE, 2, ISCSI_NO_TAG, "A=1", 4);
+	CHECK_EQ(rejected(&m), REJECT_PROTOCOL);
+	ask(&m, ISCSI_FINAL, 3, ISCSI_NO_TAG, "no pair", 8);
+	CHECK_EQ(rejected(&m), REJECT_PROTOCOL);
+	ask(&m, ISCSI_FINAL, 4, ISCSI_NO_TAG,
+	    "SendTargets=All\0SendTargets=All", 32);
+	CHECK_EQ(rejected(&m), REJECT_PROTOCOL);
+	/* Without end: what is collected has a bound. */
+	memset(many, 'x', sizeof(many));
+	for (;;) {
+		struct seen *s;
+
+		ask(&m, ISCSI_CONTINUE, 5, ISCSI_NO_TAG, many, sizeof(many));
+		s = next(&m);
+		if (s->bhs[0] == ISCSI_OP_REJECT)
+			break;
+		CHECK(++n <= ISCSI_TEXT_MAX / sizeof(many));
+	}
+	CHECK_EQ(n, ISCSI_TEXT_MAX / sizeof(many));
+	CHECK(!m.closing);
+	CHECK_STR(ANSWER(&m, "SendTargets=" IQN),
+		  "TargetName=" IQN "\nTargetAddress=0.0.0.0:0,1\n");
+	end();
+}
