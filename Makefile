@@ -50,7 +50,7 @@ PROGRAMS := $(if $(wildcard node/main.c),$(O)/basaltd) \
 	$(if $(CLI_OBJS),$(O)/basalt)
 
 .PHONY: all run stop wipe test soak bench fuzz lint format cov install \
-	unit unit-bins tools clean deps
+	unit unit-bins tools clean deps FORCE
 .SECONDARY:
 all: $(PROGRAMS)
 
@@ -71,17 +71,29 @@ $(O)/%.o: %.c | $(PROTO_H)
 	$(Q)$(CC) $(CPPFLAGS) -MMD -MP $(BASE_CFLAGS) $(CFLAGS) $(SAN_FLAGS) \
 		-c -o $@ $<
 
+# What is made of all sources of a folder depends on the list of them, too: a
+# source that goes leaves no newer object behind.
+define list_rule
+$(O)/list/$(1): FORCE
+	@mkdir -p $$(@D)
+	@echo $(2) | cmp -s - $$@ || echo $(2) >$$@
+endef
+$(foreach r,$(ROOMS),$(eval $(call list_rule,$(r),$(call room_obj,$(r)))))
+$(eval $(call list_rule,cli,$(CLI_OBJS)))
+$(eval $(call list_rule,sim,$(SIM_OBJS)))
+$(eval $(call list_rule,testlib,$(TESTLIB_OBJS)))
+
 define room_rule
-$(call room_lib,$(1)): $(call room_obj,$(1)) $(if $(filter proto,$(1)),$(PROTO_C:.c=.o))
+$(call room_lib,$(1)): $(call room_obj,$(1)) $(if $(filter proto,$(1)),$(PROTO_C:.c=.o)) $(O)/list/$(1)
 	$$(call say,AR,$$@)
 	@mkdir -p $$(@D)
 	$$(Q)rm -f $$@ && ar rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
-$(O)/lib/test.a: $(TESTLIB_OBJS)
+$(O)/lib/test.a: $(TESTLIB_OBJS) $(O)/list/testlib
 	@mkdir -p $(@D)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 # Which rooms a unit test of a room stands on.  iscsi's use a fake dom.
 need_base := base
@@ -102,7 +114,8 @@ $(O)/basaltd: $(O)/node/main.o $(foreach r,$(need_node),$(call room_lib,$(r)))
 	$(call say,LD,$@)
 	$(Q)$(link)
 
-$(O)/basalt: $(CLI_OBJS) $(call room_lib,proto) $(call room_lib,base)
+$(O)/basalt: $(CLI_OBJS) $(call room_lib,proto) $(call room_lib,base) \
+		$(O)/list/cli
 	$(call say,LD,$@)
 	$(Q)$(link)
 
@@ -123,7 +136,7 @@ $(foreach t,$(notdir $(TOOL_SRC:.c=)),$(eval $(call tool_rule,$(t))))
 
 # The simulator: the rooms as shipped, on a virtual clock and faulty disks.
 $(O)/sim: $(SIM_OBJS) $(foreach r,$(need_dom),$(call room_lib,$(r))) \
-		$(O)/lib/test.a
+		$(O)/lib/test.a $(O)/list/sim
 	$(call say,LD,$@)
 	$(Q)$(link)
 
