@@ -155,6 +155,9 @@ static void conn_end(struct iser_conn *conn)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 	conn->closing = true;
+	/* What is posted to a queue pair in error comes back at once. */
+	if (conn->own_recvq)
+		conn->recvq->stopped = true;
 	/* It tells the peer, if there is one; a failure changes nothing. */
 	if (!conn->removed)
 		(void)rdma_disconnect(conn->id);

@@ -86,7 +86,7 @@ struct recvq {
 	struct ibv_srq *srq; /* or */
 	struct ibv_qp *qp;
 	bool tail; /* a fourth SGE takes what an AHS displaces */
-	bool failed;
+	bool stopped; /* it broke, or its connection ended */
 	unsigned capacity, wanted, posted;
 	struct recv_slot *slots;
 	struct recv_slots idle;

@@ -25,9 +25,9 @@ static void on_event(struct rdma_watch *watch, enum ibv_event_type event)
 {
 	struct recvq *q = container_of(watch, struct recvq, watch);
 
-	if (event != IBV_EVENT_SRQ_ERR || q->failed)
+	if (event != IBV_EVENT_SRQ_ERR || q->stopped)
 		return;
-	q->failed = true;
+	q->stopped = true;
 	q->broken(q);
 }
 
@@ -208,16 +208,16 @@ static bool fill_some(struct recvq *q)
 		return false;
 	counter_add(&iser__receives_posted, n);
 	/* What was refused counts as posted until the queue is closed. */
-	if (post(q, wr) != 0 && !q->failed) {
-		q->failed = true;
+	if (post(q, wr) != 0 && !q->stopped) {
+		q->stopped = true;
 		q->broken(q);
 	}
-	return n == BATCH && !q->failed;
+	return n == BATCH && !q->stopped;
 }
 
 void iser__recvq_fill(struct recvq *q)
 {
-	bool more = !q->failed;
+	bool more = !q->stopped;
 
 	while (more)
 		more = fill_some(q);

@@ -1,0 +1,736 @@
+/*
+ * iSER connections on a fake device, below real sessions over a fake dom: login,
+ * data both ways, faults at every step, and that nothing stays behind.
+ */
+#include "iser/iser_int.h"
+
+#include "iscsi/iscsi.h"
+#include "tests/lib/fake_dom.h"
+#include "tests/lib/fake_rdma.h"
+#include "tests/lib/test.h"
+
+#include <arpa/inet.h>
+
+#define IQN "iqn.2026-11.internal.basalt:t"
+#define WHO "iqn.2026-11.example:me"
+#define KEY 7u
+#define BASE (4096ull * KEY)
+
+static struct test_shard ts;
+static struct dom *dom;
+static struct iscsi *iscsi;
+static struct iser *iser;
+static struct uuid oid = { .b = { 1, 2, 3 } };
+static struct fake_peer *peer;
+static uint32_t itt, cmdsn;
+static uint8_t memory[4 << 20];
+
+/* Turns of the loop, enough for whatever is on its way. */
+static void turns(void)
+{
+	for (unsigned i = 0; i < 100; i++)
+		uv_run(shard_loop(ts.env), UV_RUN_NOWAIT);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	*(bool *)timer->data = true;
+}
+
+static void wait_ms(unsigned ms)
+{
+	bool done = false;
+	uv_timer_t timer;
+
+	uv_timer_init(shard_loop(ts.env), &timer);
+	timer.data = &done;
+	uv_timer_start(&timer, on_tick, ms, 0);
+	test_run(&ts, &done);
+	uv_close((uv_handle_t *)&timer, NULL);
+	turns();
+}
+
+static void rooms_open(void)
+{
+	struct sockaddr_in lo = { .sin_family = AF_INET,
+				  .sin_port = htons(3260),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const char *const any = "any";
+	struct iscsi_config config = { .env = ts.env, .dom = dom };
+
+	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&lo, 1), 0);
+	CHECK_EQ(iscsi_target_set(
+			 iscsi,
+			 &(struct iscsi_target_conf){
+				 .iqn = IQN, .allow = &any, .allow_count = 1 }),
+		 0);
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = IQN,
+							 .object = oid,
+							 .name = "disk",
+							 .block_bytes = 512 }),
+		 0);
+	CHECK_EQ(iser_open(&(struct iser_config){ .env = ts.env,
+						  .iscsi = iscsi,
+						  .arena = ts.arena },
+			   &iser),
+		 0);
+	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&lo, true), 0);
+	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&lo, true), -EEXIST);
+	turns();
+}
+
+static void fixture_with(struct fake_rdma_config config)
+{
+	fake_rdma_open(&config);
+	test_shard_open(&ts);
+	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
+	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
+	rooms_open();
+}
+
+static void fixture(void)
+{
+	fixture_with((struct fake_rdma_config){ .says_last_wqe = true });
+}
+
+static void on_done(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/* All of it comes down, and every page is home: the arena asserts that. */
+static void end(void)
+{
+	bool done = false;
+
+	iscsi_close(iscsi, 0, on_done, &done);
+	test_run(&ts, &done);
+	done = false;
+	iser_close(iser, on_done, &done);
+	test_run(&ts, &done);
+	done = false;
+	dom_close(dom, on_done, &done);
+	test_run(&ts, &done);
+	if (peer != NULL)
+		fake_peer_free(peer);
+	peer = NULL;
+	test_shard_close(&ts);
+	fake_rdma_close();
+	CHECK_EQ(counter_value(&iser__conns), 0);
+	CHECK_EQ(counter_value(&iser__receives_posted), 0);
+}
+
+/* ---- the initiator ---- */
+
+struct message {
+	uint8_t bytes[ISER_FIXED_LEN + 9000];
+	size_t len;
+};
+
+static struct message *message(uint8_t opcode, uint8_t flags)
+{
+	static struct message m;
+
+	memset(&m, 0, sizeof(m));
+	m.len = ISER_FIXED_LEN;
+	m.bytes[0] = 0x10;
+	m.bytes[28] = opcode;
+	m.bytes[29] = flags;
+	put_be32(m.bytes + 28 + 16, ++itt);
+	put_be32(m.bytes + 28 + 24, cmdsn);
+	return &m;
+}
+
+static void message_data(struct message *m, const void *data, size_t len)
+{
+	memcpy(m->bytes + m->len, data, len);
+	put_be24(m->bytes + 28 + 5, (uint32_t)len);
+	m->len += len;
+}
+
+static bool give(const struct message *m)
+{
+	bool sent = fake_peer_send(peer, m->bytes, m->len);
+
+	turns();
+	return sent;
+}
+
+/* The next message; its BHS is at bytes + 28. */
+static struct fake_message *receive(void)
+{
+	struct fake_message *m;
+
+	turns();
+	m = fake_peer_receive(peer);
+	if (m != NULL)
+		CHECK_EQ(m->bytes[0], 0x10);
+	return m;
+}
+
+static void dial(uint8_t flags, unsigned reads)
+{
+	const uint8_t private[4] = { flags };
+
+	if (peer != NULL) {
+		fake_peer_disconnect(peer);
+		turns();
+		fake_peer_free(peer);
+	}
+	peer = fake_peer_connect(private, sizeof(private), reads);
+	turns();
+}
+
+static struct message *login_message(const char *more)
+{
+	char text[8192];
+	int n = snprintf(text, sizeof(text),
+			 "InitiatorName=" WHO "%cTargetName=" IQN "%c"
+			 "SessionType=Normal%cRDMAExtensions=Yes%c"
+			 "ImmediateData=Yes%cInitialR2T=No%c"
+			 "TargetRecvDataSegmentLength=262144%c"
+			 "InitiatorRecvDataSegmentLength=262144%c%s",
+			 0, 0, 0, 0, 0, 0, 0, 0, more);
+	struct message *m;
+
+	cmdsn = 1;
+	m = message(0x43, 0x87);
+	put_be32(m->bytes + 28 + 8, 0x00023d00);
+	message_data(m, text, (size_t)n + (more[0] != '\0'));
+	return m;
+}
+
+static bool has_text(const struct fake_message *m, const char *pair)
+{
+	const char *at = (const char *)m->bytes + ISER_FIXED_LEN;
+	const char *stop = (const char *)m->bytes + m->len;
+
+	for (; at < stop; at += strlen(at) + 1)
+		if (strcmp(at, pair) == 0)
+			return true;
+	return false;
+}
+
+static void login(void)
+{
+	struct fake_message *m;
+
+	CHECK(give(login_message("")));
+	m = receive();
+	CHECK(m != NULL);
+	CHECK_EQ(m->bytes[28], 0x23);
+	CHECK_EQ(m->bytes[29], 0x87);
+	CHECK_EQ(get_be16(m->bytes + 28 + 36), 0);
+	CHECK(has_text(m, "RDMAExtensions=Yes"));
+	CHECK(has_text(m, "InitialR2T=Yes"));
+	CHECK(has_text(m, "ImmediateData=Yes"));
+	CHECK(has_text(m, "TargetRecvDataSegmentLength=8192"));
+	free(m);
+}
+
+static void up(void)
+{
+	dial(0x80, 4);
+	CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+	login();
+}
+
+static struct message *command(uint8_t flags, uint32_t edtl)
+{
+	struct message *m = message(ISCSI_OP_COMMAND, flags | ISCSI_FINAL);
+
+	cmdsn++;
+	put_be32(m->bytes + 28 + 20, edtl);
+	if (flags & 0x20) {
+		m->bytes[0] |= 0x08;
+		put_be32(m->bytes + 4, KEY);
+		put_be64(m->bytes + 8, BASE);
+	}
+	if (flags & 0x40) {
+		m->bytes[0] |= 0x04;
+		put_be32(m->bytes + 16, KEY);
+		put_be64(m->bytes + 20, BASE);
+	}
+	return m;
+}
+
+static void rw10(struct message *m, uint8_t op, uint32_t lba, uint32_t blocks)
+{
+	uint8_t *cdb = m->bytes + 28 + 32;
+
+	cdb[0] = op;
+	put_be32(cdb + 2, lba);
+	put_be16(cdb + 7, (uint16_t)blocks);
+}
+
+static void pattern(uint8_t *p, size_t len, unsigned seed)
+{
+	for (size_t i = 0; i < len; i++)
+		p[i] = (uint8_t)(seed + i * 7 + (i >> 9));
+}
+
+/* Write @blocks at @lba, @imm bytes of them with the command. */
+static void write_send(uint32_t lba, uint32_t blocks, uint32_t imm,
+		       unsigned seed)
+{
+	size_t len = (size_t)blocks * 512;
+	struct message *m = command(0x20, (uint32_t)len);
+	static uint8_t data[sizeof(memory)];
+
+	pattern(data, len, seed);
+	rw10(m, 0x2a, lba, blocks);
+	message_data(m, data, imm);
+	/* Its address lies behind what goes with the command. */
+	memcpy(memory, data + imm, len - imm);
+	fake_peer_expose(peer, KEY, memory, len - imm);
+	CHECK(give(m));
+}
+
+/* The response to the last command: GOOD, and @invalidated. */
+static void good(uint32_t invalidated)
+{
+	struct fake_message *m = receive();
+
+	CHECK(m != NULL);
+	CHECK_EQ(m->bytes[28], 0x21);
+	CHECK_EQ(m->bytes[28 + 3], 0);
+	CHECK_EQ(get_be32(m->bytes + 28 + 16), itt);
+	CHECK_EQ(get_be32(m->bytes + 28 + 36), 0); /* ExpDataSN */
+	CHECK_EQ(m->invalidated, invalidated);
+	free(m);
+}
+
+static void read_blocks(uint32_t lba, uint32_t blocks)
+{
+	size_t len = (size_t)blocks * 512;
+	struct message *m = command(0x40, (uint32_t)len);
+
+	memset(memory, 0xee, len);
+	rw10(m, 0x28, lba, blocks);
+	fake_peer_expose(peer, KEY, memory, len);
+	CHECK(give(m));
+	good(KEY);
+}
+
+static void read_back(uint32_t lba, uint32_t blocks, unsigned seed)
+{
+	static uint8_t data[sizeof(memory)];
+
+	pattern(data, (size_t)blocks * 512, seed);
+	read_blocks(lba, blocks);
+	assert_memory_equal(memory, data, (size_t)blocks * 512);
+}
+
+/* The attention of a fresh session is in the way of the first command. */
+static void ready(void)
+{
+	struct fake_message *m;
+
+	up();
+	CHECK(give(command(0, 0)));
+	m = receive();
+	CHECK(m != NULL);
+	free(m);
+	CHECK(give(command(0, 0)));
+	good(0);
+}
+
+/* ---- tests ---- */
+
+TEST(iser_conn, login)
+{
+	fixture();
+	up();
+	CHECK_EQ(fake_peer_depth(peer), 4);
+	CHECK_EQ(get_be32(fake_peer_private(peer)), 0x80000000);
+	end();
+}
+
+TEST(iser_conn, depths)
+{
+	fixture();
+	dial(0xc0, 255);
+	CHECK_EQ(fake_peer_depth(peer), 16); /* the device's */
+	CHECK_EQ(get_be32(fake_peer_private(peer)), 0xc0000000);
+	login();
+	fake_peer_disconnect(peer);
+	turns();
+	dial(0xc0, 0); /* it serves no RDMA READ */
+	CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+	end();
+}
+
+TEST(iser_conn, write_immediate)
+{
+	fixture();
+	ready();
+	write_send(8, 16, 8192, 3);
+	good(KEY);
+	read_back(8, 16, 3);
+	/* 4 KiB with its STag invalid: all of it came along */
+	write_send(8, 8, 4096, 5);
+	good(KEY);
+	read_back(8, 8, 5);
+	end();
+}
+
+TEST(iser_conn, write_fetched)
+{
+	static const uint32_t sizes[] = { 1, 7, 8, 16, 17, 128, 255, 2048 };
+
+	fixture();
+	ready();
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		uint32_t bytes = sizes[i] * 512;
+
+		write_send(3, sizes[i], 0, 10 + i);
+		good(KEY);
+		read_back(3, sizes[i], 10 + i);
+		write_send(64, sizes[i], MIN(8192, bytes), 20 + i);
+		good(KEY);
+		read_back(64, sizes[i], 20 + i);
+	}
+	CHECK(fake_peer_reads_max(peer) <= 4);
+	end();
+}
+
+/* Nothing is copied where it lies right. */
+TEST(iser_conn, no_copies)
+{
+	uint64_t before;
+
+	fixture();
+	ready();
+	write_send(0, 2048, 8192, 1); /* warm */
+	good(KEY);
+	before = counter_value(&sgl_bytes_copied);
+	write_send(0, 8, 4096, 1);
+	good(KEY);
+	write_send(0, 16, 8192, 1);
+	good(KEY);
+	write_send(0, 2048, 0, 1);
+	good(KEY);
+
+	/* What the fake dom does is counted too. */
+	CHECK_EQ(counter_value(&sgl_bytes_copied) - before,
+		 4096 + 8192 + (1 << 20));
+	end();
+}
+
+/* One READ at a time, one piece of memory each: iWARP. */
+TEST(iser_conn, iwarp)
+{
+	fixture_with((struct fake_rdma_config){
+		.iwarp = true, .sge_read = 1, .no_srq = true });
+	dial(0x80, 1);
+	login();
+	CHECK(give(command(0, 0)));
+	free(receive());
+	write_send(0, 2048, 0, 4);
+	good(KEY);
+	read_back(0, 2048, 4);
+	CHECK_EQ(fake_peer_reads_max(peer), 1);
+	end();
+}
+
+TEST(iser_conn, no_invalidation_without_leave)
+{
+	struct fake_message *m;
+
+	fixture();
+	dial(0xc0, 4);
+	login();
+	CHECK(give(command(0, 0)));
+	free(receive());
+	write_send(0, 64, 8192, 4);
+	m = receive();
+	CHECK(m != NULL);
+	CHECK_EQ(m->invalidated, 0);
+	free(m);
+	end();
+}
+
+/* The memory of an aborted write stays until the device let go of it. */
+TEST(iser_conn, abort_while_fetching)
+{
+	struct message *m;
+	struct fake_message *answer;
+	size_t used;
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	used = arena_used(ts.arena, PAGE_FRONT);
+	write_send(0, 2048, 0, 4);
+	CHECK(arena_used(ts.arena, PAGE_FRONT) >= used + 256);
+	m = message(ISCSI_OP_TMF | ISCSI_IMMEDIATE, ISCSI_FINAL | 1);
+	put_be32(m->bytes + 28 + 20, itt - 1); /* abort task */
+	put_be32(m->bytes + 28 + 32, cmdsn - 1);
+	CHECK(give(m));
+	CHECK(arena_used(ts.arena, PAGE_FRONT) >= used + 256);
+	fake_peer_hold(peer, false);
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK_EQ(answer->bytes[28], ISCSI_OP_TMF_RSP);
+	CHECK_EQ(answer->bytes[28 + 2], 0);
+	free(answer);
+	CHECK(receive() == NULL); /* no response to the write */
+	CHECK_EQ(arena_used(ts.arena, PAGE_FRONT), used);
+	read_blocks(0, 8);
+	for (unsigned i = 0; i < 4096; i++)
+		CHECK_EQ(memory[i], 0); /* it was never written */
+	end();
+}
+
+/* The initiator goes while its data is being fetched, or sent. */
+TEST(iser_conn, vanishes)
+{
+	for (unsigned step = 0; step < 5; step++) {
+		fixture();
+		dial(0x80, 4);
+		if (step > 0)
+			login();
+		fake_peer_hold(peer, step > 1);
+		if (step == 2)
+			write_send(0, 2048, 8192, 4);
+		if (step == 3) {
+			struct message *m = command(0x40, 1 << 20);
+
+			rw10(m, 0x28, 0, 2048);
+			CHECK(give(m));
+		}
+		if (step == 4)
+			CHECK(give(command(0, 0)));
+		fake_peer_disconnect(peer);
+		turns();
+		end();
+	}
+}
+
+TEST(iser_conn, logout)
+{
+	struct fake_message *m;
+
+	fixture();
+	ready();
+	CHECK(give(message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL)));
+	m = receive();
+	CHECK(m != NULL);
+	CHECK_EQ(m->bytes[28], ISCSI_OP_LOGOUT_RSP);
+	free(m);
+	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+	end();
+}
+
+/* A wrong key costs the connection, and nothing else. */
+TEST(iser_conn, wrong_key)
+{
+	struct message *m;
+
+	fixture();
+	ready();
+	m = command(0x20, 1 << 16);
+	rw10(m, 0x2a, 0, 128);
+	put_be32(m->bytes + 4, 3);
+	CHECK(give(m));
+	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+	turns();
+	ready();
+	fake_peer_error(peer);
+	m = command(0x40, 512);
+	rw10(m, 0x28, 0, 1);
+	CHECK(give(m));
+	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+	end();
+}
+
+static void (*const bad[])(struct message *m);
+
+static void bad_opcode(struct message *m)
+{
+	m->bytes[0] = 0x20; /* a Hello */
+}
+
+static void bad_short(struct message *m)
+{
+	m->len = 20;
+}
+
+static void bad_length(struct message *m)
+{
+	put_be24(m->bytes + 28 + 5, 4000);
+}
+
+static void bad_ahs(struct message *m)
+{
+	m->bytes[28] = ISCSI_OP_NOP_OUT;
+	m->bytes[28 + 4] = 1;
+	m->len += 4;
+}
+
+static void bad_long(struct message *m)
+{
+	m->len = sizeof(m->bytes);
+}
+
+static void bad_stag(struct message *m)
+{
+	m->bytes[28 + 1] = ISCSI_FINAL | 0x40;
+	put_be32(m->bytes + 28 + 20, 512);
+}
+
+static void bad_data_out(struct message *m)
+{
+	m->bytes[28] = ISCSI_OP_DATA_OUT;
+	put_be32(m->bytes + 28 + 20, 5);
+}
+
+static void bad_login(struct message *m)
+{
+	m->bytes[28] = 0x43; /* after the login: rejected, it goes on */
+}
+
+static void (*const bad[])(struct message *m) = {
+	bad_opcode, bad_short, bad_length,   bad_ahs,
+	bad_long,   bad_stag,  bad_data_out, bad_login,
+};
+
+TEST(iser_conn, malformed)
+{
+	fixture();
+	for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
+		struct message *m;
+
+		ready();
+		m = command(0, 0);
+		bad[i](m);
+		CHECK(give(m));
+		CHECK_EQ(fake_peer_state(peer),
+			 bad[i] == bad_login ? FAKE_UP : FAKE_DOWN);
+	}
+	end();
+}
+
+/* An AHS in front of immediate data that fills the receive. */
+TEST(iser_conn, ahs_with_data)
+{
+	static uint8_t data[8192];
+	struct message *m;
+
+	fixture();
+	ready();
+	pattern(data, sizeof(data), 9);
+	for (unsigned ahs = 8; ahs <= 256; ahs += 248) {
+		m = command(0x20, sizeof(data));
+		rw10(m, 0x2a, 16, 16);
+		m->bytes[28 + 4] = (uint8_t)(ahs / 4);
+		/* A type nobody knows: it is passed over (11.2.2.1). */
+		put_be16(m->bytes + m->len, (uint16_t)(ahs - 3));
+		m->bytes[m->len + 2] = 0x3f;
+		m->len += ahs;
+		message_data(m, data, sizeof(data));
+		CHECK(give(m));
+		free(receive());
+	}
+	end();
+}
+
+/* Until the first answer has arrived one PDU is on its way. */
+TEST(iser_conn, one_answer_first)
+{
+	struct fake_message *m;
+	unsigned count = 0;
+
+	fixture();
+	up();
+	fake_peer_hold(peer, true);
+	for (unsigned i = 0; i < 5; i++)
+		CHECK(give(command(0, 0)));
+	CHECK_EQ(TAILQ_FIRST(&iser->conns)->tx.sends_out, 1);
+	fake_peer_hold(peer, false);
+	turns();
+	while ((m = receive()) != NULL) {
+		count++;
+		free(m);
+	}
+	CHECK_EQ(count, 5);
+	CHECK(!TAILQ_FIRST(&iser->conns)->tx.solo);
+	end();
+}
+
+/* Every call of set-up fails once; then it works. */
+TEST(iser_conn, faults_of_setup)
+{
+	for (unsigned srq = 0; srq < 2; srq++) {
+		unsigned nth = 0, calls;
+
+		do {
+			fixture_with((struct fake_rdma_config){
+				.says_last_wqe = true, .no_srq = srq });
+			fake_rdma_fail(++nth);
+			dial(0x80, 4);
+			calls = fake_rdma_calls();
+			fake_rdma_fail(0);
+			wait_ms(1);
+			CHECK(fake_peer_state(peer) != FAKE_ASKED);
+			ready();
+			end();
+		} while (nth <= calls);
+		CHECK(nth > 4);
+	}
+}
+
+TEST(iser_conn, posts_fail)
+{
+	fixture();
+	ready();
+	fake_rdma_fail_posts(true);
+	CHECK(give(command(0, 0)));
+	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+	wait_ms(3);
+	fake_rdma_fail_posts(false);
+	ready();
+	end();
+}
+
+TEST(iser_conn, device_removed)
+{
+	char why[100];
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	write_send(0, 2048, 8192, 4);
+	fake_rdma_remove();
+	wait_ms(5);
+	fake_rdma_check_empty();
+	CHECK(!iser_listening(iser, 1, why, sizeof(why)));
+	end();
+}
+
+/* Nothing accumulates. */
+TEST(iser_conn, cycles)
+{
+	size_t used = 0;
+
+	fixture();
+	for (unsigned i = 0; i < 200; i++) {
+		dial(0x80, 4);
+		if (i % 4 > 0)
+			login();
+		if (i % 4 > 1) {
+			fake_peer_hold(peer, i % 8 > 4);
+			write_send(i, 100, 8192 * (i % 2), i);
+		}
+		fake_peer_disconnect(peer);
+		turns();
+		if (i == 100)
+			used = arena_used(ts.arena, PAGE_FRONT);
+	}
+	CHECK_EQ(arena_used(ts.arena, PAGE_FRONT), used);
+	CHECK_EQ(counter_value(&iser__conns), 0);
+	CHECK_EQ(counter_value(&iser__undrained), 0);
+	end();
+}
