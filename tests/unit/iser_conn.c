@@ -28,8 +28,8 @@ static uint8_t memory[4 << 20];
 /* Turns of the loop, enough for whatever is on its way. */
 static void turns(void)
 {
-	for (unsigned i = 0; i < 100; i++)
-		uv_run(shard_loop(ts.env), UV_RUN_NOWAIT);
+	for (unsigned i = 0; i < 40; i++)
+		shard_step(ts.env, MSEC / 10);
 }
 
 static void on_tick(uv_timer_t *timer)
