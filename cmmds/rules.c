@@ -14,6 +14,7 @@
 #define NAME_MAX_LEN 63u
 #define ISCSI_NAME_MAX 223u
 #define TARGET_ALLOW_MAX 1024u
+#define PORTALS_MAX 64u
 #define REGISTRATIONS_MAX 1024u
 #define LUN_MAX 16383u
 
@@ -229,6 +230,15 @@ static int check_node(const Directory__Node *old, const Directory__Node *m,
 				     "than %llu",
 				     (unsigned long long)m->incarnation,
 				     (unsigned long long)old->incarnation);
+	if (m->n_portals > PORTALS_MAX)
+		return rules__refuse(why, "node: at most %u portals",
+				     PORTALS_MAX);
+	for (size_t i = 0; i < m->n_portals; i++)
+		if (m->portals[i]->address[0] == '\0' ||
+		    !printable(m->portals[i]->address, 63) ||
+		    m->portals[i]->transport >
+			    DIRECTORY__PORTAL__TRANSPORT__ISER)
+			return rules__refuse(why, "node: bad portal");
 	return 0;
 }
 

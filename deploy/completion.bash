@@ -26,6 +26,10 @@ _basalt() {
 		mapfile -t COMPREPLY < <(compgen -W 'mirror raid5 raid6' -- "$cur")
 		return
 		;;
+	--transport)
+		mapfile -t COMPREPLY < <(compgen -W 'tcp iser both' -- "$cur")
+		return
+		;;
 	--block-size)
 		mapfile -t COMPREPLY < <(compgen -W '512 4096' -- "$cur")
 		return

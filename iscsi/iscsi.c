@@ -191,12 +191,30 @@ static void portal_add(struct iscsi *iscsi, struct iscsi_portal *p)
 	iscsi__targets_ports(iscsi);
 }
 
+/* A portal that was declared gets TCP too. */
+static int portal_listen_too(struct iscsi_portal *p)
+{
+	struct sockaddr_storage address = p->address;
+	struct iscsi *iscsi = p->iscsi;
+	int rv;
+
+	rv = dm_tcp_listen(iscsi, iscsi->env, (struct sockaddr *)&address,
+			   p->number, iscsi->config.pdu_ms, &p->address,
+			   &p->listener);
+	if (rv == 0)
+		iscsi->listeners_count++;
+	return rv;
+}
+
 int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
 			const struct sockaddr *address, uint16_t tpgt)
 {
-	struct iscsi_portal *p;
-	int rv = portal_new(iscsi, portal, address, tpgt, &p);
+	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+	int rv;
 
+	if (p != NULL && p->listener == NULL && !iscsi->closing)
+		return portal_listen_too(p);
+	rv = portal_new(iscsi, portal, address, tpgt, &p);
 	if (rv < 0)
 		return rv;
 	rv = dm_tcp_listen(iscsi, iscsi->env, address, portal,
@@ -229,26 +247,56 @@ void iscsi__portal_put(struct iscsi_portal *p)
 		free(p);
 }
 
+static void portal_end(struct iscsi_portal *p, const char *transport,
+		       const char *why)
+{
+	struct iscsi_conn *c, *next;
+
+	p->conns++; /* while they are ended */
+	for (c = TAILQ_FIRST(&p->iscsi->conns); c != NULL; c = next) {
+		/* Ending one defers its last steps: the next one stays. */
+		next = TAILQ_NEXT(c, link);
+		if (c->portal == p && c->dm != NULL &&
+		    (transport == NULL ||
+		     strcmp(c->dm->ops->name, transport) == 0))
+			iscsi__conn_end(c, why);
+	}
+	iscsi__portal_put(p);
+}
+
+void iscsi_portal_drop(struct iscsi *iscsi, unsigned portal,
+		       const char *transport)
+{
+	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+
+	if (p != NULL)
+		portal_end(p, transport, "its portal's transport was changed");
+}
+
+int iscsi_portal_unlisten(struct iscsi *iscsi, unsigned portal)
+{
+	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+
+	if (p == NULL || p->listener == NULL)
+		return -ENOENT;
+	dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
+	p->listener = NULL;
+	iscsi_portal_drop(iscsi, portal, "tcp");
+	return 0;
+}
+
 int iscsi_portal_remove(struct iscsi *iscsi, unsigned portal)
 {
 	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
-	struct iscsi_conn *c, *next;
 
 	if (p == NULL)
 		return -ENOENT;
 	TAILQ_REMOVE(&iscsi->portals, p, link);
 	p->removed = true;
-	p->conns++; /* while they are ended */
 	if (p->listener != NULL)
 		dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
 	p->listener = NULL;
-	for (c = TAILQ_FIRST(&iscsi->conns); c != NULL; c = next) {
-		/* Ending one defers its last steps: the next one stays. */
-		next = TAILQ_NEXT(c, link);
-		if (c->portal == p)
-			iscsi__conn_end(c, "its portal was removed");
-	}
-	iscsi__portal_put(p);
+	portal_end(p, NULL, "its portal was removed");
 	iscsi__targets_ports(iscsi);
 	return 0;
 }

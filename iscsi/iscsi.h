@@ -50,7 +50,8 @@ void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
 
 /*
  * Listen with TCP.  @portal is its number (relative target port identifier,
- * from 1, the same at each start).  0, -EADDRINUSE, -EADDRNOTAVAIL, ...
+ * from 1, the same at each start); one that was declared goes on under its own
+ * address.  0, -EEXIST, -EADDRINUSE, -EADDRNOTAVAIL, ...
  */
 int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
 			const struct sockaddr *address, uint16_t tpgt);
@@ -61,6 +62,16 @@ int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
  */
 int iscsi_portal_declare(struct iscsi *iscsi, unsigned portal,
 			 const struct sockaddr *address, uint16_t tpgt);
+
+/*
+ * No more TCP there: the portal stays, declared, and connections that came by
+ * TCP are ended.  0 or -ENOENT.
+ */
+int iscsi_portal_unlisten(struct iscsi *iscsi, unsigned portal);
+
+/* End the connections that came through @portal by @transport ("iser"). */
+void iscsi_portal_drop(struct iscsi *iscsi, unsigned portal,
+		       const char *transport);
 
 /*
  * Take a portal away: nothing new comes in by it, discovery names it no more,

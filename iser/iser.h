@@ -43,8 +43,9 @@ void iser_close(struct iser *iser, void (*cb)(void *arg), void *arg);
 /*
  * Accept RDMA connections at @address for portal @portal, which iscsi must know
  * (iscsi_portal_listen() or iscsi_portal_declare()).  @alone: the portal has no
- * TCP to fall back on; health says so more loudly.  0, also if there is no
- * device yet; -EEXIST, -ENOMEM, -EINVAL.
+ * TCP to fall back on; health says so more loudly; a second call for the same
+ * portal changes that alone.  0, also if there is no device yet; -ENOMEM,
+ * -EINVAL, -ESHUTDOWN.
  */
 int iser_listen(struct iser *iser, unsigned portal,
 		const struct sockaddr *address, bool alone);

@@ -250,8 +250,11 @@ int iser_listen(struct iser *iser, unsigned portal,
 		return -ESHUTDOWN;
 	if (address->sa_family != AF_INET && address->sa_family != AF_INET6)
 		return -EINVAL;
-	if (portal_find(iser, portal) != NULL)
-		return -EEXIST;
+	p = portal_find(iser, portal);
+	if (p != NULL) {
+		p->alone = alone;
+		return 0;
+	}
 	p = calloc(1, sizeof(*p));
 	if (p == NULL)
 		return -ENOMEM;

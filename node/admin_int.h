@@ -98,6 +98,8 @@ void admin__lun_list(struct admin_req *r);
 void admin__lun_remove(struct admin_req *r);
 void admin__session_list(struct admin_req *r);
 void admin__session_drop(struct admin_req *r);
+void admin__portal_list(struct admin_req *r);
+void admin__portal_set(struct admin_req *r);
 void admin__object_show(struct admin_req *r);
 void admin__health(struct admin_req *r);
 void admin__metrics(struct admin_req *r);

@@ -252,6 +252,8 @@ static const struct command commands[] = {
 	COMMAND(LUN_REMOVE, admin__lun_remove, false),
 	COMMAND(SESSION_LIST, admin__session_list, false),
 	COMMAND(SESSION_DROP, admin__session_drop, false),
+	COMMAND(PORTAL_LIST, admin__portal_list, false),
+	COMMAND(PORTAL_SET, admin__portal_set, false),
 	COMMAND(OBJECT_SHOW, admin__object_show, false),
 	COMMAND(HEALTH, admin__health, true),
 	COMMAND(METRICS, admin__metrics, true),

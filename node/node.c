@@ -43,37 +43,14 @@ static void node_fail(struct node *node, const char *why)
 
 /* ---- serving ---- */
 
-static void portals_listen(struct node *node)
+static void serve(struct node *node)
 {
-	unsigned listening = 0;
-
-	for (unsigned i = 0; i < node->config->portals_count; i++) {
-		const struct config_portal *p = &node->config->portals[i];
-		int rv = iscsi_portal_listen(
-			node->iscsi, i + 1,
-			(const struct sockaddr *)&p->address, 1);
-
-		if (rv < 0)
-			log_error("portal %s: cannot listen: %s", p->text,
-				  strerror(-rv));
-		else
-			listening++;
-		if (rv == 0)
-			rv = iser_listen(node->iser, i + 1,
-					 (const struct sockaddr *)&p->address,
-					 false);
-		if (rv < 0)
-			log_error("portal %s: no iSER: %s", p->text,
-				  strerror(-rv));
-	}
-	node->portals_listening = listening;
-	if (listening == 0) {
+	node->serving = true;
+	if (node__portals_start(node) == 0) {
 		node_fail(node, "no portal can listen: set 'portals' in "
 				"[network] to addresses that are free here");
 		return;
 	}
-	log_info("serving on %u of %u portals", listening,
-		 node->config->portals_count);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
 }
 
@@ -82,9 +59,8 @@ void node__serve_if_ready(struct node *node)
 	if (node->state != NODE_UP || node->serving ||
 	    !node__disks_settled(node))
 		return;
-	node->serving = true;
 	env_timer_stop(node->env, &node->serve_timer);
-	portals_listen(node);
+	serve(node);
 }
 
 static void on_serve_timer(struct env_timer *timer)
@@ -94,8 +70,7 @@ static void on_serve_timer(struct env_timer *timer)
 	if (node->state != NODE_UP || node->serving)
 		return;
 	log_warn("a disk is still recovering: the portals open without it");
-	node->serving = true;
-	portals_listen(node);
+	serve(node);
 }
 
 /* ---- the rooms, once the directory is there ---- */
@@ -186,6 +161,7 @@ static void node_enter(struct node *node, bool found)
 	struct cmmds_command *cmd = &node->command;
 	Directory__Cluster c = DIRECTORY__CLUSTER__INIT;
 	Directory__Node n = DIRECTORY__NODE__INIT;
+	const struct cmmds_entry *e;
 	int rv;
 
 	cmmds_command_init(cmd);
@@ -208,6 +184,16 @@ static void node_enter(struct node *node, bool found)
 	n.address = (char *)node->config->address;
 	n.incarnation = node->identity.incarnation;
 	n.session = 1;
+	/* What was set for its portals stays. */
+	e = found ? NULL
+		  : cmmds_get(node->cmmds, CMMDS_NODE, node->identity.id.b,
+			      sizeof(node->identity.id.b));
+	if (e != NULL) {
+		const Directory__Node *old = (const void *)e->message;
+
+		n.n_portals = old->n_portals;
+		n.portals = old->portals;
+	}
 	cmmds_put(cmd, CMMDS_NODE, node->identity.id.b,
 		  sizeof(node->identity.id.b), CMMDS_ANY, &n.base);
 	rv = cmmds_propose(node->cmmds, cmd, 0, on_entered);
@@ -420,6 +406,7 @@ void node__stop_go_on(struct node *node)
 		node->metrics = NULL;
 	}
 	node__health_close(node);
+	node__portals_stop(node);
 	if (node->iscsi != NULL)
 		iscsi_close(node->iscsi, DRAIN_MS, on_iscsi_closed, node);
 	else if (node->dom != NULL)

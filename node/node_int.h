@@ -12,6 +12,7 @@
 #include "iscsi/iscsi.h"
 #include "iser/iser.h"
 #include "lsom/lsom.h"
+#include "node/config.h"
 #include "node/node.h"
 
 #include <stdbool.h>
@@ -155,6 +156,24 @@ struct push;
 int node__push_open(struct node *node, struct push **out);
 void node__push_close(struct push *push);
 
+/* ---- portals.c ---- */
+
+struct node_portal {
+	bool known; /* to iscsi */
+	bool tcp, iser; /* served by it, or to be as soon as it can */
+};
+
+/*
+ * Serve the portals of the configuration as the directory says, and follow what
+ * it says later.  Returns how many are served.
+ */
+unsigned node__portals_start(struct node *node);
+void node__portals_stop(struct node *node);
+
+/* How portal @index shall be served. */
+Directory__Portal__Transport node__portal_transport(struct node *node,
+						    unsigned index);
+
 /* ---- admin.c ---- */
 
 struct admin;
@@ -204,6 +223,9 @@ struct node {
 	enum node_state state;
 	bool serving; /* the portals listen */
 	unsigned portals_listening;
+	struct node_portal portals[CONFIG_PORTALS_MAX];
+	struct cmmds_subscription portals_sub;
+	bool portals_subscribed;
 	int exit_status;
 	uint64_t started_ns;
 

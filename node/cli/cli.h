@@ -58,6 +58,7 @@ struct cli_call {
 		Admin__DiskAdd disk_add;
 		Admin__DiskRemove disk_remove;
 		Admin__DiskRebuild disk_rebuild;
+		Admin__PortalSet portal_set;
 		Admin__Policy policy;
 		Admin__VdiskCreate vdisk_create;
 		Admin__VdiskResize vdisk_resize;

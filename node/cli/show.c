@@ -306,6 +306,23 @@ static void show_sessions(const Admin__Sessions *m)
 	columns_print(c);
 }
 
+static void show_portals(const Admin__Portals *m)
+{
+	HEADS("<NO", "PORTAL", "TRANSPORT", "TCP", "ISER", "WHY NOT");
+
+	for (size_t i = 0; i < m->n_portals; i++) {
+		const Admin__PortalInfo *p = m->portals[i];
+
+		columns_cell(c, "%u", p->number);
+		columns_cell(c, "%s", p->address);
+		columns_cell(c, "%s", p->transport);
+		columns_cell(c, "%s", p->tcp ? "yes" : "no");
+		columns_cell(c, "%s", p->iser ? "yes" : "no");
+		columns_cell(c, "%s", p->why);
+	}
+	columns_print(c);
+}
+
 static void show_tree(const Admin__ObjectNode *n, unsigned depth)
 {
 	char text[SIZE_TEXT_MAX];
@@ -419,6 +436,9 @@ void cli_show(const struct cli_call *call, const Admin__Response *r)
 		break;
 	case ADMIN__RESPONSE__RESULT_SESSIONS:
 		show_sessions(r->sessions);
+		break;
+	case ADMIN__RESPONSE__RESULT_PORTALS:
+		show_portals(r->portals);
 		break;
 	case ADMIN__RESPONSE__RESULT_OBJECT:
 		show_object(r->object);

@@ -24,6 +24,7 @@ FILL_NOTHING(policy_list, POLICY_LIST, policy_list)
 FILL_NOTHING(vdisk_list, VDISK_LIST, vdisk_list)
 FILL_NOTHING(target_list, TARGET_LIST, target_list)
 FILL_NOTHING(session_list, SESSION_LIST, session_list)
+FILL_NOTHING(portal_list, PORTAL_LIST, portal_list)
 FILL_NOTHING(health, HEALTH, health)
 FILL_NOTHING(metrics, METRICS, metrics)
 
@@ -264,6 +265,17 @@ static int session_drop(struct cli_call *c)
 	return CLI_DONE;
 }
 
+static int portal_set(struct cli_call *c)
+{
+	Admin__PortalSet *m = BODY(c, PORTAL_SET, portal_set, portal_set);
+
+	if (!cli_has(c, "transport"))
+		return cli_usage(c, "--transport tcp, iser or both is missing");
+	m->address = c->args[0];
+	m->transport = (char *)cli_option(c, "transport");
+	return CLI_DONE;
+}
+
 static int events(struct cli_call *c)
 {
 	Admin__EventList *m = &c->body.events;
@@ -388,6 +400,9 @@ static const struct cli_option o_lun_add[] = {
 };
 static const struct cli_option o_lun_remove[] = { FORCE("under sessions"),
 						  END };
+static const struct cli_option o_portal_set[] = {
+	{ "transport", "tcp|iser|both", "what it serves", false }, END
+};
 static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
 };
@@ -443,6 +458,10 @@ const struct cli_command cli_commands[] = {
 	  o_lun_remove, lun_remove },
 	{ "session", "list", "", 0, 0, "who is logged in", none, session_list },
 	{ "session", "drop", "ID", 1, 1, "end a session", none, session_drop },
+	{ "portal", "list", "", 0, 0, "addresses, and what they serve", none,
+	  portal_list },
+	{ "portal", "set", "ADDR:PORT", 1, 1, "serve it by TCP, iSER or both",
+	  o_portal_set, portal_set },
 	{ "object", "show", "VDISK", 1, 1,
 	  "the tree of a virtual disk's object, and where it lies", none,
 	  object_show },

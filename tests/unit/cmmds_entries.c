@@ -32,6 +32,8 @@ static int check(enum cmmds_kind kind, const void *key, size_t len,
 
 TEST(cmmds_entries, cluster_and_node)
 {
+	Directory__Portal portal = DIRECTORY__PORTAL__INIT;
+	Directory__Portal *portals[65] = { &portal };
 	Directory__Cluster c = DIRECTORY__CLUSTER__INIT, c2;
 	Directory__Node n = DIRECTORY__NODE__INIT, n2;
 
@@ -60,6 +62,17 @@ TEST(cmmds_entries, cluster_and_node)
 	BAD(CMMDS_NODE, one, 15, n, (void)0);
 	BAD(CMMDS_NODE, one, 16, n, m.name = "a\nb");
 	BAD(CMMDS_NODE, one, 16, n, m.address = long_text);
+	portal.address = "a";
+	n.portals = portals;
+	n.n_portals = 1;
+	CHECK_EQ(check(CMMDS_NODE, one, 16, NULL, &n), 0);
+	BAD(CMMDS_NODE, one, 16, n, m.n_portals = 65);
+	portal.transport = 3;
+	BAD(CMMDS_NODE, one, 16, n, (void)0);
+	portal.transport = DIRECTORY__PORTAL__TRANSPORT__TCP;
+	portal.address = "";
+	BAD(CMMDS_NODE, one, 16, n, (void)0);
+	portal.address = "a";
 	n2 = n;
 	n2.incarnation = 4;
 	CHECK_EQ(check(CMMDS_NODE, one, 16, &n, &n2), -EINVAL);

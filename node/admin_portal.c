@@ -1,0 +1,140 @@
+/* admin_portal: by which transports a portal of this node is served. */
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const names[] = {
+	[DIRECTORY__PORTAL__TRANSPORT__BOTH] = "both",
+	[DIRECTORY__PORTAL__TRANSPORT__TCP] = "tcp",
+	[DIRECTORY__PORTAL__TRANSPORT__ISER] = "iser",
+};
+
+static int transport_of(const char *name)
+{
+	for (int i = 0; i < (int)ARRAY_LEN(names); i++)
+		if (strcmp(names[i], name) == 0)
+			return i;
+	return -1;
+}
+
+/* ---- list ---- */
+
+static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
+		     char why[240])
+{
+	const struct node_portal *p = &node->portals[index];
+
+	admin__portal_info__init(out);
+	out->number = index + 1;
+	out->address = (char *)node->config->portals[index].text;
+	out->transport = (char *)names[node__portal_transport(node, index)];
+	out->tcp = p->tcp;
+	why[0] = '\0';
+	if (p->iser)
+		out->iser = iser_listening(node->iser, index + 1, why, 240);
+	else if (!p->tcp)
+		snprintf(why, 240, "its address cannot be used");
+	out->why = why;
+}
+
+void admin__portal_list(struct admin_req *r)
+{
+	Admin__PortalInfo items[CONFIG_PORTALS_MAX];
+	Admin__PortalInfo *list[CONFIG_PORTALS_MAX];
+	char why[CONFIG_PORTALS_MAX][240];
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Portals portals = ADMIN__PORTALS__INIT;
+
+	for (unsigned i = 0; i < r->node->config->portals_count; i++) {
+		describe(r->node, i, &items[i], why[i]);
+		list[i] = &items[i];
+	}
+	portals.portals = list;
+	portals.n_portals = r->node->config->portals_count;
+	response.result_case = ADMIN__RESPONSE__RESULT_PORTALS;
+	response.portals = &portals;
+	admin__reply(r, &response);
+}
+
+/* ---- set ---- */
+
+static int set_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__PortalSet *m = r->msg->portal_set;
+	const struct uuid *id = &r->node->identity.id;
+	const struct cmmds_entry *e =
+		cmmds_get(r->node->cmmds, CMMDS_NODE, id->b, sizeof(id->b));
+	Directory__Portal *list[CONFIG_PORTALS_MAX + 1];
+	Directory__Portal one = DIRECTORY__PORTAL__INIT;
+	const Directory__Node *old;
+	Directory__Node n;
+
+	if (e == NULL)
+		return admin__why(r, -EAGAIN, "Try again in a moment.",
+				  "this node is not in the directory yet");
+	old = (const void *)e->message;
+	n = *old;
+	n.portals = list;
+	n.n_portals = 0;
+	/* Others keep what they have; addresses that are gone are forgotten. */
+	for (size_t i = 0; i < old->n_portals; i++) {
+		bool known = false;
+
+		for (unsigned k = 0; k < r->node->config->portals_count; k++)
+			known |= strcmp(r->node->config->portals[k].text,
+					old->portals[i]->address) == 0;
+		if (known && n.n_portals < CONFIG_PORTALS_MAX &&
+		    strcmp(old->portals[i]->address, m->address) != 0)
+			list[n.n_portals++] = old->portals[i];
+	}
+	one.address = m->address;
+	one.transport =
+		(Directory__Portal__Transport)transport_of(m->transport);
+	if (one.transport != DIRECTORY__PORTAL__TRANSPORT__BOTH)
+		list[n.n_portals++] = &one;
+	cmmds_put(cmd, CMMDS_NODE, id->b, sizeof(id->b), e->revision, &n.base);
+	cmmds_audit(cmd, r->who, "portal %s: transport %s", m->address,
+		    m->transport);
+	return 0;
+}
+
+static void set_applied(struct admin_req *r)
+{
+	const Admin__PortalSet *m = r->msg->portal_set;
+
+	admin__ok(r, "portal %s serves %s", m->address,
+		  strcmp(m->transport, "both") == 0  ? "TCP and iSER"
+		  : strcmp(m->transport, "tcp") == 0 ? "TCP alone"
+						     : "iSER alone");
+}
+
+void admin__portal_set(struct admin_req *r)
+{
+	const Admin__PortalSet *m = r->msg->portal_set;
+	unsigned i = 0, count = r->node->config->portals_count;
+
+	while (i < count &&
+	       strcmp(r->node->config->portals[i].text, m->address) != 0)
+		i++;
+	if (i == count) {
+		admin__why(
+			r, -ENOENT,
+			"basalt portal list shows them; addresses are set by "
+			"'portals' in [network] of basalt.conf.",
+			"this node has no portal %.80s", m->address);
+		admin__refuse(r);
+		return;
+	}
+	if (transport_of(m->transport) < 0) {
+		admin__why(r, -EINVAL, "tcp, iser or both.",
+			   "portal %s: there is no transport '%.40s'",
+			   m->address, m->transport);
+		admin__refuse(r);
+		return;
+	}
+	admin__change(r, set_build, set_applied);
+}

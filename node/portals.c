@@ -1,0 +1,143 @@
+/*
+ * portals: where initiators come in.  The configuration file names the
+ * addresses, the directory by which transports they are served: both, unless
+ * this node's entry says otherwise.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/log.h"
+#include "node/node_int.h"
+
+#include <string.h>
+
+Directory__Portal__Transport node__portal_transport(struct node *node,
+						    unsigned index)
+{
+	const char *text = node->config->portals[index].text;
+	const struct cmmds_entry *e;
+	const Directory__Node *n;
+
+	e = cmmds_get(node->cmmds, CMMDS_NODE, node->identity.id.b,
+		      sizeof(node->identity.id.b));
+	if (e == NULL)
+		return DIRECTORY__PORTAL__TRANSPORT__BOTH;
+	n = (const void *)e->message;
+	for (size_t i = 0; i < n->n_portals; i++)
+		if (strcmp(n->portals[i]->address, text) == 0)
+			return n->portals[i]->transport;
+	return DIRECTORY__PORTAL__TRANSPORT__BOTH;
+}
+
+static const struct sockaddr *address_of(struct node *node, unsigned index)
+{
+	return (const struct sockaddr *)&node->config->portals[index].address;
+}
+
+static int tcp_set(struct node *node, unsigned index, bool on)
+{
+	struct node_portal *p = &node->portals[index];
+	int rv = 0;
+
+	if (on && !p->tcp)
+		rv = iscsi_portal_listen(node->iscsi, index + 1,
+					 address_of(node, index), 1);
+	else if (!on && p->tcp)
+		rv = iscsi_portal_unlisten(node->iscsi, index + 1);
+	else if (!on && !p->known)
+		rv = iscsi_portal_declare(node->iscsi, index + 1,
+					  address_of(node, index), 1);
+	if (rv < 0)
+		return rv;
+	p->known = true;
+	p->tcp = on;
+	return 0;
+}
+
+static int iser_set(struct node *node, unsigned index, bool on, bool alone)
+{
+	struct node_portal *p = &node->portals[index];
+	struct sockaddr_storage address;
+	int rv;
+
+	if (!on && p->iser) {
+		(void)iser_unlisten(node->iser, index + 1);
+		iscsi_portal_drop(node->iscsi, index + 1, "iser");
+	}
+	p->iser = false;
+	if (!on)
+		return 0;
+	/* With the port that TCP got, where any would do. */
+	rv = iscsi_portal_address(node->iscsi, index + 1, &address);
+	if (rv == 0)
+		rv = iser_listen(node->iser, index + 1,
+				 (const struct sockaddr *)&address, alone);
+	p->iser = rv == 0;
+	return rv;
+}
+
+/* The transport that comes goes first: a portal is never without one. */
+static void portal_serve(struct node *node, unsigned index)
+{
+	Directory__Portal__Transport t = node__portal_transport(node, index);
+	bool tcp = t != DIRECTORY__PORTAL__TRANSPORT__ISER;
+	bool iser = t != DIRECTORY__PORTAL__TRANSPORT__TCP;
+	const char *text = node->config->portals[index].text;
+	int rv = tcp_set(node, index, tcp);
+
+	if (rv < 0) {
+		log_error("portal %s: cannot listen: %s", text, strerror(-rv));
+		return;
+	}
+	rv = iser_set(node, index, iser, !tcp);
+	if (rv < 0)
+		log_error("portal %s: no iSER: %s", text, strerror(-rv));
+}
+
+static unsigned served(const struct node *node)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < node->config->portals_count; i++)
+		count += node->portals[i].tcp || node->portals[i].iser;
+	return count;
+}
+
+static void serve_all(struct node *node)
+{
+	for (unsigned i = 0; i < node->config->portals_count; i++)
+		portal_serve(node, i);
+	node->portals_listening = served(node);
+}
+
+static void on_change(struct cmmds_subscription *sub,
+		      const struct cmmds_change *change)
+{
+	struct node *node = sub->data;
+	const Directory__Node *n;
+
+	if (change->new_entry == NULL || node->state != NODE_UP)
+		return;
+	n = (const void *)change->new_entry->message;
+	if (n->uuid.len == sizeof(node->identity.id) &&
+	    memcmp(n->uuid.data, node->identity.id.b, n->uuid.len) == 0)
+		serve_all(node);
+}
+
+unsigned node__portals_start(struct node *node)
+{
+	serve_all(node);
+	log_info("serving on %u of %u portals", node->portals_listening,
+		 node->config->portals_count);
+	node->portals_sub.data = node;
+	node->portals_sub.kind = CMMDS_NODE;
+	node->portals_sub.cb = on_change;
+	cmmds_subscribe(node->cmmds, &node->portals_sub);
+	node->portals_subscribed = true;
+	return node->portals_listening;
+}
+
+void node__portals_stop(struct node *node)
+{
+	if (node->portals_subscribed)
+		cmmds_unsubscribe(&node->portals_sub);
+	node->portals_subscribed = false;
+}
