@@ -234,8 +234,12 @@ class Node:
             if self.proc.poll() is not None:
                 raise Failure("basaltd ended with status %s\n%s" %
                               (self.proc.returncode, self.log_tail()))
-            return os.path.exists(self.sock) and \
-                self.cli("cluster", "status", check=False)[0] in (0, 1)
+            if not os.path.exists(self.sock):
+                return False
+            status, out = self.cli("cluster", "status", check=False)
+            # 1 is also what a node says that belongs to no cluster yet.
+            return status == 0 or \
+                status == 1 and "no basaltd answers" not in out
         wait_for("basaltd's admin socket", limit, ready)
 
     def wait_portals(self, limit=30):
