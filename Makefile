@@ -50,7 +50,7 @@ PROGRAMS := $(if $(wildcard node/main.c),$(O)/basaltd) \
 	$(if $(CLI_OBJS),$(O)/basalt)
 
 .PHONY: all run stop wipe test soak bench fuzz lint format cov install \
-	unit unit-bins tools clean deps FORCE
+	unit unit-bins tidy tools clean deps FORCE
 .SECONDARY:
 all: $(PROGRAMS)
 
@@ -139,6 +139,19 @@ $(O)/sim: $(SIM_OBJS) $(foreach r,$(need_dom),$(call room_lib,$(r))) \
 		$(O)/lib/test.a $(O)/list/sim
 	$(call say,LD,$@)
 	$(Q)$(link)
+
+# What clang-tidy has found clean (.clang-tidy says what it looks for); a
+# source is looked at again when it, a header of it or the checks changed.
+# LLVMFuzzerTestOneInput and the like are not ours: the fuzzers stay out.
+TIDY_SRC := $(foreach d,$(ROOMS) node/cli tests/lib tests/sim tests/tools \
+	tests/unit,$(wildcard $(d)/*.c))
+$(O)/tidy/%.ok: %.c .clang-tidy | $(PROTO_H)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -MM -MP -MT $@ -MF $(@:.ok=.d) $<
+	$(Q)clang-tidy --quiet $< -- -std=gnu11 $(CPPFLAGS) 2>$@.err || \
+		{ grep -v 'warnings generated' $@.err; false; }
+	@touch $@
+tidy: $(TIDY_SRC:%.c=$(O)/tidy/%.ok)
 
 unit-bins: $(UNIT_BINS)
 tools: $(TOOL_BINS)

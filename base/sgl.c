@@ -313,7 +313,7 @@ bool sgl_is_zero(const struct sgl *sgl)
 		const struct sgl_piece *p = &sgl->pieces[i];
 
 		if (memcmp(p->page->data + p->offset, page_zero()->data,
-			   p->len))
+			   p->len) != 0)
 			return false;
 	}
 	return true;

@@ -413,39 +413,67 @@ static uint64_t spin_allowed(uint64_t spin_ns, unsigned shards)
 	return (unsigned)CPU_COUNT(&cpus) > shards ? spin_ns : 0;
 }
 
+static void shards_free(struct shards *all)
+{
+	for (unsigned i = 0; i < all->count; i++) {
+		page_cache_close(all->shard[i]->env.pages);
+		free(all->shard[i]);
+	}
+	free(all);
+}
+
+/* @count shards, none of which runs yet. */
+static int shards_new(const struct shards_config *config, unsigned count,
+		      struct shards **out)
+{
+	struct shards *all = calloc(1, sizeof(*all));
+	int rv = 0;
+
+	if (all == NULL)
+		return -ENOMEM;
+	for (unsigned i = 0; i < count; i++) {
+		struct shard *s = calloc(1, sizeof(*s));
+
+		if (s != NULL)
+			rv = page_cache_open(config->arena, &s->env.pages);
+		if (s == NULL || rv < 0) {
+			free(s);
+			shards_free(all);
+			return s == NULL ? -ENOMEM : rv;
+		}
+		s->all = all;
+		s->spin_ns = spin_allowed(config->spin_ns, count);
+		s->env.ops = &shard_ops;
+		s->env.shard = i;
+		s->env.shards_count = count;
+		all->shard[all->count++] = s;
+	}
+	*out = all;
+	return 0;
+}
+
 int shards_open(const struct shards_config *config, struct shards **out)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned count = config->count;
-	struct shards *all;
-	int rv = 0;
+	struct shards *all = NULL;
+	int rv;
 
 	if (count == 0)
 		count = cpus <= 2 ? 1 : (unsigned)cpus / 2;
 	count = MIN(count, (unsigned)ARRAY_LEN(all->shard));
-	all = calloc(1, sizeof(*all));
-	if (all == NULL)
-		return -ENOMEM;
-	for (unsigned i = 0; i < count && rv == 0; i++) {
-		struct shard *s = calloc(1, sizeof(*s));
-
-		if (s == NULL)
-			return -ENOMEM;
-		s->all = all;
-		s->spin_ns = spin_allowed(config->spin_ns, count);
-		s->env = (struct env){ .ops = &shard_ops,
-				       .shard = i,
-				       .shards_count = count };
-		rv = page_cache_open(config->arena, &s->env.pages);
-		if (rv < 0)
+	rv = shards_new(config, count, &all);
+	if (rv < 0)
+		return rv;
+	for (unsigned i = 0; i < count; i++) {
+		rv = i == 0 ? shard_init(all->shard[i])
+			    : shard_start(all->shard[i]);
+		if (rv < 0) {
+			log_error("cannot start shard %u: %s", i,
+				  strerror(-rv));
+			/* The process does not go on without its loops. */
 			return rv;
-		all->shard[all->count++] = s;
-		rv = i == 0 ? shard_init(s) : shard_start(s);
-	}
-	if (rv < 0) {
-		log_error("cannot start shard %u: %s", all->count - 1,
-			  strerror(-rv));
-		return rv; /* the process does not go on without its loops */
+		}
 	}
 	*out = all;
 	return 0;

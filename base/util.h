@@ -25,6 +25,14 @@ static inline void cpu_relax(void)
 #endif
 }
 
+/* glibc's sys/queue.h has none. */
+#ifndef TAILQ_FOREACH_SAFE
+#define TAILQ_FOREACH_SAFE(var, head, field, next)                             \
+	for ((var) = TAILQ_FIRST(head);                                        \
+	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);            \
+	     (var) = (next))
+#endif
+
 /* Big endian: the iSCSI and SCSI wire. */
 static inline uint16_t get_be16(const void *p)
 {

@@ -393,7 +393,7 @@ struct state_entry *tree__entry_make(enum cmmds_kind kind, const void *key,
 				     const void *value, size_t value_len,
 				     ProtobufCMessage *message);
 void tree__entry_free(struct state_entry *e); /* NULL is ignored */
-void tree__free(struct state_entry *root);
+void tree__free(struct state_entry *e);
 
 /* Of state.c for snapshot.c: add an entry that was never there. */
 int state__load(struct cmmds_state *state, enum cmmds_kind kind,

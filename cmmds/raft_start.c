@@ -59,7 +59,7 @@ static void on_durable(void *arg, uint64_t ticket)
 {
 	struct raft_shell *shell = arg;
 	struct raft_event event = { .type = RAFT_PERSISTED_ENTRIES };
-	struct shell_write *w;
+	struct shell_write *w, *next;
 	uint64_t last = 0;
 
 	if (shell->failed)
@@ -69,8 +69,9 @@ static void on_durable(void *arg, uint64_t ticket)
 			shell__settle(shell);
 		return;
 	}
-	while ((w = TAILQ_FIRST(&shell->writes)) != NULL &&
-	       w->ticket <= ticket) {
+	TAILQ_FOREACH_SAFE (w, &shell->writes, link, next) {
+		if (w->ticket > ticket)
+			break;
 		last = MAX(last, w->last);
 		TAILQ_REMOVE(&shell->writes, w, link);
 		free(w);

@@ -118,7 +118,7 @@ static int load_entry(struct loading *l, struct kv_slice key,
 		loaded->first = index;
 	if (index == 0 || index != loaded->first + loaded->count) {
 		snprintf(what, sizeof(what), "log entry %llu is missing",
-			 (unsigned long long)(loaded->first + loaded->count));
+			 (unsigned long long)loaded->first + loaded->count);
 		return damaged(l->req, what);
 	}
 	if (codec__entry_decode(index, value.data, value.len, &entry) != 0) {

@@ -467,7 +467,8 @@ static int target_references(const struct cmmds_state *state,
 	{
 		const Directory__Target *t = (const void *)e->pub.message;
 
-		if (strcmp(t->iqn, m->iqn) == 0 && strcmp(t->name, m->name))
+		if (strcmp(t->iqn, m->iqn) == 0 &&
+		    strcmp(t->name, m->name) != 0)
 			return rules__refuse(why,
 					     "target %s has this iSCSI "
 					     "name already",
@@ -512,7 +513,8 @@ static int gone_name(const struct cmmds_state *state, enum cmmds_kind kind,
 	{
 		const Directory__Lun *l = (const void *)e->pub.message;
 
-		if (strcmp(kind == CMMDS_VDISK ? l->vdisk : l->target, name))
+		if (strcmp(kind == CMMDS_VDISK ? l->vdisk : l->target, name) !=
+		    0)
 			continue;
 		return rules__refuse(why,
 				     "%s %.40s: LUN %u of target %.40s "

@@ -109,10 +109,12 @@ static void replaced_kind(struct cmmds *cmmds, const struct cmmds_state *old,
 		int order = entry_order(a, b);
 
 		if (order <= 0) {
+			assert(a != NULL); /* the one that is, comes first */
 			change.old_entry = &a->pub;
 			a = after(old, a);
 		}
 		if (order >= 0) {
+			assert(b != NULL);
 			change.new_entry = &b->pub;
 			b = after(&cmmds->state, b);
 		}

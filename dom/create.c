@@ -300,7 +300,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 	struct dom *dom = owner->dom;
 	const Directory__Object *object = cmmds_object(dom->cmmds, &owner->oid);
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
-	Directory__TreeNode *tree;
+	Directory__TreeNode *tree = NULL;
 	struct snapshot s;
 	int rv;
 

@@ -50,8 +50,8 @@ int dom_open(const struct dom_config *config, struct dom **out);
 void dom_close(struct dom *dom, void (*cb)(void *arg), void *arg);
 
 /* Disks of this node come and go; closing waits for dom's handles. */
-void dom_disk_add(struct dom *dom, struct lsom_disk *disk);
-void dom_disk_remove(struct dom *dom, struct lsom_disk *disk,
+void dom_disk_add(struct dom *dom, struct lsom_disk *lsom);
+void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
 		     void (*cb)(void *arg), void *arg);
 
 /* ---- the client ---- */

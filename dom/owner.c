@@ -34,6 +34,19 @@ struct dom__owner *dom__owner_find(struct dom *dom, const struct uuid *oid)
 
 static void step(struct env_task *task);
 
+/* The watch that @skip others stand before; NULL: there are no more. */
+static struct dom_watch *watch_nth(struct dom__owner *owner, unsigned skip)
+{
+	struct dom_object *object;
+	struct dom_watch *watch;
+
+	TAILQ_FOREACH (object, &owner->objects, link)
+		TAILQ_FOREACH (watch, &object->watches, link)
+			if (skip-- == 0)
+				return watch;
+	return NULL;
+}
+
 static void events_run(struct env_task *task)
 {
 	struct dom__owner *owner =
@@ -45,25 +58,12 @@ static void events_run(struct env_task *task)
 	 */
 	while (owner->events != 0) {
 		enum dom_event event = __builtin_ctz(owner->events);
+		struct dom_watch *watch;
 		unsigned skip = 0;
 
 		owner->events &= owner->events - 1;
-		for (;;) {
-			struct dom_object *object;
-			struct dom_watch *watch = NULL;
-			unsigned n = 0;
-
-			TAILQ_FOREACH (object, &owner->objects, link) {
-				TAILQ_FOREACH (watch, &object->watches, link) {
-					if (n++ == skip)
-						goto found;
-				}
-			}
-			break;
-		found:
-			skip++;
+		while ((watch = watch_nth(owner, skip++)) != NULL)
 			watch->cb(watch, event);
-		}
 	}
 }
 

@@ -193,7 +193,7 @@ static void job_apply(struct dom__pr_job *job)
 	struct dom__owner *owner = job->owner;
 	Directory__Reservation msg;
 	unsigned bad = 0;
-	bool changed;
+	bool changed = false;
 	int rv;
 
 	dom__reservation_fini(&job->next);

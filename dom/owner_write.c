@@ -87,7 +87,7 @@ static void part_crcs(struct dom__part *part, uint32_t *crcs)
 
 		assert(piece->offset == 0);
 		assert(piece->len == DOM_BLOCK);
-		if (piece->page == last)
+		if (i > 0 && piece->page == last)
 			crcs[i] = crcs[i - 1]; /* WRITE SAME */
 		else if (piece->page == page_zero())
 			crcs[i] = CRC32C_ZERO_PAGE;
@@ -101,6 +101,7 @@ static int plan_write(struct dom__op *op)
 {
 	uint64_t start = ROUND_DOWN(op->offset, (uint64_t)DOM_BLOCK);
 
+	assert(op->out != NULL);
 	return dom__plan_make(&op->plan, op->owner->tree, start,
 			      op->out->len_bytes);
 }

@@ -422,6 +422,7 @@ static int do_spc2(struct dom_reservation *res, const struct dom__pr_who *who,
 		if (strlen(who->initiator_port) >= sizeof(res->spc2_holder))
 			return -EINVAL;
 		strcpy(res->spc2_holder, who->initiator_port);
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): still in @res */
 		res->spc2_target_port = who->target_port;
 		return 0;
 	}
@@ -536,6 +537,7 @@ int dom__reservation_unpack(struct dom_reservation *res,
 	}
 	next.aptpl = msg->aptpl;
 	strcpy(next.spc2_holder, msg->spc2_holder);
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): goes to @res */
 	next.spc2_target_port = (uint16_t)msg->spc2_target_port;
 	dom__reservation_fini(res);
 	*res = next;

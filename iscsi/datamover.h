@@ -206,7 +206,7 @@ struct dm_conn {
  * @portal must be known: iscsi_portal_listen() or iscsi_portal_declare().
  */
 struct iscsi;
-struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *conn,
+struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 				     unsigned portal);
 extern const struct dm_up iscsi_dm_up;
 

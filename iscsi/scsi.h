@@ -140,7 +140,7 @@ void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
 void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 		       const uint16_t *tpgt, unsigned count);
 int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf);
-void scsi_lun_unset(struct scsi_target *target, unsigned lun);
+void scsi_lun_unset(struct scsi_target *target, unsigned number);
 /* The object of LUN number @lun (as in a BHS), or false. */
 bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
 		     struct uuid *object);

@@ -166,7 +166,7 @@ static bool check_all(struct scsi_cmd *cmd)
 	if (lun != NULL && lun->object != NULL) {
 		if ((flags & OP_SPC2) == 0 && spc2_conflict(cmd))
 			return scsi__conflict(cmd);
-		if (!scsi__access(cmd, op->access))
+		if (!scsi__access(cmd, cmd->op->access))
 			return false;
 		if ((flags & OP_SANITIZE) == 0 &&
 		    scsi__sanitize_running(lun, &progress))

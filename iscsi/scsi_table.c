@@ -211,7 +211,7 @@ const struct scsi_op *scsi__op_find(uint8_t opcode, uint8_t sa)
 		return op;
 	for (; op < scsi__ops + ARRAY_LEN(scsi__ops) && op->opcode == opcode;
 	     op++)
-		if (op->sa == sa)
+		if ((uint8_t)op->sa == sa)
 			return op;
 	return NULL;
 }

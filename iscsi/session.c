@@ -87,6 +87,43 @@ static void on_turn(struct env_task *task);
 static void on_data_timer(struct env_timer *timer);
 static void on_pages(struct page_waiter *waiter);
 
+/* Memory for what @conn's login agreed upon, in nobody's list yet. */
+static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
+{
+	const struct login *l = conn->login;
+	struct iscsi_session *s = calloc(1, sizeof(*s));
+
+	if (s == NULL)
+		return NULL;
+	s->iscsi = conn->iscsi;
+	s->conn = conn;
+	s->id = ++conn->iscsi->session_id_last;
+	s->discovery = l->discovery;
+	memcpy(s->initiator, l->initiator, sizeof(s->initiator));
+	memcpy(s->alias, l->alias, sizeof(s->alias));
+	memcpy(s->isid, l->isid, sizeof(s->isid));
+	s->tsih = tsih != 0 ? tsih : tsih_new(conn->iscsi);
+	s->cid = l->cid;
+	s->tpgt = conn->portal->tpgt;
+	s->keys = l->keys;
+	s->local = conn->dm->local;
+	s->peer = conn->dm->peer;
+	s->transport = conn->dm->ops->name;
+	s->exp_cmdsn = l->cmdsn;
+	s->max_cmdsn = s->exp_cmdsn - 1;
+	s->since_ns = env_now(conn->iscsi->env);
+	TAILQ_INIT(&s->held);
+	TAILQ_INIT(&s->tasks);
+	TAILQ_INIT(&s->parked);
+	TAILQ_INIT(&s->pool);
+	for (unsigned i = 0; i < ISCSI_TASK_BUCKETS; i++)
+		TAILQ_INIT(&s->buckets[i]);
+	s->turn.cb = on_turn;
+	s->data_timer.cb = on_data_timer;
+	s->pages.cb = on_pages;
+	return s;
+}
+
 /*
  * A session for the login on @conn; @tsih: 0, or the one to go on with.
  * Returns 0, -ENOMEM; -ENOENT, -EACCES, -EPERM: meanwhile the target went, or
@@ -109,36 +146,10 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 		if (target->chap.user[0] != '\0' && !l->auth_needed)
 			return -EPERM;
 	}
-	s = calloc(1, sizeof(*s));
+	s = session_new(conn, tsih);
 	if (s == NULL)
 		return -ENOMEM;
-	s->iscsi = iscsi;
-	s->conn = conn;
 	s->target = target;
-	s->id = ++iscsi->session_id_last;
-	s->discovery = l->discovery;
-	memcpy(s->initiator, l->initiator, sizeof(s->initiator));
-	memcpy(s->alias, l->alias, sizeof(s->alias));
-	memcpy(s->isid, l->isid, sizeof(s->isid));
-	s->tsih = tsih != 0 ? tsih : tsih_new(iscsi);
-	s->cid = l->cid;
-	s->tpgt = conn->portal->tpgt;
-	s->keys = l->keys;
-	s->local = conn->dm->local;
-	s->peer = conn->dm->peer;
-	s->transport = conn->dm->ops->name;
-	s->exp_cmdsn = l->cmdsn;
-	s->max_cmdsn = s->exp_cmdsn - 1;
-	s->since_ns = env_now(iscsi->env);
-	TAILQ_INIT(&s->held);
-	TAILQ_INIT(&s->tasks);
-	TAILQ_INIT(&s->parked);
-	TAILQ_INIT(&s->pool);
-	for (unsigned i = 0; i < ISCSI_TASK_BUCKETS; i++)
-		TAILQ_INIT(&s->buckets[i]);
-	s->turn.cb = on_turn;
-	s->data_timer.cb = on_data_timer;
-	s->pages.cb = on_pages;
 	TAILQ_INSERT_TAIL(&iscsi->sessions, s, link);
 	iscsi->sessions_count++;
 	counter_add(&iscsi__sessions, 1);
@@ -220,6 +231,7 @@ static void held_free(struct iscsi_session *s, struct held *held)
 void iscsi__session_end(struct iscsi_session *s, const char *why)
 {
 	struct task *task, *next;
+	struct held *held, *next_held;
 
 	if (s->ending)
 		return;
@@ -228,8 +240,8 @@ void iscsi__session_end(struct iscsi_session *s, const char *why)
 		log_info("session %llu: %s ended: %s",
 			 (unsigned long long)s->id, s->initiator,
 			 why != NULL ? why : "logout");
-	while (!TAILQ_EMPTY(&s->held))
-		held_free(s, TAILQ_FIRST(&s->held));
+	TAILQ_FOREACH_SAFE (held, &s->held, link, next_held)
+		held_free(s, held);
 	env_timer_stop(s->iscsi->env, &s->data_timer);
 	page_wait_stop(s->iscsi->env->pages, &s->pages);
 	for (task = TAILQ_FIRST(&s->tasks); task != NULL; task = next) {

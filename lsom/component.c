@@ -109,6 +109,7 @@ void lsom__comp_ref(struct lsom_comp *comp)
 
 void lsom__comp_unref(struct lsom_comp *comp)
 {
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the caller's reference */
 	struct lsom_disk *disk = comp->disk;
 
 	assert(comp->refs > 0);

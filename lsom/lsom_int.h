@@ -12,17 +12,10 @@
 #ifndef BASALT_LSOM_LSOM_INT_H
 #define BASALT_LSOM_LSOM_INT_H
 
+#include "base/util.h"
 #include "lsom/format.h"
 
 #include <stdatomic.h>
-
-/* glibc's queue.h lacks it. */
-#ifndef TAILQ_FOREACH_SAFE
-#define TAILQ_FOREACH_SAFE(var, head, field, next)                             \
-	for ((var) = TAILQ_FIRST(head);                                        \
-	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);            \
-	     (var) = (next))
-#endif
 
 #define LSOM__NONE UINT32_MAX
 #define LSOM__RESERVED 3u /* free segments that guests leave: undo.c */
@@ -419,8 +412,7 @@ void lsom__log_fini(struct lsom_disk *disk);
 struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
 			      uint16_t type, size_t len);
 void lsom__op_free(struct lsom__op *op);
-void lsom__log_append(struct lsom_disk *disk, unsigned head,
-		      struct lsom__op *op);
+void lsom__log_append(struct lsom_disk *disk, unsigned id, struct lsom__op *op);
 void lsom__log_kick(struct lsom_disk *disk);
 bool lsom__log_busy(const struct lsom_disk *disk, unsigned blocks);
 bool lsom__log_idle(const struct lsom_disk *disk);

@@ -147,6 +147,7 @@ void admin__disk_remove(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
+	assert(d != NULL); /* or it was refused */
 	ctx = calloc(1, sizeof(*ctx));
 	assert(ctx != NULL);
 	r->ctx = ctx;

@@ -127,7 +127,7 @@ static int add_build(struct admin_req *r, struct cmmds_command *cmd)
 	struct cmmds *cmmds = r->node->cmmds;
 	const Directory__Target *t = cmmds_target(cmmds, m->target);
 	const Directory__VDisk *v = cmmds_vdisk(cmmds, m->vdisk);
-	unsigned lun;
+	unsigned lun = 0;
 	int rv;
 
 	if (t == NULL)

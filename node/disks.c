@@ -484,7 +484,7 @@ void node__disks_stop(struct node *node)
 	if (busy || node->disks_closed)
 		return;
 	node->disks_closed = true;
-	while ((d = TAILQ_FIRST(&node->disks)) != NULL)
+	TAILQ_FOREACH_SAFE (d, &node->disks, link, next)
 		node__disk_forget(d);
 	node__disks_stopped(node);
 }

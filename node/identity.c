@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "node/node_int.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -259,11 +260,14 @@ int node__key_load(const char *data_dir, uint8_t key[NODE_KEY_LEN], char *why,
 			strlen(text) != head + 2 * NODE_KEY_LEN + 1))
 		rv = -EUCLEAN;
 	for (unsigned i = 0; rv == 0 && i < NODE_KEY_LEN; i++) {
-		unsigned byte;
+		const char *digits = text + head + 2 * i;
+		char byte[3] = { digits[0], digits[1], '\0' };
 
-		if (sscanf(text + head + 2 * i, "%2x", &byte) != 1)
+		/* strtoul() would take blanks and signs, too. */
+		if (!isxdigit((unsigned char)byte[0]) ||
+		    !isxdigit((unsigned char)byte[1]))
 			rv = -EUCLEAN;
-		key[i] = (uint8_t)byte;
+		key[i] = (uint8_t)strtoul(byte, NULL, 16);
 	}
 	node__wipe(text, sizeof(text));
 	if (rv < 0)

@@ -17,14 +17,6 @@
 
 #include <stdbool.h>
 
-/* glibc's sys/queue.h has none. */
-#ifndef TAILQ_FOREACH_SAFE
-#define TAILQ_FOREACH_SAFE(var, head, field, next)                             \
-	for ((var) = TAILQ_FIRST(head);                                        \
-	     (var) != NULL && ((next) = TAILQ_NEXT(var, field), 1);            \
-	     (var) = (next))
-#endif
-
 #define NODE_KEY_LEN 32u
 #define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
 

@@ -40,6 +40,7 @@ bool node__probe_mounted(const char *mountinfo, unsigned major, unsigned minor,
 		unsigned ma, mi;
 		int n = 0;
 
+		/* NOLINTNEXTLINE(cert-err34-c): the kernel wrote them */
 		if (sscanf(line, "%*u %*u %u:%u %*s %n", &ma, &mi, &n) >= 2 &&
 		    n > 0 && ma == major && mi == minor) {
 			snprintf(where, where_len, "%.*s",
@@ -147,6 +148,7 @@ static void look_partitions(struct node_probe *p, const char *sys)
 		count++;
 		snprintf(path, sizeof(path), "%s/%s/dev", sys, e->d_name);
 		dev = file_text(path);
+		/* NOLINTNEXTLINE(cert-err34-c): the kernel wrote them */
 		if (dev != NULL && sscanf(dev, "%u:%u", &ma, &mi) == 2)
 			look_mounts(p, ma, mi);
 		free(dev);

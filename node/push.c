@@ -48,6 +48,7 @@ static struct pushed_target *target_find(struct push *push, const char *name)
 	struct pushed_target *t;
 
 	TAILQ_FOREACH (t, &push->targets, link)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		if (strcmp(t->name, name) == 0)
 			return t;
 	return NULL;
@@ -325,15 +326,15 @@ int node__push_open(struct node *node, struct push **out)
 
 void node__push_close(struct push *push)
 {
-	struct pushed_target *t;
-	struct pushed_lun *l;
+	struct pushed_target *t, *tnext;
+	struct pushed_lun *l, *lnext;
 
 	for (unsigned i = 0; i < ARRAY_LEN(push->subs); i++)
 		cmmds_unsubscribe(&push->subs[i]);
 	env_timer_stop(push->node->env, &push->retry);
-	while ((t = TAILQ_FIRST(&push->targets)) != NULL)
+	TAILQ_FOREACH_SAFE (t, &push->targets, link, tnext)
 		target_drop(push, t);
-	while ((l = TAILQ_FIRST(&push->luns)) != NULL) {
+	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext) {
 		TAILQ_REMOVE(&push->luns, l, link);
 		free(l);
 	}

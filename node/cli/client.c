@@ -3,6 +3,7 @@
 #include "node/cli/cli.h"
 #include "node/frame.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,7 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 	rv = request_send(call, fd);
 	while (rv == 0) {
 		rv = response_read(fd, &response, why, sizeof(why));
+		assert(rv < 0 || response != NULL);
 		if (rv < 0 || response->done)
 			break;
 		progress(response, &shown);
@@ -195,6 +197,7 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 			    "Whether it was done is not known: look with a "
 			    "list command.  The daemon's log says more.");
 	}
+	assert(response != NULL);
 	if (response->status < 0) {
 		rv = refused(call, response);
 		admin__response__free_unpacked(response, NULL);
