@@ -149,6 +149,10 @@ void iser__device_gone(struct iser_device *device)
 
 void iser__devices_close(struct iser *iser)
 {
-	while (!LIST_EMPTY(&iser->devices))
-		device_close(LIST_FIRST(&iser->devices));
+	struct iser_device *device, *next;
+
+	for (device = LIST_FIRST(&iser->devices); device; device = next) {
+		next = LIST_NEXT(device, link);
+		device_close(device);
+	}
 }

@@ -300,6 +300,8 @@ bool iser_listening(const struct iser *iser, unsigned portal, char *why,
 
 void iser__portals_close(struct iser *iser)
 {
-	while (!TAILQ_EMPTY(&iser->portals))
-		portal_free(TAILQ_FIRST(&iser->portals));
+	struct iser_portal *p, *next;
+
+	TAILQ_FOREACH_SAFE (p, &iser->portals, link, next)
+		portal_free(p);
 }

@@ -265,7 +265,10 @@ static void dm_get_data(struct dm_conn *dm, struct dm_data *get)
 	TAILQ_FOREACH (other, &p->gets, link)
 		if (other->itt == get->itt)
 			same_task++;
-	CHECK(same_task <= (setup & SETUP_SMALL ? 1 : TASK_R2T_MAX));
+	/* Over RDMA no R2T travels: what was agreed upon does not count. */
+	if ((setup & (SETUP_SMALL | SETUP_RDMA)) == SETUP_SMALL)
+		CHECK_EQ(same_task, 1);
+	CHECK(same_task <= TASK_R2T_MAX);
 	p->dm.up->stamp(p->dm.owner, r2t);
 	check_window(p, r2t);
 	TAILQ_INSERT_TAIL(&p->gets, get, link);
