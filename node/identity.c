@@ -242,7 +242,7 @@ void node__identity_close(struct node_identity *identity)
 int node__key_load(const char *data_dir, uint8_t key[NODE_KEY_LEN], char *why,
 		   size_t why_len)
 {
-	char text[160], path[300];
+	char text[160] = "", path[300];
 	size_t head = strlen(KEY_HEAD);
 	struct stat st;
 	int rv;
