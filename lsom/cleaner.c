@@ -388,6 +388,7 @@ static bool hole_needed(const struct lsom__cleaner *c,
 	if (!lsom__rule(c->disk, LSOM_OFF_HOLES))
 		return false;
 	return d->r.lsn > comp->decided.hole_floor ||
+	       comp->meta.damaged != 0 || /* not lost, for it is newer */
 	       !(d->r.flags & LSOM__F_MOVED) ||
 	       lsom__segments_oldest(c->disk, c->victim) < d->r.orig_pos;
 }
@@ -494,6 +495,11 @@ static int record_step(struct lsom__cleaner *c, const struct lsom__record *r)
 {
 	struct lsom_comp *comp = lsom__comp_by_key(c->disk, r->component);
 
+	if (r->type == LSOM__R_LOST) {
+		/* What was in it is not known: it stays as it is. */
+		c->disk->segments[c->victim].unreadable = true;
+		return -EINPROGRESS;
+	}
 	if (r->type != LSOM__R_DATA && c->walks > 0)
 		return 0; /* carried by the first walk */
 	if (r->type == LSOM__R_DELETE)

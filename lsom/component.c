@@ -297,7 +297,7 @@ int lsom__state_take(struct lsom_comp *comp, const struct lsom__state_record *s)
 		comp->meta_sequence = s->meta_sequence;
 		meta_take(&comp->meta, s);
 	}
-	comp->meta.damaged |= s->damaged != 0;
+	comp->meta.damaged = MAX(comp->meta.damaged, s->damaged);
 	comp->meta.max_lsn = MAX(comp->meta.max_lsn, s->max_lsn);
 	comp->meta.max_committed =
 		MAX(comp->meta.max_committed, s->max_committed);

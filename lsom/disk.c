@@ -662,6 +662,26 @@ static bool segments_settled(const struct lsom_disk *disk)
 	return true;
 }
 
+/* The last batch of a head has no echo: its summary is the second copy. */
+static bool heads_close(struct lsom_disk *disk)
+{
+	struct lsom__head *head;
+	bool any = false;
+	uint32_t segment;
+	unsigned i;
+
+	for (i = 0; i < LSOM__HEADS; i++) {
+		head = &disk->heads[i];
+		segment = head->segment;
+		if (segment == LSOM__NONE || disk->segments[segment].used == 1)
+			continue;
+		head->segment = LSOM__NONE;
+		lsom__segment_close(disk, segment);
+		any = true;
+	}
+	return any;
+}
+
 /* One step of closing at a time; each end of something comes here again. */
 static void close_step(struct lsom_disk *disk)
 {
@@ -670,6 +690,10 @@ static void close_step(struct lsom_disk *disk)
 	    !segments_settled(disk) || disk->checkpoint != NULL ||
 	    !lsom__cleaner_idle(disk) || disk->closed)
 		return;
+	if (disk->state != LSOM_DISK_FAILED && heads_close(disk)) {
+		lsom__disk_changed(disk);
+		return;
+	}
 	if (disk->state != LSOM_DISK_FAILED && !lsom__checkpoint_idle(disk) &&
 	    !disk->close_checkpointed) {
 		disk->close_checkpointed = true;

@@ -39,7 +39,7 @@ static void header_make(const struct lsom_disk *disk, uint32_t segment,
 		.index_number = disk->flushed_number,
 		.segment = segment,
 		.head = LSOM__HEAD_NONE,
-		.version = LSOM__VERSION,
+		.version = LSOM__LOG_VERSION,
 	};
 
 	assert(seg->sequence != 0);

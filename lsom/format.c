@@ -62,6 +62,11 @@ int lsom__super_decode(const void *block, struct lsom__super *out)
 	return geometry_valid(&s) ? 0 : -EUCLEAN;
 }
 
+static bool log_version(uint16_t version)
+{
+	return version >= 1 && version <= LSOM__LOG_VERSION;
+}
+
 void lsom__segment_header_seal(void *block)
 {
 	struct lsom__segment_header *h = block;
@@ -80,7 +85,7 @@ int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 		return -ENODATA;
 	if (h.crc != CRC_OF(struct lsom__segment_header, block, LSOM_BLOCK))
 		return -EUCLEAN;
-	if (h.segment != segment || h.version != LSOM__VERSION ||
+	if (h.segment != segment || !log_version(h.version) ||
 	    (h.head >= LSOM__HEADS && h.head != LSOM__HEAD_NONE) ||
 	    h.sequence == 0 || h.generation == 0)
 		return -EUCLEAN;
@@ -94,6 +99,27 @@ void lsom__batch_seal(void *blocks, uint32_t header_blocks)
 
 	b->crc = CRC_OF(struct lsom__batch_header, blocks,
 			(size_t)header_blocks * LSOM_BLOCK);
+}
+
+const struct lsom__echo *lsom__batch_echo(const void *blocks,
+					  const struct lsom__batch_header *b,
+					  uint32_t segment_blocks)
+{
+	size_t at = sizeof(*b) + b->records_bytes, room;
+	const struct lsom__echo *e =
+		(const void *)((const uint8_t *)blocks + at);
+
+	room = (size_t)b->header_blocks * LSOM_BLOCK - at;
+	if (b->version < 2 || room < sizeof(*e))
+		return NULL;
+	room -= sizeof(*e);
+	if (e->segment_sequence == 0 || e->frame.batch == 0 ||
+	    e->frame.records_bytes == 0 || e->frame.records_bytes > room ||
+	    e->used > segment_blocks || e->frame.block >= segment_blocks ||
+	    lsom__records_check(e + 1, e->frame.records_bytes, e->frame.records,
+				segment_blocks) < 0)
+		return NULL;
+	return e;
 }
 
 int lsom__batch_decode(const void *blocks, size_t room,
@@ -110,7 +136,7 @@ int lsom__batch_decode(const void *blocks, size_t room,
 	    b.segment_sequence != segment->sequence ||
 	    b.head != segment->head || b.block != block)
 		return -ENODATA;
-	if (b.version != LSOM__VERSION || b.header_blocks == 0 ||
+	if (!log_version(b.version) || b.header_blocks == 0 ||
 	    b.header_blocks > LSOM__HEADER_BLOCKS_MAX || b.batch == 0 ||
 	    b.records_bytes + sizeof(b) >
 		    (size_t)b.header_blocks * LSOM_BLOCK ||
@@ -160,7 +186,7 @@ int lsom__summary_decode(const void *blocks, uint32_t count,
 	    !uuid_equal(&s.disk, &segment->disk) ||
 	    s.segment_sequence != segment->sequence ||
 	    s.generation != segment->generation || s.head != segment->head ||
-	    s.version != LSOM__VERSION || s.blocks != count ||
+	    !log_version(s.version) || s.blocks != count ||
 	    sizeof(s) + (uint64_t)s.bytes +
 			    sizeof(struct lsom__summary_footer) >
 		    (uint64_t)count * LSOM_BLOCK)
@@ -226,6 +252,7 @@ static int record_check(const uint8_t *p, size_t room, uint32_t segment_blocks)
 	case LSOM__R_COMMIT:
 	case LSOM__R_ABORT:
 	case LSOM__R_DELETE:
+	case LSOM__R_LOST:
 		return r.len == sizeof(r) ? 0 : -EUCLEAN;
 	}
 	return -EUCLEAN;

@@ -13,6 +13,22 @@
  *
  * Every structure has a magic, a version or its container's, and is covered by
  * a CRC32C.  Decoders trust no byte: they return -EUCLEAN, never assert.
+ *
+ * Damage.  Any one block of the log may rot, and no acknowledged write may turn
+ * into an older one for it.  Data has its CRC.  The records of a batch lie in
+ * two places at any time: in its header, and in the header of the next batch of
+ * its head, as that one's echo; later in the summary.  The echo takes room that
+ * is mostly empty (a header of one 4 KiB record has 3.9 KB left) and at worst
+ * the bytes of the records once more, 2 to 3 % of what is written where batches
+ * are large; the alternatives were a trailing copy of the header, which is a
+ * block for every write, and a hash, which tells of a loss and not what is lost.
+ * If both copies are gone, a record of type LOST takes the batch's place in the
+ * summary: nobody knows which blocks were in it, so the components that it may
+ * have held refuse all that is not newer (lsom_comp_meta.damaged).
+ *
+ * A segment of a generation that was closed has a summary, so one that cannot
+ * be read is damage too, and the headers tell.  Segments in which nothing
+ * counts are erased by recovery for that.
  */
 #ifndef BASALT_LSOM_FORMAT_H
 #define BASALT_LSOM_FORMAT_H
@@ -22,7 +38,8 @@
 
 #include <assert.h>
 
-#define LSOM__VERSION 1u
+#define LSOM__VERSION 1u /* of the superblock */
+#define LSOM__LOG_VERSION 2u /* of the rest; 1: without echoes and erasing */
 #define LSOM__DATA_START (1u << 20)
 #define LSOM__SUPER_GAP (512u << 10)
 #define LSOM__DISK_MIN (64ull << 20)
@@ -30,7 +47,7 @@
 #define LSOM__SEGMENT_TINY (256u << 10) /* only tests make them */
 #define LSOM__SEGMENT_MAX (256u << 20)
 #define LSOM__SEGMENTS_MAX (1u << 20)
-#define LSOM__HEADER_BLOCKS_MAX 16u /* of one batch */
+#define LSOM__HEADER_BLOCKS_MAX 32u /* of one batch */
 #define LSOM__ABORTS_MAX 2900u /* a state record fits into one header */
 #define LSOM__COMMITS_MAX (2 * LSOM_WINDOW)
 
@@ -49,7 +66,8 @@ enum { LSOM__HEAD_GUEST, LSOM__HEAD_CLEANER, LSOM__HEADS };
  */
 #define LSOM__COMPAT 0ull
 #define LSOM__RO_COMPAT 0ull
-#define LSOM__INCOMPAT 0ull
+#define LSOM__INCOMPAT_ECHO 1ull /* segments of version 2 may be on it */
+#define LSOM__INCOMPAT LSOM__INCOMPAT_ECHO
 
 struct lsom__super {
 	uint64_t magic;
@@ -99,7 +117,7 @@ struct lsom__batch_header {
 	uint16_t version;
 	uint16_t header_blocks;
 	uint16_t records;
-	uint32_t records_bytes; /* they follow this structure */
+	uint32_t records_bytes; /* they follow this structure, then the echo */
 	uint32_t data_blocks; /* they follow the header blocks */
 	uint32_t block; /* of the segment, where this header lies */
 	uint32_t data_crc; /* crc32_more() over all data blocks */
@@ -107,8 +125,8 @@ struct lsom__batch_header {
 static_assert(sizeof(struct lsom__batch_header) == 88, "batch header");
 
 #define LSOM__HEADER_BYTES_MAX (LSOM__HEADER_BLOCKS_MAX * LSOM_BLOCK)
-#define LSOM__RECORDS_BYTES_MAX                                                \
-	(LSOM__HEADER_BYTES_MAX - (uint32_t)sizeof(struct lsom__batch_header))
+/* Of one batch; its header holds as many again, of the echo. */
+#define LSOM__RECORDS_BYTES_MAX 65448u
 
 /* In front of a batch's records, in a summary. */
 struct lsom__frame {
@@ -120,6 +138,23 @@ struct lsom__frame {
 	uint32_t data_crc; /* as in the batch's header */
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__frame) == 32, "frame");
+
+/*
+ * Behind the records of a header of version 2: what the batch before it in its
+ * head was.  The frame's records follow; where they had no room, in the first
+ * batch of a segment, records_bytes is 0 and records is not.
+ */
+struct lsom__echo {
+	uint64_t segment_sequence; /* 0: there was none */
+	uint32_t used; /* blocks of that segment, up to its end */
+	uint32_t reserved;
+	struct lsom__frame frame;
+} __attribute__((packed));
+static_assert(sizeof(struct lsom__echo) == 48, "echo");
+static_assert(sizeof(struct lsom__batch_header) + sizeof(struct lsom__echo) +
+			      2 * LSOM__RECORDS_BYTES_MAX <=
+		      LSOM__HEADER_BYTES_MAX,
+	      "a header holds its records and an echo");
 
 /* The first bytes of a summary; @blocks end with the segment. */
 struct lsom__summary_header {
@@ -150,6 +185,12 @@ enum lsom__record_type {
 	LSOM__R_STABLE, /* what is decided */
 	LSOM__R_STATE, /* the whole metadata of a component */
 	LSOM__R_DELETE,
+	/*
+	 * In summaries, alone in its frame: the batches up to the frame's are
+	 * lost, records of components with keys below @component may have been
+	 * in them.  A segment that holds one is never cleaned.
+	 */
+	LSOM__R_LOST,
 };
 
 #define LSOM__F_HOLE 1u
@@ -205,7 +246,7 @@ struct lsom__state_record {
 	uint64_t stable_lsn, g_all, hole_floor;
 	uint64_t max_lsn, max_committed;
 	uint32_t state_seen;
-	uint32_t damaged;
+	uint32_t damaged; /* lsom_comp_meta.damaged */
 	uint32_t aborts, committed;
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__state_record) == 176, "state record");
@@ -236,6 +277,14 @@ int lsom__batch_decode(const void *blocks, size_t room,
 		       const struct lsom__segment_header *segment,
 		       uint32_t block, uint32_t segment_blocks,
 		       struct lsom__batch_header *out);
+
+/*
+ * The echo of a header that lsom__batch_decode() took, its records checked; or
+ * NULL: it has none, or it does not say what the records were.
+ */
+const struct lsom__echo *lsom__batch_echo(const void *blocks,
+					  const struct lsom__batch_header *b,
+					  uint32_t segment_blocks);
 
 void lsom__summary_seal(void *blocks, uint32_t count);
 /* From the last block: how many blocks the summary has, or 0. */

@@ -38,6 +38,7 @@ static int from_summary(struct lsom__recovery *rec, uint32_t segment,
 	h->sequence = s.segment_sequence;
 	h->generation = s.generation;
 	h->head = s.head;
+	h->version = s.version;
 	if (s.head >= LSOM__HEADS || s.segment_sequence != f.segment_sequence ||
 	    lsom__summary_decode(rec->buf, f.blocks, h, &s) < 0 ||
 	    lsom__frames_check(rec->buf + sizeof(s), s.bytes, all) < 0 ||
@@ -64,6 +65,7 @@ static int from_first_batch(struct lsom__recovery *rec, uint32_t segment,
 	h->sequence = b.segment_sequence;
 	h->generation = b.generation;
 	h->head = b.head;
+	h->version = b.version;
 	if (b.head >= LSOM__HEADS || b.segment_sequence == 0 ||
 	    b.generation == 0 ||
 	    lsom__batch_decode(rec->buf, (size_t)room * LSOM_BLOCK, h, 1, all,
@@ -112,6 +114,7 @@ int lsom__headers_read(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__segment_header *h;
+	uint64_t generation = disk->super.generation;
 	struct lsom__segment *seg;
 	uint32_t i;
 	int rv;
@@ -126,8 +129,6 @@ int lsom__headers_read(struct lsom__recovery *rec)
 			if (rv < 0)
 				return rv;
 		}
-		if (h->generation > disk->super.generation)
-			memset(h, 0, sizeof(*h));
 		if (h->sequence == 0)
 			continue;
 		seg->sequence = h->sequence;
@@ -139,8 +140,16 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		disk->sequence_next = MAX(disk->sequence_next, h->sequence + 1);
 		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
 		rec->index_number = MAX(rec->index_number, h->index_number);
+		generation = MAX(generation, h->generation);
 		if (h->head == LSOM__HEAD_NONE)
 			memset(h, 0, sizeof(*h)); /* erased: there is none */
 	}
+	/* Durable in a superblock before the first append: that one is lost. */
+	if (generation > disk->super.generation)
+		log_error("disk %s: a superblock is damaged or was not "
+			  "written: the log is of generation %llu, not %llu",
+			  disk->path, (unsigned long long)generation,
+			  (unsigned long long)disk->super.generation);
+	disk->super.generation = generation;
 	return 0;
 }

@@ -69,6 +69,13 @@ int lsom__log_init(struct lsom_disk *disk)
 	}
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
+		head->echo =
+			malloc(sizeof(*head->echo) + LSOM__RECORDS_BYTES_MAX);
+		if (head->echo == NULL) {
+			lsom__log_fini(disk);
+			return -ENOMEM;
+		}
+		memset(head->echo, 0, sizeof(*head->echo));
 		for (j = 0; j < LSOM__BATCHES; j++) {
 			b = &head->slots[j];
 			b->head = head;
@@ -95,6 +102,8 @@ void lsom__log_fini(struct lsom_disk *disk)
 	for (i = 0; i < LSOM__HEADS; i++) {
 		assert(STAILQ_EMPTY(&disk->heads[i].queue));
 		assert(TAILQ_EMPTY(&disk->heads[i].inflight));
+		free(disk->heads[i].echo);
+		disk->heads[i].echo = NULL;
 		for (j = 0; j < LSOM__BATCHES; j++) {
 			free(disk->heads[i].slots[j].header);
 			free(disk->heads[i].slots[j].iov);
@@ -170,12 +179,15 @@ void lsom__later(struct lsom__op *op)
 struct plan {
 	unsigned ops;
 	uint32_t records, records_bytes, data_blocks, iovs;
+	uint32_t echo_bytes; /* of the records of the batch before */
 };
 
-static uint32_t header_blocks(uint32_t records_bytes)
+static uint32_t header_blocks(const struct plan *p)
 {
 	return (uint32_t)DIV_UP(
-		sizeof(struct lsom__batch_header) + records_bytes, LSOM_BLOCK);
+		sizeof(struct lsom__batch_header) + p->records_bytes +
+			sizeof(struct lsom__echo) + p->echo_bytes,
+		LSOM_BLOCK);
 }
 
 /* Would a segment with @seg's contents still hold its summary behind this? */
@@ -185,16 +197,20 @@ static bool plan_fits(const struct lsom_disk *disk,
 	uint64_t frames = (uint64_t)seg->frames_bytes +
 			  sizeof(struct lsom__frame) + p->records_bytes;
 
-	return seg->used + header_blocks(p->records_bytes) + p->data_blocks +
+	return seg->used + header_blocks(p) + p->data_blocks +
 		       lsom__summary_need(frames) <=
 	       disk->segment_blocks;
 }
 
-/* Take as many waiting records as one batch in @seg can hold. */
+/*
+ * Take as many waiting records as one batch in @seg can hold, beside an echo of
+ * @echo_bytes.
+ */
 static struct plan plan_make(struct lsom__head *head,
-			     const struct lsom__segment *seg)
+			     const struct lsom__segment *seg,
+			     uint32_t echo_bytes)
 {
-	struct plan p = { .iovs = 3 }, q;
+	struct plan p = { .iovs = 3, .echo_bytes = echo_bytes }, q;
 	struct lsom__op *op;
 
 	STAILQ_FOREACH (op, &head->queue, link) {
@@ -228,7 +244,7 @@ static void segment_header_write(struct lsom_disk *disk, uint32_t segment,
 		.first_batch = seg->first_batch,
 		.segment = segment,
 		.head = seg->head,
-		.version = LSOM__VERSION,
+		.version = LSOM__LOG_VERSION,
 	};
 
 	memset(block, 0, LSOM_BLOCK);
@@ -243,7 +259,7 @@ static uint32_t records_place(struct lsom__batch *b, const struct plan *p,
 	struct lsom__head *head = b->head;
 	struct lsom_disk *disk = head->disk;
 	struct lsom__segment *seg = &disk->segments[b->segment];
-	uint32_t data = header_block + header_blocks(p->records_bytes);
+	uint32_t data = header_block + header_blocks(p);
 	struct lsom__record *r;
 	struct lsom__op *op;
 	unsigned i;
@@ -306,6 +322,24 @@ static uint32_t data_crc(const struct lsom__batch *b, unsigned iovs)
 	return crc;
 }
 
+/* Repeat the batch before @b behind its records; then @b is the one before. */
+static void echo_put(struct lsom__batch_header *h, const struct plan *p,
+		     struct lsom__echo *echo, const struct lsom__segment *seg,
+		     const struct lsom__frame *frame)
+{
+	uint8_t *records = (uint8_t *)(h + 1);
+	struct lsom__echo *out = (void *)(records + p->records_bytes);
+
+	assert(p->echo_bytes == echo->frame.records_bytes ||
+	       p->echo_bytes == 0);
+	memcpy(out, echo, sizeof(*out) + p->echo_bytes);
+	out->frame.records_bytes = p->echo_bytes;
+	echo->segment_sequence = seg->sequence;
+	echo->used = seg->used;
+	echo->frame = *frame;
+	memcpy(echo + 1, records, p->records_bytes);
+}
+
 static void batch_done(struct env_io *io, int64_t res);
 
 /* Seal and send @p of the queue into the head's segment.  0 or -ENOMEM. */
@@ -314,7 +348,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	struct lsom_disk *disk = head->disk;
 	struct lsom__segment *seg = &disk->segments[head->segment];
 	struct lsom__batch *b = TAILQ_FIRST(&head->idle);
-	uint32_t hb = header_blocks(p->records_bytes);
+	uint32_t hb = header_blocks(p);
 	uint32_t block = seg->used;
 	struct lsom__batch_header *h = (void *)(b->header + LSOM_BLOCK);
 	struct lsom__frame frame = {
@@ -351,7 +385,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	h->durable_prefix = head->durable_prefix;
 	h->pos = b->pos;
 	h->head = head->id;
-	h->version = LSOM__VERSION;
+	h->version = LSOM__LOG_VERSION;
 	h->header_blocks = (uint16_t)hb;
 	h->records = (uint16_t)p->records;
 	h->records_bytes = p->records_bytes;
@@ -359,13 +393,15 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	h->block = block;
 	n = batch_iov(b, hb, first);
 	h->data_crc = data_crc(b, n);
+	frame.data_crc = h->data_crc;
 	lsom__segment_frame_crc(seg, p->records_bytes, h->data_crc);
+	seg->used += hb + p->data_blocks;
+	echo_put(h, p, head->echo, seg, &frame);
 	lsom__batch_seal(h, hb);
 	if (first)
 		segment_header_write(disk, head->segment, b->header);
 	head->batch_next++;
 	disk->pos_next++;
-	seg->used += hb + p->data_blocks;
 	seg->last_batch = b->number;
 	seg->inflight++;
 	seg->dirty = true;
@@ -438,6 +474,7 @@ static void stall_tick(struct env_timer *timer)
 static void head_run(struct lsom__head *head)
 {
 	struct lsom_disk *disk = head->disk;
+	struct lsom__segment *seg;
 	uint32_t segment;
 	struct plan p;
 
@@ -452,10 +489,13 @@ static void head_run(struct lsom__head *head)
 			}
 			head->waits_ns = 0;
 		}
-		p = plan_make(head, &disk->segments[head->segment]);
+		seg = &disk->segments[head->segment];
+		p = plan_make(head, seg, head->echo->frame.records_bytes);
+		if (p.ops == 0 && seg->used == 1)
+			p = plan_make(head, seg, 0);
 		if (p.ops == 0) {
 			/* An empty segment holds any record we accept. */
-			assert(disk->segments[head->segment].used > 1);
+			assert(seg->used > 1);
 			segment = head->segment;
 			head->segment = LSOM__NONE;
 			lsom__segment_close(disk, segment);

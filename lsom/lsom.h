@@ -241,7 +241,13 @@ struct lsom_comp_meta {
 	uint64_t g_all;
 	uint64_t max_lsn; /* largest ever written here */
 	uint64_t max_committed;
-	bool damaged; /* media damage in mid-log: some blocks lost */
+	/*
+	 * 0, or an oepoch: batches of the log were lost, nobody knows which
+	 * blocks were in them, so blocks whose version is of that oepoch or an
+	 * older one, and blocks without one, may have had a newer one.  They
+	 * answer -EBADMSG until they are written or unmapped again.
+	 */
+	uint32_t damaged;
 };
 
 /* Open handle of @cid, or NULL.  Put it when done. */
@@ -377,8 +383,8 @@ void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
  * On status 0 the caller owns @sgl (pages of @class, zero pages for holes);
  * @crcs, if not NULL, gets one CRC32C a block.  Every block was checked.
  *
- * Status: -EBADMSG: @bad_offset is the first block that does not match; others
- * may be good.  -EIO (the device failed the read), -ENODEV, -ENOENT,
+ * Status: -EBADMSG: @bad_offset is the first block that does not match, or is
+ * lost (lsom_comp_meta.damaged); others may be good.  -EIO (the device failed the read), -ENODEV, -ENOENT,
  * -ESHUTDOWN; -EBUSY at once: queue full or no pages.
  */
 struct lsom_read {
@@ -404,7 +410,8 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb);
 /*
  * Versions of blocks in [@offset, @offset + @len) whose committed lsn is above
  * @since, in order, up to @items_max; undecided ones are not shown.  Serves
- * GET LBA STATUS (@since 0: all that is mapped), resync and the tests.
+ * GET LBA STATUS (@since 0: all that is mapped), resync and the tests.  With
+ * @since 0 lost blocks (lsom_comp_meta.damaged) are shown as ones with data.
  * @next is where to go on; @next == @offset + @len at the end.
  */
 struct lsom_version {

@@ -120,6 +120,8 @@ struct lsom__head {
 	struct lsom__batches inflight, idle;
 	struct lsom__batch slots[LSOM__BATCHES];
 	struct env_task kick;
+	/* The last batch, as the next one's header repeats it. */
+	struct lsom__echo *echo; /* then LSOM__RECORDS_BYTES_MAX bytes */
 };
 
 /* ---- the index ---- */
@@ -442,6 +444,14 @@ void *lsom__merge(struct kv_slice key, struct kv_slice old,
 /* <0, 0, >0: the order of versions. */
 int lsom__version_compare(const struct lsom__entry *a,
 			  const struct lsom__entry *b);
+
+/* May the block have had a newer version, in a batch that was lost? */
+static inline bool lsom__entry_lost(const struct lsom_comp *comp,
+				    const struct lsom__entry *e)
+{
+	return comp->meta.damaged != 0 &&
+	       LSN_OEPOCH(e->lsn) <= comp->meta.damaged;
+}
 
 static inline bool lsom__bit(const uint32_t *bits, unsigned i)
 {

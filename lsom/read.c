@@ -5,6 +5,7 @@
  * reference on their segments, and reads straight into the pages that its
  * caller gets.  Neighbouring places are one I/O.  A block that does not match
  * is looked up once more: if its entry points elsewhere by now, that is read.
+ * A block that may have been in a lost batch is as bad as one that rotted.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
@@ -184,6 +185,8 @@ static int pages_make(struct read *r)
 
 static bool block_bad(const struct read *r, unsigned i)
 {
+	if (lsom__entry_lost(r->comp, &r->entries[i]))
+		return true;
 	return r->entries[i].kind == LSOM__E_RAW &&
 	       crc32c(r->pages[i]->data, LSOM_BLOCK) != r->entries[i].crc;
 }
@@ -381,22 +384,28 @@ struct scan {
 	uint64_t block, end;
 };
 
-static void scan_page(struct scan *s, const struct lsom__page *page)
+/* Page @number, or NULL: the component has none. */
+static void scan_page(struct scan *s, uint64_t number,
+		      const struct lsom__page *page)
 {
 	struct lsom_scan *req = s->req;
-	uint64_t base = page->number * LSOM__PAGE_SLOTS;
-	struct lsom__entry e;
+	uint64_t base = number * LSOM__PAGE_SLOTS;
+	struct lsom__entry e = { 0 };
+	bool lost;
 
 	while (s->block < s->end && s->block < base + LSOM__PAGE_SLOTS &&
 	       req->items_count < req->items_max) {
-		lsom__slots_get(&page->slots, (unsigned)(s->block - base), &e);
-		if (e.kind != LSOM__E_EMPTY && e.lsn > req->since)
+		if (page != NULL)
+			lsom__slots_get(&page->slots,
+					(unsigned)(s->block - base), &e);
+		lost = req->since == 0 && lsom__entry_lost(s->comp, &e);
+		if ((e.kind != LSOM__E_EMPTY && e.lsn > req->since) || lost)
 			req->items[req->items_count++] = (struct lsom_version){
 				.offset = s->block * LSOM_BLOCK,
 				.member_csn = e.member_csn,
 				.lsn = e.lsn,
 				.crc = e.crc,
-				.hole = e.kind == LSOM__E_HOLE,
+				.hole = e.kind == LSOM__E_HOLE && !lost,
 			};
 		s->block++;
 	}
@@ -421,7 +430,7 @@ static void scan_step(struct env_task *task)
 {
 	struct scan *s = container_of(task, struct scan, start);
 	struct lsom_comp *comp = s->comp;
-	struct lsom__page *page;
+	struct lsom__page *page = NULL;
 	uint64_t number;
 	int rv;
 
@@ -433,7 +442,9 @@ static void scan_step(struct env_task *task)
 		scan_finish(s, 0);
 		return;
 	}
-	number = lsom__page_next(comp, s->block / LSOM__PAGE_SLOTS);
+	number = s->block / LSOM__PAGE_SLOTS;
+	if (comp->meta.damaged == 0 || s->req->since > 0)
+		number = lsom__page_next(comp, number);
 	if (number == UINT64_MAX || number * LSOM__PAGE_SLOTS >= s->end) {
 		s->block = s->end;
 		scan_finish(s, 0);
@@ -443,11 +454,11 @@ static void scan_step(struct env_task *task)
 	rv = lsom__page_want(comp, number, &page, &s->wait);
 	if (rv == -EAGAIN)
 		return;
-	if (rv < 0) {
+	if (rv < 0 && rv != -ENOENT) {
 		scan_finish(s, rv);
 		return;
 	}
-	scan_page(s, page);
+	scan_page(s, number, page);
 	env_defer(comp->disk->env, &s->start);
 }
 

@@ -5,11 +5,8 @@
  *
  *  1. read every segment's header; load the checkpoint, if the index has one;
  *  2. drop what the cleaner did and no checkpoint covers (undo.c); of the
- *     generations that were not closed, find each head's contiguous run
- *     of batches.  A missing batch n is media damage iff some batch of the
- *     generation knew it durable (durable_prefix >= n): it is skipped and the
- *     disk marked.  Otherwise it is a torn tail, never acknowledged, and
- *     everything behind it is dropped (R27);
+ *     generations that were not closed, find each head's contiguous run of
+ *     batches (run.c): what is missing is damage, or the torn tail;
  *  3. replay the records that the checkpoint does not cover: first states and
  *     deletions, then decisions, then data, then holes.  Taken in these passes the order of
  *     segments does not matter, as versions decide and not arrival;
@@ -81,61 +78,27 @@ static int summary_read(struct lsom__recovery *rec, uint32_t segment,
 	return 0;
 }
 
-static int frame_add(struct lsom__frames *f, const struct lsom__batch_header *b,
-		     const void *records)
-{
-	struct lsom__frame frame = {
-		.batch = b->batch,
-		.pos = b->pos,
-		.records_bytes = b->records_bytes,
-		.records = b->records,
-		.block = b->block,
-		.data_crc = b->data_crc,
-	};
-	size_t need = f->bytes + sizeof(frame) + b->records_bytes;
-	uint8_t *p = realloc(f->mem, need);
-
-	if (p == NULL)
-		return -ENOMEM;
-	f->mem = p;
-	memcpy(p + f->bytes, &frame, sizeof(frame));
-	memcpy(p + f->bytes + sizeof(frame), records, b->records_bytes);
-	f->bytes = need;
-	f->last_batch = b->batch;
-	f->used = b->block + b->header_blocks + b->data_blocks;
-	f->durable_prefix = MAX(f->durable_prefix, b->durable_prefix);
-	return 0;
-}
-
 /*
- * The frames of a segment without a summary: the whole of it is read, and every
- * batch in it found, also behind one that is damaged.
+ * A segment that was closed, its summary rotten: the batches are still there.
+ * What recovery kept of them then it keeps again, as it goes by the same bytes.
  */
-static int segment_scan(struct lsom__recovery *rec, uint32_t segment,
-			struct lsom__frames *out)
+static int closed_scan(struct lsom__recovery *rec, uint32_t segment,
+		       struct lsom__frames *out)
 {
 	const struct lsom__segment_header *h = header_of(rec, segment);
-	uint32_t all = rec->disk->segment_blocks, at = 1;
-	struct lsom__batch_header b;
-	const uint8_t *p;
-	int rv = lsom__recovery_read(rec, segment, 0, all, rec->buf);
+	struct lsom__run run = { .generation = h->generation,
+				 .head = h->head,
+				 .expected = h->first_batch };
+	int rv;
 
-	if (rv < 0)
-		return rv;
-	while (at < all) {
-		p = rec->buf + (size_t)at * LSOM_BLOCK;
-		rv = lsom__batch_decode(p, (size_t)(all - at) * LSOM_BLOCK, h,
-					at, all, &b);
-		if (rv < 0 || b.batch <= out->last_batch) {
-			at++;
-			continue;
-		}
-		rv = frame_add(out, &b, p + sizeof(b));
-		if (rv < 0)
-			return rv;
-		at += b.header_blocks + b.data_blocks;
-	}
-	return 0;
+	log_warn("disk %s: segment %u: its summary is damaged; its batches "
+		 "are read one by one",
+		 rec->disk->path, segment);
+	rv = lsom__segment_scan(rec, segment, out);
+	run.durable = out->durable_prefix;
+	if (rv == 0)
+		rv = lsom__run_segment(rec, &run, segment, out);
+	return rv == 0 && out->bytes == 0 ? -ENODATA : rv;
 }
 
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
@@ -151,16 +114,11 @@ int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		return 0;
 	}
 	rv = summary_read(rec, segment, out);
-	if (rv == -EUCLEAN) {
-		/* Closed, its summary rotten: the batches are still there. */
-		log_warn("disk %s: segment %u: its summary is damaged; its "
-			 "batches are read one by one",
-			 rec->disk->path, segment);
-		rv = segment_scan(rec, segment, out);
-	} else if (rv == -ENODATA &&
-		   h->generation > rec->disk->super.generation_closed) {
-		rv = segment_scan(rec, segment, out);
-		out->scanned = true;
+	if (h->generation <= rec->disk->super.generation_closed) {
+		if (rv == -EUCLEAN || (rv == -ENODATA && h->version >= 2))
+			rv = closed_scan(rec, segment, out);
+	} else if (rv == -EUCLEAN || rv == -ENODATA) {
+		rv = lsom__segment_scan(rec, segment, out);
 	}
 	if (rv < 0)
 		lsom__frames_fini(out);
@@ -169,202 +127,12 @@ int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 
 void lsom__frames_fini(struct lsom__frames *f)
 {
-	if (!f->borrowed)
+	if (!f->borrowed) {
 		free(f->mem);
+		free(f->before);
+	}
 	f->mem = NULL;
-}
-
-/* ---- 2: the run of a head ---- */
-
-/* Every block of the frame's records is what its CRC says. */
-static bool frame_whole(struct lsom__recovery *rec, uint32_t segment,
-			const struct lsom__frame *f, const uint8_t *records)
-{
-	const struct lsom__data_record *d;
-	uint32_t crc = 0;
-	unsigned i;
-	uint64_t k;
-
-	for (i = 0; i < f->records; i++, records += d->r.len) {
-		d = (const void *)records;
-		if (d->r.type != LSOM__R_DATA || d->r.flags & LSOM__F_HOLE)
-			continue;
-		if (lsom__recovery_read(rec, segment, d->data,
-					(uint32_t)d->blocks, rec->buf) < 0)
-			return false;
-		for (k = 0; k < d->blocks; k++)
-			if (crc32c(rec->buf + k * LSOM_BLOCK, LSOM_BLOCK) !=
-			    lsom__record_crcs(d)[k])
-				return false;
-		crc = crc32_more(crc, rec->buf, (size_t)d->blocks * LSOM_BLOCK);
-	}
-	return crc == f->data_crc;
-}
-
-struct run {
-	uint64_t generation, expected, durable;
-	uint16_t head;
-	bool ended;
-};
-
-static void damage(struct lsom__recovery *rec, const struct run *run,
-		   uint64_t batch)
-{
-	log_error("disk %s: log generation %llu, head %u: batches %llu to "
-		  "%llu are damaged; components on this disk lost blocks",
-		  rec->disk->path, (unsigned long long)run->generation,
-		  run->head, (unsigned long long)run->expected,
-		  (unsigned long long)batch - 1);
-	rec->damaged = true;
-	rec->disk->super.damaged = 1;
-}
-
-/*
- * Is the gap before @batch, at which @segment begins, one that the cleaner made,
- * taking segments?
- */
-static bool gap_is_reuse(const struct lsom__recovery *rec,
-			 const struct run *run, uint32_t segment,
-			 uint64_t batch, bool first_of_segment)
-{
-	const struct lsom__head_position *p =
-		&rec->disk->position.heads[run->head];
-
-	if (!first_of_segment)
-		return false;
-	/* With an index: taken only when its flushed position covers them. */
-	if (rec->disk->position.number > 0 && p->generation == run->generation)
-		return run->expected < p->batch;
-	/* Without: whole segments, so none of this one. */
-	return rec->disk->position.number == 0 &&
-	       batch == rec->headers[segment].first_batch;
-}
-
-/* Keep of an open segment's frames what belongs to the run. */
-static void run_segment(struct lsom__recovery *rec, struct run *run,
-			uint32_t segment, struct lsom__frames *f)
-{
-	size_t at = 0, kept = 0, len;
-	struct lsom__frame frame;
-	bool first = true;
-
-	f->last_batch = 0;
-	for (; at < f->bytes && !run->ended; at += len) {
-		memcpy(&frame, f->mem + at, sizeof(frame));
-		len = sizeof(frame) + frame.records_bytes;
-		if (frame.batch > run->expected) {
-			if (run->expected > run->durable &&
-			    lsom__rule(rec->disk, LSOM_OFF_TAIL)) {
-				run->ended = true;
-				break;
-			}
-			if (!gap_is_reuse(rec, run, segment, frame.batch,
-					  first))
-				damage(rec, run, frame.batch);
-		}
-		/* Known durable by a later batch, or checked now. */
-		if (frame.batch > run->durable &&
-		    lsom__rule(rec->disk, LSOM_OFF_TAIL) &&
-		    !frame_whole(rec, segment, &frame,
-				 f->mem + at + sizeof(frame))) {
-			run->ended = true;
-			break;
-		}
-		memmove(f->mem + kept, f->mem + at, len);
-		kept += len;
-		run->expected = frame.batch + 1;
-		f->last_batch = frame.batch;
-		first = false;
-	}
-	f->bytes = kept;
-}
-
-static int by_sequence(const void *a, const void *b, void *arg)
-{
-	const struct lsom__recovery *rec = arg;
-	uint64_t x = rec->headers[*(const uint32_t *)a].sequence;
-	uint64_t y = rec->headers[*(const uint32_t *)b].sequence;
-
-	return x < y ? -1 : x > y;
-}
-
-static int run_find(struct lsom__recovery *rec, uint64_t generation,
-		    uint16_t head)
-{
-	const struct lsom__head_position *p = &rec->disk->position.heads[head];
-	struct run run = { .generation = generation,
-			   .head = head,
-			   .expected = 1 };
-	struct lsom_disk *disk = rec->disk;
-	struct lsom__frames *f;
-	uint32_t i, seg;
-	int rv;
-
-	/*
-	 * What a flushed index covers was durable.  Without this a head that
-	 * rests, its earlier segments cleaned and taken by the other one, would
-	 * look like a torn tail from its first batch on.
-	 */
-	if (disk->position.number > 0 && p->generation == generation)
-		run.durable = p->batch - 1;
-	for (i = 0; i < rec->order_count; i++) {
-		seg = rec->order[i];
-		if (rec->headers[seg].generation != generation ||
-		    rec->headers[seg].head != head || rec->void_segment[seg])
-			continue;
-		f = calloc(1, sizeof(*f));
-		if (f == NULL)
-			return -ENOMEM;
-		rv = lsom__frames_read(rec, seg, f);
-		if (rv < 0) {
-			free(f);
-			return rv;
-		}
-		rec->open[seg] = f;
-		lsom__frames_undo(rec, seg, f);
-		/* A summary is written when all before it is durable. */
-		if (lsom__rule(disk, LSOM_OFF_DURABLE_PREFIX))
-			run.durable =
-				MAX(run.durable, f->closed ? f->last_batch
-							   : f->durable_prefix);
-	}
-	for (i = 0; i < rec->order_count; i++) {
-		seg = rec->order[i];
-		if (rec->headers[seg].generation != generation ||
-		    rec->headers[seg].head != head || rec->void_segment[seg])
-			continue;
-		run_segment(rec, &run, seg, rec->open[seg]);
-		if (rec->open[seg]->bytes == 0) {
-			/* Nothing of it counts, and never will. */
-			disk->segments[seg].open_pos = UINT64_MAX;
-			rec->void_segment[seg] = true;
-		}
-	}
-	return 0;
-}
-
-static int runs_find(struct lsom__recovery *rec)
-{
-	struct lsom_disk *disk = rec->disk;
-	uint64_t g;
-	unsigned h;
-	uint32_t i;
-	int rv;
-
-	for (i = 0; i < disk->super.segments; i++)
-		if (rec->headers[i].sequence != 0)
-			rec->order[rec->order_count++] = i;
-	qsort_r(rec->order, rec->order_count, sizeof(*rec->order), by_sequence,
-		rec);
-	lsom__segments_undo(rec);
-	for (g = disk->super.generation_closed + 1; g <= disk->super.generation;
-	     g++)
-		for (h = 0; h < LSOM__HEADS; h++) {
-			rv = run_find(rec, g, (uint16_t)h);
-			if (rv < 0)
-				return rv;
-		}
-	return 0;
+	f->before = NULL;
 }
 
 /* ---- 3: replay ---- */
@@ -460,6 +228,47 @@ static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 
 /* ---- 4: closing ---- */
 
+/* Records LOST of this recovery: all keys there are may be concerned. */
+static void lost_settle(struct lsom__frames *f, uint64_t key_next)
+{
+	struct lsom__record *r;
+	struct lsom__frame frame;
+	size_t at = 0;
+
+	while (at < f->bytes) {
+		memcpy(&frame, f->mem + at, sizeof(frame));
+		r = (void *)(f->mem + at + sizeof(frame));
+		if (frame.records > 0 && r->type == LSOM__R_LOST &&
+		    r->component == UINT64_MAX)
+			r->component = key_next;
+		at += sizeof(frame) + frame.records_bytes;
+	}
+}
+
+static int write_now(struct lsom__recovery *rec, uint32_t segment,
+		     uint32_t block, uint32_t blocks)
+{
+	struct lsom_disk *disk = rec->disk;
+
+	return env_dev_write_now(disk->env, disk->dev, rec->buf,
+				 (size_t)blocks * LSOM_BLOCK,
+				 lsom__place(disk, segment, block) * LSOM_BLOCK,
+				 ENV_DURABLE);
+}
+
+/*
+ * Nothing of it counts, and nothing may seem to, should the header that says so
+ * rot: neither by its first batch, nor by a summary of an earlier life.
+ */
+static int segment_void(struct lsom__recovery *rec, uint32_t segment)
+{
+	int rv;
+
+	memset(rec->buf, 0, LSOM_BLOCK);
+	rv = write_now(rec, segment, rec->disk->segment_blocks - 1, 1);
+	return rv < 0 ? rv : write_now(rec, segment, 1, 1);
+}
+
 static int summary_write(struct lsom__recovery *rec, uint32_t segment)
 {
 	const struct lsom__segment_header *h = header_of(rec, segment);
@@ -475,7 +284,7 @@ static int summary_write(struct lsom__recovery *rec, uint32_t segment)
 		.blocks = blocks,
 		.bytes = (uint32_t)f->bytes,
 		.head = h->head,
-		.version = LSOM__VERSION,
+		.version = LSOM__LOG_VERSION,
 		.used_blocks = f->used,
 	};
 	struct lsom__summary_footer end = { LSOM__SUMMARY_MAGIC, blocks,
@@ -486,12 +295,8 @@ static int summary_write(struct lsom__recovery *rec, uint32_t segment)
 	memcpy(rec->buf + sizeof(s), f->mem, f->bytes);
 	memcpy(rec->buf + bytes - sizeof(end), &end, sizeof(end));
 	lsom__summary_seal(rec->buf, blocks);
-	return env_dev_write_now(
-		rec->disk->env, rec->disk->dev, rec->buf, bytes,
-		lsom__place(rec->disk, segment,
-			    rec->disk->segment_blocks - blocks) *
-			LSOM_BLOCK,
-		ENV_DURABLE);
+	return write_now(rec, segment, rec->disk->segment_blocks - blocks,
+			 blocks);
 }
 
 static void segment_settle(struct lsom__recovery *rec, uint32_t i)
@@ -524,12 +329,15 @@ static int log_close(struct lsom__recovery *rec)
 	int rv;
 
 	for (i = 0; i < disk->super.segments; i++) {
-		if (rec->open[i] != NULL && !rec->open[i]->closed &&
-		    !rec->void_segment[i]) {
+		rv = 0;
+		if (rec->void_segment[i] && rec->headers[i].sequence != 0) {
+			rv = segment_void(rec, i);
+		} else if (rec->open[i] != NULL && !rec->open[i]->closed) {
+			lost_settle(rec->open[i], disk->key_next);
 			rv = summary_write(rec, i);
-			if (rv < 0)
-				return rv;
 		}
+		if (rv < 0)
+			return rv;
 		segment_settle(rec, i);
 		if (disk->segments[i].state == LSOM__SEG_FREE &&
 		    rec->headers[i].sequence != 0) {
@@ -538,6 +346,7 @@ static int log_close(struct lsom__recovery *rec)
 				return rv;
 		}
 	}
+	disk->super.incompat |= LSOM__INCOMPAT;
 	if (lsom__rule(disk, LSOM_OFF_GENERATION)) {
 		disk->super.generation_closed = disk->super.generation;
 		disk->super.generation++;
@@ -553,7 +362,7 @@ static void recovery_fini(struct lsom__recovery *rec)
 
 	for (i = 0; rec->open != NULL && i < rec->disk->super.segments; i++) {
 		if (rec->open[i] != NULL)
-			free(rec->open[i]->mem);
+			lsom__frames_fini(rec->open[i]);
 		free(rec->open[i]);
 	}
 	free(rec->open);
@@ -620,7 +429,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 		disk->flushed_number = disk->checkpoint_number =
 			MAX(disk->flushed_number, rec.index_number);
 	if (rv == 0)
-		rv = runs_find(&rec);
+		rv = lsom__runs_find(&rec);
 	for (pass = 0; pass < LSOM__PASSES && rv == 0; pass++) {
 		rv = segments_replay(&rec, pass);
 		if (rv == 0)

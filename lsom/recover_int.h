@@ -12,7 +12,16 @@ struct lsom__frames {
 	size_t bytes;
 	uint64_t last_batch, durable_prefix;
 	uint32_t used;
-	bool closed, scanned, borrowed;
+	bool closed, borrowed;
+	/* Of its first batch, if that was in another segment; with records. */
+	struct lsom__echo *before;
+};
+
+/* A head's run of batches, as far as it has been followed. */
+struct lsom__run {
+	uint64_t generation, expected, durable;
+	uint16_t head;
+	bool ended;
 };
 
 struct lsom__recovery {
@@ -27,7 +36,8 @@ struct lsom__recovery {
 	bool headers_lost; /* any of them */
 	uint64_t index_number; /* the checkpoint the log needs at least */
 	uint64_t records;
-	bool damaged;
+	bool damaged; /* batches were found missing that nothing covers */
+	uint64_t lost_below; /* so it was before: component keys concerned */
 	uint8_t *buf; /* one segment */
 };
 
@@ -36,6 +46,23 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		      struct lsom__frames *out);
 void lsom__frames_fini(struct lsom__frames *f);
+
+/* scan.c */
+/*
+ * The frames of a segment without a summary: the whole of it is read, and every
+ * batch in it found, also behind one that is damaged.  0, -EIO, -ENOMEM.
+ */
+int lsom__segment_scan(struct lsom__recovery *rec, uint32_t segment,
+		       struct lsom__frames *out);
+/* Add what the first batch of a later segment tells of @f's last. */
+int lsom__frames_echo(struct lsom__frames *f, const struct lsom__echo *echo);
+
+/* run.c */
+/* Keep of a segment's frames what belongs to the run. */
+int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
+		      uint32_t segment, struct lsom__frames *f);
+/* Find the run of every head, of each generation that was not closed. */
+int lsom__runs_find(struct lsom__recovery *rec);
 
 /* Does the checkpoint cover this batch? */
 bool lsom__covered(const struct lsom__recovery *rec, uint32_t segment,

@@ -160,6 +160,13 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 {
 	struct lsom_disk *disk = rec->disk;
 
+	if (r->type == LSOM__R_LOST) {
+		if (r->component == UINT64_MAX)
+			rec->damaged = true; /* found by this recovery */
+		else
+			rec->lost_below = MAX(rec->lost_below, r->component);
+		return 0;
+	}
 	disk->key_next = MAX(disk->key_next, r->component + 1);
 	if (pass == PASS_STATES && r->type == LSOM__R_STATE)
 		return replay_state(disk, (const void *)r);
@@ -239,10 +246,37 @@ static int data_end(struct lsom_disk *disk)
 	return disk->state == LSOM_DISK_FAILED ? -EUCLEAN : 0;
 }
 
+/*
+ * Batches were lost, so any block of a component that may have been in them may
+ * have had a newer version.  All that is there now has an oepoch of up to the
+ * promised one; who writes from now on has a newer one (g1).
+ */
+static void damage_settle(struct lsom__recovery *rec)
+{
+	struct lsom_disk *disk = rec->disk;
+	struct lsom_comp_meta *m;
+	struct lsom_comp *comp;
+	uint64_t now;
+
+	/* Lasting: the batch is missed at this opening only. */
+	disk->super.damaged_below =
+		MAX(disk->super.damaged_below,
+		    rec->damaged ? disk->key_next : rec->lost_below);
+	disk->key_next = MAX(disk->key_next, disk->super.damaged_below);
+	TAILQ_FOREACH (comp, &disk->comps, link) {
+		m = &comp->meta;
+		now = MAX(m->promised_oepoch, LSN_OEPOCH(m->max_lsn));
+		if (comp->key >= disk->super.damaged_below ||
+		    (m->damaged != 0 && !rec->damaged))
+			continue;
+		m->damaged = MAX(m->damaged, (uint32_t)MAX(now, 1ull));
+		comp->dirty = true;
+	}
+}
+
 int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 {
 	struct lsom_disk *disk = rec->disk;
-	struct lsom_comp *comp;
 
 	switch (pass) {
 	case PASS_STATES:
@@ -255,15 +289,6 @@ int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 		disk->replaying = false;
 		return 0;
 	}
-	/* Lasting: the batch is missed at this opening only. */
-	if (rec->damaged)
-		disk->super.damaged_below = disk->key_next;
-	disk->key_next = MAX(disk->key_next, disk->super.damaged_below);
-	TAILQ_FOREACH (comp, &disk->comps, link)
-		if (comp->key < disk->super.damaged_below &&
-		    !comp->meta.damaged) {
-			comp->meta.damaged = true;
-			comp->dirty = true;
-		}
+	damage_settle(rec);
 	return data_end(disk);
 }

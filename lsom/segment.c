@@ -212,7 +212,7 @@ static void *summary_encode(const struct lsom_disk *disk,
 	h->blocks = blocks;
 	h->bytes = seg->frames_bytes;
 	h->head = seg->head;
-	h->version = LSOM__VERSION;
+	h->version = LSOM__LOG_VERSION;
 	h->used_blocks = seg->used;
 	if (seg->frames_bytes > 0)
 		memcpy(h + 1, seg->frames, seg->frames_bytes);

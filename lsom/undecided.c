@@ -146,11 +146,12 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		 * On a whole replica a block that was never written needs no
 		 * hole: nothing older can come for it.  On one being filled a
 		 * copy may be on its way, and the entry bars it; in a replay
-		 * an older version may stand in a later segment; and one that
-		 * is not decided yet may be in the table.
+		 * an older version may stand in a later segment; one that is
+		 * not decided yet may be in the table; and of a damaged one
+		 * the entry says that the block is not lost any more.
 		 */
 		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
-		    !comp->disk->replaying &&
+		    comp->meta.damaged == 0 && !comp->disk->replaying &&
 		    !lsom__page_exists(comp, (first + i) / LSOM__PAGE_SLOTS)) {
 			next = hole_page_next(comp, lsn, first + i);
 			if (next == UINT64_MAX ||

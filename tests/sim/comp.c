@@ -194,7 +194,9 @@ static void meta_check(struct run *r)
 		if (!r->sim->disks[0].tampered)
 			sim_violation(r->sim, "damage is reported on a disk "
 					      "that is whole");
-		history_lossy(r->sim->history);
+		/* A rotten header costs -EBADMSG, and no old version. */
+		if (!r->header_rot)
+			history_lossy(r->sim->history);
 		return;
 	}
 	if (r->sim->disks[0].tampered && !r->header_rot)

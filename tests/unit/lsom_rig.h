@@ -1,6 +1,6 @@
 /*
  * lsom_rig: one store on a simulated disk, with calls that wait for their end.
- * Included by one test file; it is part of it.
+ * Included by test files; it is part of each.
  */
 #ifndef BASALT_TESTS_UNIT_LSOM_RIG_H
 #define BASALT_TESTS_UNIT_LSOM_RIG_H
@@ -97,7 +97,7 @@ static void disk_close(struct fixture *f)
 	f->disk = NULL;
 }
 
-static struct fixture *fixture_open(uint64_t seed)
+static inline struct fixture *fixture_open(uint64_t seed)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct lsom_config config = { .page_cache_bytes = 80000 };
@@ -117,7 +117,7 @@ static struct fixture *fixture_open(uint64_t seed)
 	return f;
 }
 
-static void fixture_close(struct fixture *f)
+static inline void fixture_close(struct fixture *f)
 {
 	disk_close(f);
 	lsom_close(f->lsom);
@@ -126,7 +126,7 @@ static void fixture_close(struct fixture *f)
 }
 
 /* The power goes, comes back, and the disk is opened. */
-static int power_cut(struct fixture *f)
+static inline int power_cut(struct fixture *f)
 {
 	sim_env_cut(&f->sim);
 	disk_close(f);

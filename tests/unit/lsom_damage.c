@@ -1,0 +1,448 @@
+/*
+ * Any one block of the log rots, of a history that is known: every block that
+ * was acknowledged reads as it is or answers -EBADMSG, and that only where its
+ * data rotted.  Never as it was before, and never as zeros.  More than one
+ * block: what cannot be known is refused, until it is written again.
+ */
+#include "tests/unit/lsom_rig.h"
+
+#include "tests/lib/memkv.h"
+
+#define SEGMENT LSOM__SEGMENT_TINY
+#define SEGMENTS 26u
+#define BYTES ((1u << 20) + SEGMENTS * SEGMENT)
+#define BLOCKS 900u /* from 640 on nothing is ever written */
+#define STEP 5u /* places to try of a log that is long */
+#define LAST 639u /* written last; the tail of the log may be torn */
+
+/* What is on the disk and in the index, and what it should read as. */
+struct history {
+	struct fixture f;
+	uint8_t *image;
+	struct kv *store;
+	uint64_t seeds[BLOCKS]; /* 0: zeros */
+	uint64_t lsn; /* counts writes */
+	uint64_t stable; /* the last one */
+	uint64_t last_header; /* of the last batch */
+	bool cut;
+};
+
+static void tiny_open(struct fixture *f, uint64_t seed)
+{
+	struct lsom_config config = { .page_cache_bytes = 80000 };
+	struct lsom_format format = { .path = "disk", .tiny = true };
+
+	lsom__segment_checks = true;
+	sim_env_init(&f->sim, BYTES, seed);
+	f->cluster = uuid_of(200);
+	config.env = &f->sim.env;
+	CHECK_EQ(lsom_open(&config, &f->lsom), 0);
+	format.disk = uuid_of(100);
+	format.cluster = f->cluster;
+	format.segment_bytes = SEGMENT;
+	CHECK_EQ(lsom_disk_format(&f->sim.env, &format), 0);
+	CHECK_EQ(disk_open(f, false), 0);
+}
+
+static void power_off(struct fixture *f)
+{
+	sim_env_cut(&f->sim);
+	if (f->disk != NULL)
+		disk_close(f);
+	sim_env_restore(&f->sim);
+}
+
+static void checkpointed(struct lsom_checkpoint *req, int status)
+{
+	struct call *c = req->data;
+
+	c->status = status;
+	c->done = true;
+}
+
+static void checkpoint(struct fixture *f)
+{
+	struct call c = { .f = f };
+	struct lsom_checkpoint req = { .data = &c };
+
+	CHECK_EQ(finish(&c, lsom_checkpoint(f->disk, &req, checkpointed)), 0);
+}
+
+static void history_put(struct history *h, struct lsom_comp *comp,
+			uint64_t first, uint64_t n, unsigned epoch, bool hole)
+{
+	uint64_t seed = hole ? 0 : h->lsn + 1, i;
+
+	h->stable = LSN(epoch, ++h->lsn);
+	CHECK_EQ(put(&h->f, comp, first, n, h->stable, seed), 0);
+	for (i = first; i < first + n; i++)
+		h->seeds[i] = seed;
+}
+
+static void history_work(struct history *h, struct lsom_comp *comp,
+			 unsigned writes)
+{
+	struct sim_env *sim = &h->f.sim;
+	uint64_t first, n;
+	unsigned i;
+
+	for (i = 0; i < writes; i++) {
+		n = 1 + sim_env_random(sim, i % 4 == 0 ? 20 : 2);
+		first = sim_env_random(sim, LAST - n);
+		history_put(h, comp, first, n, 1, i % 11 == 5);
+		if (i == writes / 2)
+			checkpoint(&h->f);
+	}
+}
+
+static void entry_get(struct lsom_comp *comp, uint64_t block,
+		      struct lsom__entry *e)
+{
+	struct lsom__page *page;
+
+	page = lsom__page_find(comp, block / LSOM__PAGE_SLOTS);
+	memset(e, 0, sizeof(*e));
+	if (page != NULL)
+		lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS, e);
+}
+
+static void history_restore(struct history *h)
+{
+	struct sim_env *sim = &h->f.sim;
+
+	memcpy(sim->durable, h->image, BYTES);
+	memcpy(sim->now, h->image, BYTES);
+	kv_close(sim->kv_now);
+	kv_close(sim->kv_flushed);
+	sim->kv_now = memkv_clone((struct memkv *)h->store, sim->merge);
+	sim->kv_flushed = memkv_clone((struct memkv *)h->store, sim->merge);
+}
+
+static struct lsom_comp *reopen(struct history *h, bool rebuild)
+{
+	struct lsom_decided d = { .stable_lsn = h->stable };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(disk_open(&h->f, rebuild), 0);
+	comp = comp_of(&h->f, 1);
+	CHECK(comp != NULL);
+	lsom_decided(comp, &d);
+	return comp;
+}
+
+/* Write it, stop as told, and remember everything. */
+static struct history *history_make(uint64_t seed, unsigned writes, bool cut)
+{
+	struct history *h = calloc(1, sizeof(*h));
+	struct fixture *f = &h->f;
+	struct lsom_comp *comp;
+
+	tiny_open(f, seed);
+	h->cut = cut;
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	comp = comp_of(f, 2);
+	CHECK_EQ(put(f, comp, 0, 8, LSN(1, 1), 7), 0);
+	CHECK_EQ(update(f, comp, LSOM_DELETE, (struct lsom_comp_meta){ 0 }), 0);
+	lsom_comp_put(comp);
+	comp = comp_of(f, 1);
+	history_work(h, comp, writes);
+	history_put(h, comp, LAST, 1, 1, false);
+	lsom_comp_put(comp);
+	if (cut) {
+		power_off(f);
+	} else {
+		/* Twice: so the generation of what was written is closed. */
+		disk_close(f);
+		CHECK_EQ(disk_open(f, false), 0);
+		disk_close(f);
+		sim_env_cut(&f->sim);
+		sim_env_restore(&f->sim);
+	}
+	h->image = malloc(BYTES);
+	memcpy(h->image, f->sim.durable, BYTES);
+	h->store = memkv_clone((struct memkv *)f->sim.kv_flushed, f->sim.merge);
+	return h;
+}
+
+static void history_free(struct history *h)
+{
+	kv_close(h->store);
+	free(h->image);
+	lsom_close(h->f.lsom);
+	sim_env_fini(&h->f.sim);
+	free(h);
+}
+
+static void rot(struct history *h, uint64_t place, unsigned byte)
+{
+	struct sim_env *sim = &h->f.sim;
+	uint64_t at = place * LSOM_BLOCK + byte;
+
+	sim->now[at] ^= 4;
+	sim->durable[at] ^= 4;
+}
+
+/* Did @block, as it should read, lie at @place before that rotted? */
+static bool lay_at(const struct history *h, unsigned block, uint64_t place)
+{
+	uint8_t want[LSOM_BLOCK];
+
+	fill(want, block, h->seeds[block]);
+	return memcmp(want, h->image + place * LSOM_BLOCK, LSOM_BLOCK) == 0;
+}
+
+/* The number of blocks lost.  @place: which rotted; 0: any may be lost. */
+static unsigned history_check(struct history *h, struct lsom_comp *comp,
+			      uint64_t place)
+{
+	unsigned i, lost = 0;
+	int rv;
+
+	for (i = 0; i < BLOCKS; i++) {
+		rv = get(&h->f, comp, i, h->seeds[i]);
+		if (rv == (h->seeds[i] != 0))
+			continue;
+		if (i == LAST && h->cut && rv == 0)
+			continue; /* a torn tail looks the same */
+		if (rv == -EBADMSG && (place == 0 || lay_at(h, i, place))) {
+			lost++;
+			continue;
+		}
+		print_error("place %llu rotted: block %u, %s %d\n",
+			    (unsigned long long)place, i,
+			    h->seeds[i] ? "data:" : "zeros:", rv);
+		fail();
+	}
+	return lost;
+}
+
+static bool block_used(const struct history *h, uint64_t place)
+{
+	const uint8_t *p = h->image + place * LSOM_BLOCK;
+
+	return p[0] != 0 || memcmp(p, p + 1, LSOM_BLOCK - 1) != 0;
+}
+
+/* Every block of the log, one after the other; also when it is rebuilt. */
+static void every_block(struct history *h)
+{
+	uint64_t place, first = LSOM__DATA_START / LSOM_BLOCK;
+	struct lsom_comp *comp;
+	unsigned way;
+
+	for (place = first; place < BYTES / LSOM_BLOCK; place++) {
+		if (!block_used(h, place))
+			continue;
+		for (way = 0; way < 3; way++) {
+			history_restore(h);
+			/* The last bytes are those of a summary's footer. */
+			rot(h, place, way < 2 ? 100 : LSOM_BLOCK - 4);
+			comp = reopen(h, way > 0);
+			(void)history_check(h, comp, place);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+}
+
+TEST(damage, any_block_after_a_clean_stop)
+{
+	struct history *h = history_make(1, 60, false);
+
+	every_block(h);
+	history_free(h);
+}
+
+TEST(damage, any_block_after_a_power_cut)
+{
+	struct history *h = history_make(2, 60, true);
+
+	every_block(h);
+	history_free(h);
+}
+
+/* The cleaner moved most of it, and segments were used several times. */
+TEST(damage, some_block_of_a_cleaned_log)
+{
+	struct history *h = history_make(3, 1200, true);
+	uint64_t place, first = LSOM__DATA_START / LSOM_BLOCK;
+	struct lsom_comp *comp;
+
+	for (place = first; place < BYTES / LSOM_BLOCK; place += STEP) {
+		if (!block_used(h, place))
+			continue;
+		history_restore(h);
+		rot(h, place, 100);
+		comp = reopen(h, place % 2 == 1);
+		(void)history_check(h, comp, place);
+		lsom_comp_put(comp);
+		power_off(&h->f);
+	}
+	history_free(h);
+}
+
+/* One superblock is enough, also the older one. */
+TEST(damage, a_superblock)
+{
+	struct history *h = history_make(4, 40, true);
+	struct lsom_comp *comp;
+	unsigned i;
+
+	for (i = 0; i < 4; i++) {
+		history_restore(h);
+		rot(h, i / 2 * LSOM__SUPER_GAP / LSOM_BLOCK, 100);
+		comp = reopen(h, i % 2 == 1);
+		CHECK_EQ(history_check(h, comp, 0), 0);
+		lsom_comp_put(comp);
+		power_off(&h->f);
+	}
+	history_free(h);
+}
+
+/* ---- more than one block ---- */
+
+/* Rot the header of the @nth last batch of the guest's head. */
+static void header_rot(struct history *h, unsigned nth)
+{
+	uint64_t place = LSOM__DATA_START / LSOM_BLOCK, places[8] = { 0 };
+	const struct lsom__batch_header *b;
+	uint64_t last = 0;
+
+	for (; place < BYTES / LSOM_BLOCK; place++) {
+		b = (const void *)(h->image + place * LSOM_BLOCK);
+		if (b->magic != LSOM__BATCH_MAGIC ||
+		    b->head != LSOM__HEAD_GUEST)
+			continue;
+		last = MAX(last, b->batch);
+		places[b->batch % 8] = place;
+	}
+	place = places[(last - nth) % 8];
+	b = (const void *)(h->image + place * LSOM_BLOCK);
+	CHECK_EQ(b->batch, last - nth);
+	rot(h, place, 100);
+}
+
+static void scanned(struct lsom_scan *req, int status)
+{
+	struct call *c = req->data;
+
+	c->status = status;
+	c->done = true;
+}
+
+static unsigned scan_count(struct history *h, struct lsom_comp *comp)
+{
+	static struct lsom_version items[BLOCKS];
+	struct call c = { .f = &h->f };
+	struct lsom_scan req = { .data = &c,
+				 .len = BLOCKS * LSOM_BLOCK,
+				 .items = items,
+				 .items_max = BLOCKS };
+	unsigned i, n = 0;
+
+	CHECK_EQ(finish(&c, lsom_scan(comp, &req, scanned)), 0);
+	CHECK_EQ(req.next, req.len);
+	for (i = 0; i < req.items_count; i++)
+		n += !items[i].hole;
+	return n;
+}
+
+/* Write and unmap some of it under the next epoch, as an owner after a restart. */
+static void heal(struct history *h, struct lsom_comp *comp, unsigned epoch)
+{
+	struct lsom_comp_meta m = *lsom_comp_meta(comp);
+	unsigned first = epoch * 40, i;
+
+	m.promised_oepoch = epoch;
+	CHECK_EQ(update(&h->f, comp, LSOM_SEAL, m), 0);
+	for (i = first; i < first + 40; i++) {
+		history_put(h, comp, i, 1, epoch, i >= first + 20);
+		CHECK_EQ(get(&h->f, comp, i, h->seeds[i]), h->seeds[i] != 0);
+	}
+	/* Also where there is no page of the index yet. */
+	first = 760 + epoch * 10;
+	history_put(h, comp, first, 10, epoch, true);
+	CHECK_EQ(get(&h->f, comp, first, 0), 0);
+}
+
+/* Write what was written before, over and over, until the cleaner has worked. */
+static void history_overwrite(struct history *h, struct lsom_comp *comp,
+			      unsigned epoch)
+{
+	struct lsom__entry e;
+	unsigned i;
+
+	for (i = 0; i < 1000; i++)
+		history_put(h, comp, 80 + i % 20, 1, epoch, false);
+	entry_get(comp, 80 + (i - 1) % 20, &e);
+	h->last_header = e.place - 1;
+}
+
+/*
+ * A header and its echo.  What was in the batch is not known, so nothing older
+ * than the loss is shown; what is written again is there, whatever follows: a
+ * restart, a checkpoint, cleaning, an index made from the log alone.
+ */
+TEST(damage, header_and_echo)
+{
+	unsigned way, epoch, lost, healed, holes;
+	struct lsom_comp *comp;
+	struct history *h;
+
+	for (way = 0; way < 2; way++) {
+		h = history_make(5, 14, true);
+		header_rot(h, 3);
+		header_rot(h, 2);
+		healed = holes = 0;
+		for (epoch = 2; epoch < 10; epoch++) {
+			comp = reopen(h, epoch % 4 == 2 * way);
+			CHECK_EQ(lsom_comp_meta(comp)->damaged, 1);
+			lost = history_check(h, comp, 0);
+			CHECK_EQ(lost, BLOCKS - healed);
+			CHECK_EQ(scan_count(h, comp), BLOCKS - holes);
+			heal(h, comp, epoch);
+			healed += 50;
+			holes += 30;
+			if (epoch % 3 == 0)
+				history_overwrite(h, comp, epoch);
+			lsom_comp_put(comp);
+			if (epoch % 2 == 0)
+				disk_close(&h->f);
+			else
+				power_off(&h->f);
+		}
+		history_free(h);
+	}
+}
+
+/*
+ * The last header rots, and the checkpoint has what was in it.  Nothing is lost,
+ * until the index is, too: then that batch is missed.
+ */
+TEST(damage, last_header_under_a_checkpoint)
+{
+	struct history *h = history_make(6, 20, true);
+	struct lsom_comp *comp;
+	unsigned round;
+
+	history_restore(h);
+	comp = reopen(h, false);
+	history_overwrite(h, comp, 2);
+	checkpoint(&h->f);
+	lsom_comp_put(comp);
+	power_off(&h->f);
+	memcpy(h->image, h->f.sim.durable, BYTES);
+	h->cut = false;
+	rot(h, h->last_header, 100);
+	for (round = 0; round < 3; round++) {
+		comp = reopen(h, round == 2);
+		CHECK_EQ(history_check(h, comp, 0) > 0, round == 2);
+		lsom_comp_put(comp);
+		if (round == 0)
+			disk_close(&h->f);
+		else
+			power_off(&h->f);
+	}
+	history_free(h);
+}
