@@ -198,6 +198,7 @@ static void policy_changed(struct cmmds_subscription *sub,
 
 struct lossy {
 	unsigned count;
+	bool damaged; /* the log; lsom knows which blocks */
 	struct uuid oid; /* of one of them */
 };
 
@@ -206,8 +207,9 @@ static void lossy_look(struct lsom_comp *comp, void *arg)
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
 	struct lossy *lossy = arg;
 
-	if (!meta->damaged)
+	if (meta->damaged == 0)
 		return;
+	lossy->damaged = true;
 	lossy->count++;
 	lossy->oid = meta->oid;
 }
@@ -236,11 +238,15 @@ static void lossy_run(struct health_check *check, struct health_result *out)
 	out->level = HEALTH_BAD;
 	snprintf(out->cause, sizeof(out->cause),
 		 "acknowledged writes were lost on disks of this node: %u "
-		 "components, one of object %s",
-		 lossy.count, oid);
+		 "components, one of object %s%s",
+		 lossy.count, oid,
+		 lossy.damaged ? "; blocks that may be concerned answer medium "
+				 "errors until they are written again"
+			       : "");
 	snprintf(out->fix, sizeof(out->fix),
-		 "check the data from above (fsck, a database's own check) or "
-		 "restore it from a backup; replace the disk if it lied");
+		 "restore the data from a backup or write it again, on a new "
+		 "virtual disk best, and check it from above (fsck, a "
+		 "database's own check); replace the disk");
 }
 
 bool dom_object_lossy(const struct dom_object *object)

@@ -86,7 +86,8 @@ unsigned dom_object_congestion(const struct dom_object *object);
 /*
  * A component is known to have lost what it had acknowledged (damage in the
  * log, a disk that went back in time), and there is no other copy: what is left
- * is served.  Also a health check, "object-data".
+ * is served, and reads of blocks that damage may have taken end with -EBADMSG.
+ * Also a health check, "object-data".
  */
 bool dom_object_lossy(const struct dom_object *object);
 /* Space under the object's components: bytes used by it, and free for it. */

@@ -22,6 +22,9 @@
  *    that went back in time (R14), a tail that a flush lied about (R47).  There
  *    is no better copy to wait for, so what is left is served, every undecided
  *    record of it decided as usual, and log and health say that data is lost.
+ *    After media damage lsom refuses the blocks that may be lost (-EBADMSG,
+ *    lsom_comp_meta.damaged) until the epoch that is granted here, or a later
+ *    one, writes or unmaps them.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -459,8 +462,9 @@ static bool leaf_forgot(struct dom__takeover *t, unsigned i)
 	const char *why = NULL;
 	char cid[UUID_TEXT_LEN];
 
-	if (meta->damaged)
-		why = "its log is damaged";
+	if (meta->damaged != 0)
+		why = "its log is damaged, and what may be older than that "
+		      "answers medium errors until it is written again";
 	/* Amnesia (g1.4): both are written together, the first is larger. */
 	if (dom__rule(owner->dom, 14) && meta->stable_lsn < meta->g_all)
 		why = "its disk forgot what it had recorded";
@@ -531,6 +535,18 @@ static bool has_record(const struct dom__takeover *t, unsigned leaf,
 	return false;
 }
 
+/*
+ * The leaf may have had it: batches of its log are lost.  Then forward is right
+ * whether it did or not: its own blocks are refused as lost, so nobody sees half
+ * of the command, and what another leaf acknowledged stays.
+ */
+static bool lost_record(const struct dom__takeover *t, unsigned leaf,
+			uint64_t lsn)
+{
+	return LSN_OEPOCH(lsn) <=
+	       lsom_comp_meta(t->owner->peers[leaf].cm->comp)->damaged;
+}
+
 static void check_scanned(struct dom__cm_scan *req, int status)
 {
 	struct dom__takeover *t = container_of(req, struct dom__takeover, scan);
@@ -578,7 +594,7 @@ static void check_next(struct dom__takeover *t)
 			int rv;
 
 			dom__participant_unpack(&p[1], &lsn, &offset, &len);
-			if (leaf < 0 ||
+			if (leaf < 0 || lost_record(t, (unsigned)leaf, lsn) ||
 			    has_record(t, (unsigned)leaf, lsn, offset, len))
 				continue; /* a leg cut off has it no more */
 			t->scan.scan = (struct lsom_scan){
