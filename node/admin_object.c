@@ -21,6 +21,27 @@ static char *id_text(const ProtobufCBinaryData *id)
 	return text;
 }
 
+/* Is it on a disk of this node, and did its log lose something? */
+static bool leaf_damaged(struct node *node, const Directory__Leaf *leaf)
+{
+	struct uuid disk = { { 0 } }, cid = { { 0 } };
+	const struct node_disk *d;
+	struct lsom_comp *comp;
+	bool damaged;
+
+	memcpy(disk.b, leaf->disk.data, MIN(leaf->disk.len, sizeof(disk)));
+	memcpy(cid.b, leaf->cid.data, MIN(leaf->cid.len, sizeof(cid)));
+	d = node__disk_find(node, &disk);
+	if (d == NULL || d->disk == NULL)
+		return false;
+	comp = lsom_comp_get(d->disk, &cid);
+	if (comp == NULL)
+		return false;
+	damaged = lsom_comp_meta(comp)->damaged != 0;
+	lsom_comp_put(comp);
+	return damaged;
+}
+
 static void leaf_fill(struct node *node, const Directory__Leaf *leaf,
 		      Admin__ObjectNode *out)
 {
@@ -40,6 +61,7 @@ static void leaf_fill(struct node *node, const Directory__Leaf *leaf,
 	out->member_csn = leaf->member_csn;
 	out->cinc = leaf->cinc;
 	out->created = leaf->created;
+	out->damaged = leaf_damaged(node, leaf);
 }
 
 /* A copy, all of it malloc()ed, so that free_unpacked() frees it. */

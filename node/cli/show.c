@@ -339,6 +339,12 @@ static void show_tree(const Admin__ObjectNode *n, unsigned depth)
 		       n->created ? "" : ", not made yet", n->disk_path,
 		       n->node, n->component);
 	printf("\n");
+	if (n->damaged)
+		printf("%*sDAMAGED: its log lost batches; blocks that were "
+		       "not written since answer medium errors.\n"
+		       "%*sWrite them again, from a backup, or move to a new "
+		       "virtual disk; basalt health says more.\n",
+		       (int)(4 + 2 * depth), "", (int)(4 + 2 * depth), "");
 	for (size_t i = 0; i < n->n_children; i++)
 		show_tree(n->children[i], depth + 1);
 }
