@@ -27,6 +27,11 @@ static void block_kill(struct cut_write *w, uint64_t at)
 	w->dead[at / BLOCK / 8] |= (uint8_t)(1u << at / BLOCK % 8);
 }
 
+static bool sector_zero(const uint8_t *sector)
+{
+	return sector[0] == 0 && memcmp(sector, sector + 1, SECTOR - 1) == 0;
+}
+
 void cut_header(const struct cut_disk *cut, unsigned k, uint32_t *first,
 		uint32_t *end)
 {
@@ -45,8 +50,12 @@ void cut_header(const struct cut_disk *cut, unsigned k, uint32_t *first,
 	if (h.magic != LSOM__BATCH_MAGIC)
 		return;
 	*first = (uint32_t)(at / SECTOR);
-	*end = *first +
-	       (uint32_t)((sizeof(h) + h.records_bytes + SECTOR - 1) / SECTOR);
+	*end = *first + (uint32_t)h.header_blocks * SECTORS;
+	if (*end > e->len / SECTOR)
+		*end = *first;
+	while (*end > *first &&
+	       sector_zero(e->data + (size_t)(*end - 1) * SECTOR))
+		--*end;
 }
 
 void cut_keep_all_as(struct cut_disk *cut, enum cut_keep keep)

@@ -87,7 +87,7 @@ static inline uint64_t cut_sectors(const struct cut_disk *cut, unsigned k)
 
 /*
  * The sectors [*@first, *@end) of the write at risk @k that hold its batch
- * header, up to the last record; none if it is no batch.
+ * header, up to the last one that is not zeros; none if it is no batch.
  */
 void cut_header(const struct cut_disk *cut, unsigned k, uint32_t *first,
 		uint32_t *end);

@@ -39,7 +39,7 @@
 #define LEN_MAX 16u /* blocks */
 #define GROUP_MAX 120u /* unmaps at once */
 #define MIXED_WRITES 120u /* of a round */
-#define GROUPS 130u /* two segments of single headers, and some */
+#define GROUPS 130u /* of a round: several segments of headers alone */
 
 struct slot {
 	struct lsom_write req;
