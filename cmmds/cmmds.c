@@ -79,6 +79,7 @@ static int on_apply(void *arg, uint64_t index, uint64_t term,
 	int rv;
 
 	if (type != RAFT_COMMAND) {
+		cmmds__session_look(cmmds);
 		cmmds->state.applied_index = index;
 		propose__applied(cmmds, index, term, NULL);
 		return 0;
@@ -134,6 +135,7 @@ static int on_restore(void *arg, uint64_t index, const uint8_t *data,
 
 static void on_leading(void *arg, bool leading)
 {
+	cmmds__session_look(arg);
 	cmmds__turn_end_soon(arg);
 }
 
@@ -145,6 +147,7 @@ static void on_failed(void *arg, int status, const char *why)
 	cmmds->status = status;
 	snprintf(cmmds->why, sizeof(cmmds->why), "%s: %s", why,
 		 err_text(status));
+	cmmds__session_look(cmmds);
 	cmmds__turn_end_soon(cmmds);
 }
 
@@ -196,6 +199,7 @@ static void open_ready(struct cmmds *cmmds)
 	struct cmmds_open *req = cmmds->opening;
 
 	cmmds->opening = NULL;
+	cmmds__session_look(cmmds);
 	req->opened = cmmds;
 	health_register(&cmmds->health_store);
 	health_register(&cmmds->health_voters);
@@ -306,6 +310,7 @@ int cmmds_open(const struct cmmds_config *config, struct cmmds_open *req,
 	cmmds->opening = req;
 	cmmds->task.cb = turn_end;
 	TAILQ_INIT(&cmmds->subscriptions);
+	TAILQ_INIT(&cmmds->mirrors);
 	propose__init(cmmds);
 	state__init(&cmmds->state);
 	cmmds->health_store = (struct health_check){ .name = "directory-store",
@@ -330,7 +335,9 @@ int cmmds_open(const struct cmmds_config *config, struct cmmds_open *req,
 void cmmds_close(struct cmmds *cmmds, void (*cb)(void *arg), void *arg)
 {
 	assert(!cmmds->closing && cmmds->opening == NULL);
+	assert(TAILQ_EMPTY(&cmmds->mirrors));
 	cmmds->closing = true;
+	cmmds__session_look(cmmds);
 	cmmds->close_cb = cb;
 	cmmds->close_arg = arg;
 	cmmds__turn_end_soon(cmmds);
@@ -388,7 +395,7 @@ const Directory__Target *cmmds_target(struct cmmds *cmmds, const char *name)
 
 /* ---- session and state ---- */
 
-bool cmmds_session_valid(struct cmmds *cmmds)
+static bool session_now(const struct cmmds *cmmds)
 {
 	struct shell_info info;
 
@@ -401,6 +408,18 @@ bool cmmds_session_valid(struct cmmds *cmmds)
 	 * is no valid session.
 	 */
 	return info.leader && info.voters == 1;
+}
+
+bool cmmds_session_valid(struct cmmds *cmmds)
+{
+	return cmmds->home != NULL ? atomic_load(&cmmds->home->session)
+				   : session_now(cmmds);
+}
+
+void cmmds__session_look(struct cmmds *cmmds)
+{
+	atomic_store(&cmmds->session,
+		     cmmds->shell != NULL && session_now(cmmds));
 }
 
 uint64_t cmmds_incarnation(const struct cmmds *cmmds)

@@ -4,7 +4,8 @@
  * Lives here: the directory, the whole of it in memory on every node, made
  * equal by consensus (libraft's pure core driven through raft_step()); its log,
  * votes and snapshots in a RocksDB of their own.
- * Called by:  dom and node, on the loop of shard 0.
+ * Called by:  dom and node, on the loop of shard 0; on other shards through a
+ *             mirror.
  * May touch:  its own store through env.h's kv, on a lane of its own; peers
  *             through rdt, once there are any.
  *
@@ -86,6 +87,23 @@ int cmmds_open(const struct cmmds_config *config, struct cmmds_open *req,
 /* Proposals in flight get -ESHUTDOWN; @cb when the store is closed. */
 void cmmds_close(struct cmmds *cmmds, void (*cb)(void *arg), void *arg);
 
+/*
+ * The directory for another shard: a copy of the kinds that the data path reads
+ * (cluster, nodes, disks, policies, objects, reservations), kept up to date by
+ * message.  Reading, subscribing, cmmds_propose(), cmmds_barrier() and the
+ * session work on it as on the directory itself, on @env's loop; a change that
+ * was answered is in it.  What cmmds_propose() and cmmds_barrier() return at once
+ * on shard 0 comes as status here, but -EBUSY: that is tried again for as long as
+ * a proposal may take.
+ *
+ * Called on the loop of @home, which outlives it; it may be used in whatever is
+ * posted to @env from now on.
+ */
+struct cmmds *cmmds_mirror_open(struct cmmds *home, struct env *env);
+
+/* On the loop of the directory.  Nothing may be in flight; @cb there, later. */
+void cmmds_mirror_close(struct cmmds *mirror, void (*cb)(void *arg), void *arg);
+
 /* ---- reading, local ---- */
 
 struct cmmds_entry {
@@ -152,6 +170,7 @@ struct cmmds_command {
 	uint8_t *packed;
 	size_t packed_len;
 	uint64_t index; /* in the log; 0: not submitted */
+	void *hop; /* of a mirror */
 };
 typedef void (*cmmds_command_cb)(struct cmmds_command *cmd, int status);
 
@@ -174,6 +193,9 @@ void cmmds_expect(struct cmmds_command *cmd, enum cmmds_kind kind,
 void cmmds_object_op(struct cmmds_command *cmd,
 		     const Directory__ObjectCommand *op);
 
+/* Move all that was built in @from to @to; @from is left empty. */
+void cmmds_command_take(struct cmmds_command *to, struct cmmds_command *from);
+
 /* An audit line: who did what. */
 void cmmds_audit(struct cmmds_command *cmd, const char *who, const char *fmt,
 		 ...) __attribute__((format(printf, 3, 4)));
@@ -193,6 +215,7 @@ struct cmmds_barrier {
 	void (*cb)(struct cmmds_barrier *req, int status);
 	TAILQ_ENTRY(cmmds_barrier) link;
 	uint64_t index, term; /* what it waits for; 0: not submitted */
+	void *hop; /* of a mirror */
 };
 typedef void (*cmmds_barrier_cb)(struct cmmds_barrier *req, int status);
 int cmmds_barrier(struct cmmds *cmmds, struct cmmds_barrier *req,

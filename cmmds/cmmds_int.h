@@ -4,8 +4,9 @@
  * From the bottom up: raft_codec (bytes on the wire and on the disk),
  * raft_store (the ordered queue in front of the key-value store), raft_shell
  * (the event loop around raft_step()), rules and state (the directory as a pure
- * state machine), snapshot (its image), command (building commands) and cmmds
- * (the face: proposals, barriers, subscriptions).
+ * state machine), snapshot (its image), command (building commands), cmmds (the
+ * face: proposals, barriers, subscriptions) and mirror (the face for another
+ * shard).
  *
  * The shell knows nothing of the directory and the state nothing of raft; only
  * cmmds.c knows both.
@@ -19,6 +20,7 @@
 #include "base/err.h"
 
 #include <raft.h>
+#include <stdatomic.h>
 
 /* The next release changes who frees what: see reference raft.md, 4. */
 #if RAFT_VERSION_NUMBER != 2201
@@ -496,6 +498,14 @@ struct cmmds {
 	void (*close_cb)(void *arg);
 	void *close_arg;
 	struct health_check health_store, health_voters;
+
+	/* mirror.c */
+	atomic_bool session; /* cmmds_session_valid(), for mirrors */
+	TAILQ_HEAD(, cmmds) mirrors;
+	struct cmmds *home; /* this is a mirror of it */
+	unsigned hops;
+	struct env_task close_task;
+	TAILQ_ENTRY(cmmds) link;
 };
 
 void cmmds__turn_end_soon(struct cmmds *cmmds);
@@ -509,6 +519,15 @@ void propose__applied(struct cmmds *cmmds, uint64_t index, uint64_t term,
 /* Whatever was submitted before may be gone: submit it again. */
 void propose__again(struct cmmds *cmmds);
 void propose__fail_all(struct cmmds *cmmds, int status);
+
+/* Whether the session is valid may have changed. */
+void cmmds__session_look(struct cmmds *cmmds);
+
+void mirror__tell(struct cmmds *home, const struct cmmds_change *change);
+int mirror__propose(struct cmmds *mirror, struct cmmds_command *cmd,
+		    unsigned timeout_ms, cmmds_command_cb cb);
+int mirror__barrier(struct cmmds *mirror, struct cmmds_barrier *req,
+		    cmmds_barrier_cb cb);
 
 void subscribe__prime(struct cmmds *cmmds);
 void subscribe__deliver(struct cmmds *cmmds, const struct cmmds_change *change);

@@ -154,6 +154,34 @@ void cmmds_object_op(struct cmmds_command *cmd,
 	m->objects[m->n_objects++] = copy;
 }
 
+void cmmds_command_take(struct cmmds_command *to, struct cmmds_command *from)
+{
+	Directory__Command *m = to->message, *f = from->message;
+
+	if (from->built != 0)
+		wrong(to, from->built, from->why);
+	if (m->n_changes + m->n_objects + f->n_changes + f->n_objects >
+	    CMMDS_CHANGES_MAX) {
+		wrong(to, -EMSGSIZE, "too many changes in one command");
+		return;
+	}
+	for (size_t i = 0; i < f->n_changes; i++) {
+		m->changes = list_grow(m->changes, m->n_changes);
+		m->changes[m->n_changes++] = f->changes[i];
+	}
+	for (size_t i = 0; i < f->n_objects; i++) {
+		m->objects = list_grow(m->objects, m->n_objects);
+		m->objects[m->n_objects++] = f->objects[i];
+	}
+	f->n_changes = f->n_objects = 0;
+	if (f->audit == NULL)
+		return;
+	if (m->audit != NULL)
+		directory__event__free_unpacked(m->audit, NULL);
+	m->audit = f->audit;
+	f->audit = NULL;
+}
+
 void cmmds_audit(struct cmmds_command *cmd, const char *who, const char *fmt,
 		 ...)
 {

@@ -148,6 +148,8 @@ int cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
 	int rv;
 
 	assert(m != NULL && m->sequence == 0);
+	if (cmmds->home != NULL)
+		return mirror__propose(cmmds, cmd, timeout_ms, cb);
 	if (window_full(cmmds, cmmds->sequence + 1))
 		return -EBUSY;
 	if (m->client.data == NULL) {
@@ -170,7 +172,10 @@ int cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
 int cmmds_propose_again(struct cmmds_command *cmd, unsigned timeout_ms,
 			cmmds_command_cb cb)
 {
-	assert(cmd->cmmds != NULL && cmd->message->sequence != 0);
+	assert(cmd->cmmds != NULL);
+	if (cmd->cmmds->home != NULL)
+		return mirror__propose(cmd->cmmds, cmd, timeout_ms, cb);
+	assert(cmd->message->sequence != 0);
 	assert(cmd->packed == NULL);
 	return enqueue(cmd->cmmds, cmd, timeout_ms, cb);
 }
@@ -178,6 +183,8 @@ int cmmds_propose_again(struct cmmds_command *cmd, unsigned timeout_ms,
 int cmmds_barrier(struct cmmds *cmmds, struct cmmds_barrier *req,
 		  cmmds_barrier_cb cb)
 {
+	if (cmmds->home != NULL)
+		return mirror__barrier(cmmds, req, cb);
 	if (cmmds->closing)
 		return -ESHUTDOWN;
 	if (cmmds->failed)

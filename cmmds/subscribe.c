@@ -75,6 +75,7 @@ void subscribe__deliver(struct cmmds *cmmds, const struct cmmds_change *change)
 			sub->cb(sub, change);
 	}
 	cmmds->next = NULL;
+	mirror__tell(cmmds, change);
 }
 
 static int entry_order(const struct state_entry *a, const struct state_entry *b)
