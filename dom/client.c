@@ -19,14 +19,16 @@ int dom_object_open(struct dom *dom, struct dom_object_open *req,
 
 	if (dom->closing)
 		return -ESHUTDOWN;
-	owner = dom__owner_get(dom, oid);
-	if (owner == NULL)
-		return -ENOMEM;
 	req->dom = dom;
 	req->oid = *oid;
 	req->cb = cb;
 	req->object = NULL;
 	memset(&req->task, 0, sizeof(req->task));
+	if (!dom__mine(dom, oid))
+		return dom__far_open(dom, req);
+	owner = dom__owner_get(dom, oid);
+	if (owner == NULL)
+		return -ENOMEM;
 	TAILQ_INSERT_TAIL(&owner->opens, req, link);
 	dom__owner_step(owner);
 	return 0;
@@ -38,6 +40,10 @@ void dom_object_close(struct dom_object *object)
 
 	assert(object->ops == 0);
 	assert(TAILQ_EMPTY(&object->watches));
+	if (object->far != NULL) {
+		dom__far_close(object->far);
+		return;
+	}
 	TAILQ_REMOVE(&owner->objects, object, link);
 	free(object);
 	dom__owner_put(owner);
@@ -45,18 +51,21 @@ void dom_object_close(struct dom_object *object)
 
 const struct uuid *dom_object_id(const struct dom_object *object)
 {
-	return &object->owner->oid;
+	return &object->oid;
 }
 
 uint64_t dom_object_size(const struct dom_object *object)
 {
-	return object->owner->size_bytes;
+	return object->far != NULL ? object->far->state.size_bytes
+				   : object->owner->size_bytes;
 }
 
 uint32_t dom_object_stripe_bytes(const struct dom_object *object)
 {
 	const struct dom__owner *owner = object->owner;
 
+	if (object->far != NULL)
+		return object->far->state.stripe_bytes;
 	return owner->tree ? dom__tree_stripe_bytes(owner->tree) : DOM_BLOCK;
 }
 
@@ -65,6 +74,8 @@ unsigned dom_object_congestion(const struct dom_object *object)
 	const struct dom__owner *owner = object->owner;
 	unsigned most = 0;
 
+	if (object->far != NULL)
+		return object->far->state.congestion;
 	for (unsigned i = 0; i < owner->leaves; i++) {
 		const struct dom__cm *cm = owner->peers[i].cm;
 
@@ -74,6 +85,13 @@ unsigned dom_object_congestion(const struct dom_object *object)
 	return most;
 }
 
+bool dom__object_uses_disk(const struct dom_object *object,
+			   const struct dom__disk *disk)
+{
+	return object->far != NULL ? dom__far_uses_disk(object->far, disk)
+				   : dom__owner_uses_disk(object->owner, disk);
+}
+
 /*
  * What the disks under the object have used and left.  A disk holds many
  * objects, so used is at most what this one could use.
@@ -81,20 +99,19 @@ unsigned dom_object_congestion(const struct dom_object *object)
 void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 		      uint64_t *free_bytes)
 {
-	struct dom__owner *owner = object->owner;
 	struct dom__disk *disk;
 
 	*used_bytes = 0;
 	*free_bytes = 0;
-	TAILQ_FOREACH (disk, &owner->dom->disks, link) {
-		if (!dom__owner_uses_disk(owner, disk))
+	TAILQ_FOREACH (disk, &object->dom->disks, link) {
+		if (!dom__object_uses_disk(object, disk))
 			continue;
 		dom__disk_look(disk);
 		*used_bytes += disk->used_bytes;
 		if (disk->usable_bytes > disk->used_bytes)
 			*free_bytes += disk->usable_bytes - disk->used_bytes;
 	}
-	*used_bytes = MIN(*used_bytes, owner->size_bytes);
+	*used_bytes = MIN(*used_bytes, dom_object_size(object));
 }
 
 void dom_object_watch(struct dom_object *object, struct dom_watch *watch)
@@ -150,7 +167,7 @@ static int request_new(struct dom_object *object, struct dom_io *io,
 static int range_check(const struct dom_object *object, uint64_t offset,
 		       uint64_t len, uint64_t len_max)
 {
-	uint64_t size = object->owner->size_bytes;
+	uint64_t size = dom_object_size(object);
 
 	if (len == 0 || len > len_max || offset % DOM_SECTOR ||
 	    len % DOM_SECTOR)
@@ -158,6 +175,16 @@ static int range_check(const struct dom_object *object, uint64_t offset,
 	if (offset > size || len > size - offset)
 		return -ERANGE;
 	return 0;
+}
+
+/* A command for another shard. */
+static int far_request(struct dom_object *object, struct dom_io *io,
+		       const struct dom__far_args *args, uint64_t len_max,
+		       dom_io_cb cb)
+{
+	int rv = range_check(object, args->offset, args->len, len_max);
+
+	return rv < 0 ? rv : dom__far_submit(object, io, args, cb);
 }
 
 static int range_request(struct dom_object *object, struct dom_io *io,
@@ -179,10 +206,16 @@ static int range_request(struct dom_object *object, struct dom_io *io,
 int dom_read(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	     uint64_t len, dom_io_cb cb)
 {
+	struct dom__far_args args = { .kind = DOM__READ,
+				      .offset = offset,
+				      .len = len };
 	struct dom__op *op;
-	int rv = range_request(object, io, DOM__READ, offset, len, DOM_IO_MAX,
-			       cb, &op);
+	int rv;
 
+	if (object->far != NULL)
+		return far_request(object, io, &args, DOM_IO_MAX, cb);
+	rv = range_request(object, io, DOM__READ, offset, len, DOM_IO_MAX, cb,
+			   &op);
 	if (rv < 0)
 		return rv;
 	counter_add(&dom__reads, 1);
@@ -195,10 +228,18 @@ int dom_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	      struct sgl *sgl, unsigned flags, dom_io_cb cb)
 {
 	uint64_t max = flags & DOM_ATOMIC ? DOM_ATOMIC_MAX : DOM_IO_MAX;
+	struct dom__far_args args = { .kind = DOM__WRITE,
+				      .offset = offset,
+				      .len = sgl->len_bytes,
+				      .sgl = sgl,
+				      .flags = flags };
 	struct dom__op *op;
-	int rv = range_request(object, io, DOM__WRITE, offset, sgl->len_bytes,
-			       max, cb, &op);
+	int rv;
 
+	if (object->far != NULL)
+		return far_request(object, io, &args, max, cb);
+	rv = range_request(object, io, DOM__WRITE, offset, sgl->len_bytes, max,
+			   cb, &op);
 	if (rv < 0)
 		return rv;
 	op->flags = flags;
@@ -212,10 +253,16 @@ int dom_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 int dom_unmap(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	      uint64_t len, dom_io_cb cb)
 {
+	struct dom__far_args args = { .kind = DOM__UNMAP,
+				      .offset = offset,
+				      .len = len };
 	struct dom__op *op;
-	int rv = range_request(object, io, DOM__UNMAP, offset, len, UINT64_MAX,
-			       cb, &op);
+	int rv;
 
+	if (object->far != NULL)
+		return far_request(object, io, &args, UINT64_MAX, cb);
+	rv = range_request(object, io, DOM__UNMAP, offset, len, UINT64_MAX, cb,
+			   &op);
 	if (rv < 0)
 		return rv;
 	counter_add(&dom__unmaps, 1);
@@ -244,11 +291,18 @@ int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
 			  uint64_t offset, struct sgl *compare, struct sgl *sgl,
 			  dom_io_cb cb)
 {
+	struct dom__far_args args = { .kind = DOM__COMPARE,
+				      .offset = offset,
+				      .len = sgl->len_bytes,
+				      .sgl = sgl,
+				      .compare = compare };
 	struct dom__op *op;
 	int rv;
 
 	if (compare->len_bytes != sgl->len_bytes)
 		return -EINVAL;
+	if (object->far != NULL)
+		return far_request(object, io, &args, DOM_ATOMIC_MAX, cb);
 	rv = range_request(object, io, DOM__COMPARE, offset, sgl->len_bytes,
 			   DOM_ATOMIC_MAX, cb, &op);
 	if (rv < 0)
@@ -263,10 +317,17 @@ int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
 int dom_or_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 		 struct sgl *sgl, dom_io_cb cb)
 {
+	struct dom__far_args args = { .kind = DOM__OR,
+				      .offset = offset,
+				      .len = sgl->len_bytes,
+				      .sgl = sgl };
 	struct dom__op *op;
-	int rv = range_request(object, io, DOM__OR, offset, sgl->len_bytes,
-			       DOM_ATOMIC_MAX, cb, &op);
+	int rv;
 
+	if (object->far != NULL)
+		return far_request(object, io, &args, DOM_ATOMIC_MAX, cb);
+	rv = range_request(object, io, DOM__OR, offset, sgl->len_bytes,
+			   DOM_ATOMIC_MAX, cb, &op);
 	if (rv < 0)
 		return rv;
 	op->sgl = sgl_get(sgl);
@@ -279,10 +340,16 @@ int dom_or_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	    uint64_t len, dom_io_cb cb)
 {
+	struct dom__far_args args = { .kind = DOM__MAP,
+				      .offset = offset,
+				      .len = len };
 	struct dom__op *op;
-	int rv = range_request(object, io, DOM__MAP, offset, len, UINT64_MAX,
-			       cb, &op);
+	int rv;
 
+	if (object->far != NULL)
+		return far_request(object, io, &args, UINT64_MAX, cb);
+	rv = range_request(object, io, DOM__MAP, offset, len, UINT64_MAX, cb,
+			   &op);
 	if (rv < 0)
 		return rv;
 	dom__op_submit(op);
@@ -292,6 +359,7 @@ int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
 int dom_reserve(struct dom_object *object, struct dom_io *io,
 		const struct dom_pr *pr, dom_io_cb cb)
 {
+	struct dom__far_args args = { .kind = DOM__RESERVE, .pr = pr };
 	struct dom__op *op;
 	int rv;
 
@@ -299,6 +367,8 @@ int dom_reserve(struct dom_object *object, struct dom_io *io,
 		return -EINVAL;
 	if (pr->initiator_ports_count > DOM_REGISTRATIONS_MAX)
 		return -ENOMEM;
+	if (object->far != NULL)
+		return dom__far_submit(object, io, &args, cb);
 	rv = request_new(object, io, DOM__RESERVE, cb, &op);
 	if (rv < 0)
 		return rv;
@@ -311,13 +381,16 @@ void dom_cancel(struct dom_io *io)
 {
 	struct dom__op *op = io->impl[0];
 
-	if (op != NULL && dom__op_stoppable(op))
+	if (op != NULL && io->object->far != NULL)
+		dom__far_cancel(io);
+	else if (op != NULL && dom__op_stoppable(op))
 		dom__op_cancel(op, -ECANCELED);
 }
 
 const struct dom_reservation *dom_reservation(struct dom_object *object)
 {
-	return &object->owner->reservation;
+	return object->far != NULL ? &object->far->state.reservation
+				   : &object->owner->reservation;
 }
 
 bool dom_access_allowed(struct dom_object *object,
@@ -325,17 +398,22 @@ bool dom_access_allowed(struct dom_object *object,
 {
 	struct dom__pr_who who = { nexus->initiator_port, nexus->target_port };
 
-	return dom__reservation_allows(&object->owner->reservation, &who,
-				       access);
+	return dom__reservation_allows(dom_reservation(object), &who, access);
 }
 
 unsigned dom_nexus_attention(struct dom_object *object,
 			     const struct dom_nexus *nexus)
 {
-	struct dom_nexus *own =
-		dom__nexus_find(object->owner, nexus->generation);
+	struct dom__far_nexus *far;
+	struct dom_nexus *own;
 	unsigned bits = 0;
 
+	if (object->far != NULL) {
+		far = dom__far_nexus_find(object->far, nexus->generation);
+		own = far != NULL ? far->nexus : NULL;
+	} else {
+		own = dom__nexus_find(object->owner, nexus->generation);
+	}
 	if (own != NULL) {
 		bits = own->attention;
 		own->attention = 0;

@@ -418,6 +418,8 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	req->cb = cb;
 	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
 		return -EINVAL;
+	if (!dom__mine(dom, &req->oid))
+		return dom__far_resize(dom, req, cb);
 	r = calloc(1, sizeof(*r));
 	owner = r ? dom__owner_get(dom, &req->oid) : NULL;
 	if (owner == NULL) {

@@ -113,6 +113,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
 	lsom_disk_watch(lsom, &disk->watch);
 	dom__disk_look(disk);
+	dom__lossy_look(dom);
 	/* Objects that waited for it need not wait for their timer. */
 	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->again_armed)
@@ -168,6 +169,8 @@ static void object_changed(struct cmmds_subscription *sub,
 	if (entry->key_len != sizeof(oid.b))
 		return;
 	memcpy(oid.b, entry->key, sizeof(oid.b));
+	if (!dom__mine(dom, &oid))
+		return;
 	if (object != NULL && !object->deleted)
 		return;
 	owner = dom__owner_find(dom, &oid);
@@ -197,6 +200,7 @@ static void policy_changed(struct cmmds_subscription *sub,
 /* ---- health ---- */
 
 struct lossy {
+	struct dom *dom;
 	unsigned count;
 	bool damaged; /* the log; lsom knows which blocks */
 	struct uuid oid; /* of one of them */
@@ -207,31 +211,79 @@ static void lossy_look(struct lsom_comp *comp, void *arg)
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
 	struct lossy *lossy = arg;
 
-	if (meta->damaged == 0)
+	if (meta->damaged == 0 || !dom__mine(lossy->dom, &meta->oid))
 		return;
 	lossy->damaged = true;
 	lossy->count++;
 	lossy->oid = meta->oid;
 }
 
+static void lossy_find(struct dom *dom, struct lossy *lossy)
+{
+	struct dom__owner *owner;
+	struct dom__disk *disk;
+
+	lossy->dom = dom;
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		if (!disk->removing && disk->healthy)
+			lsom_comp_each(disk->lsom, lossy_look, lossy);
+	}
+	TAILQ_FOREACH (owner, &dom->owners, link) {
+		if (owner->lossy) {
+			lossy->count += lossy->count == 0;
+			lossy->oid = owner->oid;
+		}
+	}
+}
+
+void dom__lossy_look(struct dom *dom)
+{
+	struct lossy lossy = { 0 };
+
+	if (dom->part == 0)
+		return; /* the check itself looks */
+	lossy_find(dom, &lossy);
+	atomic_store(&dom->lossy_oid[0], get_le64(lossy.oid.b));
+	atomic_store(&dom->lossy_oid[1], get_le64(lossy.oid.b + 8));
+	atomic_store(&dom->lossy_damaged, lossy.damaged);
+	atomic_store(&dom->lossy_count, lossy.count);
+}
+
+static void lossy_again(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, lossy_task);
+
+	dom__lossy_look(dom);
+	atomic_store(&dom->lossy_asked, false);
+}
+
+/* What another shard knows, and have it look again for the next time. */
+static void lossy_other(struct dom *dom, struct lossy *lossy)
+{
+	unsigned count = atomic_load(&dom->lossy_count);
+
+	if (count > 0) {
+		lossy->count += count;
+		lossy->damaged |= atomic_load(&dom->lossy_damaged);
+		put_le64(lossy->oid.b, atomic_load(&dom->lossy_oid[0]));
+		put_le64(lossy->oid.b + 8, atomic_load(&dom->lossy_oid[1]));
+	}
+	if (!atomic_exchange(&dom->lossy_asked, true)) {
+		dom->lossy_task.cb = lossy_again;
+		env_post(dom->env, &dom->lossy_task);
+	}
+}
+
 static void lossy_run(struct health_check *check, struct health_result *out)
 {
 	struct dom *dom = check->data;
 	struct lossy lossy = { 0 };
-	struct dom__owner *owner;
-	struct dom__disk *disk;
 	char oid[UUID_TEXT_LEN];
 
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, lossy_look, &lossy);
-	}
-	TAILQ_FOREACH (owner, &dom->owners, link) {
-		if (owner->lossy) {
-			lossy.count += lossy.count == 0;
-			lossy.oid = owner->oid;
-		}
-	}
+	lossy_find(dom, &lossy);
+	for (unsigned i = 1; i < dom->parts; i++)
+		if (dom->all[i] != NULL)
+			lossy_other(dom->all[i], &lossy);
 	if (lossy.count == 0)
 		return;
 	uuid_format(&lossy.oid, oid);
@@ -251,7 +303,8 @@ static void lossy_run(struct health_check *check, struct health_result *out)
 
 bool dom_object_lossy(const struct dom_object *object)
 {
-	return object->owner->lossy;
+	return object->far != NULL ? object->far->state.lossy
+				   : object->owner->lossy;
 }
 
 /* ---- opening and closing ---- */
@@ -269,6 +322,9 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	dom->lsom = config->lsom;
 	dom->node = config->node;
 	dom->rules_off = config->rules_off;
+	dom->part = config->part;
+	dom->parts = config->parts > 0 ? config->parts : 1;
+	dom->all = config->all;
 	/* So that a generation of an earlier run is nobody's. */
 	dom->generation = env_rand(dom->env) >> 1 | 1;
 	TAILQ_INIT(&dom->disks);
@@ -289,7 +345,8 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	dom->lossy_check = (struct health_check){ .name = "object-data",
 						  .run = lossy_run,
 						  .data = dom };
-	health_register(&dom->lossy_check);
+	if (dom->part == 0)
+		health_register(&dom->lossy_check);
 	*out = dom;
 	return 0;
 }
@@ -320,9 +377,14 @@ again:
 	if (!dom->closing || !TAILQ_EMPTY(&dom->owners) ||
 	    !TAILQ_EMPTY(&dom->disks) || dom->jobs > 0 || !dom__gc_idle(dom))
 		return;
+	if (atomic_load(&dom->lossy_asked)) {
+		dom__kick(dom); /* its task is on its way */
+		return;
+	}
 	cmmds_unsubscribe(&dom->objects_sub);
 	cmmds_unsubscribe(&dom->policies_sub);
-	health_unregister(&dom->lossy_check);
+	if (dom->part == 0)
+		health_unregister(&dom->lossy_check);
 	dom__gc_close(dom);
 	free(dom);
 	closed(arg);

@@ -5,8 +5,10 @@
  *             manager where a disk is; the tree of an object, range locks,
  *             takeover, reservations; and CLOM (clom.h), which turns a policy
  *             into a blueprint.
- * Called by:  iscsi, on the loop of the object's shard; node, to create and
- *             delete.
+ * Called by:  iscsi, on any shard; node, to create and delete.  There is one dom
+ *             a shard.  An object's owner and its component managers are on
+ *             shard uuid_hash(object id) modulo their number; calls on a handle
+ *             of another shard go there by message (far.c).
  * May touch:  lsom below it and the directory; peers through rdt, once there
  *             are any.  reference: replication.md is its law.
  *
@@ -40,6 +42,13 @@ struct dom_config {
 	struct cmmds *cmmds;
 	struct lsom *lsom;
 	struct uuid node;
+	/*
+	 * Which of @parts shards this is (@parts 0: there is one), and the doms
+	 * of all by their number, filled in before objects are opened.  @cmmds
+	 * is the shard's mirror.
+	 */
+	unsigned part, parts;
+	struct dom *const *all;
 	/* Tests switch a rule of replication.md off by its number; else 0. */
 	uint64_t rules_off;
 };

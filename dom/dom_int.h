@@ -4,7 +4,8 @@
  * The pieces, from the bottom up: tree (where a byte lies), group (what is
  * decided), range_lock (who waits for whom), component_manager (the fence in
  * front of lsom), peer (an owner's view of one leaf), owner (one per object:
- * its life and its operations), takeover, reservation, client, dom.
+ * its life and its operations), takeover, reservation, client, far (a handle on
+ * an object of another shard), dom.
  */
 #ifndef BASALT_DOM_DOM_INT_H
 #define BASALT_DOM_DOM_INT_H
@@ -17,6 +18,8 @@
 #include "dom/clom.h"
 #include "dom/dom.h"
 #include "lsom/lsom.h"
+
+#include <stdatomic.h>
 
 #define DOM_BLOCK LSOM_BLOCK
 #define DOM_LEAVES_MAX 4096u
@@ -473,8 +476,14 @@ struct dom__owner {
 	TAILQ_ENTRY(dom__owner) link;
 };
 
+struct dom__far;
+
 struct dom_object {
-	struct dom__owner *owner;
+	struct dom *dom;
+	struct uuid oid;
+	struct dom__owner *owner; /* NULL: on another shard, by @far */
+	struct dom__far *far;
+	struct dom__far *told; /* that of another shard, which this is for */
 	unsigned ops;
 	TAILQ_HEAD(, dom_watch) watches;
 	TAILQ_ENTRY(dom_object) link;
@@ -569,7 +578,81 @@ void dom__nexus_op_ended(struct dom__owner *owner);
 struct dom_nexus *dom__nexus_find(struct dom__owner *owner,
 				  uint64_t generation);
 
+/* far.c: an object of another shard */
+
+/* What a handle elsewhere shows of it. */
+struct dom__far_state {
+	uint64_t size_bytes;
+	uint32_t stripe_bytes;
+	unsigned congestion;
+	bool lossy;
+	struct dom_reservation reservation;
+	struct uuid *disks; /* under it */
+	unsigned disks_count;
+};
+
+struct dom__far_nexus {
+	struct dom_nexus shadow; /* the owner's */
+	struct dom_nexus *nexus; /* here */
+	uint64_t generation; /* here */
+	struct dom__far *far;
+	struct env_task task, close;
+	TAILQ_ENTRY(dom__far_nexus) here, there;
+};
+
+struct dom__far {
+	struct dom_object object; /* the handle, here */
+	struct dom *dom; /* there */
+	struct dom_object_open *req;
+	struct env_task task;
+	int status;
+	bool closing;
+
+	/* here */
+	struct dom__far_state state;
+	TAILQ_HEAD(, dom__far_nexus) nexuses;
+
+	/* there */
+	struct dom_object_open open;
+	struct dom_object *real;
+	struct dom_watch watch;
+	TAILQ_HEAD(, dom__far_nexus) shadows;
+};
+
+/* Is this object's owner to be on this shard? */
+bool dom__mine(const struct dom *dom, const struct uuid *oid);
+struct dom *dom__of(struct dom *dom, const struct uuid *oid);
+int dom__far_open(struct dom *dom, struct dom_object_open *req);
+void dom__far_close(struct dom__far *far);
+void dom__far_nexus_open(struct dom__far *far, struct dom_nexus *nexus);
+void dom__far_nexus_close(struct dom__far *far, struct dom_nexus *nexus,
+			  void (*cb)(void *arg), void *arg);
+struct dom__far_nexus *dom__far_nexus_find(struct dom__far *far,
+					   uint64_t generation);
+/* There: what the handle should know, and @events (bits), on their way. */
+void dom__far_tell(struct dom__far *far, unsigned events);
+void dom__far_tell_all(struct dom__owner *owner); /* every such handle */
+/* Does @disk lie under the object, as it was heard? */
+bool dom__far_uses_disk(const struct dom__far *far,
+			const struct dom__disk *disk);
+
+/* far_io.c: requests on it */
+
+struct dom__far_args {
+	enum dom__op_kind kind;
+	uint64_t offset, len;
+	struct sgl *sgl, *compare; /* shared */
+	unsigned flags;
+	const struct dom_pr *pr;
+};
+int dom__far_submit(struct dom_object *object, struct dom_io *io,
+		    const struct dom__far_args *args, dom_io_cb cb);
+void dom__far_cancel(struct dom_io *io);
+int dom__far_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
+
 /* client.c */
+bool dom__object_uses_disk(const struct dom_object *object,
+			   const struct dom__disk *disk);
 int dom__unmap_tail(struct dom_object *object, struct dom_io *io, dom_io_cb cb);
 
 /* ---- dom.c ---- */
@@ -596,6 +679,8 @@ struct dom {
 	struct lsom *lsom;
 	struct uuid node;
 	uint64_t rules_off;
+	unsigned part, parts;
+	struct dom *const *all;
 	uint64_t generation; /* of the last nexus */
 	bool closing;
 	void (*closed)(void *arg);
@@ -603,7 +688,12 @@ struct dom {
 	struct env_task task;
 	unsigned jobs; /* creates and resizes under way */
 	struct cmmds_subscription objects_sub, policies_sub;
-	struct health_check lossy_check;
+	struct health_check lossy_check; /* of the first shard, for all */
+	/* What the check of another shard looks at; not exact to the moment. */
+	_Atomic unsigned lossy_count;
+	_Atomic uint64_t lossy_oid[2];
+	atomic_bool lossy_damaged, lossy_asked;
+	struct env_task lossy_task;
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;
 	TAILQ_HEAD(, dom__owner) owners;
@@ -611,6 +701,7 @@ struct dom {
 
 struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id);
 void dom__disk_look(struct dom__disk *disk);
+void dom__lossy_look(struct dom *dom); /* for the health check */
 void dom__kick(struct dom *dom); /* look again whether a close can finish */
 
 /* True while rule R@n of replication.md is on. */

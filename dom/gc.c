@@ -111,6 +111,8 @@ static void look_at(struct lsom_comp *comp, void *arg)
 	const struct dom__owner *owner = dom__owner_find(gc->dom, &meta->oid);
 	const Directory__Leaf *leaf = NULL;
 
+	if (!dom__mine(gc->dom, &meta->oid))
+		return;
 	if (object != NULL && !object->deleted)
 		leaf = leaf_named(object->tree, &meta->cid);
 	if (leaf != NULL && leaf->cinc == meta->cinc)
@@ -221,8 +223,11 @@ static void tombstones(struct dom__gc *gc)
 	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
 		const Directory__Object *object = (const void *)entry->message;
 
+		struct uuid oid;
+
 		if (object == NULL || !object->deleted ||
-		    !leaves_gone(dom, object->tree))
+		    !dom__uuid_of(&object->oid, &oid) ||
+		    !dom__mine(dom, &oid) || !leaves_gone(dom, object->tree))
 			continue;
 		reservation = cmmds_get(dom->cmmds, CMMDS_RESERVATION,
 					entry->key, entry->key_len);

@@ -261,6 +261,8 @@ static void open_end(struct dom_object_open *req, struct dom__owner *owner,
 			status = -ENOMEM;
 	}
 	if (object != NULL) {
+		object->dom = dom;
+		object->oid = owner->oid;
 		object->owner = owner; /* the open's reference goes over */
 		TAILQ_INIT(&object->watches);
 		TAILQ_INSERT_TAIL(&owner->objects, object, link);
@@ -301,12 +303,14 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 
 	owner->restart = false;
 	owner->down_status = status;
+	dom__lossy_look(dom);
 	if (status == 0) {
 		owner->state = DOM__READY;
 		owner->hold = owner->deleted || owner->resize != NULL;
 		counter_add(&dom__takeovers, 1);
 		dom__resize_taken(owner, 0);
 		opens_end(owner, 0);
+		dom__far_tell_all(owner);
 		dom__op_start_parked(owner);
 		dom__owner_step(owner);
 		return;

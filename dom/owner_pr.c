@@ -312,6 +312,10 @@ void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus)
 {
 	struct dom__owner *owner = object->owner;
 
+	if (object->far != NULL) {
+		dom__far_nexus_open(object->far, nexus);
+		return;
+	}
 	nexus->generation = ++owner->dom->generation;
 	nexus->attention = 0;
 	nexus->closing = false;
@@ -331,6 +335,7 @@ static void spc2_drop(struct dom__owner *owner, const struct dom_nexus *nexus)
 	    (job = job_new(owner)) == NULL) {
 		/* Ours at once; the entry follows with the next change. */
 		owner->reservation.spc2_holder[0] = '\0';
+		dom__far_tell_all(owner);
 		return;
 	}
 	memcpy(job->port, nexus->initiator_port, sizeof(job->port));
@@ -405,10 +410,15 @@ void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 		     void (*cb)(void *arg), void *arg)
 {
 	struct dom__owner *owner = object->owner;
-	struct dom_nexus *own = dom__nexus_find(owner, nexus->generation);
 	uint64_t generation = nexus->generation;
+	struct dom_nexus *own;
 	struct dom__op *op;
 
+	if (object->far != NULL) {
+		dom__far_nexus_close(object->far, nexus, cb, arg);
+		return;
+	}
+	own = dom__nexus_find(owner, generation);
 	if (own == NULL) {
 		/* It never opened: there is only the answer to give. */
 		own = nexus;

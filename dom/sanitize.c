@@ -24,7 +24,7 @@ struct mark {
 const uint8_t *dom_sanitize_state(struct dom_object *object, size_t *len)
 {
 	const Directory__Object *o =
-		cmmds_object(object->owner->dom->cmmds, &object->owner->oid);
+		cmmds_object(object->dom->cmmds, &object->oid);
 
 	if (o == NULL || !o->sanitizing)
 		return NULL;
@@ -36,7 +36,7 @@ const uint8_t *dom_sanitize_state(struct dom_object *object, size_t *len)
 static void mark_end(struct mark *m, int status)
 {
 	struct dom_sanitize *req = m->req;
-	struct dom *dom = m->object->owner->dom;
+	struct dom *dom = m->object->dom;
 
 	m->object->ops--;
 	dom->jobs--;
@@ -66,10 +66,10 @@ static void mark_stored(struct cmmds_command *cmd, int status)
 /* The entry as it is now, with the mark in it, if it is still that entry. */
 static int mark_propose(struct mark *m)
 {
-	struct dom__owner *owner = m->object->owner;
-	struct cmmds *cmmds = owner->dom->cmmds;
-	const struct cmmds_entry *entry = cmmds_get(
-		cmmds, CMMDS_OBJECT, owner->oid.b, sizeof(owner->oid.b));
+	const struct uuid *oid = &m->object->oid;
+	struct cmmds *cmmds = m->object->dom->cmmds;
+	const struct cmmds_entry *entry =
+		cmmds_get(cmmds, CMMDS_OBJECT, oid->b, sizeof(oid->b));
 	Directory__Object object;
 	int rv;
 
@@ -82,7 +82,7 @@ static int mark_propose(struct mark *m)
 	object.sanitize.len = m->len;
 	object.sanitize.data = m->bytes;
 	cmmds_command_init(&m->cmd);
-	cmmds_put(&m->cmd, CMMDS_OBJECT, owner->oid.b, sizeof(owner->oid.b),
+	cmmds_put(&m->cmd, CMMDS_OBJECT, oid->b, sizeof(oid->b),
 		  entry->revision, &object.base);
 	rv = cmmds_propose(cmmds, &m->cmd, 0, mark_stored);
 	if (rv < 0)
@@ -93,7 +93,7 @@ static int mark_propose(struct mark *m)
 int dom_sanitize_mark(struct dom_object *object, struct dom_sanitize *req,
 		      const void *state, size_t len, dom_sanitize_cb cb)
 {
-	struct dom *dom = object->owner->dom;
+	struct dom *dom = object->dom;
 	struct mark *m;
 	int rv;
 

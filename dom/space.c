@@ -6,12 +6,11 @@
 
 uint64_t dom_object_low_space(const struct dom_object *object)
 {
-	struct dom__owner *owner = object->owner;
 	struct dom__disk *disk;
 	uint64_t sum = 0;
 
-	TAILQ_FOREACH (disk, &owner->dom->disks, link)
-		if (dom__owner_uses_disk(owner, disk))
+	TAILQ_FOREACH (disk, &object->dom->disks, link)
+		if (dom__object_uses_disk(object, disk))
 			sum += disk->usable_bytes / 100 * DOM_LOW_SPACE_PERCENT;
 	return sum;
 }

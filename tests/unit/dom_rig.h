@@ -29,6 +29,29 @@
 #define DISK_BYTES (128ull << 20)
 #define DISKS 2u
 
+/* More than one: objects are on other shards than the test (dom_shards.h). */
+#ifndef RIG_SHARDS
+#define RIG_SHARDS 1u
+#endif
+
+struct rig_shard {
+	struct fixture *f;
+	struct env *env;
+	struct cmmds *cmmds;
+	struct lsom *lsom;
+	struct dom *dom;
+	struct lsom_disk *disks[DISKS];
+	struct lsom_disk *home; /* to attach to, to close */
+	unsigned part, disk;
+	struct lsom_disk_open open;
+	struct lsom_attach attach;
+	struct lsom_detach detach;
+	struct lsom_disk_close close;
+	void (*fn)(struct rig_shard *s);
+	struct env_task task, back;
+	int status;
+};
+
 struct fixture {
 	struct test_shard ts;
 	struct cmmds *cmmds;
@@ -39,6 +62,8 @@ struct fixture {
 	struct uuid node, cluster, oid;
 	uint64_t incarnation;
 	struct dom_object *object;
+	struct dom *doms[RIG_SHARDS];
+	struct rig_shard shards[RIG_SHARDS];
 	uint64_t rules_off;
 	bool done;
 	int status;
@@ -192,6 +217,8 @@ static inline void on_barrier(struct cmmds_barrier *req, int status)
 	finish(req->data, status);
 }
 
+#include "tests/unit/dom_shards.h"
+
 static inline void entry_put(struct fixture *f, enum cmmds_kind kind,
 			     const void *key, size_t len,
 			     const ProtobufCMessage *message)
@@ -241,7 +268,7 @@ static inline void start(struct fixture *f, bool fresh)
 	struct lsom_config lconfig;
 	struct dom_config dconfig;
 
-	test_shard_open(&f->ts);
+	test_shards_open(&f->ts, RIG_SHARDS, 256u << 20);
 	faults_install(f);
 	f->incarnation++;
 	CHECK_EQ(cmmds_open(&(struct cmmds_config){ .env = f->ts.env,
@@ -260,8 +287,11 @@ static inline void start(struct fixture *f, bool fresh)
 				       .cmmds = f->cmmds,
 				       .lsom = f->lsom,
 				       .node = f->node,
+				       .parts = RIG_SHARDS,
+				       .all = f->doms,
 				       .rules_off = f->rules_off };
 	CHECK_EQ(dom_open(&dconfig, &f->dom), 0);
+	rig_start(f);
 	for (unsigned i = 0; i < DISKS; i++) {
 		struct lsom_disk_open req = { .data = f,
 					      .cluster = f->cluster };
@@ -282,6 +312,10 @@ static inline void start(struct fixture *f, bool fresh)
 		}
 		req.path = path;
 		req.index_path = index;
+		if (RIG_SHARDS > 1) {
+			rig_disk_open(f, i, &req);
+			continue;
+		}
 		/* The kernel may hold a killed life's files a little longer. */
 		for (unsigned k = 0; k < 100; k++) {
 			CHECK_EQ(lsom_disk_open(f->lsom, &req, on_disk), 0);
@@ -302,7 +336,9 @@ static inline void stop(struct fixture *f)
 	f->object = NULL;
 	dom_close(f->dom, on_done, f);
 	CHECK_EQ(wait_for(f), 0);
-	for (unsigned i = 0; i < DISKS; i++) {
+	if (RIG_SHARDS > 1)
+		rig_stop(f);
+	for (unsigned i = 0; i < DISKS && RIG_SHARDS == 1; i++) {
 		struct lsom_disk_close req = { .data = f };
 
 		CHECK_EQ(lsom_disk_close(f->disks[i], &req, on_disk_closed), 0);
@@ -407,7 +443,15 @@ static inline int create(struct fixture *f, uint64_t size, const char *policy)
 				  .size_bytes = size,
 				  .policy = policy,
 				  .who = "test" };
-	int rv = dom_create(f->dom, &req, on_created);
+	int rv;
+
+	/* Not the test's own shard's. */
+	for (unsigned n = 50;
+	     RIG_SHARDS > 1 &&
+	     (uuid_is_zero(&req.oid) || uuid_hash(&req.oid) % RIG_SHARDS == 0);
+	     n++)
+		req.oid = uuid_of(n);
+	rv = dom_create(f->dom, &req, on_created);
 
 	if (rv == 0)
 		return wait_for(f);

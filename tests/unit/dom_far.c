@@ -1,0 +1,106 @@
+/*
+ * Whatever an object does for a handle on its owner's shard, it does for one on
+ * another: the tests of dom_object.c, on three shards.
+ */
+#define RIG_SHARDS 3u
+#include "tests/unit/dom_object.c"
+
+static void on_far_event(struct dom_watch *watch, enum dom_event event)
+{
+	*(unsigned *)watch->data |= 1u << event;
+}
+
+static void on_reserved(struct dom_io *io, int status)
+{
+	finish(io->data, status);
+}
+
+static int pr(struct fixture *f, struct dom_nexus *nexus, struct dom_pr how)
+{
+	struct dom_io io = { .data = f, .nexus = nexus };
+	int rv = dom_reserve(f->object, &io, &how, on_reserved);
+
+	return rv < 0 ? rv : wait_for(f);
+}
+
+/* Whoever was told of a change of the reservation can see it at once. */
+TEST(dom_far, a_change_is_seen_when_it_is_answered)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1",
+			       .target_port = 1 };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x2",
+			       .target_port = 1 };
+	struct dom_object *other;
+	unsigned events = 0;
+	struct dom_watch watch = { .data = &events, .cb = on_far_event };
+
+	object_make(f, 1);
+	CHECK(f->object->far != NULL);
+	other = f->object;
+	CHECK_EQ(object_open(f), 0);
+	CHECK(f->object != other);
+	dom_object_watch(other, &watch);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(other, &b);
+	for (unsigned i = 0; i < 50; i++) {
+		CHECK_EQ(pr(f, &a,
+			    (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+			 0);
+		CHECK(!dom_access_allowed(other, &b, DOM_ACCESS_READ));
+		CHECK(dom_access_allowed(f->object, &a, DOM_ACCESS_READ));
+		CHECK_EQ(pr(f, &a,
+			    (struct dom_pr){ .action = DOM_SPC2_RELEASE }),
+			 0);
+		CHECK(dom_access_allowed(other, &b, DOM_ACCESS_READ));
+	}
+	CHECK_EQ(pr(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }), 0);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	/* The reservation of a nexus that ended goes in its own time. */
+	for (unsigned i = 0;
+	     i < 1000 && !dom_access_allowed(other, &b, DOM_ACCESS_READ); i++)
+		nap(f, 5 * MSEC);
+	CHECK(dom_access_allowed(other, &b, DOM_ACCESS_READ));
+	CHECK(events & 1u << DOM_RESERVATION);
+	dom_object_unwatch(other, &watch);
+	dom_nexus_close(other, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_object_close(other);
+	fixture_close(f);
+}
+
+/* A command of a nexus that is closing is nobody's; a cancel is answered once. */
+TEST(dom_far, late_commands_and_cancels)
+{
+	enum { N = 200 };
+	static struct req reqs[N];
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1",
+			       .target_port = 1 };
+	struct dom_io late = { .nexus = &a };
+
+	object_make(f, 2);
+	memset(reqs, 0, sizeof(reqs));
+	dom_nexus_open(f->object, &a);
+	for (unsigned i = 0; i < N; i++) {
+		reqs[i].io.nexus = &a;
+		write_start(f, &reqs[i], (uint64_t)(i % 8) * B, buf_b, B, 0);
+		if (i % 3 == 0)
+			dom_cancel(&reqs[i].io);
+		if (i % 6 == 0)
+			dom_cancel(&reqs[i].io); /* twice */
+	}
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(dom_read(f->object, &late, 0, B, on_io), -ECANCELED);
+	CHECK_EQ(wait_for(f), 0);
+	for (unsigned i = 0; i < N; i++) {
+		CHECK(reqs[i].done); /* none is left behind the closing */
+		CHECK(reqs[i].status == 0 || reqs[i].status == -ECANCELED);
+	}
+	CHECK_EQ(do_read(f, 0, got, 8 * B), 0);
+	for (unsigned i = 0; i < 8; i++)
+		CHECK(all_is(got + i * B, B, 0xa5) ||
+		      all_is(got + i * B, B, 0x5a));
+	fixture_close(f);
+}
