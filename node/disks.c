@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 static void home_close(struct node_disk *d);
+static void there_add(struct env_task *task);
 
 static const char *const disk_states[] = {
 	[LSOM_DISK_OPENING] = "opening",
@@ -115,8 +116,6 @@ static void disk_opened(struct node_disk *d, int status)
 		log_info("disk %s: %s, %u components, recovered in %llu ms",
 			 d->path, disk_states[info.state], info.components,
 			 (unsigned long long)(info.recovery_ns / MSEC));
-		if (node->state != NODE_STOPPING)
-			dom_disk_add(node->dom, d->disk);
 	}
 	if (node->state == NODE_STOPPING) {
 		finish(d, -ESHUTDOWN);
@@ -139,36 +138,102 @@ static struct env *home_env(const struct node_disk *d)
 	return shard_env(d->node->shards, d->shard);
 }
 
-static void on_attached(struct lsom_attach *req, int status)
+static void seats_free(struct node_disk *d)
 {
-	struct node_disk *d = req->data;
-
-	d->disk = req->attached;
-	if (status == 0) {
-		disk_opened(d, 0);
-		return;
-	}
-	/* No view, no use: the home closes it again. */
-	snprintf(d->open.why, sizeof(d->open.why), "%s", strerror(-status));
-	d->status = status;
-	home_close(d);
+	free(d->seats);
+	d->seats = NULL;
 }
 
+/* Run @cb with every seat's @there on its shard; the last one back goes on. */
+static void seats_each(struct node_disk *d, void (*cb)(struct env_task *task))
+{
+	unsigned count = shards_count(d->node->shards);
+
+	d->seats_pending = count;
+	for (unsigned i = 0; i < count; i++) {
+		d->seats[i].there.cb = cb;
+		env_post(shard_env(d->node->shards, i), &d->seats[i].there);
+	}
+}
+
+static void seat_back(struct node_seat *seat, void (*cb)(struct env_task *task))
+{
+	seat->here.cb = cb;
+	env_post(seat->d->node->env, &seat->here);
+}
+
+static void seats_leave(struct node_disk *d);
+
+static void on_seated(struct env_task *task)
+{
+	struct node_seat *seat = container_of(task, struct node_seat, here);
+	struct node_disk *d = seat->d;
+
+	if (seat->status < 0)
+		d->status = seat->status;
+	if (--d->seats_pending > 0)
+		return;
+	d->disk = d->seats[d->node->env->shard].disk;
+	if (d->status == 0) {
+		seats_each(d, there_add);
+		return;
+	}
+	/* A shard has no memory for it: the home closes it again. */
+	snprintf(d->open.why, sizeof(d->open.why), "%s", strerror(-d->status));
+	seats_leave(d);
+}
+
+static void there_attached(struct lsom_attach *req, int status)
+{
+	struct node_seat *seat = req->data;
+
+	seat->disk = req->attached;
+	seat->status = status;
+	seat_back(seat, on_seated);
+}
+
+static void there_sit(struct env_task *task)
+{
+	struct node_seat *seat = container_of(task, struct node_seat, there);
+	struct node_disk *d = seat->d;
+	int rv;
+
+	seat->attach.data = seat;
+	if (seat->shard == d->shard) {
+		seat->attach.attached = d->home;
+		there_attached(&seat->attach, 0);
+		return;
+	}
+	rv = lsom_disk_attach(d->node->lsom[seat->shard], d->home, seat->shard,
+			      shards_count(d->node->shards), &seat->attach,
+			      there_attached);
+	if (rv < 0) {
+		seat->attach.attached = NULL;
+		there_attached(&seat->attach, rv);
+	}
+}
+
+/* The home has it: every other shard gets a view. */
 static void on_opened(struct env_task *task)
 {
 	struct node_disk *d = container_of(task, struct node_disk, here);
-	int rv = d->status;
+	unsigned count = shards_count(d->node->shards);
 
-	if (rv == 0 && d->shard != d->node->env->shard) {
-		d->attach.data = d;
-		rv = lsom_disk_attach(d->node->lsom[d->node->env->shard],
-				      d->home, 0, 1, &d->attach, on_attached);
-		if (rv < 0)
-			on_attached(&d->attach, rv);
+	if (d->status < 0) {
+		disk_opened(d, d->status);
 		return;
 	}
-	d->disk = d->home;
-	disk_opened(d, rv);
+	d->seats = calloc(count, sizeof(*d->seats));
+	if (d->seats == NULL) {
+		d->status = -ENOMEM;
+		home_close(d);
+		return;
+	}
+	for (unsigned i = 0; i < count; i++) {
+		d->seats[i].d = d;
+		d->seats[i].shard = i;
+	}
+	seats_each(d, there_sit);
 }
 
 static void there_opened(struct lsom_disk_open *req, int status)
@@ -194,8 +259,8 @@ static void there_open(struct env_task *task)
 }
 
 /*
- * Sessions, the directory and owners are shard 0's: with more shards the disks
- * share the others, the one with the fewest gets the next.
+ * The shard with the fewest disks gets the next; the first, which has sessions
+ * and the directory, last.
  */
 static unsigned home_pick(struct node *node)
 {
@@ -203,15 +268,14 @@ static unsigned home_pick(struct node *node)
 	unsigned disks[CONFIG_SHARDS_MAX] = { 0 };
 	struct node_disk *d;
 
-	if (count == 1)
-		return 0;
 	TAILQ_FOREACH (d, &node->disks, link)
 		if (d->state == NODE_DISK_ONLINE ||
 		    d->state == NODE_DISK_CLOSING ||
 		    d->state == NODE_DISK_OPENING)
 			disks[d->shard]++;
-	for (i = best = 1; i < count; i++)
-		if (disks[i] < disks[best])
+	for (i = 1; i < count; i++)
+		if (disks[i] < disks[best] ||
+		    (best == 0 && disks[i] == disks[0]))
 			best = i;
 	return best;
 }
@@ -314,6 +378,7 @@ static void on_closed(struct env_task *task)
 	bool erase = d->erase;
 
 	d->disk = d->home = NULL;
+	seats_free(d);
 	if (d->state == NODE_DISK_OPENING) { /* it was never used */
 		disk_opened(d, d->status);
 		return;
@@ -356,21 +421,76 @@ static void home_close(struct node_disk *d)
 	env_post(home_env(d), &d->there);
 }
 
-static void on_detached(struct lsom_detach *req)
+static void on_seat_left(struct env_task *task)
 {
-	home_close(req->data);
+	struct node_disk *d = container_of(task, struct node_seat, here)->d;
+
+	if (--d->seats_pending == 0)
+		home_close(d);
 }
 
-static void on_quiet(void *arg)
+static void there_detached(struct lsom_detach *req)
 {
-	struct node_disk *d = arg;
+	seat_back(req->data, on_seat_left);
+}
 
-	lsom_disk_unwatch(d->disk, &d->watch);
-	d->detach.data = d;
-	if (d->disk == d->home)
-		home_close(d);
+static void there_leave(struct env_task *task)
+{
+	struct node_seat *seat = container_of(task, struct node_seat, there);
+
+	seat->detach.data = seat;
+	if (seat->disk == NULL || seat->disk == seat->d->home)
+		there_detached(&seat->detach);
 	else
-		lsom_disk_detach(d->disk, &d->detach, on_detached);
+		lsom_disk_detach(seat->disk, &seat->detach, there_detached);
+}
+
+static void seats_leave(struct node_disk *d)
+{
+	seats_each(d, there_leave);
+}
+
+static void on_quiet(struct env_task *task)
+{
+	struct node_disk *d = container_of(task, struct node_seat, here)->d;
+
+	if (--d->seats_pending > 0)
+		return;
+	lsom_disk_unwatch(d->disk, &d->watch);
+	seats_leave(d);
+}
+
+static void there_quiet(void *arg)
+{
+	seat_back(arg, on_quiet);
+}
+
+static struct dom *dom_of(const struct node_seat *seat)
+{
+	return seat->d->node->doms[seat->shard];
+}
+
+static void there_remove(struct env_task *task)
+{
+	struct node_seat *seat = container_of(task, struct node_seat, there);
+
+	dom_disk_remove(dom_of(seat), seat->disk, there_quiet, seat);
+}
+
+static void on_added(struct env_task *task)
+{
+	struct node_disk *d = container_of(task, struct node_seat, here)->d;
+
+	if (--d->seats_pending == 0)
+		disk_opened(d, 0);
+}
+
+static void there_add(struct env_task *task)
+{
+	struct node_seat *seat = container_of(task, struct node_seat, there);
+
+	dom_disk_add(dom_of(seat), seat->disk);
+	seat_back(seat, on_added);
 }
 
 int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
@@ -382,7 +502,7 @@ int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 	d->erase = forget;
 	d->done = done;
 	d->done_arg = arg;
-	dom_disk_remove(d->node->dom, d->disk, on_quiet, d);
+	seats_each(d, there_remove);
 	return 0;
 }
 

@@ -93,6 +93,8 @@ static int rooms_open(struct node *node)
 			return rv;
 	}
 	dc.lsom = node->lsom[0];
+	dc.parts = shards_count(node->shards);
+	dc.all = node->doms;
 	dc.node = node->identity.id;
 	rv = dom_open(&dc, &node->dom);
 	if (rv < 0)
@@ -114,10 +116,14 @@ static void init_finish(struct node *node, int status, const char *why)
 		cb(node->init_arg, status, why);
 }
 
-static void node_up(struct node *node)
+static void rooms_opened(struct node *node, int rv)
 {
-	int rv = rooms_open(node);
-
+	node->rooms_opening = false;
+	if (node->state == NODE_STOPPING) {
+		init_finish(node, -ESHUTDOWN, "the node is shutting down");
+		node__stop_go_on(node);
+		return;
+	}
 	if (rv == 0) {
 		node->state = NODE_UP;
 		node__disks_start(node);
@@ -131,6 +137,18 @@ static void node_up(struct node *node)
 	init_finish(node, 0, "");
 	env_timer_start(node->env, &node->serve_timer, SERVE_WAIT_NS);
 	node__serve_if_ready(node);
+}
+
+static void node_up(struct node *node)
+{
+	int rv = rooms_open(node);
+
+	if (rv < 0) {
+		rooms_opened(node, rv);
+		return;
+	}
+	node->rooms_opening = true;
+	node__shards_open(node, rooms_opened);
 }
 
 static void on_entered(struct cmmds_command *cmd, int status)
@@ -354,17 +372,22 @@ static void on_cmmds_closed(void *arg)
 	node__admin_close(node->admin, on_admin_closed, node);
 }
 
-static void on_dom_closed(void *arg)
+static void on_shards_closed(struct node *node, int status)
 {
-	struct node *node = arg;
-
-	node->dom = NULL;
 	for (unsigned i = 0; i < ARRAY_LEN(node->lsom); i++) {
 		if (node->lsom[i] != NULL)
 			lsom_close(node->lsom[i]);
 		node->lsom[i] = NULL;
 	}
 	cmmds_close(node->cmmds, on_cmmds_closed, node);
+}
+
+static void on_dom_closed(void *arg)
+{
+	struct node *node = arg;
+
+	node->dom = node->doms[0] = NULL;
+	node__shards_close(node, on_shards_closed);
 }
 
 void node__disks_stopped(struct node *node)
@@ -395,7 +418,7 @@ static void on_iscsi_closed(void *arg)
 /* The directory is open or will never be: what stands is taken down. */
 void node__stop_go_on(struct node *node)
 {
-	if (node->directory_opening)
+	if (node->directory_opening || node->rooms_opening)
 		return;
 	if (node->push != NULL) {
 		node__push_close(node->push);

@@ -91,6 +91,17 @@ enum node_disk_state {
 	NODE_DISK_CLOSED, /* taken out of service by a command */
 };
 
+/* A disk as one shard has it: for that shard's loop, but for @disk at rest. */
+struct node_seat {
+	struct node_disk *d;
+	unsigned shard;
+	struct lsom_disk *disk;
+	struct lsom_attach attach;
+	struct lsom_detach detach;
+	int status;
+	struct env_task there, here;
+};
+
 struct node_disk {
 	struct node *node;
 	struct uuid id;
@@ -102,10 +113,10 @@ struct node_disk {
 	struct lsom_disk *home; /* the disk, for its home's loop only */
 	struct lsom_disk *disk; /* the same for this one: @home, or a view */
 	struct lsom_disk_open open;
-	struct lsom_attach attach;
-	struct lsom_detach detach;
 	struct lsom_disk_close close;
 	struct env_task there, here; /* to the home and back */
+	struct node_seat *seats; /* one a shard */
+	unsigned seats_pending;
 	struct lsom_disk_watch watch;
 	struct env_work work;
 	enum lsom_disk_state seen; /* last logged */
@@ -189,6 +200,24 @@ void node__metrics_register(struct node *node);
 /* All in the Prometheus text format, malloc()ed; NULL: out of memory. */
 char *node__metrics_text(void);
 
+/* ---- shards.c ---- */
+
+struct node_shard {
+	struct node *node;
+	struct env *env;
+	struct cmmds *cmmds; /* a mirror */
+	struct dom *dom;
+	int status;
+	struct env_task there, here;
+};
+
+/* Once node->dom and the stores are open.  @done, maybe at once. */
+void node__shards_open(struct node *node,
+		       void (*done)(struct node *node, int status));
+/* Once node->dom is closed, or was never open. */
+void node__shards_close(struct node *node,
+			void (*done)(struct node *node, int status));
+
 /* ---- node.c ---- */
 
 enum node_state {
@@ -225,7 +254,7 @@ struct node {
 	struct cmmds_command command;
 	struct cmmds *cmmds;
 	char directory_path[256];
-	bool founding, directory_opening;
+	bool founding, directory_opening, rooms_opening;
 	char cluster_name[64];
 	struct uuid cluster; /* zero: none */
 	void (*init_done)(void *arg, int status, const char *why);
@@ -233,7 +262,12 @@ struct node {
 	char who[64]; /* who asked for `cluster init` */
 
 	struct lsom *lsom[CONFIG_SHARDS_MAX]; /* one a shard */
-	struct dom *dom;
+	struct dom *dom; /* of the first shard */
+	struct dom *doms[CONFIG_SHARDS_MAX];
+	struct node_shard shard[CONFIG_SHARDS_MAX]; /* the others */
+	unsigned shards_pending;
+	int shards_status;
+	void (*shards_done)(struct node *node, int status);
 	struct iscsi *iscsi;
 	struct iser *iser;
 	struct push *push;
