@@ -489,6 +489,7 @@ static void step(struct user *u)
 		break;
 	case SEAL_AGAIN:
 		NEED(u->status == 0);
+		NEED(lsom_comp_meta(u->comp)->promised_oepoch == u->oepoch);
 		u->undecided = 0;
 		lsom_undecided_each(u->comp, undecided, u);
 		NEED(u->undecided == 1);
