@@ -54,6 +54,8 @@ const struct sim_rule sim_rules[RULES] = {
 			 MODE_COMP | MODE_NODE, LSOM_OFF_REUSE, 0 },
 	[RULE_MOVE] = { "move", "a move applies only if the index points there",
 			MODE_COMP | MODE_NODE, LSOM_OFF_MOVE, 0 },
+	[RULE_UNDO] = { "undo", "short lives do not use a full disk up",
+			MODE_COMP, LSOM_OFF_UNDO, 0 },
 };
 
 int sim_rule_find(const char *name)

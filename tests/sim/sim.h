@@ -227,6 +227,7 @@ enum sim_rule_id {
 	RULE_CARRY,
 	RULE_REUSE,
 	RULE_MOVE,
+	RULE_UNDO,
 	RULES
 };
 
