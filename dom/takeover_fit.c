@@ -7,7 +7,7 @@
  *	RESIZE	a component whose size is not its leaf's
  *	trim	what lies in a component behind the object's last block: the rest
  *		of a row of stripes, or all of a component that cannot shrink,
- *		becomes one hole, so that no later growth can bring it back
+ *		becomes holes, so that no later growth can bring it back
  *
  * Everything older is decided, so no COMMIT can come for what was cut off.
  */
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #define ITEMS_MAX 16u
+#define HOLE_MAX (1ull << 30) /* bytes: work of one turn at most */
 
 struct fit {
 	struct dom__owner *owner;
@@ -88,7 +89,7 @@ static void decided(struct dom__cm_decide *req, int status)
 		return;
 	}
 	dom__group_commit(&f->owner->groups[f->at], req->decide.lsn);
-	trim(f, comp_bytes(f));
+	trim(f, f->write.write.offset + f->write.write.len);
 }
 
 static void decide(struct fit *f)
@@ -140,7 +141,7 @@ static void scanned(struct dom__cm_scan *req, int status)
 			.kind = LSOM_PREP,
 			.flags = LSOM_W_HOLE,
 			.offset = offset,
-			.len = comp_bytes(f) - offset,
+			.len = MIN(comp_bytes(f) - offset, HOLE_MAX),
 			.lsn = dom__group_issue(&f->owner->groups[f->at]),
 			.member_csn = peer->fence.member_csn,
 		};

@@ -91,10 +91,10 @@ static struct {
 	} held[HELD_MAX];
 } faults;
 
-/* Until *@done, for at most 20 s: test_run() with our own table of calls. */
+/* Until *@done, for at most 120 s: test_run() with our own table of calls. */
 static inline void run(const bool *done)
 {
-	uint64_t end = uv_hrtime() + 20 * SEC;
+	uint64_t end = uv_hrtime() + 120 * SEC;
 
 	while (!*done && uv_hrtime() < end)
 		shard_step(faults.env, 100 * MSEC);
