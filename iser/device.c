@@ -110,6 +110,26 @@ static void device_close(struct iser_device *device)
 	free(device);
 }
 
+/*
+ * librdmacm keeps the context of a device that we use no more, and drivers
+ * without disassociation hold the removal up for it.  Looking at its list of
+ * devices makes it close those that are gone from the system, which they are a
+ * moment after we have let go.
+ */
+#define SWEEP_NS (2 * SEC)
+#define SWEEPS 5u
+
+void iser__sweep(struct env_timer *timer)
+{
+	struct iser *iser = container_of(timer, struct iser, sweep);
+	struct ibv_context **list = rdma_get_devices(NULL);
+
+	if (list != NULL)
+		rdma_free_devices(list);
+	if (--iser->sweeps > 0)
+		env_timer_start(iser->env, &iser->sweep, SWEEP_NS);
+}
+
 /* Close a device that is gone once nothing is on it. */
 static void device_maybe_close(struct iser_device *device)
 {
@@ -121,6 +141,8 @@ static void device_maybe_close(struct iser_device *device)
 	device_close(device);
 	/* Behind the last of these the context itself may go. */
 	iser__portals_device_gone(iser, verbs);
+	iser->sweeps = SWEEPS;
+	env_timer_start(iser->env, &iser->sweep, SWEEP_NS);
 }
 
 void iser__device_put(struct iser_device *device)

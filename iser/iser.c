@@ -67,6 +67,7 @@ static void on_closed(struct env_task *task)
 		env_defer(iser->env, &iser->close_task);
 		return;
 	}
+	env_timer_stop(iser->env, &iser->sweep);
 	iser__devices_close(iser);
 	iser__channel_close(iser);
 	health_unregister(&iser->health);
@@ -96,6 +97,7 @@ int iser_open(const struct iser_config *config, struct iser **out)
 	TAILQ_INIT(&iser->hot);
 	iser->poll_task.cb = iser__cq_turn;
 	iser->close_task.cb = on_closed;
+	iser->sweep.cb = iser__sweep;
 	iser->health = (struct health_check){ .name = "iser",
 					      .run = check,
 					      .data = iser };

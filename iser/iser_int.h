@@ -131,6 +131,7 @@ void iser__device_gone(struct iser_device *device);
 /* A connection less. */
 void iser__device_put(struct iser_device *device);
 void iser__devices_close(struct iser *iser);
+void iser__sweep(struct env_timer *timer);
 
 /* ---- tx.c ---- */
 
@@ -321,6 +322,8 @@ struct iser {
 	struct rdma_event_channel *channel;
 	uv_poll_t *channel_poll;
 	struct env_task poll_task, close_task;
+	struct env_timer sweep; /* for devices that are gone: iser__sweep() */
+	unsigned sweeps;
 	bool closing;
 	void (*close_cb)(void *arg);
 	void *close_arg;
