@@ -69,6 +69,8 @@ void iser__cq_heat(struct iser_conn *conn)
 {
 	struct iser *iser = conn->iser;
 
+	if (conn->finishing) /* an event that came late: it stays stopped */
+		return;
 	if (!conn->hot) {
 		conn->hot = true;
 		conn->active_ns = env_now(iser->env);
