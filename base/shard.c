@@ -516,6 +516,12 @@ struct env *shard_env(struct shards *shards, unsigned index)
 	return &shards->shard[index]->env;
 }
 
+uint64_t shard_spin_ns(struct env *env)
+{
+	assert(env->ops == &shard_ops);
+	return shard_of(env)->spin_ns;
+}
+
 uv_loop_t *shard_loop(struct env *env)
 {
 	assert(env->ops == &shard_ops);

@@ -37,6 +37,9 @@ void shards_close(struct shards *shards);
 unsigned shards_count(const struct shards *shards);
 struct env *shard_env(struct shards *shards, unsigned index);
 
+/* spin_ns as it is in force: 0 where no CPU could be spared for it. */
+uint64_t shard_spin_ns(struct env *env);
+
 /* The libuv loop under @env, which must be a shard's. */
 uv_loop_t *shard_loop(struct env *env);
 

@@ -29,7 +29,6 @@
 /* Recovery takes 10 s at most; an index rebuilt from the log may take longer. */
 #define SERVE_WAIT_NS (20 * SEC)
 #define DRAIN_MS 5000u
-#define RDMA_SPIN_NS 50000u
 #define STOP_WAIT_NS (60 * SEC)
 
 static void node_stop(struct node *node);
@@ -83,7 +82,7 @@ static int rooms_open(struct node *node)
 	struct iscsi_config ic = { .env = node->env };
 	struct iser_config rc = { .env = node->env,
 				  .arena = node->arena,
-				  .spin_ns = RDMA_SPIN_NS };
+				  .spin_ns = shard_spin_ns(node->env) };
 	int rv;
 
 	for (unsigned i = 0; i < shards_count(node->shards); i++) {
