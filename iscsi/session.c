@@ -364,7 +364,12 @@ void iscsi__session_idle(struct iscsi_conn *conn)
 		ping->no_statsn = true;
 		conn->ping_out = true;
 		iscsi__reply_send(ping);
-		idle = 0;
+		/*
+		 * Longer than it was idle: an initiator of one thread, libiscsi's,
+		 * that sleeps a minute between two commands is heard in time.
+		 */
+		env_timer_start(iscsi->env, &conn->timer, ping_ns * 3 / 2);
+		return;
 	}
 	env_timer_start(iscsi->env, &conn->timer, ping_ns - idle);
 }
