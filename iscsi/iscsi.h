@@ -32,8 +32,7 @@ struct iscsi_config {
 	unsigned logins_per_source; /* [32] half-open, per peer address */
 	unsigned login_ms; /* [15000] from accept to full feature */
 	unsigned pdu_ms; /* [10000] for the rest of a PDU */
-	unsigned
-		ping_ms; /* [30000] idle before NOP-In; half as much again for the answer */
+	unsigned ping_ms; /* [30000] idle before NOP-In; x 1.5 to answer */
 	unsigned window; /* [128] commands per session */
 	uint32_t max_recv_data; /* [262144] MaxRecvDataSegmentLength */
 	uint32_t max_burst; /* [1048576] */
