@@ -208,7 +208,7 @@ struct lsom_detach {
 	void (*cb)(struct lsom_detach *req);
 };
 typedef void (*lsom_detach_cb)(struct lsom_detach *req);
-void lsom_disk_detach(struct lsom_disk *view, struct lsom_detach *req,
+void lsom_disk_detach(struct lsom_disk *disk, struct lsom_detach *req,
 		      lsom_detach_cb cb);
 
 void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out);

@@ -312,7 +312,7 @@ int lsom__runs_find(struct lsom__recovery *rec)
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__run run;
 	uint64_t g;
-	uint16_t h;
+	unsigned h;
 	uint32_t i;
 	int rv;
 
@@ -326,7 +326,7 @@ int lsom__runs_find(struct lsom__recovery *rec)
 	     g++)
 		for (h = 0; h < LSOM__HEADS; h++) {
 			run = (struct lsom__run){ .generation = g,
-						  .head = h,
+						  .head = (uint16_t)h,
 						  .expected = 1 };
 			rv = run_find(rec, &run);
 			if (rv < 0)
