@@ -49,6 +49,12 @@ void lsom__frames_fini(struct lsom__frames *f);
 
 /* scan.c */
 /*
+ * What the first batch of a segment tells of the one before, for frames that
+ * came from a summary, which does not.  0, also if it cannot be told; -ENOMEM.
+ */
+int lsom__frames_before(struct lsom__recovery *rec, uint32_t segment,
+			struct lsom__frames *f);
+/*
  * The frames of a segment without a summary: the whole of it is read, and every
  * batch in it found, also behind one that is damaged.  0, -EIO, -ENOMEM.
  */

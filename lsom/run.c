@@ -231,6 +231,10 @@ static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 		}
 		rec->open[seg] = f;
 		lsom__frames_undo(rec, seg, f);
+		if (before != NULL && !before->closed && f->before == NULL)
+			rv = lsom__frames_before(rec, seg, f);
+		if (rv < 0)
+			return rv;
 		if (before != NULL && !before->closed && f->before != NULL &&
 		    f->before->segment_sequence ==
 			    rec->headers[last].sequence) {

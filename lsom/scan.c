@@ -83,6 +83,25 @@ static int echo_take(struct lsom__frames *f,
 	return f->bytes == 0 && f->before == NULL ? echo_keep(f, echo) : 0;
 }
 
+int lsom__frames_before(struct lsom__recovery *rec, uint32_t segment,
+			struct lsom__frames *f)
+{
+	const struct lsom__segment_header *h = &rec->headers[segment];
+	uint32_t all = rec->disk->segment_blocks;
+	uint32_t room = MIN(LSOM__HEADER_BLOCKS_MAX, all - 1);
+	const struct lsom__echo *echo;
+	struct lsom__batch_header b;
+
+	if (lsom__recovery_read(rec, segment, 1, room, rec->buf) < 0 ||
+	    lsom__batch_decode(rec->buf, (size_t)room * LSOM_BLOCK, h, 1, all,
+			       &b) < 0)
+		return 0; /* it stays unknown */
+	echo = lsom__batch_echo(rec->buf, &b, all);
+	if (echo == NULL || echo->segment_sequence == h->sequence)
+		return 0;
+	return echo_keep(f, echo);
+}
+
 int lsom__segment_scan(struct lsom__recovery *rec, uint32_t segment,
 		       struct lsom__frames *out)
 {
