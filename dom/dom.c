@@ -218,6 +218,36 @@ static void lossy_look(struct lsom_comp *comp, void *arg)
 	lossy->oid = meta->oid;
 }
 
+struct damaged {
+	const struct uuid *oid;
+	struct uuid *cids;
+	unsigned count, max;
+};
+
+static void damaged_look(struct lsom_comp *comp, void *arg)
+{
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	struct damaged *damaged = arg;
+
+	if (meta->damaged != 0 && uuid_equal(&meta->oid, damaged->oid) &&
+	    damaged->count < damaged->max)
+		damaged->cids[damaged->count++] = meta->cid;
+}
+
+unsigned dom_damaged(struct dom *dom, const struct uuid *oid, struct uuid *cids,
+		     unsigned max)
+{
+	struct damaged damaged = { .oid = oid, .cids = cids, .max = max };
+	struct dom__disk *disk;
+
+	assert(dom__mine(dom, oid));
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		if (!disk->removing && disk->healthy)
+			lsom_comp_each(disk->lsom, damaged_look, &damaged);
+	}
+	return damaged.count;
+}
+
 static void lossy_find(struct dom *dom, struct lossy *lossy)
 {
 	struct dom__owner *owner;

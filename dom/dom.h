@@ -99,6 +99,12 @@ unsigned dom_object_congestion(const struct dom_object *object);
  * Also a health check, "object-data".
  */
 bool dom_object_lossy(const struct dom_object *object);
+/*
+ * Which components of @oid, an object of @dom's shard, those are: up to @max of
+ * their cids in @cids; returns how many.  On @dom's shard.
+ */
+unsigned dom_damaged(struct dom *dom, const struct uuid *oid, struct uuid *cids,
+		     unsigned max);
 /* Space under the object's components: bytes used by it, and free for it. */
 void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 		      uint64_t *free_bytes);

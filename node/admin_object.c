@@ -21,30 +21,35 @@ static char *id_text(const ProtobufCBinaryData *id)
 	return text;
 }
 
-/* Is it on a disk of this node, and did its log lose something? */
-static bool leaf_damaged(struct node *node, const Directory__Leaf *leaf)
-{
-	struct uuid disk = { { 0 } }, cid = { { 0 } };
-	const struct node_disk *d;
-	struct lsom_comp *comp;
-	bool damaged;
+/*
+ * Which components of the object are damaged, its shard knows: it is asked
+ * first, and the answer is made when it has told.
+ */
+struct show {
+	struct admin_req *r;
+	struct env_task task;
+	struct dom *dom; /* of the object's shard */
+	struct env *there;
+	struct uuid oid;
+	unsigned leaves, damaged_count;
+	struct uuid damaged[]; /* cids; @leaves of them fit */
+};
 
-	memcpy(disk.b, leaf->disk.data, MIN(leaf->disk.len, sizeof(disk)));
-	memcpy(cid.b, leaf->cid.data, MIN(leaf->cid.len, sizeof(cid)));
-	d = node__disk_find(node, &disk);
-	if (d == NULL || d->disk == NULL)
-		return false;
-	comp = lsom_comp_get(d->disk, &cid);
-	if (comp == NULL)
-		return false;
-	damaged = lsom_comp_meta(comp)->damaged != 0;
-	lsom_comp_put(comp);
-	return damaged;
+static bool leaf_damaged(const struct show *show, const Directory__Leaf *leaf)
+{
+	for (unsigned i = 0; i < show->damaged_count; i++) {
+		if (leaf->cid.len == sizeof(show->damaged[i].b) &&
+		    memcmp(leaf->cid.data, show->damaged[i].b, leaf->cid.len) ==
+			    0)
+			return true;
+	}
+	return false;
 }
 
-static void leaf_fill(struct node *node, const Directory__Leaf *leaf,
+static void leaf_fill(const struct show *show, const Directory__Leaf *leaf,
 		      Admin__ObjectNode *out)
 {
+	struct node *node = show->r->node;
 	const struct cmmds_entry *d, *n;
 
 	out->component = id_text(&leaf->cid);
@@ -61,11 +66,11 @@ static void leaf_fill(struct node *node, const Directory__Leaf *leaf,
 	out->member_csn = leaf->member_csn;
 	out->cinc = leaf->cinc;
 	out->created = leaf->created;
-	out->damaged = leaf_damaged(node, leaf);
+	out->damaged = leaf_damaged(show, leaf);
 }
 
 /* A copy, all of it malloc()ed, so that free_unpacked() frees it. */
-static Admin__ObjectNode *tree_copy(struct node *node,
+static Admin__ObjectNode *tree_copy(const struct show *show,
 				    const Directory__TreeNode *tree)
 {
 	Admin__ObjectNode *out = calloc(1, sizeof(*out));
@@ -77,38 +82,47 @@ static Admin__ObjectNode *tree_copy(struct node *node,
 	out->size_bytes = tree->size_bytes;
 	out->stripe_unit_bytes = tree->stripe_unit_bytes;
 	if (tree->leaf != NULL)
-		leaf_fill(node, tree->leaf, out);
+		leaf_fill(show, tree->leaf, out);
 	if (tree->n_children == 0)
 		return out;
 	out->children = calloc(tree->n_children, sizeof(*out->children));
 	assert(out->children != NULL);
 	for (size_t i = 0; i < tree->n_children; i++)
 		out->children[out->n_children++] =
-			tree_copy(node, tree->children[i]);
+			tree_copy(show, tree->children[i]);
 	return out;
 }
 
-void admin__object_show(struct admin_req *r)
+static const Directory__Object *object_find(struct admin_req *r)
 {
 	const char *name = r->msg->object_show->name;
 	const Directory__VDisk *v = cmmds_vdisk(r->node->cmmds, name);
 	const Directory__Object *o;
+
+	o = v != NULL ? admin__object(r->node, &v->oid) : NULL;
+	if (o == NULL)
+		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
+			   v == NULL ? "there is no virtual disk %.80s"
+				     : "virtual disk %.80s has no object",
+			   name);
+	return o;
+}
+
+static void show_answer(const struct show *show)
+{
+	struct admin_req *r = show->r;
+	const Directory__Object *o = object_find(r);
 	const struct cmmds_entry *n;
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__ObjectInfo info = ADMIN__OBJECT_INFO__INIT;
 	char why[200], *owner = NULL;
 
-	o = v != NULL ? admin__object(r->node, &v->oid) : NULL;
-	if (o == NULL) {
-		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
-			   v == NULL ? "there is no virtual disk %.80s"
-				     : "virtual disk %.80s has no object",
-			   name);
+	if (o == NULL) { /* deleted meanwhile */
 		admin__refuse(r);
 		return;
 	}
 	info.id = id_text(&o->oid);
-	info.vdisk = v->name;
+	info.vdisk = r->msg->object_show->name;
 	info.size_bytes = o->size_bytes;
 	info.policy = o->policy;
 	info.csn = o->csn;
@@ -129,7 +143,7 @@ void admin__object_show(struct admin_req *r)
 		info.owner_incarnation = o->owner->incarnation;
 	}
 	if (o->tree != NULL)
-		info.tree = tree_copy(r->node, o->tree);
+		info.tree = tree_copy(show, o->tree);
 	response.result_case = ADMIN__RESPONSE__RESULT_OBJECT;
 	response.object = &info;
 	admin__reply(r, &response);
@@ -137,4 +151,59 @@ void admin__object_show(struct admin_req *r)
 		admin__object_node__free_unpacked(info.tree, NULL);
 	free(info.id);
 	free(owner);
+}
+
+static void here_show(struct env_task *task)
+{
+	show_answer(container_of(task, struct show, task));
+}
+
+static void there_show(struct env_task *task)
+{
+	struct show *show = container_of(task, struct show, task);
+
+	show->damaged_count =
+		dom_damaged(show->dom, &show->oid, show->damaged, show->leaves);
+	task->cb = here_show;
+	env_post(show->r->node->env, task);
+}
+
+static unsigned leaves_count(const Directory__TreeNode *tree)
+{
+	unsigned count = tree->leaf != NULL;
+
+	for (size_t i = 0; i < tree->n_children; i++)
+		count += leaves_count(tree->children[i]);
+	return count;
+}
+
+void admin__object_show(struct admin_req *r)
+{
+	struct node *node = r->node;
+	const Directory__Object *o;
+	struct show *show;
+	unsigned leaves, shard;
+
+	if (admin__stopping(r))
+		return;
+	o = object_find(r);
+	if (o == NULL) {
+		admin__refuse(r);
+		return;
+	}
+	leaves = o->tree != NULL ? leaves_count(o->tree) : 0;
+	show = calloc(1, sizeof(*show) + leaves * sizeof(show->damaged[0]));
+	assert(show != NULL);
+	r->ctx = show;
+	show->r = r;
+	show->leaves = leaves;
+	memcpy(show->oid.b, o->oid.data, MIN(o->oid.len, sizeof(show->oid)));
+	shard = uuid_hash(&show->oid) % shards_count(node->shards);
+	show->dom = node->doms[shard];
+	if (show->dom == NULL) { /* coming up: it has no disks yet */
+		show_answer(show);
+		return;
+	}
+	show->task.cb = there_show;
+	env_post(shard_env(node->shards, shard), &show->task);
 }
