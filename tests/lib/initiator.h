@@ -9,6 +9,7 @@
 #include_next <iscsi/iscsi.h>
 #include_next <iscsi/scsi-lowlevel.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@
 /*
  * A session with the unit of @url (iscsi://[user%secret@]host:port/iqn/lun),
  * or NULL with the reason in @why.  Every command of it fails after
- * @timeout_s; a lost connection stays lost.
+ * @timeout_s; a lost connection stays lost.  libiscsi writes to its socket
+ * without MSG_NOSIGNAL: SIGPIPE is ignored from here on, so that a target
+ * killed under a write is an error of that write.
  */
 static inline struct iscsi_context *initiator_login(const char *name,
 						    const char *url,
@@ -27,6 +30,7 @@ static inline struct iscsi_context *initiator_login(const char *name,
 	struct iscsi_context *iscsi = iscsi_create_context(name);
 	struct iscsi_url *parsed;
 
+	signal(SIGPIPE, SIG_IGN);
 	if (iscsi == NULL) {
 		snprintf(why, why_len, "no context");
 		return NULL;
