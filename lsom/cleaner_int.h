@@ -1,0 +1,86 @@
+/*
+ * cleaner_int: what the files of the cleaner share.
+ *
+ * cleaner.c picks victims and walks their records; carry.c says what of a record
+ * is still needed; move.c brings blocks and holes to their new place.
+ */
+#ifndef BASALT_LSOM_CLEANER_INT_H
+#define BASALT_LSOM_CLEANER_INT_H
+
+#include "lsom/lsom_int.h"
+
+enum lsom__cleaner_phase {
+	CLEAN_IDLE,
+	CLEAN_READ_FOOTER,
+	CLEAN_READ_SUMMARY,
+	CLEAN_RECORDS,
+	CLEAN_STATES,
+	CLEAN_SETTLE
+};
+
+struct lsom__cleaner {
+	struct lsom_disk *disk;
+	enum lsom__cleaner_phase phase;
+	bool busy; /* a read or a page load is on its way */
+	bool abandon; /* this victim cannot be emptied now */
+	bool settled; /* it looked for a victim, and there is none to take */
+	unsigned fruitless; /* victims since the last that made room */
+	unsigned walks, walk_moves; /* of this victim; begun in this walk */
+	uint32_t victim;
+	struct env_task step;
+	struct env_timer retry;
+	bool retrying;
+	struct env_io io;
+	struct iovec iov;
+	uint8_t *buf;
+	uint32_t blocks;
+	/* the cursor: frames [at, bytes), records [record_at, record_end) */
+	const uint8_t *frames;
+	size_t at, bytes, record_end;
+	struct lsom__frame frame;
+	uint64_t block; /* within the record: where to go on */
+	struct lsom__range range;
+	bool ranged; /* the pages of the present record are pinned */
+	unsigned moves, move_blocks, reading;
+	struct lsom__ops ready; /* to be appended together */
+	struct lsom__segment_header header;
+};
+
+/* The loop goes on in a turn of its own. */
+void lsom__cleaner_step_soon(struct lsom__cleaner *c);
+
+/* ---- move.c ---- */
+
+void lsom__moves_counted(void); /* registers what is counted */
+
+/* As many are under way as there may be. */
+bool lsom__moves_full(const struct lsom__cleaner *c);
+
+/*
+ * Move blocks [first, first + blocks) of record @d, or, if @prep, the record; a
+ * @hole has no data to read.  The pages of the present record stay pinned until
+ * it is done.  0, or -EBUSY / -ENOMEM: not now.
+ */
+int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
+		     const struct lsom__data_record *d, uint64_t first,
+		     uint64_t blocks, bool prep, bool hole);
+
+/* ---- carry.c ---- */
+
+/*
+ * What is needed of record @r of the victim goes to its new place.  0: it is
+ * done.  -EAGAIN: come back.  -EBUSY, -ENOMEM: not now.  -EINPROGRESS: something
+ * in it is not settled.
+ */
+int lsom__carry_record(struct lsom__cleaner *c, const struct lsom__record *r);
+
+/* The components that had metadata in the victim: their state again. */
+int lsom__carry_states(struct lsom__cleaner *c);
+
+/* Let the pages of the present record go, which are pinned. */
+void lsom__carry_unpin(struct lsom__cleaner *c);
+
+/* The pages a record waited for are there (lsom__range.cb). */
+void lsom__carry_ready(struct lsom__range *range, int status);
+
+#endif
