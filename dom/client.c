@@ -177,97 +177,93 @@ static int range_check(const struct dom_object *object, uint64_t offset,
 	return 0;
 }
 
-/* A command for another shard. */
-static int far_request(struct dom_object *object, struct dom_io *io,
-		       const struct dom__far_args *args, uint64_t len_max,
-		       dom_io_cb cb)
+static void count(const struct dom__args *args)
+{
+	switch (args->kind) {
+	case DOM__READ:
+		counter_add(&dom__reads, 1);
+		counter_add(&dom__read_bytes, args->len);
+		break;
+	case DOM__WRITE:
+	case DOM__COMPARE:
+	case DOM__OR:
+		counter_add(&dom__writes, 1);
+		counter_add(&dom__write_bytes, args->len);
+		break;
+	case DOM__UNMAP:
+		counter_add(&dom__unmaps, 1);
+		break;
+	default:
+		break;
+	}
+}
+
+/* A checked command goes to the owner, here or on its shard. */
+static int submit(struct dom_object *object, struct dom_io *io,
+		  const struct dom__args *args, dom_io_cb cb)
+{
+	struct dom__op *op;
+	int rv;
+
+	if (object->far != NULL)
+		return dom__far_submit(object, io, args, cb);
+	rv = request_new(object, io, args->kind, cb, &op);
+	if (rv < 0)
+		return rv;
+	op->offset = args->offset;
+	op->len = args->len;
+	op->flags = args->flags;
+	op->pr = args->pr;
+	if (args->sgl != NULL)
+		op->sgl = sgl_get(args->sgl);
+	if (args->compare != NULL)
+		op->compare = sgl_get(args->compare);
+	count(args);
+	dom__op_submit(op);
+	return 0;
+}
+
+static int submit_range(struct dom_object *object, struct dom_io *io,
+			const struct dom__args *args, uint64_t len_max,
+			dom_io_cb cb)
 {
 	int rv = range_check(object, args->offset, args->len, len_max);
 
-	return rv < 0 ? rv : dom__far_submit(object, io, args, cb);
-}
-
-static int range_request(struct dom_object *object, struct dom_io *io,
-			 enum dom__op_kind kind, uint64_t offset, uint64_t len,
-			 uint64_t len_max, dom_io_cb cb, struct dom__op **out)
-{
-	int rv = range_check(object, offset, len, len_max);
-
-	if (rv < 0)
-		return rv;
-	rv = request_new(object, io, kind, cb, out);
-	if (rv < 0)
-		return rv;
-	(*out)->offset = offset;
-	(*out)->len = len;
-	return 0;
+	return rv < 0 ? rv : submit(object, io, args, cb);
 }
 
 int dom_read(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	     uint64_t len, dom_io_cb cb)
 {
-	struct dom__far_args args = { .kind = DOM__READ,
-				      .offset = offset,
-				      .len = len };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__READ,
+				  .offset = offset,
+				  .len = len };
 
-	if (object->far != NULL)
-		return far_request(object, io, &args, DOM_IO_MAX, cb);
-	rv = range_request(object, io, DOM__READ, offset, len, DOM_IO_MAX, cb,
-			   &op);
-	if (rv < 0)
-		return rv;
-	counter_add(&dom__reads, 1);
-	counter_add(&dom__read_bytes, len);
-	dom__op_submit(op);
-	return 0;
+	return submit_range(object, io, &args, DOM_IO_MAX, cb);
 }
 
 int dom_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	      struct sgl *sgl, unsigned flags, dom_io_cb cb)
 {
-	uint64_t max = flags & DOM_ATOMIC ? DOM_ATOMIC_MAX : DOM_IO_MAX;
-	struct dom__far_args args = { .kind = DOM__WRITE,
-				      .offset = offset,
-				      .len = sgl->len_bytes,
-				      .sgl = sgl,
-				      .flags = flags };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__WRITE,
+				  .offset = offset,
+				  .len = sgl->len_bytes,
+				  .sgl = sgl,
+				  .flags = flags };
 
-	if (object->far != NULL)
-		return far_request(object, io, &args, max, cb);
-	rv = range_request(object, io, DOM__WRITE, offset, sgl->len_bytes, max,
-			   cb, &op);
-	if (rv < 0)
-		return rv;
-	op->flags = flags;
-	op->sgl = sgl_get(sgl);
-	counter_add(&dom__writes, 1);
-	counter_add(&dom__write_bytes, op->len);
-	dom__op_submit(op);
-	return 0;
+	return submit_range(object, io, &args,
+			    flags & DOM_ATOMIC ? DOM_ATOMIC_MAX : DOM_IO_MAX,
+			    cb);
 }
 
 int dom_unmap(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	      uint64_t len, dom_io_cb cb)
 {
-	struct dom__far_args args = { .kind = DOM__UNMAP,
-				      .offset = offset,
-				      .len = len };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__UNMAP,
+				  .offset = offset,
+				  .len = len };
 
-	if (object->far != NULL)
-		return far_request(object, io, &args, UINT64_MAX, cb);
-	rv = range_request(object, io, DOM__UNMAP, offset, len, UINT64_MAX, cb,
-			   &op);
-	if (rv < 0)
-		return rv;
-	counter_add(&dom__unmaps, 1);
-	dom__op_submit(op);
-	return 0;
+	return submit_range(object, io, &args, UINT64_MAX, cb);
 }
 
 /* Zero what lies behind the object's end in its last block. */
@@ -291,90 +287,48 @@ int dom_compare_and_write(struct dom_object *object, struct dom_io *io,
 			  uint64_t offset, struct sgl *compare, struct sgl *sgl,
 			  dom_io_cb cb)
 {
-	struct dom__far_args args = { .kind = DOM__COMPARE,
-				      .offset = offset,
-				      .len = sgl->len_bytes,
-				      .sgl = sgl,
-				      .compare = compare };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__COMPARE,
+				  .offset = offset,
+				  .len = sgl->len_bytes,
+				  .sgl = sgl,
+				  .compare = compare };
 
 	if (compare->len_bytes != sgl->len_bytes)
 		return -EINVAL;
-	if (object->far != NULL)
-		return far_request(object, io, &args, DOM_ATOMIC_MAX, cb);
-	rv = range_request(object, io, DOM__COMPARE, offset, sgl->len_bytes,
-			   DOM_ATOMIC_MAX, cb, &op);
-	if (rv < 0)
-		return rv;
-	op->sgl = sgl_get(sgl);
-	op->compare = sgl_get(compare);
-	counter_add(&dom__writes, 1);
-	dom__op_submit(op);
-	return 0;
+	return submit_range(object, io, &args, DOM_ATOMIC_MAX, cb);
 }
 
 int dom_or_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 		 struct sgl *sgl, dom_io_cb cb)
 {
-	struct dom__far_args args = { .kind = DOM__OR,
-				      .offset = offset,
-				      .len = sgl->len_bytes,
-				      .sgl = sgl };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__OR,
+				  .offset = offset,
+				  .len = sgl->len_bytes,
+				  .sgl = sgl };
 
-	if (object->far != NULL)
-		return far_request(object, io, &args, DOM_ATOMIC_MAX, cb);
-	rv = range_request(object, io, DOM__OR, offset, sgl->len_bytes,
-			   DOM_ATOMIC_MAX, cb, &op);
-	if (rv < 0)
-		return rv;
-	op->sgl = sgl_get(sgl);
-	counter_add(&dom__writes, 1);
-	counter_add(&dom__write_bytes, op->len);
-	dom__op_submit(op);
-	return 0;
+	return submit_range(object, io, &args, DOM_ATOMIC_MAX, cb);
 }
 
 int dom_map(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	    uint64_t len, dom_io_cb cb)
 {
-	struct dom__far_args args = { .kind = DOM__MAP,
-				      .offset = offset,
-				      .len = len };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__MAP,
+				  .offset = offset,
+				  .len = len };
 
-	if (object->far != NULL)
-		return far_request(object, io, &args, UINT64_MAX, cb);
-	rv = range_request(object, io, DOM__MAP, offset, len, UINT64_MAX, cb,
-			   &op);
-	if (rv < 0)
-		return rv;
-	dom__op_submit(op);
-	return 0;
+	return submit_range(object, io, &args, UINT64_MAX, cb);
 }
 
 int dom_reserve(struct dom_object *object, struct dom_io *io,
 		const struct dom_pr *pr, dom_io_cb cb)
 {
-	struct dom__far_args args = { .kind = DOM__RESERVE, .pr = pr };
-	struct dom__op *op;
-	int rv;
+	struct dom__args args = { .kind = DOM__RESERVE, .pr = pr };
 
 	if (io->nexus == NULL && pr->action != DOM_SPC2_RESET)
 		return -EINVAL;
 	if (pr->initiator_ports_count > DOM_REGISTRATIONS_MAX)
 		return -ENOMEM;
-	if (object->far != NULL)
-		return dom__far_submit(object, io, &args, cb);
-	rv = request_new(object, io, DOM__RESERVE, cb, &op);
-	if (rv < 0)
-		return rv;
-	op->pr = pr;
-	dom__op_submit(op);
-	return 0;
+	return submit(object, io, &args, cb);
 }
 
 void dom_cancel(struct dom_io *io)

@@ -638,7 +638,7 @@ bool dom__far_uses_disk(const struct dom__far *far,
 
 /* far_io.c: requests on it */
 
-struct dom__far_args {
+struct dom__args {
 	enum dom__op_kind kind;
 	uint64_t offset, len;
 	struct sgl *sgl, *compare; /* shared */
@@ -646,7 +646,7 @@ struct dom__far_args {
 	const struct dom_pr *pr;
 };
 int dom__far_submit(struct dom_object *object, struct dom_io *io,
-		    const struct dom__far_args *args, dom_io_cb cb);
+		    const struct dom__args *args, dom_io_cb cb);
 void dom__far_cancel(struct dom_io *io);
 int dom__far_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
 

@@ -14,7 +14,7 @@ struct far_io {
 	struct env_task task, cancel;
 	struct dom__far *far;
 	struct dom_io *req; /* here */
-	struct dom__far_args args;
+	struct dom__args args;
 	struct dom_pr pr;
 	struct dom__far_nexus *nexus;
 	int status;
@@ -87,7 +87,7 @@ static void there_done(struct dom_io *io, int status)
 static int there_call(struct far_io *f)
 {
 	struct dom_object *object = f->far->real;
-	const struct dom__far_args *a = &f->args;
+	const struct dom__args *a = &f->args;
 
 	switch (a->kind) {
 	case DOM__READ:
@@ -126,7 +126,7 @@ static void there_run(struct env_task *task)
 }
 
 int dom__far_submit(struct dom_object *object, struct dom_io *io,
-		    const struct dom__far_args *args, dom_io_cb cb)
+		    const struct dom__args *args, dom_io_cb cb)
 {
 	struct dom__far *far = object->far;
 	struct dom *dom = object->dom;
