@@ -326,7 +326,7 @@ static bool object_open(struct node *n)
 	if (n->status == 0 && !node_wait(n))
 		return false;
 	if (n->status < 0) {
-		if (n->nemesis == NEMESIS_SWAP && n->nemesis_done) {
+		if (n->nemesis == NEMESIS_SWAP && n->nemesis_begun) {
 			n->over = true; /* refused, as it should be */
 			return false;
 		}
@@ -404,6 +404,26 @@ static bool meta_change(struct node *n, struct lsom_disk *disk,
 	return true;
 }
 
+static bool nemesis_change(struct node *n, struct lsom_disk *disk,
+			   struct lsom_comp_meta *meta)
+{
+	if (n->nemesis == NEMESIS_FORGET) {
+		sim_trace(n->sim, "FAULT: a component forgets");
+		meta->g_all = meta->stable_lsn + 5;
+		return meta_change(n, disk, meta, LSOM_SEAL);
+	}
+	sim_trace(n->sim, "FAULT: a component is another one");
+	if (n->nemesis == NEMESIS_BARRED) {
+		meta->state_seen = LSOM_STALE;
+		return meta_change(n, disk, meta, LSOM_SEAL);
+	}
+	if (!meta_change(n, disk, meta, LSOM_DELETE))
+		return false;
+	meta->cinc++;
+	return meta_change(n, disk, meta, LSOM_CREATE);
+}
+
+/* A cut on the way leaves it open whether it was done. */
 static bool nemesis(struct node *n)
 {
 	struct lsom_disk *disk = n->disks[sim_random(n->sim, n->disks_count)];
@@ -412,21 +432,12 @@ static bool nemesis(struct node *n)
 	lsom_comp_each(disk, comp_find, &s);
 	if (!s.found)
 		return true;
-	n->nemesis_done = true;
-	if (n->nemesis == NEMESIS_FORGET) {
-		sim_trace(n->sim, "FAULT: a component forgets");
-		s.meta.g_all = s.meta.stable_lsn + 5;
-		return meta_change(n, disk, &s.meta, LSOM_SEAL);
-	}
-	sim_trace(n->sim, "FAULT: a component is another one");
-	if (n->nemesis == NEMESIS_BARRED) {
-		s.meta.state_seen = LSOM_STALE;
-		return meta_change(n, disk, &s.meta, LSOM_SEAL);
-	}
-	if (!meta_change(n, disk, &s.meta, LSOM_DELETE))
+	n->nemesis_begun = true;
+	if (!nemesis_change(n, disk, &s.meta))
 		return false;
-	s.meta.cinc++;
-	return meta_change(n, disk, &s.meta, LSOM_CREATE);
+	n->nemesis_done = true;
+	sim_trace(n->sim, "it has");
+	return true;
 }
 
 /* ---- up and down ---- */

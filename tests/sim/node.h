@@ -65,7 +65,7 @@ struct node {
 	bool fill; /* the object is larger than its disks */
 	unsigned fault;
 	enum nemesis nemesis;
-	bool nemesis_done;
+	bool nemesis_begun, nemesis_done;
 
 	bool done;
 	int status;
