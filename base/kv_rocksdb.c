@@ -272,6 +272,18 @@ static const char *merge_name(void *state)
 
 /* ---- opening ---- */
 
+/*
+ * Compactions can wait and shards cannot: on few CPUs a shard would sit out a
+ * time slice of theirs.  The environment is the process's own; once would do.
+ */
+static void compactions_yield(void)
+{
+	rocksdb_env_t *env = rocksdb_create_default_env();
+
+	rocksdb_env_lower_thread_pool_cpu_priority(env);
+	rocksdb_env_destroy(env);
+}
+
 int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 {
 	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
@@ -291,7 +303,10 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 
 	rocksdb_options_set_create_if_missing(r->options, config->create);
 	rocksdb_options_set_paranoid_checks(r->options, 1);
-	rocksdb_options_set_compression(r->options, rocksdb_lz4_compression);
+	/* What is soon written again is not worth it. */
+	rocksdb_options_set_compression(r->options, rocksdb_no_compression);
+	rocksdb_options_set_bottommost_compression(r->options,
+						   rocksdb_lz4_compression);
 	rocksdb_options_set_write_buffer_size(r->options, memory / 4);
 	rocksdb_options_set_max_write_buffer_number(r->options, 2);
 	rocksdb_options_set_db_write_buffer_size(r->options, memory / 2);
@@ -335,6 +350,7 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		rocksdb_writeoptions_disable_WAL(r->write, 1);
 	}
 	rocksdb_flushoptions_set_wait(r->flush, 1);
+	compactions_yield();
 	rocksdb_readoptions_set_verify_checksums(r->read, 1);
 
 	r->db = rocksdb_open(r->options, config->path, &err);

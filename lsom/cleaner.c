@@ -276,6 +276,7 @@ bool lsom__cleaner_owes(const struct lsom_disk *disk)
 static bool victim_take(struct lsom__cleaner *c)
 {
 	struct lsom_disk *disk = c->disk;
+	uint32_t low = lsom__victim_low_mark(disk);
 	unsigned waiting;
 
 	/* A closing disk is cleaned only as far as what waits needs it. */
@@ -285,19 +286,21 @@ static bool victim_take(struct lsom__cleaner *c)
 		return false;
 	lsom__segments_release(disk);
 	waiting = disk->segments_cleaned;
-	if (disk->segments_free >= lsom__victim_low_mark(disk) &&
-	    !lsom__victim_aborts(disk))
+	if (disk->segments_free >= low && !lsom__victim_aborts(disk))
 		return false;
 	if (c->fruitless >= FRUITLESS_MAX && lsom__log_idle(disk) &&
 	    disk->room_best > 0 && !lsom__victim_aborts(disk))
 		return false;
-	/* What is cleaned becomes free with the next checkpoint. */
+	/*
+	 * What is cleaned becomes free with the next checkpoint, which writes
+	 * every changed page: not for a few segments only.
+	 */
 	if (waiting > 0 && disk->checkpoint == NULL &&
-	    (waiting >= 4 || disk->segments_free <= 3))
+	    (waiting >= MAX(4u, low / 4) || disk->segments_free <= 3))
 		lsom__checkpoint_start(disk);
 	/* A victim needs a segment to move into before it gives one back. */
 	if ((disk->segments_free <= 1 && waiting > 0 && !owes(disk)) ||
-	    (disk->segments_free + waiting >= lsom__victim_low_mark(disk) + 2 &&
+	    (disk->segments_free + waiting >= low + MAX(2u, low / 4) &&
 	     !lsom__victim_aborts(disk))) {
 		if (disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
