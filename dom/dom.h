@@ -152,7 +152,10 @@ struct dom_nexus {
 
 /* @nexus stays where it is until the callback of its closing. */
 void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus);
-/* Fail what this nexus has queued; @cb when nothing of it can execute. */
+/*
+ * Fail what this nexus has queued; @cb when nothing of it can execute, and its
+ * SPC-2 reservation, if it had one, is gone.
+ */
 void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 		     void (*cb)(void *arg), void *arg);
 

@@ -6,6 +6,10 @@
  * every operation that was let in under the older state has ended (I17).  A
  * change whose outcome is unknown is asked for again until it is known; its
  * asker is answered at its deadline, the next change waits.
+ *
+ * An SPC-2 reservation ends with its nexus, at once and in memory: the next
+ * command of another initiator may be here before the directory could store it.
+ * What the directory still has of it, nobody takes up: see spc2_check().
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -19,10 +23,9 @@
 
 struct dom__pr_job {
 	struct dom__owner *owner;
-	struct dom__op *op; /* NULL: answered, or nobody asked (nexus loss) */
+	struct dom__op *op; /* NULL: it was answered at its deadline */
 	struct dom_pr pr;
 	struct dom__pr_who who;
-	char port[256]; /* of @who, when nobody asked */
 	struct dom_reservation next;
 	struct dom__pr_effects effects;
 	struct cmmds_command cmd;
@@ -33,6 +36,39 @@ struct dom__pr_job {
 
 static void job_next(struct dom__owner *owner);
 static void job_apply(struct dom__pr_job *job);
+
+/* ---- SPC-2 ---- */
+
+static void spc2_end(struct dom__owner *owner)
+{
+	owner->reservation.spc2_holder[0] = '\0';
+	owner->reservation.spc2_target_port = 0;
+	dom__owner_event(owner, DOM_RESERVATION);
+}
+
+static bool spc2_of(const struct dom__owner *owner,
+		    const struct dom_nexus *nexus)
+{
+	return owner->reservation.spc2_target_port == nexus->target_port &&
+	       strcmp(owner->reservation.spc2_holder, nexus->initiator_port) ==
+		       0;
+}
+
+/*
+ * A holder without a nexus is none: it was lost while its reservation was on the
+ * way to the directory, or the directory has not heard of it.
+ */
+static void spc2_check(struct dom__owner *owner)
+{
+	const struct dom_nexus *nexus;
+
+	if (owner->reservation.spc2_holder[0] == '\0')
+		return;
+	TAILQ_FOREACH (nexus, &owner->nexuses, link)
+		if (spc2_of(owner, nexus))
+			return;
+	spc2_end(owner);
+}
 
 /* ---- loading ---- */
 
@@ -59,10 +95,9 @@ int dom__pr_load(struct dom__owner *owner, bool nexuses_lost)
 		return rv;
 	owner->reservation_revision = entry->revision;
 	owner->reservation_swp = msg->swp;
-	if (nexuses_lost) {
-		owner->reservation.spc2_holder[0] = '\0';
-		owner->reservation.spc2_target_port = 0;
-	}
+	if (nexuses_lost)
+		spc2_end(owner);
+	spc2_check(owner);
 	return 0;
 }
 
@@ -142,6 +177,7 @@ static void job_adopt(struct dom__pr_job *job)
 	dom__reservation_fini(&owner->reservation);
 	owner->reservation = job->next;
 	dom__reservation_init(&job->next);
+	spc2_check(owner);
 	owner->pr_epoch++;
 	for (unsigned i = 0; i < job->effects.count; i++)
 		effect_apply(owner, &job->effects.items[i]);
@@ -179,7 +215,7 @@ static void job_stored(struct cmmds_command *cmd, int status)
 	    cmmds_object(owner->dom->cmmds, &owner->oid) != NULL &&
 	    dom__pr_load(owner, false) == 0) {
 		/* Somebody else's change came first: decide anew. */
-		if (job->op != NULL || job->who.initiator_port == job->port) {
+		if (job->op != NULL) {
 			job_apply(job);
 			return;
 		}
@@ -323,27 +359,6 @@ void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus)
 	TAILQ_INSERT_TAIL(&owner->nexuses, nexus, link);
 }
 
-/* The SPC-2 reservation of a nexus goes with it (SPC-2 5.5.1, nexus loss). */
-static void spc2_drop(struct dom__owner *owner, const struct dom_nexus *nexus)
-{
-	struct dom__pr_job *job;
-
-	if (owner->reservation.spc2_target_port != nexus->target_port ||
-	    strcmp(owner->reservation.spc2_holder, nexus->initiator_port) != 0)
-		return;
-	if (owner->state != DOM__READY || owner->pr_job != NULL ||
-	    (job = job_new(owner)) == NULL) {
-		/* Ours at once; the entry follows with the next change. */
-		owner->reservation.spc2_holder[0] = '\0';
-		dom__far_tell_all(owner);
-		return;
-	}
-	memcpy(job->port, nexus->initiator_port, sizeof(job->port));
-	job->who = (struct dom__pr_who){ job->port, nexus->target_port };
-	job->pr.action = DOM_SPC2_RESET;
-	job_apply(job);
-}
-
 static void nexus_task_run(struct dom_nexus *nexus, struct dom__owner *owner)
 {
 	void (*cb)(void *arg) = nexus->cb;
@@ -351,7 +366,10 @@ static void nexus_task_run(struct dom_nexus *nexus, struct dom__owner *owner)
 
 	TAILQ_REMOVE(&owner->nexuses, nexus, link);
 	nexus->generation = 0;
-	spc2_drop(owner, nexus);
+	if (spc2_of(owner, nexus)) { /* nexus loss, SPC-2 5.5.1 */
+		spc2_end(owner);
+		dom__far_tell_all(owner); /* before it is said to be closed */
+	}
 	dom__owner_put(owner);
 	if (cb != NULL)
 		cb(arg);

@@ -57,10 +57,7 @@ TEST(dom_far, a_change_is_seen_when_it_is_answered)
 	CHECK_EQ(pr(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }), 0);
 	dom_nexus_close(f->object, &a, on_done, f);
 	CHECK_EQ(wait_for(f), 0);
-	/* The reservation of a nexus that ended goes in its own time. */
-	for (unsigned i = 0;
-	     i < 1000 && !dom_access_allowed(other, &b, DOM_ACCESS_READ); i++)
-		nap(f, 5 * MSEC);
+	/* A reservation of this kind ends with its nexus. */
 	CHECK(dom_access_allowed(other, &b, DOM_ACCESS_READ));
 	CHECK(events & 1u << DOM_RESERVATION);
 	dom_object_unwatch(other, &watch);

@@ -385,3 +385,39 @@ TEST(dom_object, reservation_survives_and_preempts)
 	CHECK_EQ(wait_for(f), 0);
 	fixture_close(f);
 }
+
+/* Reserved as in SPC-2, until the nexus ends: at once, and for good. */
+TEST(dom_object, reservation_ends_with_its_nexus)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
+			       .target_port = 1 };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x000000000002",
+			       .target_port = 1 };
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		 0);
+	CHECK_EQ(nexus_write(f, &b), -EPERM);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK(dom_access_allowed(f->object, &b, DOM_ACCESS_WRITE));
+	CHECK_EQ(nexus_write(f, &b), 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	dom_nexus_open(f->object, &b);
+	CHECK_EQ(nexus_write(f, &b), 0);
+	CHECK_EQ(reserve(f, &b,
+			 (struct dom_pr){ .action = DOM_PR_REGISTER,
+					  .service_action_key = 18 }),
+		 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
