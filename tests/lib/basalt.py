@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -28,22 +29,28 @@ MIB = 1 << 20
 # ---- results ----
 
 class Tap:
-    """Prints one TAP line a result; finish() prints the plan."""
+    """Prints one TAP line a result; finish() prints the plan.
+
+    Several threads may share one: what belongs to a result stays together.
+    """
 
     def __init__(self):
         self.count = self.failed = 0
+        self.lock = threading.RLock()
 
     def ok(self, name, skip=None):
-        self.count += 1
-        print("ok %d - %s%s" % (self.count, name,
-                                " # SKIP " + skip if skip else ""), flush=True)
+        with self.lock:
+            self.count += 1
+            print("ok %d - %s%s" % (self.count, name, " # SKIP " + skip
+                                    if skip else ""), flush=True)
 
     def not_ok(self, name, *why):
-        self.count += 1
-        self.failed += 1
-        for part in why:
-            self.note(part)
-        print("not ok %d - %s" % (self.count, name), flush=True)
+        with self.lock:
+            self.count += 1
+            self.failed += 1
+            for part in why:
+                self.note(part)
+            print("not ok %d - %s" % (self.count, name), flush=True)
 
     def check(self, good, name, *why):
         if good:
@@ -53,8 +60,9 @@ class Tap:
         return bool(good)
 
     def note(self, text):
-        for line in str(text).rstrip().split("\n"):
-            print("# " + line, flush=True)
+        with self.lock:
+            for line in str(text).rstrip().split("\n"):
+                print("# " + line, flush=True)
 
     def finish(self):
         print("1..%d" % self.count, flush=True)
