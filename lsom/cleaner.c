@@ -33,6 +33,7 @@
 #define RETRY_NS (20 * MSEC)
 #define WALKS_MAX 4u
 #define FRUITLESS_MAX 16u
+#define AHEAD_MAX 16u /* segments cleaned in one go beyond the low mark */
 
 static struct counter cleaned_total = {
 	.name = "basalt_lsom_segments_cleaned_total",
@@ -277,6 +278,7 @@ static bool victim_take(struct lsom__cleaner *c)
 {
 	struct lsom_disk *disk = c->disk;
 	uint32_t low = lsom__victim_low_mark(disk);
+	uint32_t ahead = MIN(low / 4, AHEAD_MAX);
 	unsigned waiting;
 
 	/* A closing disk is cleaned only as far as what waits needs it. */
@@ -296,11 +298,11 @@ static bool victim_take(struct lsom__cleaner *c)
 	 * every changed page: not for a few segments only.
 	 */
 	if (waiting > 0 && disk->checkpoint == NULL &&
-	    (waiting >= MAX(4u, low / 4) || disk->segments_free <= 3))
+	    (waiting >= MAX(4u, ahead) || disk->segments_free <= 3))
 		lsom__checkpoint_start(disk);
 	/* A victim needs a segment to move into before it gives one back. */
 	if ((disk->segments_free <= 1 && waiting > 0 && !owes(disk)) ||
-	    (disk->segments_free + waiting >= low + MAX(2u, low / 4) &&
+	    (disk->segments_free + waiting >= low + MAX(2u, ahead) &&
 	     !lsom__victim_aborts(disk))) {
 		if (disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
