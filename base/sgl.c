@@ -2,17 +2,11 @@
 #include "base/sgl.h"
 
 #include "base/crc.h"
-#include "base/stats.h"
 #include "base/util.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct counter sgl_bytes_copied = {
-	.name = "basalt_base_copied_bytes",
-	.help = "payload bytes copied by the CPU",
-};
 
 static struct sgl *sgl_make(struct page_cache *home, unsigned pieces_max)
 {
@@ -240,7 +234,6 @@ void sgl_read(const struct sgl *sgl, size_t offset, void *dst, size_t len)
 	unsigned i;
 
 	assert(offset + len <= sgl->len_bytes);
-	counter_add(&sgl_bytes_copied, len);
 	i = sgl_find(sgl, &offset);
 	for (; len > 0; i++) {
 		const struct sgl_piece *p = &sgl->pieces[i];
@@ -259,7 +252,6 @@ void sgl_write(struct sgl *sgl, size_t offset, const void *src, size_t len)
 	unsigned i;
 
 	assert(offset + len <= sgl->len_bytes);
-	counter_add(&sgl_bytes_copied, len);
 	i = sgl_find(sgl, &offset);
 	for (; len > 0; i++) {
 		const struct sgl_piece *p = &sgl->pieces[i];

@@ -87,8 +87,8 @@ unsigned sgl_iov(const struct sgl *sgl, size_t offset, size_t len,
 uint32_t sgl_crc(const struct sgl *sgl, size_t offset, size_t len);
 
 /*
- * CPU copies, for parameter data and edges.  Each byte is counted in
- * sgl_bytes_copied (stats.h), so that a copy on the payload path is seen.
+ * CPU copies, for parameter data and edges.  The caller says why it copies, with
+ * copied_add() (copied.h).
  */
 void sgl_read(const struct sgl *sgl, size_t offset, void *dst, size_t len);
 void sgl_write(struct sgl *sgl, size_t offset, const void *src, size_t len);

@@ -37,7 +37,4 @@ static inline uint64_t counter_value(struct counter *counter)
 /* Visit all, in the order of registration. */
 void counter_each(void (*cb)(struct counter *counter, void *arg), void *arg);
 
-/* CPU copies of payload, of every room (sgl.c counts). */
-extern struct counter sgl_bytes_copied;
-
 #endif

@@ -35,7 +35,6 @@ struct env_dev {
 	int fd;
 	uint32_t number; /* in the record */
 	unsigned in_flight;
-	bool direct;
 };
 
 /* A discard has no ring operation before Linux 6.12: an ioctl on a thread. */

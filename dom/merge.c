@@ -4,9 +4,11 @@
  * A block that lies whole and congruent in one page goes on as it is, without a
  * copy.  A block at an edge is the old block with the new bytes laid over, and a
  * block whose bytes are scattered is gathered: both in a fresh page of class
- * PAGE_RMW, counted as a copy by sgl.c.
+ * PAGE_RMW, and counted as a copy.
  */
 #include "dom/dom_int.h"
+
+#include "base/copied.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -71,6 +73,7 @@ static void old_block(const struct dom__op *op, uint64_t block, uint8_t *dst)
 
 		if (f->used && block >= f->offset &&
 		    block + DOM_BLOCK <= f->offset + f->len) {
+			copied_add(COPIED_EDGE, DOM_BLOCK);
 			sgl_read(f->sgl, block - f->offset, dst, DOM_BLOCK);
 			return;
 		}
@@ -106,14 +109,18 @@ static void block_fill(const struct dom__op *op, uint64_t block, uint8_t *dst)
 
 	if (to - from < DOM_BLOCK || op->kind == DOM__OR)
 		old_block(op, block, dst);
-	if (op->kind == DOM__OR)
+	if (op->kind == DOM__OR) {
+		copied_add(COPIED_COMMAND, to - from);
 		or_bytes(op->sgl, from - op->offset, dst + (from - block),
 			 to - from);
-	else if (op->kind == DOM__UNMAP)
+	} else if (op->kind == DOM__UNMAP) {
 		memset(dst + (from - block), 0, to - from);
-	else
+	} else {
+		copied_add(to - from < DOM_BLOCK ? COPIED_EDGE : COPIED_GATHER,
+			   to - from);
 		sgl_read(op->sgl, from - op->offset, dst + (from - block),
 			 to - from);
+	}
 }
 
 /* An UNMAP writes its edge blocks only; they are merged one after the other. */

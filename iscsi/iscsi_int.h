@@ -18,6 +18,7 @@
 #ifndef BASALT_ISCSI_ISCSI_INT_H
 #define BASALT_ISCSI_ISCSI_INT_H
 
+#include "base/copied.h"
 #include "base/health.h"
 #include "base/log.h"
 #include "base/stats.h"

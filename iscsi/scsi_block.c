@@ -203,6 +203,7 @@ static int64_t verify_compare(struct scsi_cmd *cmd, struct sgl *sgl)
 		size_t from = BYTCHK(cmd) == 3 ? 0 : cmd->offset + at;
 		size_t n = MIN(block, sgl->len_bytes - at);
 
+		copied_add(COPIED_COMMAND, 2 * n);
 		sgl_read(sgl, at, got, n);
 		sgl_read(cmd->data_out, from, want, n);
 		for (size_t i = 0; i < n; i++)

@@ -357,6 +357,7 @@ void scsi__reply(struct scsi_cmd *cmd, const void *buf, size_t len,
 	if (rv < 0) {
 		scsi__status(cmd, -EBUSY);
 	} else if (n > 0) {
+		copied_add(COPIED_COMMAND, n);
 		sgl_write(cmd->data_in, 0, buf, n);
 		cmd->data_in_len = n;
 	}
@@ -374,8 +375,10 @@ const uint8_t *scsi__list(struct scsi_cmd *cmd)
 		scsi__done(cmd);
 		return NULL;
 	}
-	if (cmd->transfer_len > 0)
+	if (cmd->transfer_len > 0) {
+		copied_add(COPIED_COMMAND, cmd->transfer_len);
 		sgl_read(cmd->data_out, 0, cmd->memory, cmd->transfer_len);
+	}
 	return cmd->memory;
 }
 

@@ -15,6 +15,7 @@
 #ifndef BASALT_ISCSI_SCSI_INT_H
 #define BASALT_ISCSI_SCSI_INT_H
 
+#include "base/copied.h"
 #include "base/err.h"
 #include "base/util.h"
 #include "iscsi/scsi.h"

@@ -366,6 +366,7 @@ void scsi__pr_out(struct scsi_cmd *cmd)
 		return;
 	}
 	cmd->memory = req;
+	copied_add(COPIED_COMMAND, cmd->transfer_len);
 	sgl_read(cmd->data_out, 0, req->list, cmd->transfer_len);
 	if (!parse_list(cmd, req)) {
 		scsi__done(cmd);

@@ -185,6 +185,7 @@ static int make_pattern(struct scsi_cmd *cmd)
 	rv = pages_alloc(cmd->target->env->pages, PAGE_FRONT, 1, &cmd->page);
 	if (rv < 0)
 		return -EBUSY;
+	copied_add(COPIED_COMMAND, PAGE_BYTES);
 	for (size_t at = 0; at < PAGE_BYTES; at += block)
 		sgl_read(cmd->data_out, 0, cmd->page->data + at, block);
 	return 0;

@@ -25,6 +25,7 @@ static void copy_in(struct task *task, struct sgl *from, uint32_t at)
 		const struct sgl_piece *p = &from->pieces[i];
 		size_t n = MIN(p->len, len);
 
+		copied_add(COPIED_IMMEDIATE, n);
 		sgl_write(task->buf, at, p->page->data + p->offset, n);
 		at += (uint32_t)n;
 		len -= n;

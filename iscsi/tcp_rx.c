@@ -183,11 +183,13 @@ static bool parse_header(struct tcp_conn *conn)
 
 static void data_copy(struct tcp_conn *conn, const uint8_t *from, size_t n)
 {
-	if (conn->sgl != NULL)
+	if (conn->sgl != NULL) {
+		copied_add(COPIED_RECEIVE, n);
 		sgl_write(conn->sgl, conn->sgl_offset + conn->data_got, from,
 			  n);
-	else if (conn->flat != NULL)
+	} else if (conn->flat != NULL) {
 		memcpy(conn->flat + conn->data_got, from, n);
+	}
 	conn->data_got += (uint32_t)n;
 }
 

@@ -21,6 +21,7 @@
 #ifndef BASALT_ISER_ISER_INT_H
 #define BASALT_ISER_ISER_INT_H
 
+#include "base/copied.h"
 #include "base/health.h"
 #include "base/log.h"
 #include "base/rdma.h"

@@ -42,6 +42,7 @@ static struct sgl *data_displaced(struct iser_conn *conn,
 
 	if (sgl_new(cache, PAGE_FRONT, len, 0, &sgl) < 0)
 		return NULL;
+	copied_add(COPIED_IMMEDIATE, len);
 	for (unsigned i = 0; i < RECV_PAGES; i++) {
 		sgl_write(sgl, at, slot->pages[i]->data + skip,
 			  PAGE_BYTES - skip);

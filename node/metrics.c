@@ -4,6 +4,7 @@
  * epoll descriptor hangs in the loop, so gauges are read where they live.
  */
 #define LOG_ROOM LOG_NODE
+#include "base/copied.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/util.h"
@@ -184,6 +185,7 @@ static struct counter gauges[] = {
 void node__metrics_register(struct node *node)
 {
 	the_node = node;
+	copied_register();
 	for (size_t i = 0; i < ARRAY_LEN(gauges); i++)
 		counter_register(&gauges[i]);
 }
