@@ -298,6 +298,8 @@ static void tcp_get_data(struct dm_conn *dm, struct dm_data *data)
 		      bhs); /* StatSN: as of its place in the queue */
 	TAILQ_INSERT_TAIL(&conn->gets[data->itt % TCP_GET_BUCKETS], td, bucket);
 	conn->gets_count++;
+	if (data->len >= TCP_DIRECT_MIN)
+		conn->alone = TCP_ALONE_PDUS;
 	item_queue(conn, &td->item, TX_R2T, data);
 }
 
@@ -326,6 +328,7 @@ static void tcp_enable(struct dm_conn *dm, struct dm_send *response)
 	conn->header_digest = conn->keys.header_digest;
 	conn->data_digest = conn->keys.data_digest;
 	conn->full = true;
+	conn->alone = TCP_ALONE_PDUS; /* until it is seen what comes */
 }
 
 static void tcp_task_done(struct dm_conn *dm, uint32_t itt)

@@ -11,8 +11,10 @@
 
 #define TCP_LOGIN_BUF (16u << 10)
 #define TCP_FULL_BUF (64u << 10)
-/* From here on payload is read straight into its pages. */
+/* From here on payload is read straight into its pages, all of it. */
 #define TCP_DIRECT_MIN (16u << 10)
+/* After a PDU of that size so many headers are read alone. */
+#define TCP_ALONE_PDUS 64u
 #define TCP_SLOTS 64u
 #define TCP_IOV 256u
 #define TCP_GET_BUCKETS 64u
@@ -75,6 +77,7 @@ struct tcp_conn {
 	enum rx_state rx;
 	uint8_t *buf;
 	size_t room, start, end;
+	unsigned alone; /* headers still to be read without what follows */
 	uint8_t header[ISCSI_BHS_LEN + ISCSI_AHS_MAX];
 	struct dm_pdu pdu;
 	uint32_t data_got;

@@ -3,9 +3,11 @@
  *
  * Bytes come into a buffer, PDUs are cut from it.  A header tells where its
  * data goes: the session names an sgl for what belongs to a command, a flat
- * buffer takes the rest, some is dropped.  When at least 16 KiB are still to
- * come they are read straight into the pages; below that they are copied out of
- * the buffer, once, which is cheaper than a system call.
+ * buffer takes the rest, some is dropped.  Data that was not read with its
+ * header is read straight into the pages; what was is copied out of the buffer,
+ * once, which for little data is cheaper than a system call.  So that large data
+ * is not read with its header, headers are read alone while such data is about:
+ * when it was asked for, and for some PDUs after any came unasked.
  *
  * Lengths are checked before anything is allocated for them.
  */
@@ -172,6 +174,10 @@ static bool parse_header(struct tcp_conn *conn)
 	}
 	memcpy(conn->header, bhs, len);
 	conn->start += len + digest;
+	if (data_len >= TCP_DIRECT_MIN)
+		conn->alone = TCP_ALONE_PDUS;
+	else if (conn->alone > 0)
+		conn->alone--;
 	conn->pdu.bhs = conn->header;
 	conn->pdu.ahs = conn->header + ISCSI_BHS_LEN;
 	conn->pdu.ahs_len = ahs_len;
@@ -247,11 +253,18 @@ static void deliver(struct tcp_conn *conn)
 	rx_release(conn);
 }
 
-static bool parse_tail(struct tcp_conn *conn)
+/* Bytes behind the data: *@pad of padding, then its digest. */
+static unsigned tail_len(const struct tcp_conn *conn, unsigned *pad)
 {
 	uint32_t len = conn->pdu.data_len;
-	unsigned pad = ROUND_UP(len, 4u) - len;
-	unsigned need = pad + (conn->data_digest && len > 0 ? 4 : 0);
+
+	*pad = ROUND_UP(len, 4u) - len;
+	return *pad + (conn->data_digest && len > 0 ? 4 : 0);
+}
+
+static bool parse_tail(struct tcp_conn *conn)
+{
+	unsigned pad, need = tail_len(conn, &pad);
 	const uint8_t *tail = conn->buf + conn->start;
 
 	if (conn->end - conn->start < need)
@@ -293,14 +306,34 @@ static void parse(struct tcp_conn *conn)
 }
 
 /*
+ * How much to read into the buffer: all it has room for, or, when headers are
+ * read alone, up to the end of the next one.  @left bytes of data go there.
+ */
+static size_t buffer_want(const struct tcp_conn *conn, size_t left)
+{
+	size_t have = conn->end - conn->start, room = conn->room - conn->end;
+	size_t want = ISCSI_BHS_LEN + (conn->header_digest ? 4 : 0);
+	unsigned pad;
+
+	if (conn->alone == 0)
+		return room;
+	if (conn->rx != RX_HEADER)
+		want += left + tail_len(conn, &pad);
+	else if (have >= ISCSI_BHS_LEN)
+		want += conn->buf[conn->start + 4] * 4u; /* its AHS */
+	assert(want > have); /* else parse() had gone on */
+	return MIN(want - have, room);
+}
+
+/*
  * Read once.  Returns false when the socket has no more, or the connection
  * ended.
  */
 static bool read_some(struct tcp_conn *conn)
 {
+	size_t direct = 0, asked, left = 0;
 	struct iovec iov[TCP_IOV];
 	struct msghdr msg = { .msg_iov = iov };
-	size_t direct = 0, asked, left;
 	unsigned n = 0;
 	ssize_t got;
 
@@ -312,21 +345,20 @@ static bool read_some(struct tcp_conn *conn)
 		conn->end -= conn->start;
 		conn->start = 0;
 	}
-	left = conn->pdu.data_len - conn->data_got;
-	if (conn->rx == RX_DATA && conn->sgl != NULL &&
-	    left >= TCP_DIRECT_MIN) {
+	if (conn->rx == RX_DATA)
+		left = conn->pdu.data_len - conn->data_got;
+	if (left > 0 && conn->sgl != NULL) {
 		assert(conn->start == conn->end);
 		n = sgl_iov(conn->sgl, conn->sgl_offset + conn->data_got, left,
 			    iov, TCP_IOV - 1, &direct);
 	}
+	asked = direct;
 	if (direct == 0 || direct == left) {
 		iov[n].iov_base = conn->buf + conn->end;
-		iov[n].iov_len = conn->room - conn->end;
-		n++;
+		iov[n].iov_len = buffer_want(conn, left - direct);
+		asked += iov[n++].iov_len;
 	}
 	msg.msg_iovlen = n;
-	asked = direct +
-		(direct == 0 || direct == left ? conn->room - conn->end : 0);
 	do {
 		got = recvmsg(conn->fd, &msg, MSG_DONTWAIT);
 	} while (got < 0 && errno == EINTR);
@@ -346,19 +378,16 @@ static bool read_some(struct tcp_conn *conn)
 
 void iscsi__tcp_receive(struct tcp_conn *conn)
 {
-	/* A budget, so that one fast peer does not starve the others. */
-	for (unsigned round = 0; round < 32; round++) {
-		bool more;
+	bool more = true;
 
+	/* A budget, so that one fast peer does not starve the others. */
+	for (unsigned round = 0; more && round < 32; round++) {
 		parse(conn);
 		if (!alive(conn) || conn->paused)
 			break;
 		more = read_some(conn);
-		if (!more) {
-			parse(conn);
-			break;
-		}
 	}
+	parse(conn);
 	iscsi__tcp_timer(conn);
 }
 

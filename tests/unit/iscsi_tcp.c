@@ -4,7 +4,7 @@
  */
 #include "base/crc.h"
 #include "base/shard.h"
-#include "iscsi/iscsi_int.h"
+#include "iscsi/tcp_int.h"
 #include "tests/lib/fake_dom.h"
 #include "tests/lib/test.h"
 
@@ -379,6 +379,40 @@ TEST(iscsi_tcp, framing_in_every_cut)
 	LOGIN(KEYS);
 	ready();
 	write_and_read();
+	end();
+}
+
+/* Data of 16 KiB and more lands where it belongs; less is copied once. */
+TEST(iscsi_tcp, no_copies_of_large_data)
+{
+	struct counter *copied = &copied_bytes[COPIED_RECEIVE];
+	uint64_t before;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN("InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength=65536\0"
+	      "FirstBurstLength=65536\0" DIGESTS);
+	cl.hd = cl.dd = true;
+	ready();
+	fill(1);
+	for (unsigned i = 0; i < 8; i++) {
+		before = counter_value(copied);
+		write_all(i, 262144, 0, 65536, 1000000);
+		write_all(i, 65536, 65536, 65536, 1000000);
+		write_all(i, 262144, 16384, 16384, 5003);
+		CHECK_EQ(counter_value(copied), before);
+		write_all(i, 4096, 4096, 4096, 4096);
+		CHECK(counter_value(copied) - before <= 4096);
+		read_all(i, 262144, 8192, 65536);
+	}
+	for (unsigned i = 0; i < 2 * TCP_ALONE_PDUS; i++)
+		write_all(i, 4096, 4096, 4096, 4096);
+	before = counter_value(copied);
+	write_all(3, 4096, 4096, 4096, 4096);
+	CHECK(counter_value(copied) - before <= 4096);
+	/* Asked for: it is known before it comes. */
+	before = counter_value(copied);
+	write_all(3, 262144, 0, 65536, 1000000);
+	CHECK_EQ(counter_value(copied), before);
 	end();
 }
 
