@@ -420,6 +420,7 @@ struct task {
 	unsigned r2ts; /* in flight */
 	uint32_t r2ts_used; /* a bit for each of r2t[] */
 	struct sgl *buf; /* where data-out lands: at least write_len bytes */
+	bool placed; /* the immediate data's pages are the first of buf */
 	struct dm_stags stags; /* zero where the transport has none */
 	struct dm_data put;
 	struct dm_send response;

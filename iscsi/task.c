@@ -193,11 +193,46 @@ static void on_done(struct scsi_cmd *cmd)
 /* ---- beginning ---- */
 
 /*
+ * May the pages that immediate data came in be the first of the task's buffer?
+ * They must lie as the log wants them, and the rest must begin with a page.
+ */
+static bool lies_right(const struct task *task, const struct sgl *sgl)
+{
+	if (!task->final)
+		return false; /* more comes unasked, and has to land, too */
+	if (sgl->len_bytes == task->write_len)
+		return true; /* there is no rest: dom takes it as it lies */
+	if (sgl->len_bytes > task->write_len ||
+	    task->cmd.page_offset % PAGE_BYTES != 0)
+		return false;
+	for (unsigned i = 0; i < sgl->pieces_count; i++)
+		if (sgl->pieces[i].offset != 0 ||
+		    sgl->pieces[i].len != PAGE_BYTES)
+			return false;
+	return true;
+}
+
+/* task->buf: the pages of @first, then @len bytes more.  As sgl_new(). */
+static int buf_extend(struct task *task, struct sgl *first, size_t len)
+{
+	struct page_cache *pages = task->session->iscsi->env->pages;
+	struct sgl *parts[2] = { first, NULL };
+	int rv = sgl_new(pages, PAGE_FRONT, len, 0, &parts[1]);
+
+	if (rv < 0)
+		return rv;
+	task->buf = sgl_join(pages, parts, 2);
+	sgl_put(parts[1]);
+	return task->buf != NULL ? 0 : -ENOMEM;
+}
+
+/*
  * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
  * data is @coming already the session's share does not hold it back: the window
- * times FirstBurstLength bounds that.
+ * times FirstBurstLength bounds that.  @first: immediate data that is here and
+ * lies right, or NULL.
  */
-static int take_memory(struct task *task, bool coming)
+static int take_memory(struct task *task, bool coming, struct sgl *first)
 {
 	struct iscsi_session *s = task->session;
 	size_t len = task->write_len;
@@ -211,13 +246,17 @@ static int take_memory(struct task *task, bool coming)
 	if (!coming && s->payload_bytes > 0 &&
 	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
 		return -EBUSY;
-	rv = sgl_new(s->iscsi->env->pages, PAGE_FRONT, len,
-		     task->cmd.page_offset % PAGE_BYTES, &task->buf);
+	if (first != NULL)
+		rv = buf_extend(task, first, len - first->len_bytes);
+	else
+		rv = sgl_new(s->iscsi->env->pages, PAGE_FRONT, len,
+			     task->cmd.page_offset % PAGE_BYTES, &task->buf);
 	if (rv == -EBUSY || rv == -ENOMEM) {
 		s->pressed_until_ns = env_now(s->iscsi->env) + SEC;
 		return -EBUSY;
 	}
 	if (rv == 0) {
+		task->placed = first != NULL;
 		task->payload = len;
 		s->payload_bytes += len;
 	}
@@ -295,10 +334,11 @@ static void link_task(struct task *task)
 }
 
 /* Hand it to the command set, and take memory if data is to come. */
-static void begin(struct task *task, uint32_t immediate_len, bool bidi)
+static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi)
 {
 	struct scsi_cmd *cmd = &task->cmd;
-	bool coming = immediate_len > 0 || !task->final;
+	bool coming = pdu->data_len > 0 || !task->final;
+	struct sgl *first = NULL;
 	int rv;
 
 	task->state = TASK_DATA;
@@ -312,11 +352,15 @@ static void begin(struct task *task, uint32_t immediate_len, bool bidi)
 		return;
 	if (cmd->expect == SCSI_DIR_OUT)
 		task->write_len = (uint32_t)MIN(cmd->edtl, cmd->transfer_len);
-	/* iSER brings immediate data in pages of its own: those are used. */
-	if (task->session->conn->dm->ops->rdma &&
-	    immediate_len == task->write_len)
-		return;
-	rv = take_memory(task, coming);
+	/*
+	 * Immediate data may be here already, in pages of its own (iSER; a
+	 * command that was held back): those are used.
+	 */
+	if (pdu->sgl != NULL && lies_right(task, pdu->sgl))
+		first = pdu->sgl;
+	if (first != NULL && first->len_bytes == task->write_len)
+		return; /* and are all: take_data() */
+	rv = take_memory(task, coming, first);
 	if (rv == -EBUSY && coming) {
 		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
 	} else if (rv < 0 && rv != -EBUSY) {
@@ -364,7 +408,7 @@ struct task *iscsi__task_new(struct iscsi_session *s, const struct dm_pdu *pdu,
 	}
 	link_task(task);
 	task->since_ns = env_now(s->iscsi->env);
-	begin(task, pdu->data_len, bidi);
+	begin(task, pdu, bidi);
 	return task;
 }
 
@@ -458,7 +502,7 @@ static bool step(struct task *task)
 		return true;
 	}
 	if (task->buf == NULL) {
-		rv = take_memory(task, false);
+		rv = take_memory(task, false, NULL);
 		if (rv == -EBUSY)
 			return false;
 		if (rv < 0) {

@@ -16,7 +16,7 @@ static void fail_data(struct task *task)
 
 /* ---- what comes unasked ---- */
 
-/* Bytes from @from that did not land in place (held back, or from iSER). */
+/* Bytes from @from that did not land in place and do not lie right. */
 static void copy_in(struct task *task, struct sgl *from, uint32_t at)
 {
 	size_t len = MIN(from->len_bytes, task->buf->len_bytes - at);
@@ -37,6 +37,8 @@ static void take_data(struct task *task, const struct dm_pdu *pdu, uint32_t at)
 {
 	task->unsolicited += pdu->data_len;
 	if (!task->live || task->write_len == 0 || pdu->data_len == 0)
+		return;
+	if (task->placed && at == 0)
 		return;
 	if (pdu->sgl == NULL) {
 		/* Nowhere to put it, and it will not come again. */

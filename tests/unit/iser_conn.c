@@ -408,18 +408,35 @@ static uint64_t copied(void)
 /* Nothing is copied where it lies right. */
 TEST(iser_conn, no_copies)
 {
+	static const struct {
+		uint32_t lba, blocks, immediate;
+	} right[] = {
+		{ 0, 8, 4096 },	     { 0, 16, 8192 },	{ 0, 2048, 0 },
+		{ 1024, 128, 8192 }, { 8, 2048, 8192 }, { 8, 2048, 4096 },
+		{ 16, 17, 8192 }, /* ends within a block */
+	};
 	uint64_t before;
 
 	fixture();
 	ready();
 	before = copied();
-	write_send(0, 8, 4096, 1);
-	good(KEY);
-	write_send(0, 16, 8192, 1);
-	good(KEY);
-	write_send(0, 2048, 0, 1);
-	good(KEY);
+	for (unsigned i = 0; i < ARRAY_LEN(right); i++) {
+		write_send(right[i].lba, right[i].blocks, right[i].immediate,
+			   i);
+		good(KEY);
+		read_back(right[i].lba, right[i].blocks, i);
+	}
 	CHECK_EQ(copied(), before);
+
+	/* What came with the command lies elsewhere than the rest wants it. */
+	write_send(1, 128, 8192, 1);
+	good(KEY);
+	read_back(1, 128, 1);
+	CHECK_EQ(copied(), before + 8192);
+	write_send(8, 128, 6144, 2);
+	good(KEY);
+	read_back(8, 128, 2);
+	CHECK_EQ(copied(), before + 8192 + 6144);
 	end();
 }
 
