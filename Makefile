@@ -46,11 +46,13 @@ SIM_OBJS := $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c))
 TOOL_SRC := $(wildcard tests/tools/*.c)
 TOOL_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TOOL_SRC))
 
+PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
+
 PROGRAMS := $(if $(wildcard node/main.c),$(O)/basaltd) \
 	$(if $(CLI_OBJS),$(O)/basalt)
 
 .PHONY: all run stop wipe test soak bench fuzz lint format cov install \
-	unit unit-bins tidy tools clean deps FORCE
+	unit unit-bins tidy tools copies clean deps FORCE
 .SECONDARY:
 all: $(PROGRAMS)
 
@@ -134,6 +136,13 @@ $(O)/tests/tools/$(1): $(O)/tests/tools/$(1).o $(if $(call libs_of,$(1)),$(call 
 endef
 $(foreach t,$(notdir $(TOOL_SRC:.c=)),$(eval $(call tool_rule,$(t))))
 
+# Libraries that tests put before the C library of a program they run.
+$(O)/tests/preload/%.so: tests/preload/%.c
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) -fno-builtin -fPIC \
+		-shared -o $@ $< -ldl
+
 # The simulator: the rooms as shipped, on a virtual clock and faulty disks.
 $(O)/sim: $(SIM_OBJS) $(foreach r,$(need_dom),$(call room_lib,$(r))) \
 		$(O)/lib/test.a $(O)/list/sim
@@ -144,7 +153,7 @@ $(O)/sim: $(SIM_OBJS) $(foreach r,$(need_dom),$(call room_lib,$(r))) \
 # source is looked at again when it, a header of it or the checks changed.
 # LLVMFuzzerTestOneInput and the like are not ours: the fuzzers stay out.
 TIDY_SRC := $(foreach d,$(ROOMS) node/cli tests/lib tests/sim tests/tools \
-	tests/unit,$(wildcard $(d)/*.c))
+	tests/unit tests/preload,$(wildcard $(d)/*.c))
 $(O)/tidy/%.ok: %.c .clang-tidy | $(PROTO_H)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -MM -MP -MT $@ -MF $(@:.ok=.d) $<
@@ -154,7 +163,11 @@ $(O)/tidy/%.ok: %.c .clang-tidy | $(PROTO_H)
 tidy: $(TIDY_SRC:%.c=$(O)/tidy/%.ok)
 
 unit-bins: $(UNIT_BINS)
-tools: $(TOOL_BINS)
+tools: $(TOOL_BINS) $(PRELOADS)
+# A basaltd whose every copy is a call that can be seen (tests/lib/copies.py).
+copies:
+	$(Q)$(MAKE) --no-print-directory O=build/copies SAN= \
+		CFLAGS='-O2 -g -fno-builtin' all
 unit: unit-bins
 	$(Q)O=$(O) tests/run unit
 

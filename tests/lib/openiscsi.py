@@ -161,19 +161,28 @@ NET = "10.77.0."        # tests/vm/guest/net-up
 PORTALS = [NET + "2", NET + "3"]
 
 
-class Rig:
-    """A node on /dev/vda with two portals, and the initiator beside it."""
+def network(transport):
+    """Addresses on a bridge, once; iSER: with a SoftRoCE device on each."""
+    if os.path.exists("/sys/class/net/br0"):
+        return
+    up = "net-up" if transport == "tcp" else "rdma-up"
+    status, out = basalt.run([os.path.join(
+        basalt.TOP, "tests", "vm", "guest", up), "3"])
+    if status != 0:
+        raise basalt.Failure("%s: %s" % (up, out))
 
-    def __init__(self, transport):
-        if not os.path.exists("/sys/class/net/br0"):
-            up = "net-up" if transport == "tcp" else "rdma-up"
-            status, out = basalt.run([os.path.join(
-                basalt.TOP, "tests", "vm", "guest", up), "3"])
-            if status != 0:
-                raise basalt.Failure("%s: %s" % (up, out))
+
+class Rig:
+    """A node on /dev/vda with two portals, and the initiator beside it.
+    @node: one that is up already."""
+
+    def __init__(self, transport, node=None):
+        network(transport)
         self.transport = transport
-        self.node = basalt.Node("guest", [(a, 3260) for a in PORTALS])
-        self.node.up(disks=["/dev/vda"])
+        self.node = node
+        if node is None:
+            self.node = basalt.Node("guest", [(a, 3260) for a in PORTALS])
+            self.node.up(disks=["/dev/vda"])
         self.initiator = Initiator(transport)
 
     def login(self, name, address=PORTALS[0], **settings):

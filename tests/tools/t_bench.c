@@ -8,6 +8,7 @@
  *	--op read|write   --bytes N (of a request)   --depth N   --seconds S
  *	--random | --sequential   --start N --span N (bytes used of the unit)
  *	--dsync (raw: every write with RWF_DSYNC)
+ *	--fill TEXT (what is written: TEXT over and over; else random bytes)
  *	--pid P (of the serving process: its CPU time is counted)
  *
  * Prints one line of JSON: requests a second, p50 and p99 in microseconds, and
@@ -42,7 +43,7 @@ struct slot {
 };
 
 static struct {
-	const char *mode, *where;
+	const char *mode, *where, *fill;
 	bool write, sequential, dsync;
 	uint32_t bytes;
 	unsigned depth;
@@ -384,6 +385,7 @@ static void options(int argc, char **argv)
 		{ "span", required_argument, NULL, 'S' },
 		{ "dsync", no_argument, NULL, 'D' },
 		{ "pid", required_argument, NULL, 'p' },
+		{ "fill", required_argument, NULL, 'f' },
 		{ 0 },
 	};
 	int c;
@@ -420,6 +422,9 @@ static void options(int argc, char **argv)
 		case 'p':
 			b.pid = atoi(optarg);
 			break;
+		case 'f':
+			b.fill = optarg;
+			break;
 		default:
 			exit(2);
 		}
@@ -437,6 +442,19 @@ static void options(int argc, char **argv)
 	}
 }
 
+static void fill(uint8_t *buf, size_t len)
+{
+	size_t text_len = b.fill != NULL ? strlen(b.fill) : 0;
+
+	for (size_t at = 0; at < len; at += 8) {
+		uint64_t r = random_next(&b.random);
+
+		memcpy(buf + at, &r, 8);
+	}
+	for (size_t at = 0; text_len > 0 && at < len; at++)
+		buf[at] = (uint8_t)b.fill[at % text_len];
+}
+
 int main(int argc, char **argv)
 {
 	options(argc, argv);
@@ -451,11 +469,7 @@ int main(int argc, char **argv)
 			aligned_alloc(4096, (room + 4095) / 4096 * 4096);
 		if (b.slots[i].buf == NULL)
 			die("buffers", "out of memory");
-		for (size_t at = 0; at < room; at += 8) {
-			uint64_t r = random_next(&b.random);
-
-			memcpy(b.slots[i].buf + at, &r, 8);
-		}
+		fill(b.slots[i].buf, room);
 	}
 	if (strcmp(b.mode, "iscsi") == 0)
 		bench_iscsi();
