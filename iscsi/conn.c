@@ -445,6 +445,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 		free(conn);
 		return NULL;
 	}
+	conn->login->no_immediate = dm->no_immediate;
 	conn->iscsi = iscsi;
 	conn->dm = dm;
 	conn->portal = p;

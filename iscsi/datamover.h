@@ -198,6 +198,7 @@ struct dm_conn {
 	struct iscsi_conn *owner; /* the session's side */
 	struct env *env;
 	struct sockaddr_storage local, peer;
+	bool no_immediate; /* what it sends as immediate data is not to be had */
 };
 
 /*

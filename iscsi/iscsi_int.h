@@ -172,6 +172,7 @@ struct login {
 	struct iscsi *iscsi;
 	struct iscsi_portal *portal;
 	bool rdma;
+	bool no_immediate; /* it gets ImmediateData=No */
 	/* of the first request, the same in all others */
 	bool begun;
 	uint8_t isid[6];

@@ -163,7 +163,7 @@ static bool our_bool(const struct login *l, enum key_id id)
 	case K_INITIAL_R2T:
 		return l->rdma; /* libiscsi's Data-Out over iSER has no data */
 	case K_IMMEDIATE_DATA:
-		return true;
+		return !l->no_immediate;
 	case K_RDMA:
 		return l->rdma;
 	case K_PDU_IN_ORDER:

@@ -13,6 +13,11 @@
 #define DRAIN_NS (5 * SEC)
 /* For the last receives, where the device does not say which they are. */
 #define LAST_RECEIVE_NS (50 * MSEC)
+/*
+ * After a logout the initiator hangs up, and is left the time to do so: at both
+ * ends a connection comes down in peace then.
+ */
+#define LINGER_NS (1 * SEC)
 /* Code 12: 0.64 ms until an initiator that found no receive tries again. */
 #define RNR_TIMER 12
 #define INLINE_WANTED TX_SLOT_BYTES
@@ -137,29 +142,21 @@ void iser__conn_drained(struct iser_conn *conn)
 	}
 }
 
-static void on_timer(struct env_timer *timer)
-{
-	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
-
-	if (!conn->tx.drained) {
-		counter_add(&iser__undrained, 1);
-		log_warn("RDMA device %s does not let go of a connection: "
-			 "its queue pair is destroyed under it",
-			 rdma_device_name(conn->device->rdma));
-	}
-	finish(conn);
-}
-
-static void conn_end(struct iser_conn *conn)
+static void conn_stop(struct iser_conn *conn)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	conn->closing = true;
+	conn->lingers = false;
 	/* What is posted to a queue pair in error comes back at once. */
 	if (conn->own_recvq)
 		conn->recvq->stopped = true;
-	/* It tells the peer, if there is one; a failure changes nothing. */
-	if (!conn->removed)
+	/*
+	 * It tells the peer, if there is one; a failure changes nothing.  One
+	 * that hung up is answered when its id is destroyed, and nothing of it
+	 * is left: to libiscsi 1.19 an answer that comes while it still clears
+	 * away is fatal.
+	 */
+	if (!conn->removed && !conn->hung_up)
 		(void)rdma_disconnect(conn->id);
 	env_timer_start(conn->dm.env, &conn->timer, DRAIN_NS);
 	if (conn->removed ||
@@ -173,6 +170,34 @@ static void conn_end(struct iser_conn *conn)
 	iser__cq_heat(conn);
 }
 
+static void on_timer(struct env_timer *timer)
+{
+	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
+
+	if (conn->lingers) {
+		conn_stop(conn);
+		return;
+	}
+	if (!conn->tx.drained) {
+		counter_add(&iser__undrained, 1);
+		log_warn("RDMA device %s does not let go of a connection: "
+			 "its queue pair is destroyed under it",
+			 rdma_device_name(conn->device->rdma));
+	}
+	finish(conn);
+}
+
+static void conn_end(struct iser_conn *conn)
+{
+	conn->closing = true;
+	if (!conn->goodbye || conn->lost || conn->removed) {
+		conn_stop(conn);
+		return;
+	}
+	conn->lingers = true;
+	env_timer_start(conn->dm.env, &conn->timer, LINGER_NS);
+}
+
 /* Its device is gone: nothing more comes back from it. */
 void iser__conn_removed(struct iser_conn *conn)
 {
@@ -180,6 +205,7 @@ void iser__conn_removed(struct iser_conn *conn)
 		return;
 	conn->removed = true;
 	if (conn->closing) {
+		conn->lingers = false;
 		conn->tx.drained = true;
 		if (!conn->finishing)
 			env_timer_start(conn->dm.env, &conn->timer, MSEC);
@@ -318,7 +344,12 @@ static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
 					    IBV_QP_MIN_RNR_TIMER);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		iser__conn_lost(conn, -ECONNRESET, "the initiator hung up");
+		conn->hung_up = true;
+		if (conn->lingers)
+			conn_stop(conn);
+		else
+			iser__conn_lost(conn, -ECONNRESET,
+					"the initiator hung up");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		iser__device_gone(conn->device);
@@ -478,10 +509,16 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 	/* From here on it ends by way of on_poll_closed(). */
 	conn->receives = RECV_LOGIN;
 	iser__recvq_want(conn->recvq, RECV_LOGIN);
-	conn->invalidates =
-		iser__cm_invalidates(param->private_data,
-				     param->private_data_len) &&
-		(attr->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+	conn->invalidates = iser__cm_invalidates(param->private_data,
+						 param->private_data_len);
+	/*
+	 * libiscsi 1.19, and QEMU with it, counts immediate data in the header
+	 * and does not attach it.  It says that it cannot have STags invalidated;
+	 * the kernel's initiator says that it can.
+	 */
+	conn->dm.no_immediate = !conn->invalidates;
+	if ((attr->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
+		conn->invalidates = false;
 	iser__cm_put(private, conn->invalidates);
 	ours.initiator_depth = (uint8_t)reads;
 	conn->dm.owner =

@@ -235,8 +235,11 @@ struct iser_conn {
 	bool own_recvq;
 	unsigned receives; /* our share of recvq->wanted */
 	bool established, full, lost, closing, finishing, paused;
-	bool invalidates;
+	bool invalidates; /* its STags, with our responses */
 	bool removed; /* its device was pulled out */
+	bool goodbye; /* a Logout Response went: the initiator hangs up */
+	bool hung_up; /* it did */
+	bool lingers; /* closing, and waiting for that */
 	bool last_wqe; /* no receive completes any more */
 	bool waits_last;
 	struct tx tx;

@@ -389,6 +389,8 @@ static void post_send(struct iser_conn *conn, struct batch *b,
 		wr->invalidate_rkey = rkey;
 		counter_add(&iser__invalidated, 1);
 	}
+	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_LOGOUT_RSP && bhs[2] == 0)
+		conn->goodbye = true;
 	if (send == tx->login) {
 		tx->login = NULL;
 		tx->login_number = tx->tail - 1;
