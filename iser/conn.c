@@ -14,10 +14,11 @@
 /* For the last receives, where the device does not say which they are. */
 #define LAST_RECEIVE_NS (50 * MSEC)
 /*
- * After a logout the initiator hangs up, and is left the time to do so: at both
- * ends a connection comes down in peace then.
+ * After a logout the initiator hangs up.  All that its connection took is given
+ * back at once; the id alone waits for that, for a while and in numbers.
  */
-#define LINGER_NS (1 * SEC)
+#define LEAVING_NS (60 * SEC)
+#define LEAVING_MAX 256u
 /* Code 12: 0.64 ms until an initiator that found no receive tries again. */
 #define RNR_TIMER 12
 #define INLINE_WANTED TX_SLOT_BYTES
@@ -63,6 +64,69 @@ static void stashed_take(struct iser_conn *conn, bool drop)
 	iser__recvq_fill(conn->recvq);
 }
 
+/* ---- after a logout ---- */
+
+struct iser_leaving {
+	struct iser_cm cm;
+	struct iser *iser;
+	struct rdma_cm_id *id;
+	struct env_timer timer;
+	LIST_ENTRY(iser_leaving) link;
+};
+
+static void leaving_end(struct iser_leaving *l)
+{
+	struct iser *iser = l->iser;
+
+	env_timer_stop(iser->env, &l->timer);
+	LIST_REMOVE(l, link);
+	assert(iser->leaving_count > 0);
+	iser->leaving_count--;
+	rdma_destroy_id(l->id);
+	free(l);
+}
+
+static void on_leaving_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
+{
+	leaving_end(container_of(cm, struct iser_leaving, cm));
+}
+
+static void on_leaving_timer(struct env_timer *timer)
+{
+	leaving_end(container_of(timer, struct iser_leaving, timer));
+}
+
+/*
+ * Leave the hanging up to the initiator: libiscsi 1.19 frees its connection at
+ * logout and ends it with the process, and an end that we begin makes a thread
+ * of it write to what was freed.  False: it must be ended here.
+ */
+static bool leaving_begin(struct iser *iser, struct rdma_cm_id *id)
+{
+	struct iser_leaving *l;
+
+	if (iser->closing || iser->leaving_count == LEAVING_MAX)
+		return false;
+	l = calloc(1, sizeof(*l));
+	if (l == NULL)
+		return false;
+	l->iser = iser;
+	l->id = id;
+	l->cm.event = on_leaving_cm;
+	l->timer.cb = on_leaving_timer;
+	id->context = &l->cm;
+	LIST_INSERT_HEAD(&iser->leaving, l, link);
+	iser->leaving_count++;
+	env_timer_start(iser->env, &l->timer, LEAVING_NS);
+	return true;
+}
+
+void iser__leaving_close(struct iser *iser)
+{
+	while (!LIST_EMPTY(&iser->leaving))
+		leaving_end(LIST_FIRST(&iser->leaving));
+}
+
 /* ---- the end ---- */
 
 static void conn_release(struct iser_conn *conn)
@@ -70,6 +134,7 @@ static void conn_release(struct iser_conn *conn)
 	struct iser *iser = conn->iser;
 	struct iser_device *device = conn->device;
 	struct rdma_cm_id *id = conn->id;
+	bool leaves = conn->goodbye && !conn->hung_up && !conn->removed;
 
 	iser__cq_close(conn);
 	if (conn->recvq != NULL)
@@ -83,7 +148,8 @@ static void conn_release(struct iser_conn *conn)
 	counter_add(&iser__conns, UINT64_MAX); /* one less */
 	free(conn);
 	iser__device_put(device); /* before the last reference to its context */
-	rdma_destroy_id(id);
+	if (!leaves || !leaving_begin(iser, id))
+		rdma_destroy_id(id);
 	iser__maybe_closed(iser);
 }
 
@@ -142,21 +208,32 @@ void iser__conn_drained(struct iser_conn *conn)
 	}
 }
 
-static void conn_stop(struct iser_conn *conn)
+static void on_timer(struct env_timer *timer)
+{
+	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
+
+	if (!conn->tx.drained) {
+		counter_add(&iser__undrained, 1);
+		log_warn("RDMA device %s does not let go of a connection: "
+			 "its queue pair is destroyed under it",
+			 rdma_device_name(conn->device->rdma));
+	}
+	finish(conn);
+}
+
+static void conn_end(struct iser_conn *conn)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	conn->lingers = false;
+	conn->closing = true;
 	/* What is posted to a queue pair in error comes back at once. */
 	if (conn->own_recvq)
 		conn->recvq->stopped = true;
 	/*
 	 * It tells the peer, if there is one; a failure changes nothing.  One
-	 * that hung up is answered when its id is destroyed, and nothing of it
-	 * is left: to libiscsi 1.19 an answer that comes while it still clears
-	 * away is fatal.
+	 * that hung up is answered when its id is destroyed.
 	 */
-	if (!conn->removed && !conn->hung_up)
+	if (!conn->removed && !conn->hung_up && !conn->goodbye)
 		(void)rdma_disconnect(conn->id);
 	env_timer_start(conn->dm.env, &conn->timer, DRAIN_NS);
 	if (conn->removed ||
@@ -170,34 +247,6 @@ static void conn_stop(struct iser_conn *conn)
 	iser__cq_heat(conn);
 }
 
-static void on_timer(struct env_timer *timer)
-{
-	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
-
-	if (conn->lingers) {
-		conn_stop(conn);
-		return;
-	}
-	if (!conn->tx.drained) {
-		counter_add(&iser__undrained, 1);
-		log_warn("RDMA device %s does not let go of a connection: "
-			 "its queue pair is destroyed under it",
-			 rdma_device_name(conn->device->rdma));
-	}
-	finish(conn);
-}
-
-static void conn_end(struct iser_conn *conn)
-{
-	conn->closing = true;
-	if (!conn->goodbye || conn->lost || conn->removed) {
-		conn_stop(conn);
-		return;
-	}
-	conn->lingers = true;
-	env_timer_start(conn->dm.env, &conn->timer, LINGER_NS);
-}
-
 /* Its device is gone: nothing more comes back from it. */
 void iser__conn_removed(struct iser_conn *conn)
 {
@@ -205,7 +254,6 @@ void iser__conn_removed(struct iser_conn *conn)
 		return;
 	conn->removed = true;
 	if (conn->closing) {
-		conn->lingers = false;
 		conn->tx.drained = true;
 		if (!conn->finishing)
 			env_timer_start(conn->dm.env, &conn->timer, MSEC);
@@ -345,11 +393,7 @@ static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		conn->hung_up = true;
-		if (conn->lingers)
-			conn_stop(conn);
-		else
-			iser__conn_lost(conn, -ECONNRESET,
-					"the initiator hung up");
+		iser__conn_lost(conn, -ECONNRESET, "the initiator hung up");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		iser__device_gone(conn->device);

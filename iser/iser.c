@@ -94,6 +94,7 @@ int iser_open(const struct iser_config *config, struct iser **out)
 	TAILQ_INIT(&iser->portals);
 	LIST_INIT(&iser->devices);
 	TAILQ_INIT(&iser->conns);
+	LIST_INIT(&iser->leaving);
 	TAILQ_INIT(&iser->hot);
 	iser->poll_task.cb = iser__cq_turn;
 	iser->close_task.cb = on_closed;
@@ -114,5 +115,6 @@ void iser_close(struct iser *iser, void (*cb)(void *arg), void *arg)
 	iser->close_cb = cb;
 	iser->close_arg = arg;
 	iser__portals_close(iser);
+	iser__leaving_close(iser);
 	iser__maybe_closed(iser);
 }

@@ -239,7 +239,6 @@ struct iser_conn {
 	bool removed; /* its device was pulled out */
 	bool goodbye; /* a Logout Response went: the initiator hangs up */
 	bool hung_up; /* it did */
-	bool lingers; /* closing, and waiting for that */
 	bool last_wqe; /* no receive completes any more */
 	bool waits_last;
 	struct tx tx;
@@ -259,6 +258,8 @@ static inline struct iser_conn *conn_of(struct dm_conn *dm)
 	return container_of(dm, struct iser_conn, dm);
 }
 
+/* Ids of initiators that logged out and have not hung up. */
+void iser__leaving_close(struct iser *iser);
 /* A connection request: @id is taken over, whatever comes of it. */
 void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 			const struct rdma_conn_param *param);
@@ -323,6 +324,8 @@ struct iser {
 	LIST_HEAD(, iser_device) devices;
 	TAILQ_HEAD(, iser_conn) conns, hot;
 	unsigned conns_count;
+	LIST_HEAD(, iser_leaving) leaving;
+	unsigned leaving_count;
 	struct rdma_event_channel *channel;
 	uv_poll_t *channel_poll;
 	struct env_task poll_task, close_task;

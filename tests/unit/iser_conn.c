@@ -546,28 +546,31 @@ static void logout(void)
 	free(m);
 }
 
-/* The initiator hangs up, not the target. */
+/* The initiator hangs up, not the target; it keeps nothing from anybody. */
 TEST(iser_conn, logout)
 {
 	fixture();
 	ready();
 	logout();
-	CHECK_EQ(fake_peer_state(peer), FAKE_UP);
-	fake_peer_disconnect(peer);
-	turns();
 	while (counter_value(&iser__conns) > 0)
 		turns();
+	CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+	CHECK(!fake_peer_send(peer, "", 0)); /* nobody is there any more */
+	fake_peer_disconnect(peer);
+	turns();
+	CHECK_EQ(iser->leaving_count, 0);
 	end();
 }
 
-/* One that does not is not waited for long. */
+/* One that does not ends with the room. */
 TEST(iser_conn, logout_and_stay)
 {
 	fixture();
 	ready();
 	logout();
-	while (fake_peer_state(peer) != FAKE_DOWN)
+	while (counter_value(&iser__conns) > 0)
 		turns();
+	CHECK_EQ(iser->leaving_count, 1);
 	end();
 }
 
