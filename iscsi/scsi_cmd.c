@@ -160,6 +160,7 @@ static bool check_all(struct scsi_cmd *cmd)
 	}
 	if (!find_op(cmd))
 		return false;
+	assert(op != NULL && op == cmd->op);
 	if (lun != NULL && (flags & OP_NO_OBJECT) == 0 &&
 	    (lun->object == NULL || lun->deleted))
 		return not_ready(cmd);

@@ -48,9 +48,10 @@ static struct pushed_target *target_find(struct push *push, const char *name)
 	struct pushed_target *t;
 
 	TAILQ_FOREACH (t, &push->targets, link)
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
+		/* NOLINTBEGIN(clang-analyzer-unix.Malloc): off the list */
 		if (strcmp(t->name, name) == 0)
 			return t;
+	/* NOLINTEND(clang-analyzer-unix.Malloc) */
 	return NULL;
 }
 

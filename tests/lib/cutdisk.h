@@ -59,7 +59,7 @@ struct cut_disk {
  */
 int cut_open(const char *image_path, const char *index_path,
 	     const char *record_path, kv_merge_fn merge, bool ignore_durable,
-	     struct cut_disk *out);
+	     struct cut_disk *cut);
 void cut_close(struct cut_disk *cut);
 
 void cut_rewind(struct cut_disk *cut);

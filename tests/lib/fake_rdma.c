@@ -124,7 +124,7 @@ static struct {
 	unsigned fail_at, calls;
 } rdma;
 
-static struct ibv_context *context(void)
+static struct ibv_context *verbs_of(void)
 {
 	return &rdma.vctx.context;
 }
@@ -343,7 +343,7 @@ static void async_add(enum ibv_event_type type, void *element)
 	e->event.event_type = type;
 	e->event.element.qp = element;
 	STAILQ_INSERT_TAIL(&rdma.asyncs, e, link);
-	ring(context()->async_fd);
+	ring(verbs_of()->async_fd);
 }
 
 /* Everything that waits ends with a flush. */
@@ -502,11 +502,12 @@ const char *ibv_event_type_str(enum ibv_event_type event)
 	return "an event";
 }
 
-int ibv_query_device(struct ibv_context *verbs, struct ibv_device_attr *attr)
+int ibv_query_device(struct ibv_context *context,
+		     struct ibv_device_attr *device_attr)
 {
 	if (fails())
 		return ENOMEM;
-	*attr = (struct ibv_device_attr){
+	*device_attr = (struct ibv_device_attr){
 		.max_sge = (int)rdma.config.sge,
 		.max_sge_rd = (int)rdma.config.sge_read,
 		.max_qp_wr = 4096,
@@ -520,13 +521,13 @@ int ibv_query_device(struct ibv_context *verbs, struct ibv_device_attr *attr)
 	return 0;
 }
 
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *verbs)
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	struct ibv_pd *pd = fails() ? NULL : calloc(1, sizeof(*pd));
 
 	if (pd == NULL)
 		return NULL;
-	pd->context = verbs;
+	pd->context = context;
 	rdma.pds++;
 	return pd;
 }
@@ -583,13 +584,13 @@ int ibv_dereg_mr(struct ibv_mr *mr_)
 	return 0;
 }
 
-struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *verbs)
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
 	struct fake_channel *c = fails() ? NULL : calloc(1, sizeof(*c));
 
 	if (c == NULL)
 		return NULL;
-	c->channel.context = verbs;
+	c->channel.context = context;
 	c->channel.fd = eventfd(0, EFD_CLOEXEC);
 	rdma.channels++;
 	return &c->channel;
@@ -607,17 +608,18 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
-struct ibv_cq *ibv_create_cq(struct ibv_context *verbs, int cqe, void *context_,
-			     struct ibv_comp_channel *channel, int vector)
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
+			     void *cq_context, struct ibv_comp_channel *channel,
+			     int comp_vector)
 {
 	struct fake_cq *cq = fails() ? NULL : calloc(1, sizeof(*cq));
 
 	if (cq == NULL)
 		return NULL;
-	assert(vector < verbs->num_comp_vectors);
-	cq->cq = (struct ibv_cq){ .context = verbs,
+	assert(comp_vector < context->num_comp_vectors);
+	cq->cq = (struct ibv_cq){ .context = context,
 				  .channel = channel,
-				  .cq_context = context_,
+				  .cq_context = cq_context,
 				  .cqe = cqe };
 	cq->channel = container_of(channel, struct fake_channel, channel);
 	channel->refcnt++;
@@ -643,7 +645,7 @@ int ibv_destroy_cq(struct ibv_cq *cq_)
 }
 
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
-		     void **context_)
+		     void **cq_context)
 {
 	struct fake_channel *c =
 		container_of(channel, struct fake_channel, channel);
@@ -655,7 +657,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 	}
 	c->events--;
 	*cq = c->cq;
-	*context_ = c->cq->cq_context;
+	*cq_context = c->cq->cq_context;
 	container_of(c->cq, struct fake_cq, cq)->unacked++;
 	return 0;
 }
@@ -710,13 +712,13 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
-int ibv_get_async_event(struct ibv_context *verbs,
+int ibv_get_async_event(struct ibv_context *context,
 			struct ibv_async_event *event)
 {
 	struct async_event *e = STAILQ_FIRST(&rdma.asyncs);
 
 	if (e == NULL) {
-		hush(verbs->async_fd);
+		hush(context->async_fd);
 		errno = EAGAIN;
 		return -1;
 	}
@@ -849,8 +851,8 @@ int rdma_destroy_id(struct rdma_cm_id *id_)
 	return 0;
 }
 
-int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value,
-		    size_t len)
+int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
+		    size_t optlen)
 {
 	return 0;
 }
@@ -863,7 +865,7 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 		errno = ENODEV;
 		return -1;
 	}
-	id->verbs = context();
+	id->verbs = verbs_of();
 	return 0;
 }
 
@@ -993,7 +995,7 @@ struct fake_peer *fake_peer_connect(const void *private_data,
 	assert(listener != NULL);
 	peer->id = id_new(listener->id.context);
 	peer->id->peer = peer;
-	peer->id->id.verbs = context();
+	peer->id->id.verbs = verbs_of();
 	peer->id->id.route.addr.src_addr.sa_family = AF_INET;
 	peer->id->id.route.addr.dst_addr.sa_family = AF_INET;
 	event_add(peer->id, listener, RDMA_CM_EVENT_CONNECT_REQUEST, &param);
@@ -1110,7 +1112,7 @@ struct fake_message *fake_peer_receive(struct fake_peer *peer)
 
 void fake_rdma_open(const struct fake_rdma_config *config)
 {
-	struct ibv_context *c = context();
+	struct ibv_context *c = verbs_of();
 
 	assert(!rdma.there);
 	rdma.config = *config;
@@ -1149,7 +1151,7 @@ void fake_rdma_close(void)
 	fake_rdma_check_empty();
 	assert(rdma.there && rdma.channel == NULL);
 	assert(STAILQ_EMPTY(&rdma.asyncs) && STAILQ_EMPTY(&rdma.events));
-	close(context()->async_fd);
+	close(verbs_of()->async_fd);
 	rdma.there = false;
 }
 

@@ -23,7 +23,7 @@ struct journal {
 };
 
 /* 0 or -errno; journal_close() in any case. */
-int journal_open(const char *path, uint32_t writer, struct journal *out);
+int journal_open(const char *path, uint32_t writer, struct journal *j);
 void journal_close(struct journal *journal);
 
 void journal_rewind(struct journal *journal);

@@ -26,7 +26,7 @@ void snapshot_take_over(struct lsom_comp *comp);
  * says.  0, or -errno of a scan.  snapshot_fini() in any case.
  */
 int snapshot_take(struct memenv *me, struct lsom_disk *disk,
-		  struct snapshot *out);
+		  struct snapshot *s);
 void snapshot_fini(struct snapshot *snapshot);
 
 /*

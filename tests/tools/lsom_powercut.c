@@ -158,7 +158,7 @@ static void range_check(struct lsom_comp *comp, uint64_t index, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		if (!journal_check(&p.journal, index + i,
 				   buf + (size_t)i * BLOCK, why, sizeof(why)))
-			bad("block %llu: %s", (unsigned long long)(index + i),
+			bad("block %llu: %s", (unsigned long long)index + i,
 			    why);
 }
 

@@ -162,6 +162,7 @@ static void print_result(void)
 {
 	double seconds = (double)(b.end_ns - b.begin_ns) / 1e9;
 	double n = (double)(b.count ? b.count : 1);
+	size_t half = b.count / 2, most = b.count * 99 / 100;
 
 	if (b.count == 0)
 		die("result", "nothing was completed");
@@ -169,8 +170,8 @@ static void print_result(void)
 	printf("{\"iops\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f, "
 	       "\"cpu_generator_us\": %.2f, \"cpu_server_us\": %.2f, "
 	       "\"requests\": %llu}\n",
-	       n / seconds, b.samples[b.count / 2] / 1e3,
-	       b.samples[b.count * 99 / 100] / 1e3, (double)b.cpu_own / 1e3 / n,
+	       n / seconds, (double)b.samples[half] / 1e3,
+	       (double)b.samples[most] / 1e3, (double)b.cpu_own / 1e3 / n,
 	       (double)b.cpu_server / 1e3 / n, (unsigned long long)b.count);
 }
 

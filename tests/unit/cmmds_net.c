@@ -151,16 +151,12 @@ static void one_seed(struct world *w, uint64_t seed, const char *roles,
 	world_fini(w);
 }
 
-static uint64_t now_seed;
-static const char *now_roles;
+/* What to say if the present seed ends in an abort. */
+static char now_line[96];
 
 static void on_abort(int signum)
 {
-	char line[96];
-	int n = snprintf(line, sizeof(line), "# aborted: %s seed %llu\n",
-			 now_roles, (unsigned long long)now_seed);
-
-	if (write(2, line, (size_t)n) < 0)
+	if (write(2, now_line, strlen(now_line)) < 0)
 		_exit(2);
 	signal(SIGABRT, SIG_DFL);
 }
@@ -182,9 +178,9 @@ static void seeds(const char *roles, unsigned from, unsigned count)
 	count = (unsigned)atoi(env_or("SEEDS", "0")) ?: count;
 	log_level_set("cmmds", "error");
 	signal(SIGABRT, on_abort);
-	now_roles = roles;
 	for (unsigned i = from; i < from + count; i++) {
-		now_seed = i;
+		snprintf(now_line, sizeof(now_line), "# aborted: %s seed %u\n",
+			 roles, i);
 		one_seed(&w, i, roles, 0, &t);
 		if (w.wrong[0] != '\0') {
 			print_error("%s seed %u: %s\n", roles, i, w.wrong);

@@ -3,6 +3,7 @@
  * another: the tests of dom_object.c, on three shards.
  */
 #define RIG_SHARDS 3u
+/* NOLINTNEXTLINE(bugprone-suspicious-include): its tests, once more */
 #include "tests/unit/dom_object.c"
 
 static void on_far_event(struct dom_watch *watch, enum dom_event event)

@@ -305,8 +305,16 @@ TEST(dom_reservation, stored_and_read)
 	CHECK_EQ(back.registrations_count, 2);
 	CHECK_EQ(back.holder, res.holder);
 	CHECK_EQ(back.generation, res.generation);
-	CHECK(memcmp(back.registrations, res.registrations,
-		     2 * sizeof(*res.registrations)) == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct dom_registration *r = &back.registrations[i];
+
+		CHECK(strcmp(r->initiator_port,
+			     res.registrations[i].initiator_port) == 0);
+		CHECK_EQ(r->target_port, res.registrations[i].target_port);
+		CHECK_EQ(r->key, res.registrations[i].key);
+		CHECK_EQ(r->all_target_ports,
+			 res.registrations[i].all_target_ports);
+	}
 	msg.holder = 2;
 	CHECK_EQ(dom__reservation_unpack(&back, &msg), -EUCLEAN);
 	msg.holder = 1;
