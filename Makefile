@@ -197,9 +197,10 @@ soak:
 	$(Q)tests/run soak
 
 bench:
-	$(Q)deploy/deps build run test bench
+	$(Q)deploy/deps build run test bench vm
 	$(Q)$(MAKE) --no-print-directory all tools
 	$(Q)tests/bench/run
+	$(Q)tests/bench/vm
 
 fuzz:
 	$(Q)deploy/deps build run test
