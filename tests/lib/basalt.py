@@ -303,6 +303,15 @@ class Node:
             raise Failure("basalt %s --json: not JSON: %s" %
                           (" ".join(args), out[:400]))
 
+    def metrics(self):
+        """Every counter without a label: {name: value}."""
+        out = {}
+        for line in self.cli("metrics")[1].split("\n"):
+            words = line.split()
+            if len(words) == 2 and words[1].isdigit():
+                out[words[0]] = int(words[1])
+        return out
+
     # -- what most tests start from --
 
     def up(self, disk_mib=1024, disks=1):

@@ -202,6 +202,14 @@ class Conn:
             self.data_digest = keys.get("DataDigest") == "CRC32C"
         return rsp
 
+    def logout(self):
+        """Close the session; the target has ended it when this returns."""
+        itt = self.send(LOGOUT, word20=0)
+        while self.recv().itt != itt:
+            pass
+        self.closed_within(20)
+        self.close()
+
     # ---- full feature ----
 
     def scsi(self, cdb, read=0, write=b"", lun=0, edtl=None, flags=None, **kw):

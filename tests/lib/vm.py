@@ -134,11 +134,13 @@ class Guest:
     to the descriptor @out.  @disks: sizes (a fresh disk, gone with the guest)
     or whatever QEMU takes as a file of a raw image; /dev/vda, vdb, ...  @qemu:
     further arguments of QEMU.  @share: a directory to keep; without it, one
-    that is gone with this script.
+    that is gone with this script.  @own_time: one processor, whose clock goes
+    with its instructions, 1 ns each: a host that is busy makes such a guest
+    slow, but nothing in it late.
     """
 
     def __init__(self, argv, disks=(), smp=2, mem="2G", out=1, env=None,
-                 qemu=(), share=None):
+                 qemu=(), share=None, own_time=False):
         if shutil.which(QEMU) is None:
             raise basalt.Failure("%s is missing: deploy/deps vm" % QEMU)
         self.dir = basalt.scratch("vm")
@@ -147,7 +149,11 @@ class Guest:
         self.console = os.path.join(self.share, "console.log")
         self.write_command(argv, env or {})
         kver, vmlinuz, initrd = kernel()
-        args = [QEMU, "-M", "q35", "-accel", "tcg,thread=multi",
+        thread = "multi"
+        if own_time:
+            thread, smp = "single", 1
+            qemu = list(qemu) + ["-icount", "shift=0,sleep=on"]
+        args = [QEMU, "-M", "q35", "-accel", "tcg,thread=" + thread,
                 "-cpu", "max,la57=off,pclmulqdq=off", "-smp", str(smp),
                 "-m", mem, "-display", "none", "-monitor", "none",
                 "-no-reboot", "-no-user-config", "-nodefaults",
