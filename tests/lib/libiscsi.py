@@ -1,0 +1,69 @@
+"""iscsi-test-cu, libiscsi's conformance tool, unpatched, a test at a time."""
+import re
+
+import basalt
+
+TOOL = "iscsi-test-cu"
+
+# What a fixed disk without third-party copy may skip.
+SKIPS = re.compile(
+    r"^SCSI\.(ExtendedCopy|ReceiveCopyResults|PreventAllow|NoMedia|ReadOnly)\."
+    r"|^SCSI\.StartStopUnit\.")
+# One part says [SKIPPED], the rest of the test goes on and counts.
+PARTS = re.compile(r"^\w+\.(WriteSame1[06]\.ZeroBlocks|WriteAtomic16\.VPD)$")
+
+# By itself this one fails with every target: before anything could set it, it
+# asserts that its own 'reconnect_succeeded' is 1.  It passes as the second of
+# its suite, so it runs as that.  What it is about, a reset under I/O, is tested
+# by MultipathIO.Reset and by tests/unit/iscsi_lun and iscsi_session.
+IN_SUITE = {"iSCSI.iSCSITMF.LUNResetSimpleAsync": ("iSCSI.iSCSITMF", 2)}
+
+SUMMARY = re.compile(r"^\s*tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", re.M)
+ASSERTS = re.compile(r"^\s*asserts\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", re.M)
+SKIPPED = re.compile(r"\[SKIPPED\]\s*(.*)")
+
+
+def tests(*families):
+    """The names FAMILY.SUITE.TEST that the tool lists."""
+    status, out = basalt.run([TOOL, "--list"], 60)
+    return [l for l in out.split() if l.count(".") == 2 and
+            l.split(".")[0] in families]
+
+
+class Outcome:
+    """What came of one test.
+
+    @kind: passed, skipped, failed, hung (killed after its limit), crashed (the
+    tool ended by a signal), lost (it did not run: no login, mostly).  @why says
+    more of all but passed.
+    """
+
+    def __init__(self, status, out, limit, test="", count=1):
+        self.status, self.out = status, out
+        ran = SUMMARY.search(out)
+        asserts = ASSERTS.search(out)
+        skip = SKIPPED.search(out)
+        self.kind, self.why = "passed", ""
+        if status is None:
+            self.kind, self.why = "hung", "no end within %d s" % limit
+        elif status < 0:
+            self.kind, self.why = "crashed", \
+                "the tool ended by signal %d" % -status
+        elif not ran or int(ran.group(2)) != count:
+            self.kind, self.why = "lost", \
+                "the test did not run (status %d)" % status
+        elif int(ran.group(4)) or (asserts and int(asserts.group(4))):
+            self.kind, self.why = "failed", "failed"
+        elif skip and not PARTS.match(test):
+            self.kind, self.why = "skipped", skip.group(1) or "no reason given"
+
+    def tail(self, lines=45):
+        return self.out.split("\n")[-lines:]
+
+
+def run(test, devices, limit, *options, env=None):
+    """@devices: URLs, or /dev/sgN."""
+    pattern, count = IN_SUITE.get(test, (test, 1))
+    status, out = basalt.run([TOOL, "--dataloss", "--normal", *options, "-t",
+                              pattern] + list(devices), limit, env=env)
+    return Outcome(status, out, limit, test, count)
