@@ -24,7 +24,8 @@ KIB = 1024
 # All payload is copied once more: of a read before it is sent, of a write
 # before it goes down.
 ON_PURPOSE = [
-    ("static void read_done(", """static struct sgl *again(struct scsi_cmd *cmd, struct sgl *from)
+    ("static void read_done(", """
+static struct sgl *again(struct scsi_cmd *cmd, struct sgl *from)
 {
 	struct sgl *to;
 
