@@ -50,11 +50,11 @@ static void set_up(void)
 	struct dom *dom;
 
 	memenv_init(&me, NULL, 0);
-	CHECK_EQ(fake_dom_open(&me.env, &dom), 0);
-	CHECK_EQ(
-		iscsi_open(&(struct iscsi_config){ .env = &me.env, .dom = dom },
-			   &iscsi),
-		0);
+	CHECK_EQ(fake_dom_open(&me.loop.env, &dom), 0);
+	CHECK_EQ(iscsi_open(&(struct iscsi_config){ .env = &me.loop.env,
+						    .dom = dom },
+			    &iscsi),
+		 0);
 	target(OPEN, NULL, NULL);
 	target(CHAP, "user", NULL);
 	target(BOTH, "user", "other");

@@ -107,7 +107,7 @@ static uint32_t length_to(uint32_t max)
 static void ready(unsigned turns)
 {
 	while (turns-- > 0 &&
-	       (!STAILQ_EMPTY(&me.tasks) || !STAILQ_EMPTY(&me.works)))
+	       (!STAILQ_EMPTY(&me.loop.tasks) || !STAILQ_EMPTY(&me.loop.works)))
 		memenv_turn(&me);
 }
 
@@ -125,7 +125,7 @@ static void pass(uint64_t ns)
 {
 	struct alarm alarm = { .timer = { .cb = on_alarm } };
 
-	env_timer_start(&me.env, &alarm.timer, ns);
+	env_timer_start(&me.loop.env, &alarm.timer, ns);
 	CHECK(memenv_run(&me, &alarm.rang));
 	ready(10000);
 }
@@ -221,7 +221,7 @@ static void on_turn(struct env_task *task)
 
 	if (p->closing && p->late > 0) {
 		p->late--;
-		env_defer(&me.env, &p->turn);
+		env_defer(&me.loop.env, &p->turn);
 		return;
 	}
 	cancel_all(p);
@@ -240,7 +240,7 @@ static void dm_send_control(struct dm_conn *dm, struct dm_send *send)
 {
 	send->impl[0] = NULL;
 	TAILQ_INSERT_TAIL(&peer_of(dm)->sends, send, link);
-	env_defer(&me.env, &peer_of(dm)->turn);
+	env_defer(&me.loop.env, &peer_of(dm)->turn);
 }
 
 static void dm_put_data(struct dm_conn *dm, struct dm_data *put)
@@ -248,7 +248,7 @@ static void dm_put_data(struct dm_conn *dm, struct dm_data *put)
 	CHECK(put->response != NULL);
 	put->response->impl[0] = put;
 	TAILQ_INSERT_TAIL(&peer_of(dm)->sends, put->response, link);
-	env_defer(&me.env, &peer_of(dm)->turn);
+	env_defer(&me.loop.env, &peer_of(dm)->turn);
 }
 
 static void dm_get_data(struct dm_conn *dm, struct dm_data *get)
@@ -292,7 +292,7 @@ static void dm_task_done(struct dm_conn *dm, uint32_t itt)
 		TAILQ_REMOVE(&p->gets, get, link);
 		TAILQ_INSERT_TAIL(&p->cancelled, get, link);
 	}
-	env_defer(&me.env, &p->turn);
+	env_defer(&me.loop.env, &p->turn);
 }
 
 static void dm_terminate(struct dm_conn *dm)
@@ -301,7 +301,7 @@ static void dm_terminate(struct dm_conn *dm)
 
 	CHECK(!p->closing);
 	p->closing = true;
-	env_defer(&me.env, &p->turn);
+	env_defer(&me.loop.env, &p->turn);
 }
 
 static void dm_pause(struct dm_conn *dm, bool paused)

@@ -24,6 +24,7 @@
 #define find memkv_find
 #include "tests/lib/memkv.c"
 #undef find
+#include "tests/lib/vloop.c"
 #define turn memenv_turn
 #include "tests/lib/memenv.c"
 #undef turn

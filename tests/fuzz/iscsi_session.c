@@ -62,7 +62,7 @@ static void log_in(unsigned n)
 	p->exp = p->max = 0;
 	p->dm = (struct dm_conn){ .ops = &ops,
 				  .up = &iscsi_dm_up,
-				  .env = &me.env };
+				  .env = &me.loop.env };
 	p->dm.peer.ss_family = p->dm.local.ss_family = AF_INET;
 	p->dm.owner = iscsi_conn_accept(iscsi, &p->dm, 1);
 	p->open = p->dm.owner != NULL;
@@ -107,7 +107,8 @@ static struct sgl *land(struct peer *p, const struct dm_pdu *pdu,
 	size_t offset = 0;
 
 	if ((setup & SETUP_RDMA) != 0) {
-		if (sgl_new(me.env.pages, PAGE_FRONT, pdu->data_len, 0, &sgl))
+		if (sgl_new(me.loop.env.pages, PAGE_FRONT, pdu->data_len, 0,
+			    &sgl))
 			return NULL;
 	} else {
 		sgl = p->dm.up->land(p->dm.owner, pdu, &offset);
@@ -393,7 +394,7 @@ static void pressure(void)
 	unsigned slot = u8() % ARRAY_LEN(hogs);
 
 	if (hogs[slot] == NULL) {
-		if (sgl_new(me.env.pages, PAGE_FRONT, 15u << 20, 0,
+		if (sgl_new(me.loop.env.pages, PAGE_FRONT, 15u << 20, 0,
 			    &hogs[slot]) < 0)
 			hogs[slot] = NULL;
 		return;
@@ -433,7 +434,7 @@ static void record(void)
 		return raw(p, flags);
 	case 10:
 		p->deaf = !p->deaf;
-		return env_defer(&me.env, &p->turn);
+		return env_defer(&me.loop.env, &p->turn);
 	case 11:
 		return storage();
 	case 12:
@@ -457,10 +458,10 @@ static void on_done(void *arg)
 static void set_up(void)
 {
 	struct sockaddr_in any4 = { .sin_family = AF_INET };
-	struct iscsi_config config = { .env = &me.env, .window = WINDOW };
+	struct iscsi_config config = { .env = &me.loop.env, .window = WINDOW };
 
 	memenv_init(&me, NULL, 0);
-	CHECK_EQ(fake_dom_open(&me.env, &dom), 0);
+	CHECK_EQ(fake_dom_open(&me.loop.env, &dom), 0);
 	config.dom = dom;
 	config.max_recv_data = MAX_RECV;
 	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
@@ -496,7 +497,7 @@ static void relieve(void)
 	}
 	for (unsigned n = 0; n < PEERS; n++) {
 		peers[n].deaf = false;
-		env_defer(&me.env, &peers[n].turn);
+		env_defer(&me.loop.env, &peers[n].turn);
 	}
 	for (unsigned round = 0; round < 4; round++) {
 		for (unsigned n = 0; n < PEERS; n++)

@@ -1,16 +1,12 @@
 /* memenv: the loop, the device and the clock; memkv.c has the store. */
 #include "tests/lib/memenv.h"
 #include "tests/lib/memkv.h"
+#include "tests/lib/must.h"
 #include "tests/lib/pattern.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define TIME_MAX (600 * SEC)
-
-struct env_lane {
-	struct memenv *me;
-};
 
 struct env_dev {
 	struct memenv *me;
@@ -19,71 +15,6 @@ struct env_dev {
 static struct memenv *me_of(struct env *env)
 {
 	return (struct memenv *)env;
-}
-
-static void *must(void *p)
-{
-	if (p == NULL)
-		abort();
-	return p;
-}
-
-static uint64_t me_rand(struct env *env)
-{
-	return random_next(&me_of(env)->random);
-}
-
-static void me_secure_random(struct env *env, void *buf, size_t len)
-{
-	uint8_t *b = buf;
-
-	while (len-- > 0)
-		*b++ = (uint8_t)me_rand(env);
-}
-
-static uint64_t me_wall_ns(struct env *env)
-{
-	return env->now_ns;
-}
-
-static void me_defer(struct env *env, struct env_task *task)
-{
-	if (task->queued)
-		return;
-	task->queued = true;
-	STAILQ_INSERT_TAIL(&me_of(env)->tasks, task, link);
-}
-
-static void me_timer_stop(struct env *env, struct env_timer *timer)
-{
-	timer_heap_stop(&me_of(env)->timers, timer);
-}
-
-static void me_timer_start(struct env *env, struct env_timer *timer,
-			   uint64_t delay_ns)
-{
-	timer_heap_start(&me_of(env)->timers, timer, env->now_ns + delay_ns);
-}
-
-static int me_lane_open(struct env *env, const char *name,
-			struct env_lane **out)
-{
-	*out = must(calloc(1, sizeof(**out)));
-	(*out)->me = me_of(env);
-	return 0;
-}
-
-static void me_lane_close(struct env_lane *lane)
-{
-	free(lane);
-}
-
-static void me_work(struct env *env, struct env_lane *lane,
-		    struct env_work *work)
-{
-	work->env = env;
-	work->lane = lane;
-	STAILQ_INSERT_TAIL(&me_of(env)->works, work, link);
 }
 
 /* ---- the device ---- */
@@ -178,7 +109,7 @@ static uint64_t io_cost(struct memenv *me, size_t len)
 static void io_queue(struct env_dev *dev, struct env_io *io, uint64_t len,
 		     uint64_t offset)
 {
-	dev->me->env.now_ns += io_cost(dev->me, len);
+	dev->me->loop.env.now_ns += io_cost(dev->me, len);
 	io->dev = dev;
 	io->len = len;
 	io->offset = offset;
@@ -239,7 +170,7 @@ static int me_dev_read_now(struct env_dev *dev, void *buf, size_t len,
 	if (offset > dev->me->image_bytes ||
 	    len > dev->me->image_bytes - offset)
 		return -EIO;
-	dev->me->env.now_ns += io_cost(dev->me, len);
+	dev->me->loop.env.now_ns += io_cost(dev->me, len);
 	peek(dev->me, offset, buf, len);
 	return 0;
 }
@@ -251,7 +182,7 @@ static int me_dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 	    len > dev->me->image_bytes - offset)
 		return -EIO;
 	dev->me->writes++;
-	dev->me->env.now_ns += io_cost(dev->me, len);
+	dev->me->loop.env.now_ns += io_cost(dev->me, len);
 	memenv_poke(dev->me, offset, buf, len);
 	return 0;
 }
@@ -264,16 +195,8 @@ static int me_kv_open(struct env *env, const struct kv_config *config,
 }
 
 static const struct env_ops memenv_ops = {
-	.rand = me_rand,
-	.secure_random = me_secure_random,
-	.wall_ns = me_wall_ns,
-	.defer = me_defer,
-	.post = me_defer,
-	.timer_start = me_timer_start,
-	.timer_stop = me_timer_stop,
-	.lane_open = me_lane_open,
-	.lane_close = me_lane_close,
-	.work = me_work,
+	VLOOP_OPS,
+	VLOOP_WORK_OPS,
 	.dev_open = me_dev_open,
 	.dev_close = me_dev_close,
 	.dev_readv = me_dev_readv,
@@ -289,64 +212,40 @@ static const struct env_ops memenv_ops = {
 
 static bool turn(struct memenv *me)
 {
-	struct env_task *task = STAILQ_FIRST(&me->tasks);
 	struct env_io *io = TAILQ_FIRST(&me->ios);
-	struct env_work *work = STAILQ_FIRST(&me->works);
-	struct env_timer *timer = timer_heap_first(&me->timers);
 
-	me->env.now_ns += 100;
-	page_cache_turn(me->env.pages);
-	if (task != NULL) {
-		STAILQ_REMOVE_HEAD(&me->tasks, link);
-		task->queued = false;
-		task->cb(task);
-	} else if (io != NULL) {
+	me->loop.env.now_ns += 100;
+	page_cache_turn(me->loop.env.pages);
+	if (vloop_task_turn(&me->loop))
+		return true;
+	if (io != NULL) {
 		TAILQ_REMOVE(&me->ios, io, link);
 		io->cb(io, (int64_t)io->len);
-	} else if (work != NULL) {
-		STAILQ_REMOVE_HEAD(&me->works, link);
-		work->work(work);
-		work->done(work);
-	} else if (timer != NULL) {
-		if (timer->due_ns > me->env.now_ns)
-			me->env.now_ns = timer->due_ns;
-		me_timer_stop(&me->env, timer);
-		timer->cb(timer);
-	} else {
-		return false;
+		return true;
 	}
-	return true;
+	return vloop_work_turn(&me->loop) || vloop_timer_turn(&me->loop);
 }
 
 bool memenv_run(struct memenv *me, const bool *done)
 {
-	uint64_t end = me->env.now_ns + TIME_MAX;
+	uint64_t end = me->loop.env.now_ns + TIME_MAX;
 
 	while (!*done)
-		if (!turn(me) || me->env.now_ns > end)
+		if (!turn(me) || me->loop.env.now_ns > end)
 			return *done;
 	return true;
 }
 
 void memenv_init(struct memenv *me, const uint8_t *image, uint64_t bytes)
 {
-	struct arena_config config = { .bytes = 128u << 20 };
-
 	memset(me, 0, sizeof(*me));
-	me->env.ops = &memenv_ops;
-	me->env.now_ns = SEC;
-	me->env.shards_count = 1;
+	vloop_init(&me->loop, &memenv_ops, 128u << 20, SEC, &me->random);
 	me->random = 1;
 	me->image = image;
 	me->image_bytes = bytes;
 	me->overlay = must(calloc(bytes / BLOCK, sizeof(*me->overlay)));
 	me->touched = must(calloc(bytes / BLOCK, sizeof(*me->touched)));
-	STAILQ_INIT(&me->tasks);
-	STAILQ_INIT(&me->works);
 	TAILQ_INIT(&me->ios);
-	if (arena_open(&config, &me->arena) != 0 ||
-	    page_cache_open(me->arena, &me->env.pages) != 0)
-		abort();
 }
 
 void memenv_reset(struct memenv *me)
@@ -363,9 +262,7 @@ void memenv_reset(struct memenv *me)
 void memenv_fini(struct memenv *me)
 {
 	memenv_reset(me);
-	timer_heap_fini(&me->timers);
-	page_cache_close(me->env.pages);
-	arena_close(me->arena);
+	vloop_fini(&me->loop);
 	free(me->overlay);
 	free(me->touched);
 }

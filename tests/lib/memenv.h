@@ -9,13 +9,10 @@
 #ifndef BASALT_TESTS_MEMENV_H
 #define BASALT_TESTS_MEMENV_H
 
-#include "base/env.h"
-#include "base/page.h"
-#include "base/timer_heap.h"
+#include "tests/lib/vloop.h"
 
 struct memenv {
-	struct env env; /* first */
-	struct arena *arena;
+	struct vloop loop; /* first */
 	uint64_t random;
 
 	const uint8_t *image; /* of @image_bytes; the caller's */
@@ -38,10 +35,7 @@ struct memenv {
 	uint64_t access_ns, mib_ns;
 	uint64_t accesses, bytes; /* since the caller set them */
 
-	STAILQ_HEAD(, env_task) tasks;
-	STAILQ_HEAD(, env_work) works;
 	TAILQ_HEAD(, env_io) ios;
-	struct timer_heap timers;
 	uint64_t writes, flushes;
 };
 

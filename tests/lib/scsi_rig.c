@@ -74,8 +74,8 @@ struct rig *rig_open(uint32_t block)
 	CHECK(rig != NULL);
 	memenv_init(&rig->me, NULL, 0);
 	rig->block = block;
-	CHECK_EQ(fake_dom_open(&rig->me.env, &rig->dom), 0);
-	CHECK_EQ(scsi_target_open(&rig->me.env, rig->dom,
+	CHECK_EQ(fake_dom_open(&rig->me.loop.env, &rig->dom), 0);
+	CHECK_EQ(scsi_target_open(&rig->me.loop.env, rig->dom,
 				  "iqn.2026-11.test:disk", &rig->target),
 		 0);
 	scsi_target_ports(rig->target, rtpi, tpgt, 2);
@@ -140,7 +140,7 @@ void rig_execute(struct rig_cmd *rc, const void *out, size_t out_len)
 
 	rc->executed = true;
 	if (cmd->dir == SCSI_DIR_OUT && len > 0) {
-		CHECK_EQ(sgl_new(rc->rig->me.env.pages, PAGE_FRONT, len,
+		CHECK_EQ(sgl_new(rc->rig->me.loop.env.pages, PAGE_FRONT, len,
 				 cmd->page_offset, &cmd->data_out),
 			 0);
 		sgl_write(cmd->data_out, 0, out, len);

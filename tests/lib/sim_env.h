@@ -13,33 +13,15 @@
 #ifndef BASALT_TESTS_SIM_ENV_H
 #define BASALT_TESTS_SIM_ENV_H
 
-#include "base/env.h"
-#include "base/page.h"
-#include "base/timer_heap.h"
-
-struct memkv;
-
-struct sim_write {
-	uint64_t offset;
-	size_t len;
-	uint8_t *data;
-	bool done; /* completed, but not flushed */
-	struct env_io *io;
-	TAILQ_ENTRY(sim_write) link;
-};
-
-struct sim_batch {
-	struct kv_batch batch;
-	TAILQ_ENTRY(sim_batch) link;
-};
+#include "tests/lib/vloop.h"
+#include "tests/lib/wb_disk.h"
+#include "tests/lib/wb_store.h"
 
 struct sim_env {
-	struct env env; /* first */
-	struct arena *arena;
+	struct vloop loop; /* first */
 	uint64_t random;
-	uint8_t *now,
-		*durable; /* the disk: as read; as a power cut leaves it */
-	uint64_t bytes;
+	struct wb_disk disk;
+	struct wb_store store;
 	bool cut; /* the power is gone: writes fail */
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
 	/* Fail the Nth write or read from now on with -EIO; 0: none. */
@@ -47,15 +29,8 @@ struct sim_env {
 	uint64_t fail_flush; /* of the store */
 	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;
-	TAILQ_HEAD(sim_writes, sim_write) volatiles; /* not durable, in order */
-	STAILQ_HEAD(, env_task) tasks;
-	STAILQ_HEAD(, env_work) works;
 	struct env_io **ios; /* in flight */
 	size_t ios_count, ios_room;
-	struct timer_heap timers;
-	struct kv *kv_now, *kv_flushed;
-	kv_merge_fn merge;
-	TAILQ_HEAD(, sim_batch) batches; /* applied, not flushed */
 };
 
 void sim_env_init(struct sim_env *sim, uint64_t bytes, uint64_t seed);

@@ -104,7 +104,7 @@ static struct sgl *bytes_make(struct node *n, struct h_op *op, bool expected)
 
 	if (sim_chance(n->sim, 6))
 		first = sim_random(n->sim, 8) * SECTOR;
-	if (sgl_new(n->sim->life->env.pages, PAGE_FRONT,
+	if (sgl_new(n->sim->life->loop.env.pages, PAGE_FRONT,
 		    (size_t)op->count * SECTOR, first, &sgl) < 0)
 		return NULL;
 	for (i = 0; i < op->count; i++) {

@@ -224,7 +224,7 @@ static bool power_up(struct run *r)
 	r->crash_at = UINT64_MAX;
 	if (!r->last && sim_chance(sim, r->brief ? 2 : 4))
 		crash_plan(r, 200); /* during recovery */
-	config.env = &sim->life->env;
+	config.env = &sim->life->loop.env;
 	config.rules_off = sim_rules_lsom(sim);
 	if (lsom_open(&config, &r->lsom) < 0)
 		abort();
@@ -559,7 +559,7 @@ static void setup(struct run *r)
 	format.disk = r->id;
 	format.cluster = r->cluster;
 	sim_power_on(sim);
-	if (lsom_disk_format(&sim->life->env, &format) < 0)
+	if (lsom_disk_format(&sim->life->loop.env, &format) < 0)
 		sim_violation(sim, "the disk cannot be formatted");
 	sim_power_off(sim);
 }

@@ -14,9 +14,9 @@ static void header_rot(struct run *r)
 	const struct lsom__batch_header *h, *later;
 	uint8_t *base;
 
-	segments = (uint32_t)((d->bytes - LSOM__DATA_START) / SIM_SEGMENT);
+	segments = (uint32_t)((d->wb.bytes - LSOM__DATA_START) / SIM_SEGMENT);
 	i = (uint32_t)sim_random(r->sim, segments);
-	base = d->durable + LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT;
+	base = d->wb.durable + LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT;
 	found = 0;
 	later = NULL;
 	for (at = blocks - 1; at > 0; at--) {
@@ -36,8 +36,8 @@ static void header_rot(struct run *r)
 	if (found == 0)
 		return;
 	base[(size_t)found * LSOM_BLOCK + 100] ^= 0x10;
-	d->now[LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT +
-	       (uint64_t)found * LSOM_BLOCK + 100] ^= 0x10;
+	d->wb.now[LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT +
+		  (uint64_t)found * LSOM_BLOCK + 100] ^= 0x10;
 	d->tampered = r->header_rot = true;
 	sim_trace(r->sim, "FAULT: the header at block %u of segment %u rots",
 		  found, i);

@@ -283,7 +283,7 @@ void comp__write_some(struct run *r, struct slot *s, unsigned client,
 	comp__stable_move(r);
 	if (sim_chance(sim, 2))
 		s->w.decided = &r->decided;
-	if (!hole && sgl_new(sim->life->env.pages, PAGE_FRONT, s->w.len, 0,
+	if (!hole && sgl_new(sim->life->loop.env.pages, PAGE_FRONT, s->w.len, 0,
 			     &s->w.sgl) < 0) {
 		range_give(r, s, true);
 		return;

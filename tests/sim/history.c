@@ -16,6 +16,7 @@
  */
 #include "tests/sim/sim.h"
 
+#include "tests/lib/must.h"
 #include "tests/lib/pattern.h"
 
 #include <stdio.h>
@@ -29,13 +30,6 @@ struct history {
 	uint32_t unresolved; /* ops below it are resolved */
 	bool lossy;
 };
-
-static void *must(void *p)
-{
-	if (p == NULL)
-		abort();
-	return p;
-}
 
 static struct h_op *op_add(struct history *h)
 {

@@ -444,10 +444,10 @@ static bool nemesis(struct node *n)
 
 static bool rooms_open(struct node *n)
 {
-	struct lsom_config lc = { .env = &n->sim->life->env,
+	struct lsom_config lc = { .env = &n->sim->life->loop.env,
 				  .page_cache_bytes = 60000,
 				  .rules_off = sim_rules_lsom(n->sim) };
-	struct dom_config dc = { .env = &n->sim->life->env,
+	struct dom_config dc = { .env = &n->sim->life->loop.env,
 				 .cmmds = n->cmmds,
 				 .node = n->id,
 				 .rules_off = sim_rules_dom(n->sim) };
@@ -463,7 +463,7 @@ static bool rooms_open(struct node *n)
 static bool directory_open(struct node *n, bool found)
 {
 	static struct cmmds_open req;
-	struct cmmds_config config = { .env = &n->sim->life->env,
+	struct cmmds_config config = { .env = &n->sim->life->loop.env,
 				       .path = "directory",
 				       .node = n->id,
 				       .incarnation = ++n->incarnation,
@@ -730,7 +730,7 @@ struct node *node_new(struct sim *sim)
 		format.path = sim->disks[i].path;
 		format.disk = n->disk_ids[i];
 		format.cluster = n->cluster;
-		if (lsom_disk_format(&sim->life->env, &format) < 0)
+		if (lsom_disk_format(&sim->life->loop.env, &format) < 0)
 			sim_violation(sim, "a disk cannot be formatted");
 	}
 	sim_power_off(sim);

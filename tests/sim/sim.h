@@ -15,11 +15,11 @@
 #ifndef BASALT_TESTS_SIM_H
 #define BASALT_TESTS_SIM_H
 
-#include "base/env.h"
-#include "base/page.h"
-#include "base/timer_heap.h"
 #include "base/util.h"
 #include "base/uuid.h"
+#include "tests/lib/vloop.h"
+#include "tests/lib/wb_disk.h"
+#include "tests/lib/wb_store.h"
 
 #include <errno.h>
 
@@ -33,22 +33,11 @@ struct sim;
 
 /* ---- disk.c: what survives a power cut ---- */
 
-struct sim_write {
-	uint64_t offset;
-	size_t len;
-	uint8_t *data;
-	bool done; /* completed, and not durable yet */
-	struct env_io *io;
-	TAILQ_ENTRY(sim_write) link;
-};
-
 struct sim_disk {
 	struct sim *sim;
 	char path[16];
-	uint64_t bytes;
-	uint8_t *now, *durable; /* as read; as a power cut leaves it */
+	struct wb_disk wb;
 	uint8_t *written; /* a bit a 4 KiB block */
-	TAILQ_HEAD(sim_writes, sim_write) volatiles; /* not durable, in order */
 	uint64_t stalled_until;
 	bool gone; /* every request fails */
 	/* One fault each, at the Nth request from now; 0: none. */
@@ -56,17 +45,11 @@ struct sim_disk {
 	bool tampered; /* media faults: what was durable may be lost */
 };
 
-struct sim_batch {
-	struct kv_batch batch;
-	TAILQ_ENTRY(sim_batch) link;
-};
-
 struct sim_store {
 	struct sim *sim;
 	char path[32];
-	kv_merge_fn merge;
-	struct kv *now, *flushed; /* memkv */
-	TAILQ_HEAD(, sim_batch) batches; /* applied, not flushed */
+	struct wb_store wb;
+	bool log; /* every batch is durable at once */
 	uint64_t apply_eio;
 };
 
@@ -96,18 +79,13 @@ void sim_store_wipe(struct sim *sim, const char *path);
 
 /* ---- world.c ---- */
 
-enum { SIM_READ, SIM_WRITE, SIM_FLUSH, SIM_DISCARD };
-
 struct sim_pending; /* an I/O or a piece of work that ends some time */
 
 struct sim_life {
-	struct env env; /* first */
+	struct vloop loop; /* first */
 	struct sim *sim;
-	struct arena *arena;
-	STAILQ_HEAD(, env_task) tasks;
 	struct sim_pending *pending; /* a heap by (due, order) */
 	size_t pending_count, pending_room;
-	struct timer_heap timers;
 	bool dead;
 };
 

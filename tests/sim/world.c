@@ -7,11 +7,11 @@
  */
 #include "tests/sim/sim.h"
 
+#include "tests/lib/must.h"
 #include "tests/lib/pattern.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct sim_pending {
 	uint64_t due, order;
@@ -23,13 +23,6 @@ struct sim_pending {
 struct env_lane {
 	uint64_t free_ns; /* when the last of its work ends */
 };
-
-static void *must(void *p)
-{
-	if (p == NULL)
-		abort();
-	return p;
-}
 
 uint64_t sim_random(struct sim *sim, uint64_t below)
 {
@@ -136,43 +129,6 @@ static struct sim_life *life_of(struct env *env)
 	return (struct sim_life *)env;
 }
 
-static uint64_t w_rand(struct env *env)
-{
-	return random_next(&life_of(env)->sim->random);
-}
-
-static void w_secure_random(struct env *env, void *buf, size_t len)
-{
-	uint8_t *b = buf;
-
-	while (len-- > 0)
-		*b++ = (uint8_t)w_rand(env);
-}
-
-static uint64_t w_wall_ns(struct env *env)
-{
-	return env->now_ns;
-}
-
-static void w_defer(struct env *env, struct env_task *task)
-{
-	if (task->queued)
-		return;
-	task->queued = true;
-	STAILQ_INSERT_TAIL(&life_of(env)->tasks, task, link);
-}
-
-static void w_timer_stop(struct env *env, struct env_timer *timer)
-{
-	timer_heap_stop(&life_of(env)->timers, timer);
-}
-
-static void w_timer_start(struct env *env, struct env_timer *timer,
-			  uint64_t delay_ns)
-{
-	timer_heap_start(&life_of(env)->timers, timer, env->now_ns + delay_ns);
-}
-
 static int w_lane_open(struct env *env, const char *name, struct env_lane **out)
 {
 	*out = must(calloc(1, sizeof(**out)));
@@ -219,7 +175,7 @@ static int w_dev_open(struct env *env, const char *path, unsigned flags,
 	(*out)->disk = &sim->disks[i];
 	(*out)->life = life_of(env);
 	memset(info, 0, sizeof(*info));
-	info->bytes = sim->disks[i].bytes;
+	info->bytes = sim->disks[i].wb.bytes;
 	info->logical_block = 512;
 	return 0;
 }
@@ -229,25 +185,16 @@ static void w_dev_close(struct env_dev *dev)
 	free(dev);
 }
 
-static void io_add(struct env_dev *dev, struct env_io *io, uint8_t op,
+static void io_add(struct env_dev *dev, struct env_io *io, enum wb_op op,
 		   const struct iovec *iov, unsigned n, uint64_t offset,
 		   unsigned flags)
 {
 	struct sim_life *life = dev->life;
 	struct sim *sim = life->sim;
-	uint64_t due = life->env.now_ns;
+	uint64_t due = life->loop.env.now_ns;
 
-	io->dev = dev;
-	io->op = op;
-	io->iov = iov;
-	io->iov_count = n;
-	io->offset = offset;
-	io->flags = flags;
-	io->len = 0;
-	for (unsigned i = 0; i < n; i++)
-		io->len += iov[i].iov_len;
-	if (op != SIM_FLUSH &&
-	    (offset > dev->disk->bytes || io->len > dev->disk->bytes - offset))
+	wb_io_init(io, dev, op, iov, n, offset, flags);
+	if (op != WB_FLUSH && !wb_disk_holds(&dev->disk->wb, offset, io->len))
 		sim_violation(sim, "an I/O beyond the end of %s",
 			      dev->disk->path);
 	sim_disk_submit(io);
@@ -261,25 +208,25 @@ static void io_add(struct env_dev *dev, struct env_io *io, uint8_t op,
 static void w_dev_readv(struct env_dev *dev, struct env_io *io,
 			const struct iovec *iov, unsigned n, uint64_t offset)
 {
-	io_add(dev, io, SIM_READ, iov, n, offset, 0);
+	io_add(dev, io, WB_READ, iov, n, offset, 0);
 }
 
 static void w_dev_writev(struct env_dev *dev, struct env_io *io,
 			 const struct iovec *iov, unsigned n, uint64_t offset,
 			 unsigned flags)
 {
-	io_add(dev, io, SIM_WRITE, iov, n, offset, flags);
+	io_add(dev, io, WB_WRITE, iov, n, offset, flags);
 }
 
 static void w_dev_flush(struct env_dev *dev, struct env_io *io)
 {
-	io_add(dev, io, SIM_FLUSH, NULL, 0, 0, 0);
+	io_add(dev, io, WB_FLUSH, NULL, 0, 0, 0);
 }
 
 static void w_dev_discard(struct env_dev *dev, struct env_io *io,
 			  uint64_t offset, uint64_t len)
 {
-	io_add(dev, io, SIM_DISCARD, NULL, 0, offset, 0);
+	io_add(dev, io, WB_DISCARD, NULL, 0, offset, 0);
 }
 
 static int w_kv_open(struct env *env, const struct kv_config *config,
@@ -289,13 +236,7 @@ static int w_kv_open(struct env *env, const struct kv_config *config,
 }
 
 static const struct env_ops world_ops = {
-	.rand = w_rand,
-	.secure_random = w_secure_random,
-	.wall_ns = w_wall_ns,
-	.defer = w_defer,
-	.post = w_defer,
-	.timer_start = w_timer_start,
-	.timer_stop = w_timer_stop,
+	VLOOP_OPS,
 	.lane_open = w_lane_open,
 	.lane_close = w_lane_close,
 	.work = w_work,
@@ -316,7 +257,7 @@ static void advance(struct sim *sim, uint64_t to)
 {
 	if (to > sim->now_ns)
 		sim->now_ns = to;
-	sim->life->env.now_ns = sim->now_ns;
+	sim->life->loop.env.now_ns = sim->now_ns;
 }
 
 static void pending_run(struct sim_life *life)
@@ -355,18 +296,13 @@ static void pending_run(struct sim_life *life)
 bool sim_step(struct sim *sim)
 {
 	struct sim_life *life = sim->life;
-	struct env_task *task = STAILQ_FIRST(&life->tasks);
-	struct env_timer *timer = timer_heap_first(&life->timers);
+	struct env_timer *timer = timer_heap_first(&life->loop.timers);
 
 	sim->events++;
 	advance(sim, sim->now_ns + 100);
-	page_cache_turn(life->env.pages);
-	if (task != NULL) {
-		STAILQ_REMOVE_HEAD(&life->tasks, link);
-		task->queued = false;
-		task->cb(task);
+	page_cache_turn(life->loop.env.pages);
+	if (vloop_task_turn(&life->loop))
 		return true;
-	}
 	if (life->pending_count > 0 &&
 	    (timer == NULL || life->pending[0].due <= timer->due_ns)) {
 		pending_run(life);
@@ -376,9 +312,7 @@ bool sim_step(struct sim *sim)
 		return false;
 	advance(sim, timer->due_ns);
 	sim_hash(sim, timer->due_ns << 2);
-	timer_heap_stop(&life->timers, timer);
-	timer->cb(timer);
-	return true;
+	return vloop_timer_turn(&life->loop);
 }
 
 bool sim_run(struct sim *sim, const bool *done)
@@ -395,17 +329,11 @@ bool sim_run(struct sim *sim, const bool *done)
 
 void sim_power_on(struct sim *sim)
 {
-	struct arena_config config = { .bytes = 32u << 20 };
 	struct sim_life *life = must(calloc(1, sizeof(*life)));
 
-	if (arena_open(&config, &life->arena) < 0 ||
-	    page_cache_open(life->arena, &life->env.pages) < 0)
-		abort();
+	vloop_init(&life->loop, &world_ops, 32u << 20, sim->now_ns,
+		   &sim->random);
 	life->sim = sim;
-	life->env.ops = &world_ops;
-	life->env.shards_count = 1;
-	life->env.now_ns = sim->now_ns;
-	STAILQ_INIT(&life->tasks);
 	sim->life = life;
 	sim_trace(sim, "power on");
 }
@@ -431,14 +359,12 @@ void sim_power_off(struct sim *sim)
 	unsigned i;
 
 	/* What nobody waits for any more, timers left out. */
-	while (!STAILQ_EMPTY(&life->tasks) || life->pending_count > 0)
+	while (!STAILQ_EMPTY(&life->loop.tasks) || life->pending_count > 0)
 		if (!sim_step(sim))
 			break;
 	sim_trace(sim, "power off");
 	sim->restarts++;
-	page_cache_close(life->env.pages);
-	arena_close(life->arena);
-	timer_heap_fini(&life->timers);
+	vloop_fini(&life->loop);
 	free(life->pending);
 	free(life);
 	sim->life = NULL;

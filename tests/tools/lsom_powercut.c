@@ -306,7 +306,7 @@ static struct lsom_disk *disk_open(struct lsom *lsom, bool rebuild)
 /* Open the state and check it; with @snapshot only say what its index holds. */
 static void state_open(bool full, bool rebuild, struct snapshot *snapshot)
 {
-	struct lsom_config config = { .env = &p.cut.me.env,
+	struct lsom_config config = { .env = &p.cut.me.loop.env,
 				      .page_cache_bytes = 4u << 20 };
 	struct lsom_disk_close close_req = { 0 };
 	struct waiter w = { false, 0 };

@@ -79,18 +79,11 @@ static const struct dm_ops line_ops = {
 	.terminate = line_terminate,
 };
 
-/* A few turns: what is deferred happens, timers stay. */
+/* What is deferred happens, timers stay. */
 static void settle(void)
 {
-	for (unsigned i = 0; i < 8; i++) {
-		struct env_task *task = STAILQ_FIRST(&me.tasks);
-
-		for (; task != NULL; task = STAILQ_FIRST(&me.tasks)) {
-			STAILQ_REMOVE_HEAD(&me.tasks, link);
-			task->queued = false;
-			task->cb(task);
-		}
-	}
+	while (vloop_task_turn(&me.loop))
+		;
 }
 
 static bool line_open(struct line *l, unsigned portal)
@@ -99,7 +92,7 @@ static bool line_open(struct line *l, unsigned portal)
 	l->turn.cb = line_turn;
 	l->dm.ops = &line_ops;
 	l->dm.up = &iscsi_dm_up;
-	l->dm.env = &me.env;
+	l->dm.env = &me.loop.env;
 	l->dm.peer.ss_family = l->dm.local.ss_family = AF_INET;
 	l->dm.owner = iscsi_conn_accept(iscsi, &l->dm, portal);
 	return l->dm.owner != NULL;
@@ -144,8 +137,8 @@ static void begin(struct iscsi_config config)
 	struct sockaddr_in any4 = { .sin_family = AF_INET };
 
 	memenv_init(&me, NULL, 0);
-	config.env = &me.env;
-	CHECK_EQ(fake_dom_open(&me.env, &dom), 0);
+	config.env = &me.loop.env;
+	CHECK_EQ(fake_dom_open(&me.loop.env, &dom), 0);
 	config.dom = dom;
 	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
 	for (unsigned p = 1; p <= 2; p++)
@@ -207,9 +200,9 @@ TEST(iscsi_health, refused_logins)
 	CHECK(strstr(h.cause, "9 of them by CHAP") != NULL);
 	CHECK_EQ(counter_value(&iscsi__logins_failed) - failed, 10);
 	/* It is forgotten. */
-	me.env.now_ns += 301 * SEC;
+	me.loop.env.now_ns += 301 * SEC;
 	CHECK_EQ(health().level, HEALTH_WARN);
-	me.env.now_ns += 301 * SEC;
+	me.loop.env.now_ns += 301 * SEC;
 	CHECK_EQ(health().level, HEALTH_OK);
 	end();
 }

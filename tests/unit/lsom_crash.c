@@ -261,7 +261,7 @@ static int write_send(struct run *r, struct slot *s)
 
 	s->w.sgl = NULL;
 	if (!(s->w.flags & LSOM_W_HOLE)) {
-		rv = sgl_new(r->sim.env.pages, PAGE_FRONT, s->w.len, 0,
+		rv = sgl_new(r->sim.loop.env.pages, PAGE_FRONT, s->w.len, 0,
 			     &s->w.sgl);
 		if (rv < 0)
 			return rv;
@@ -350,8 +350,8 @@ static void other_fill(struct run *r)
 	w->lsn = LSN(1, r->next_lsn);
 	w->member_csn = 1;
 	w->crcs = crcs;
-	if (comp == NULL ||
-	    sgl_new(r->sim.env.pages, PAGE_FRONT, w->len, 0, &w->sgl) < 0) {
+	if (comp == NULL || sgl_new(r->sim.loop.env.pages, PAGE_FRONT, w->len,
+				    0, &w->sgl) < 0) {
 		free(w);
 		w = NULL;
 	}
@@ -634,13 +634,13 @@ static struct run *run_open(uint64_t seed, bool unmaps)
 	r->cid.b[0] = 3;
 	r->next_lsn = 1;
 	r->other_deleted = true;
-	config.env = &r->sim.env;
+	config.env = &r->sim.loop.env;
 	CHECK_EQ(lsom_open(&config, &r->lsom), 0);
 	format.disk = r->id;
 	format.cluster = r->cluster;
 	format.tiny = unmaps;
 	format.segment_bytes = unmaps ? 256u << 10 : 1u << 20;
-	CHECK_EQ(lsom_disk_format(&r->sim.env, &format), 0);
+	CHECK_EQ(lsom_disk_format(&r->sim.loop.env, &format), 0);
 	open_disk(r, false);
 	create(r);
 	return r;

@@ -35,12 +35,12 @@ static void tiny_open(struct fixture *f, uint64_t seed)
 	lsom__segment_checks = true;
 	sim_env_init(&f->sim, BYTES, seed);
 	f->cluster = uuid_of(200);
-	config.env = &f->sim.env;
+	config.env = &f->sim.loop.env;
 	CHECK_EQ(lsom_open(&config, &f->lsom), 0);
 	format.disk = uuid_of(100);
 	format.cluster = f->cluster;
 	format.segment_bytes = SEGMENT;
-	CHECK_EQ(lsom_disk_format(&f->sim.env, &format), 0);
+	CHECK_EQ(lsom_disk_format(&f->sim.loop.env, &format), 0);
 	CHECK_EQ(disk_open(f, false), 0);
 }
 
@@ -110,12 +110,9 @@ static void history_restore(struct history *h)
 {
 	struct sim_env *sim = &h->f.sim;
 
-	memcpy(sim->durable, h->image, BYTES);
-	memcpy(sim->now, h->image, BYTES);
-	kv_close(sim->kv_now);
-	kv_close(sim->kv_flushed);
-	sim->kv_now = memkv_clone((struct memkv *)h->store, sim->merge);
-	sim->kv_flushed = memkv_clone((struct memkv *)h->store, sim->merge);
+	memcpy(sim->disk.durable, h->image, BYTES);
+	memcpy(sim->disk.now, h->image, BYTES);
+	wb_store_load(&sim->store, (struct memkv *)h->store);
 }
 
 static struct lsom_comp *reopen(struct history *h, bool rebuild)
@@ -160,8 +157,9 @@ static struct history *history_make(uint64_t seed, unsigned writes, bool cut)
 		sim_env_restore(&f->sim);
 	}
 	h->image = malloc(BYTES);
-	memcpy(h->image, f->sim.durable, BYTES);
-	h->store = memkv_clone((struct memkv *)f->sim.kv_flushed, f->sim.merge);
+	memcpy(h->image, f->sim.disk.durable, BYTES);
+	h->store = memkv_clone((struct memkv *)f->sim.store.flushed,
+			       f->sim.store.merge);
 	return h;
 }
 
@@ -179,8 +177,8 @@ static void rot(struct history *h, uint64_t place, unsigned byte)
 	struct sim_env *sim = &h->f.sim;
 	uint64_t at = place * LSOM_BLOCK + byte;
 
-	sim->now[at] ^= 4;
-	sim->durable[at] ^= 4;
+	sim->disk.now[at] ^= 4;
+	sim->disk.durable[at] ^= 4;
 }
 
 /* Did @block, as it should read, lie at @place before that rotted? */
@@ -439,7 +437,7 @@ TEST(damage, last_header_under_a_checkpoint)
 	checkpoint(&h->f);
 	lsom_comp_put(comp);
 	power_off(&h->f);
-	memcpy(h->image, h->f.sim.durable, BYTES);
+	memcpy(h->image, h->f.sim.disk.durable, BYTES);
 	h->cut = false;
 	rot(h, h->last_header, 100);
 	for (round = 0; round < 3; round++) {

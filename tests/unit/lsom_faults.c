@@ -354,8 +354,8 @@ static void rot(struct fixture *f, uint64_t place)
 {
 	uint64_t i = place * LSOM_BLOCK;
 
-	f->sim.now[i + 100] ^= 4;
-	memcpy(f->sim.durable + i, f->sim.now + i, LSOM_BLOCK);
+	f->sim.disk.now[i + 100] ^= 4;
+	memcpy(f->sim.disk.durable + i, f->sim.disk.now + i, LSOM_BLOCK);
 }
 
 TEST(faults, one_block_rots)
@@ -491,7 +491,8 @@ TEST(faults, torn_data_with_an_equal_crc)
 	c.w.lsn = LSN(1, 2);
 	c.w.member_csn = 1;
 	c.w.crcs = c.crcs;
-	CHECK_EQ(sgl_new(f->sim.env.pages, PAGE_FRONT, LSOM_BLOCK, 0, &c.w.sgl),
+	CHECK_EQ(sgl_new(f->sim.loop.env.pages, PAGE_FRONT, LSOM_BLOCK, 0,
+			 &c.w.sgl),
 		 0);
 	self_checked(c.w.sgl->pieces[0].page->data, 7);
 	self_checked(stale, 9);
@@ -505,8 +506,8 @@ TEST(faults, torn_data_with_an_equal_crc)
 	sim_env_cut(&f->sim);
 	disk_close(f);
 	sim_env_restore(&f->sim);
-	memcpy(f->sim.now + place * LSOM_BLOCK, stale, LSOM_BLOCK);
-	memcpy(f->sim.durable + place * LSOM_BLOCK, stale, LSOM_BLOCK);
+	memcpy(f->sim.disk.now + place * LSOM_BLOCK, stale, LSOM_BLOCK);
+	memcpy(f->sim.disk.durable + place * LSOM_BLOCK, stale, LSOM_BLOCK);
 	CHECK_EQ(disk_open(f, false), 0);
 	comp = comp_of(f, 1);
 	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 2) });

@@ -107,12 +107,12 @@ static inline struct fixture *fixture_open(uint64_t seed)
 	sim_env_init(&f->sim, 64u << 20, seed);
 	f->id = uuid_of(100);
 	f->cluster = uuid_of(200);
-	config.env = &f->sim.env;
+	config.env = &f->sim.loop.env;
 	CHECK_EQ(lsom_open(&config, &f->lsom), 0);
 	format.disk = f->id;
 	format.cluster = f->cluster;
 	format.segment_bytes = 1u << 20;
-	CHECK_EQ(lsom_disk_format(&f->sim.env, &format), 0);
+	CHECK_EQ(lsom_disk_format(&f->sim.loop.env, &format), 0);
 	CHECK_EQ(disk_open(f, false), 0);
 	return f;
 }
@@ -222,7 +222,7 @@ static int write_start(struct call *c, struct lsom_comp *comp,
 	if (seed == 0) {
 		c->w.flags = LSOM_W_HOLE;
 	} else {
-		rv = sgl_new(c->f->sim.env.pages, PAGE_FRONT, c->w.len, 0,
+		rv = sgl_new(c->f->sim.loop.env.pages, PAGE_FRONT, c->w.len, 0,
 			     &c->w.sgl);
 		if (rv < 0)
 			return -EBUSY;

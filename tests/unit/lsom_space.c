@@ -145,8 +145,8 @@ static unsigned free_check(struct fixture *f)
 {
 	struct points p = { .f = f };
 
-	CHECK_EQ(kv_scan(f->sim.kv_flushed, kv_slice("P", 1), kv_slice("Q", 1),
-			 page_check, &p),
+	CHECK_EQ(kv_scan(f->sim.store.flushed, kv_slice("P", 1),
+			 kv_slice("Q", 1), page_check, &p),
 		 0);
 	return p.pages;
 }
