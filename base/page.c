@@ -299,11 +299,14 @@ int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 
 void page_put(struct page_cache *cache, struct page *page)
 {
-	unsigned before =
-		atomic_fetch_sub_explicit(&page->refs, 1, memory_order_acq_rel);
+	unsigned refs = atomic_load_explicit(&page->refs, memory_order_acquire);
 
-	assert(before > 0);
-	if (before > 1)
+	assert(refs > 0);
+	/* The only holder is alone: who would take another has one. */
+	if (refs == 1)
+		atomic_store_explicit(&page->refs, 0, memory_order_relaxed);
+	else if (atomic_fetch_sub_explicit(&page->refs, 1,
+					   memory_order_acq_rel) > 1)
 		return;
 	assert(!page->fixed);
 	atomic_fetch_sub(&cache->arena->used[page->class], 1);

@@ -320,6 +320,7 @@ struct dom__plan {
 	unsigned parts_count, frags_count;
 	struct dom__part *parts;
 	struct dom__frag *frags;
+	/* where most plans have them; last, so that dom__plan_clear() is cheap */
 	struct dom__part part_one;
 	struct dom__frag frag_one;
 };
@@ -328,12 +329,12 @@ struct dom__plan {
 struct dom__fetch {
 	struct dom__op *op;
 	uint64_t offset, len; /* of the object */
-	struct dom__plan plan;
 	unsigned left;
 	bool used;
 	int status;
 	uint64_t bad_offset;
 	struct sgl *sgl; /* out */
+	struct dom__plan plan; /* last, for dom__fetch_clear() */
 };
 
 enum dom__op_kind {
@@ -377,10 +378,8 @@ struct dom__op {
 	int status;
 	struct env_task task;
 
-	struct dom__fetch fetch[2];
 	unsigned fetches_left;
 	struct sgl *out; /* whole blocks, ready for the log */
-	struct dom__plan plan;
 	unsigned parts_left;
 	int undo_status;
 	uint32_t *crcs;
@@ -395,7 +394,9 @@ struct dom__op {
 	/* owner->parked, ->throttled, ->window or ->pr_queue */
 	TAILQ_ENTRY(dom__op) wait_link;
 	TAILQ_ENTRY(dom__op) link; /* owner->ops */
-	/* last: not cleared for each operation */
+	/* From here on cleared in part, or not at all, for each operation. */
+	struct dom__fetch fetch[2];
+	struct dom__plan plan;
 	uint32_t crcs_few[64];
 };
 TAILQ_HEAD(dom__op_list, dom__op);
@@ -563,6 +564,17 @@ int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
 		   uint64_t offset, uint64_t len);
 int dom__plan_alloc(struct dom__plan *plan, unsigned parts, unsigned frags);
 void dom__plan_fini(struct dom__plan *plan);
+
+static inline void dom__plan_clear(struct dom__plan *plan)
+{
+	memset(plan, 0, offsetof(struct dom__plan, part_one));
+}
+
+static inline void dom__fetch_clear(struct dom__fetch *fetch)
+{
+	memset(fetch, 0, offsetof(struct dom__fetch, plan));
+	dom__plan_clear(&fetch->plan);
+}
 
 /* merge.c: whole blocks out of what a command brought */
 unsigned dom__merge_edges(const struct dom__op *op, uint64_t blocks[2]);

@@ -44,19 +44,16 @@ static bool bit_get(const uint8_t *map, unsigned i)
 /* Bit i := bit i + @n; zeros come in from above. */
 static void shift(uint8_t *map, unsigned n)
 {
-	uint64_t words[LSOM_WINDOW / 64 + 1] = { 0 };
-	unsigned skip = n / 64, bits = n % 64;
+	uint64_t from[2 * LSOM_WINDOW / 64 + 1] = { 0 };
+	uint64_t to[LSOM_WINDOW / 64];
+	const uint64_t *at = from + n / 64;
 
-	memcpy(words, map, LSOM_WINDOW / 8);
-	for (unsigned i = 0; i < LSOM_WINDOW / 64; i++) {
-		uint64_t lo = i + skip < LSOM_WINDOW / 64 ? words[i + skip] : 0;
-		uint64_t hi = i + skip + 1 < LSOM_WINDOW / 64
-				      ? words[i + skip + 1]
-				      : 0;
-
-		words[i] = bits == 0 ? lo : lo >> bits | hi << (64 - bits);
-	}
-	memcpy(map, words, LSOM_WINDOW / 8);
+	assert(n <= LSOM_WINDOW);
+	memcpy(from, map, LSOM_WINDOW / 8);
+	/* In two steps: a shift by 64 is not defined. */
+	for (unsigned i = 0; i < LSOM_WINDOW / 64; i++)
+		to[i] = at[i] >> n % 64 | at[i + 1] << 1 << (63 - n % 64);
+	memcpy(map, to, LSOM_WINDOW / 8);
 }
 
 static void decide(struct dom__group *group, uint64_t lsn, uint8_t *map)

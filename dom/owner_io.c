@@ -357,13 +357,13 @@ static void plan_drop(struct dom__plan *plan)
 /* Drop all that running gathered; nothing of it is in flight. */
 void dom__op_reset(struct dom__op *op)
 {
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < ARRAY_LEN(op->fetch); i++) {
 		plan_drop(&op->fetch[i].plan);
 		sgl_put(op->fetch[i].sgl);
-		memset(&op->fetch[i], 0, sizeof(op->fetch[i]));
+		dom__fetch_clear(&op->fetch[i]);
 	}
 	plan_drop(&op->plan);
-	memset(&op->plan, 0, sizeof(op->plan));
+	dom__plan_clear(&op->plan);
 	sgl_put(op->out);
 	op->out = NULL;
 	if (op->crcs != op->crcs_few)

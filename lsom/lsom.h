@@ -320,9 +320,9 @@ enum lsom_write_kind {
 
 /*
  * One range of one component.  @offset and @len are multiples of LSOM_BLOCK,
- * @len 1 block .. LSOM_WRITE_MAX (a HOLE: any length).  @sgl is shared and
- * holds @len bytes from page offset 0 on; @crcs (one CRC32C a block, borrowed
- * until @cb) are what is stored: a block that does not match is refused.
+ * @len 1 block .. LSOM_WRITE_MAX (a HOLE: any length).  @sgl is shared, a whole
+ * page for each block; @crcs (one CRC32C a block, borrowed until @cb) are what is
+ * stored: a block that does not match is refused.
  *
  * Status: 0 durable.  -EBADMSG (a CRC does not match), -ESTALE (a PREP with lsn
  * <= the stable_lsn known, or in the abort set), -ENOSPC, -EIO/-ENODEV (the

@@ -365,6 +365,17 @@ static inline uint32_t lsom__segment_of(const struct lsom_disk *disk,
 	return (uint32_t)((place - start) / disk->segment_blocks);
 }
 
+/* The first place behind the segment of @place, which has one. */
+static inline uint64_t lsom__segment_end(const struct lsom_disk *disk,
+					 uint64_t place)
+{
+	uint64_t start = disk->super.data_start / LSOM_BLOCK;
+
+	assert(place >= start);
+	return place + disk->segment_blocks -
+	       (place - start) % disk->segment_blocks;
+}
+
 /* ---- segment.c ---- */
 
 /* Take a free segment for @head, or LSOM__NONE. */

@@ -136,6 +136,7 @@ static bool neighbours(const struct lsom__entry *a, const struct lsom__entry *b)
 static void parts_send(struct read *r)
 {
 	struct lsom_disk *disk = r->comp->disk;
+	uint64_t end;
 	unsigned i, n;
 
 	r->parts_count = 0;
@@ -144,10 +145,10 @@ static void parts_send(struct read *r)
 		n = 1;
 		if (r->entries[i].kind != LSOM__E_RAW)
 			continue;
+		end = lsom__segment_end(disk, r->entries[i].place);
 		while (i + n < r->blocks &&
 		       neighbours(&r->entries[i + n - 1], &r->entries[i + n]) &&
-		       lsom__segment_of(disk, r->entries[i + n].place) ==
-			       lsom__segment_of(disk, r->entries[i].place))
+		       r->entries[i + n].place < end)
 			n++;
 		lsom__segment_read_get(disk, r->entries[i].place);
 		part_send(r, i, n);

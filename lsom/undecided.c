@@ -303,20 +303,32 @@ void lsom__decided_run(struct lsom_comp *comp)
 			lsom__prep_commit(comp, p);
 }
 
+/* Add the bits of @more; true: some are new.  Each request brings them. */
+static bool committed_join(uint8_t *map, const uint8_t *more)
+{
+	uint64_t mine, theirs, fresh = 0;
+	unsigned i;
+
+	for (i = 0; i < LSOM_WINDOW / 8; i += sizeof(mine)) {
+		memcpy(&mine, map + i, sizeof(mine));
+		memcpy(&theirs, more + i, sizeof(theirs));
+		fresh |= theirs & ~mine;
+		mine |= theirs;
+		memcpy(map + i, &mine, sizeof(mine));
+	}
+	return fresh != 0;
+}
+
 void lsom__decided_take(struct lsom_comp *comp,
 			const struct lsom_decided *decided)
 {
 	struct lsom_decided *mine = &comp->decided;
-	unsigned i;
 
 	if (decided->stable_lsn < mine->stable_lsn)
 		return; /* an old message; its bits may be about other lsns */
 	if (decided->stable_lsn == mine->stable_lsn) {
-		for (i = 0; i < sizeof(mine->committed); i++) {
-			if (decided->committed[i] & ~mine->committed[i])
-				comp->decided_dirty = true;
-			mine->committed[i] |= decided->committed[i];
-		}
+		if (committed_join(mine->committed, decided->committed))
+			comp->decided_dirty = true;
 	} else {
 		mine->stable_lsn = decided->stable_lsn;
 		memcpy(mine->committed, decided->committed,

@@ -9,6 +9,7 @@
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
 
+#include "base/crc.h"
 #include "base/log.h"
 #include "base/util.h"
 
@@ -99,6 +100,7 @@ static int write_check(const struct lsom_comp *comp,
 {
 	bool hole = req->flags & LSOM_W_HOLE;
 	uint64_t blocks = req->len / LSOM_BLOCK, i;
+	const struct sgl_piece *piece;
 
 	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
 	    req->len == 0 || req->kind > LSOM_REPAIR || req->lsn == 0 ||
@@ -116,10 +118,15 @@ static int write_check(const struct lsom_comp *comp,
 		return -EINVAL;
 	if (req->len > LSOM_WRITE_MAX || blocks > comp->disk->record_blocks_max)
 		return -EMSGSIZE;
-	for (i = 0; i < blocks; i++)
-		if (sgl_crc(req->sgl, i * LSOM_BLOCK, LSOM_BLOCK) !=
-		    req->crcs[i])
+	if (req->sgl->pieces_count != blocks)
+		return -EINVAL;
+	for (i = 0; i < blocks; i++) {
+		piece = &req->sgl->pieces[i];
+		if (piece->offset != 0 || piece->len != LSOM_BLOCK)
+			return -EINVAL;
+		if (crc32c(piece->page->data, LSOM_BLOCK) != req->crcs[i])
 			return -EBADMSG;
+	}
 	return 0;
 }
 
