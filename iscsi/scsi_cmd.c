@@ -111,14 +111,10 @@ bool scsi__parse_in(struct scsi_cmd *cmd)
 	return true;
 }
 
-static bool find_op(struct scsi_cmd *cmd)
+/* No such command: of the opcode, or of its service action. */
+static bool no_op(struct scsi_cmd *cmd)
 {
-	const struct scsi_op *first = scsi__op_first(cmd->cdb[0]);
-
-	cmd->op = scsi__op_find(cmd->cdb[0], cmd->cdb[1] & 0x1f);
-	if (cmd->op != NULL)
-		return true;
-	if (first == NULL)
+	if (scsi__op_first(cmd->cdb[0]) == NULL)
 		return scsi__check(cmd, SENSE_INVALID_OPCODE);
 	return scsi__check_field(cmd, 1, 4);
 }
@@ -158,9 +154,9 @@ static bool check_all(struct scsi_cmd *cmd)
 		if (ua >= 0)
 			return scsi__check(cmd, scsi__ua_sense(ua));
 	}
-	if (!find_op(cmd))
-		return false;
-	assert(op != NULL && op == cmd->op);
+	cmd->op = op;
+	if (op == NULL)
+		return no_op(cmd);
 	if (lun != NULL && (flags & OP_NO_OBJECT) == 0 &&
 	    (lun->object == NULL || lun->deleted))
 		return not_ready(cmd);

@@ -147,13 +147,17 @@ void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 	struct value_header h = { .version = VALUE_VERSION };
 	size_t count = 0, len;
 	uint8_t *buf, *p;
-	unsigned i;
+	unsigned i, w;
+	uint32_t rest;
 
-	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
-		if (!lsom__bit(bits, i) || slots->slot[i].bits == 0)
-			continue;
-		lsom__bit_set(h.bits, i);
-		count++;
+	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
+		for (rest = bits[w]; rest != 0; rest &= rest - 1) {
+			i = w * 32 + (unsigned)__builtin_ctz(rest);
+			if (slots->slot[i].bits == 0)
+				continue;
+			lsom__bit_set(h.bits, i);
+			count++;
+		}
 	}
 	h.epochs = (uint16_t)slots->epochs_count;
 	len = sizeof(h) + h.epochs * sizeof(struct lsom__epoch) +
@@ -166,11 +170,12 @@ void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 	if (h.epochs > 0)
 		memcpy(p, slots->epochs, h.epochs * sizeof(*slots->epochs));
 	p += h.epochs * sizeof(*slots->epochs);
-	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
-		if (!lsom__bit(h.bits, i))
-			continue;
-		memcpy(p, &slots->slot[i], sizeof(struct lsom__slot));
-		p += sizeof(struct lsom__slot);
+	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
+		for (rest = h.bits[w]; rest != 0; rest &= rest - 1) {
+			i = w * 32 + (unsigned)__builtin_ctz(rest);
+			memcpy(p, &slots->slot[i], sizeof(struct lsom__slot));
+			p += sizeof(struct lsom__slot);
+		}
 	}
 	*out_len = len;
 	return buf;
