@@ -7,17 +7,9 @@
 #define BASALT_TESTS_FUZZ_ISCSI_RIG_H
 
 #define BASALT_TESTS_TEST_H /* instead of tests/lib/test.h */
-#include <stdio.h>
-#include <stdlib.h>
+#include "tests/lib/must.h"
 
-#define CHECK(cond)                                                            \
-	do {                                                                   \
-		if (!(cond)) {                                                 \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,     \
-				#cond);                                        \
-			abort();                                               \
-		}                                                              \
-	} while (0)
+#define CHECK(cond) NEED(cond)
 #define CHECK_EQ(a, b) CHECK((long long)(a) == (long long)(b))
 
 /* Their statics have names of their own, but for these. */

@@ -1,8 +1,12 @@
-/* must: memory for a test's set-up, where being short of it is the end. */
+/*
+ * must: what ends the process: set-up without memory, and checks where cmocka's
+ * cannot be, as they jump out: on other threads, in children and fuzzers.
+ */
 #ifndef BASALT_TESTS_MUST_H
 #define BASALT_TESTS_MUST_H
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* What an allocator returned; aborts if that is NULL. */
@@ -12,5 +16,14 @@ static inline void *must(void *p)
 		abort();
 	return p;
 }
+
+#define NEED(cond)                                                             \
+	do {                                                                   \
+		if (!(cond)) {                                                 \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,     \
+				#cond);                                        \
+			abort();                                               \
+		}                                                              \
+	} while (0)
 
 #endif

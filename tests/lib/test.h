@@ -5,6 +5,8 @@
 #ifndef BASALT_TESTS_TEST_H
 #define BASALT_TESTS_TEST_H
 
+#include "base/uuid.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -39,6 +41,12 @@ void test_add(const char *name, void (*fn)(void **state));
 		}                                                              \
 	} while (0)
 #define CHECK_STR(a, b) assert_string_equal((a), (b))
+
+/* An id a number, 0 to 255. */
+static inline struct uuid uuid_of(unsigned n)
+{
+	return (struct uuid){ .b = { [0] = (uint8_t)n, [15] = 1 } };
+}
 
 /* A real shard (libuv, io_uring) and its arena, for a test of one thread. */
 struct test_shard {

@@ -2,6 +2,7 @@
  * The directory on other shards, each with its thread.  Checks there are
  * NEED()s: they end the process.
  */
+#include "tests/lib/must.h"
 #include "tests/lib/test.h"
 
 #include "base/shard.h"
@@ -15,15 +16,6 @@
 
 #define SHARDS 3u
 #define COMMANDS 120u /* of each shard at once: more than may be in flight */
-
-#define NEED(cond)                                                             \
-	do {                                                                   \
-		if (!(cond)) {                                                 \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,     \
-				#cond);                                        \
-			abort();                                               \
-		}                                                              \
-	} while (0)
 
 struct fixture {
 	struct test_shard ts;

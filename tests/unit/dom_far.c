@@ -11,19 +11,6 @@ static void on_far_event(struct dom_watch *watch, enum dom_event event)
 	*(unsigned *)watch->data |= 1u << event;
 }
 
-static void on_reserved(struct dom_io *io, int status)
-{
-	finish(io->data, status);
-}
-
-static int pr(struct fixture *f, struct dom_nexus *nexus, struct dom_pr how)
-{
-	struct dom_io io = { .data = f, .nexus = nexus };
-	int rv = dom_reserve(f->object, &io, &how, on_reserved);
-
-	return rv < 0 ? rv : wait_for(f);
-}
-
 /* Whoever was told of a change of the reservation can see it at once. */
 TEST(dom_far, a_change_is_seen_when_it_is_answered)
 {
@@ -45,19 +32,19 @@ TEST(dom_far, a_change_is_seen_when_it_is_answered)
 	dom_nexus_open(f->object, &a);
 	dom_nexus_open(other, &b);
 	for (unsigned i = 0; i < 50; i++) {
-		CHECK_EQ(pr(f, &a,
-			    (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		CHECK_EQ(reserve(f, &a,
+				 (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
 			 0);
 		CHECK(!dom_access_allowed(other, &b, DOM_ACCESS_READ));
 		CHECK(dom_access_allowed(f->object, &a, DOM_ACCESS_READ));
-		CHECK_EQ(pr(f, &a,
-			    (struct dom_pr){ .action = DOM_SPC2_RELEASE }),
+		CHECK_EQ(reserve(f, &a,
+				 (struct dom_pr){ .action = DOM_SPC2_RELEASE }),
 			 0);
 		CHECK(dom_access_allowed(other, &b, DOM_ACCESS_READ));
 	}
-	CHECK_EQ(pr(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }), 0);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		 0);
+	nexus_close(f, &a);
 	/* A reservation of this kind ends with its nexus. */
 	CHECK(dom_access_allowed(other, &b, DOM_ACCESS_READ));
 	CHECK(events & 1u << DOM_RESERVATION);

@@ -329,18 +329,32 @@ static int nexus_write(struct fixture *f, struct dom_nexus *nexus)
 	return rv < 0 ? rv : wait_for(f);
 }
 
+/* Of two initiators. */
+static void nexuses_open(struct fixture *f, struct dom_nexus *a,
+			 struct dom_nexus *b)
+{
+	*a = (struct dom_nexus){ .initiator_port = "iqn.a,i,0x000000000001",
+				 .target_port = 1 };
+	*b = (struct dom_nexus){ .initiator_port = "iqn.b,i,0x000000000002",
+				 .target_port = 1 };
+	dom_nexus_open(f->object, a);
+	dom_nexus_open(f->object, b);
+}
+
+static void nexus_close(struct fixture *f, struct dom_nexus *nexus)
+{
+	dom_nexus_close(f->object, nexus, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+}
+
 TEST(dom_object, reservation_survives_and_preempts)
 {
 	struct fixture *f = fixture_open();
-	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
-			       .target_port = 1 };
-	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x000000000002",
-			       .target_port = 1 };
+	struct dom_nexus a, b;
 
 	CHECK_EQ(create(f, SIZE, ""), 0);
 	CHECK_EQ(object_open(f), 0);
-	dom_nexus_open(f->object, &a);
-	dom_nexus_open(f->object, &b);
+	nexuses_open(f, &a, &b);
 	CHECK_EQ(nexus_write(f, &b), 0);
 	CHECK_EQ(reserve(f, &a,
 			 (struct dom_pr){ .action = DOM_PR_REGISTER,
@@ -353,11 +367,9 @@ TEST(dom_object, reservation_survives_and_preempts)
 		 0);
 	CHECK_EQ(nexus_write(f, &a), 0);
 	CHECK_EQ(nexus_write(f, &b), -EPERM);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_close(f, &a);
 	CHECK_EQ(nexus_write(f, &a), -ECANCELED);
-	dom_nexus_close(f->object, &b, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_close(f, &b);
 	stop(f);
 	start(f, false);
 	CHECK_EQ(object_open(f), 0);
@@ -379,10 +391,8 @@ TEST(dom_object, reservation_survives_and_preempts)
 	CHECK_EQ(dom_nexus_attention(f->object, &a), 0);
 	CHECK_EQ(nexus_write(f, &a), -EPERM);
 	CHECK_EQ(nexus_write(f, &b), 0);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
-	dom_nexus_close(f->object, &b, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_close(f, &a);
+	nexus_close(f, &b);
 	fixture_close(f);
 }
 
@@ -390,24 +400,18 @@ TEST(dom_object, reservation_survives_and_preempts)
 TEST(dom_object, reservation_ends_with_its_nexus)
 {
 	struct fixture *f = fixture_open();
-	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
-			       .target_port = 1 };
-	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x000000000002",
-			       .target_port = 1 };
+	struct dom_nexus a, b;
 
 	CHECK_EQ(create(f, SIZE, ""), 0);
 	CHECK_EQ(object_open(f), 0);
-	dom_nexus_open(f->object, &a);
-	dom_nexus_open(f->object, &b);
+	nexuses_open(f, &a, &b);
 	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
 		 0);
 	CHECK_EQ(nexus_write(f, &b), -EPERM);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_close(f, &a);
 	CHECK(dom_access_allowed(f->object, &b, DOM_ACCESS_WRITE));
 	CHECK_EQ(nexus_write(f, &b), 0);
-	dom_nexus_close(f->object, &b, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_close(f, &b);
 	stop(f);
 	start(f, false);
 	CHECK_EQ(object_open(f), 0);
@@ -417,7 +421,6 @@ TEST(dom_object, reservation_ends_with_its_nexus)
 			 (struct dom_pr){ .action = DOM_PR_REGISTER,
 					  .service_action_key = 18 }),
 		 0);
-	dom_nexus_close(f->object, &b, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_close(f, &b);
 	fixture_close(f);
 }

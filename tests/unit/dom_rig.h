@@ -162,15 +162,6 @@ static inline void faults_release(void)
 	faults.held_count = 0;
 }
 
-static inline struct uuid uuid_of(unsigned n)
-{
-	struct uuid id = { { 0 } };
-
-	id.b[0] = (uint8_t)n;
-	id.b[15] = 1;
-	return id;
-}
-
 static inline void finish(struct fixture *f, int status)
 {
 	f->status = status;

@@ -1,18 +1,11 @@
 /* The login state machine: stages, access, keys, and every way to fail. */
-#include "base/shard.h"
 #include "iscsi/iscsi_int.h"
-#include "tests/lib/fake_dom.h"
-#include "tests/lib/test.h"
+#include "tests/unit/iscsi_target.h"
 
 #include <stdio.h>
 
-#define IQN "iqn.2026-11.internal.basalt:t"
-#define WHO "iqn.2026-11.example:me"
 #define NAMES "InitiatorName=" WHO "\0TargetName=" IQN "\0SessionType=Normal\0"
 
-static struct test_shard ts;
-static struct dom *dom;
-static struct iscsi *iscsi;
 static struct iscsi_portal portal = { .number = 1, .tpgt = 7 };
 static struct login *login;
 static struct login_answer answer;
@@ -31,11 +24,7 @@ static void begin(const char *chap_user, const char *const *allow,
 		.chap_secret_len = 16,
 	};
 
-	test_shard_open(&ts);
-	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
-	CHECK_EQ(iscsi_open(&(struct iscsi_config){ .env = ts.env, .dom = dom },
-			    &iscsi),
-		 0);
+	target_open((struct iscsi_config){ 0 });
 	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
 	login = iscsi__login_new(iscsi, &portal, false);
 	memset(bhs, 0, sizeof(bhs));
@@ -44,29 +33,16 @@ static void begin(const char *chap_user, const char *const *allow,
 	put_be32(bhs + 24, 100);
 }
 
-static const char *const any[] = { "any" };
-
 static void begin_open(void)
 {
 	begin(NULL, any, 1);
 }
 
-static void on_done(void *arg)
-{
-	*(bool *)arg = true;
-}
-
 static void end(void)
 {
-	bool done = false;
-
 	iscsi__login_free(login);
-	iscsi_close(iscsi, 0, on_done, &done);
-	test_run(&ts, &done);
-	done = false;
-	dom_close(dom, on_done, &done);
-	test_run(&ts, &done);
-	test_shard_close(&ts);
+	iscsi_end();
+	dom_end();
 }
 
 /* One request: @flags is byte 1.  Returns the status. */

@@ -5,15 +5,10 @@
 #ifndef BASALT_TESTS_UNIT_ISCSI_RIG_H
 #define BASALT_TESTS_UNIT_ISCSI_RIG_H
 
-#include "base/shard.h"
 #include "iscsi/iscsi_int.h"
-#include "tests/lib/fake_dom.h"
-#include "tests/lib/test.h"
+#include "tests/unit/iscsi_target.h"
 
 #include <netinet/in.h>
-
-#define IQN "iqn.2026-11.internal.basalt:t"
-#define WHO "iqn.2026-11.example:me"
 
 /* ---- the datamover ---- */
 
@@ -184,22 +179,6 @@ static const struct dm_ops mock_ops = {
 
 /* ---- the fixture ---- */
 
-static struct test_shard ts;
-static struct dom *dom;
-static struct iscsi *iscsi;
-static struct uuid oid = { .b = { 1, 2, 3 } };
-static const char *const any[] = { "any" };
-
-static inline void set_target(const char *const *allow)
-{
-	CHECK_EQ(iscsi_target_set(iscsi,
-				  &(struct iscsi_target_conf){ .iqn = IQN,
-							       .allow = allow,
-							       .allow_count =
-								       1 }),
-		 0);
-}
-
 static inline void turn_over(struct env_task *task)
 {
 	*(bool *)(task + 1) = true;
@@ -223,42 +202,17 @@ static inline void fixture(struct iscsi_config config)
 {
 	struct sockaddr_in any4 = { .sin_family = AF_INET };
 
-	test_shard_open(&ts);
-	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
-	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
-	config.env = ts.env;
-	config.dom = dom;
-	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	target_open(config);
 	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&any4, 1),
 		 0);
-	set_target(any);
-	CHECK_EQ(iscsi_lun_set(iscsi,
-			       &(struct iscsi_lun_conf){ .iqn = IQN,
-							 .object = oid,
-							 .name = "disk",
-							 .block_bytes = 512 }),
-		 0);
+	target_fill();
 	settle();
-}
-
-static inline void on_done(void *arg)
-{
-	*(bool *)arg = true;
 }
 
 static inline void end(void)
 {
-	bool done = false;
-
-	if (iscsi != NULL) {
-		iscsi_close(iscsi, 0, on_done, &done);
-		test_run(&ts, &done);
-	}
-	iscsi = NULL;
-	done = false;
-	dom_close(dom, on_done, &done);
-	test_run(&ts, &done);
-	test_shard_close(&ts);
+	iscsi_end();
+	dom_end();
 }
 
 static inline void mock_open(struct mock *m)

@@ -3,10 +3,8 @@
  * deadlines.  The initiator is a socket in the same thread.
  */
 #include "base/crc.h"
-#include "base/shard.h"
 #include "iscsi/tcp_int.h"
-#include "tests/lib/fake_dom.h"
-#include "tests/lib/test.h"
+#include "tests/unit/iscsi_target.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -14,13 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define IQN "iqn.2026-11.internal.basalt:t"
-#define WHO "iqn.2026-11.example:me"
-
-static struct test_shard ts;
-static struct dom *dom;
-static struct iscsi *iscsi;
-static struct uuid oid = { .b = { 1, 2, 3 } };
 static struct sockaddr_storage bound;
 
 /* What came in and was not looked at yet. */
@@ -54,51 +45,24 @@ static void fixture(struct iscsi_config config)
 {
 	struct sockaddr_in lo = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	static const char *const any = "any";
 
-	test_shard_open(&ts);
-	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
-	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
-	config.env = ts.env;
-	config.dom = dom;
-	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	target_open(config);
 	CHECK_EQ(iscsi_portal_listen(iscsi, 1, (struct sockaddr *)&lo, 1), 0);
 	CHECK_EQ(iscsi_portal_listen(iscsi, 1, (struct sockaddr *)&lo, 1),
 		 -EEXIST);
 	CHECK_EQ(iscsi_portal_address(iscsi, 1, &bound), 0);
 	CHECK_EQ(iscsi_portal_listen(iscsi, 2, (struct sockaddr *)&bound, 1),
 		 -EADDRINUSE);
-	CHECK_EQ(iscsi_target_set(
-			 iscsi,
-			 &(struct iscsi_target_conf){
-				 .iqn = IQN, .allow = &any, .allow_count = 1 }),
-		 0);
-	CHECK_EQ(iscsi_lun_set(iscsi,
-			       &(struct iscsi_lun_conf){ .iqn = IQN,
-							 .object = oid,
-							 .name = "disk",
-							 .block_bytes = 512 }),
-		 0);
+	target_fill();
 	run(2);
-}
-
-static void on_done(void *arg)
-{
-	*(bool *)arg = true;
 }
 
 static void end(void)
 {
-	bool done = false;
-
 	if (cl.fd >= 0)
 		close(cl.fd);
-	iscsi_close(iscsi, 0, on_done, &done);
-	test_run(&ts, &done);
-	done = false;
-	dom_close(dom, on_done, &done);
-	test_run(&ts, &done);
-	test_shard_close(&ts);
+	iscsi_end();
+	dom_end();
 }
 
 static void dial(void)
@@ -519,7 +483,6 @@ TEST(iscsi_tcp, peer_that_does_not_read)
 
 TEST(iscsi_tcp, discovery_in_parts)
 {
-	static const char *const any = "any";
 	uint8_t login_bhs[ISCSI_BHS_LEN] = { 0x43, 0x87 };
 	static const char names[] =
 		"InitiatorName=" WHO "\0SessionType=Discovery\0"
@@ -536,7 +499,7 @@ TEST(iscsi_tcp, discovery_in_parts)
 		CHECK_EQ(iscsi_target_set(iscsi,
 					  &(struct iscsi_target_conf){
 						  .iqn = iqn,
-						  .allow = &any,
+						  .allow = any,
 						  .allow_count = i < 40 }),
 			 0);
 	}

@@ -4,23 +4,15 @@
  */
 #include "iser/iser_int.h"
 
-#include "iscsi/iscsi.h"
-#include "tests/lib/fake_dom.h"
 #include "tests/lib/fake_rdma.h"
-#include "tests/lib/test.h"
+#include "tests/unit/iscsi_target.h"
 
 #include <arpa/inet.h>
 
-#define IQN "iqn.2026-11.internal.basalt:t"
-#define WHO "iqn.2026-11.example:me"
 #define KEY 7u
 #define BASE (4096ull * KEY)
 
-static struct test_shard ts;
-static struct dom *dom;
-static struct iscsi *iscsi;
 static struct iser *iser;
-static struct uuid oid = { .b = { 1, 2, 3 } };
 static struct fake_peer *peer;
 static uint32_t itt, cmdsn;
 static uint8_t memory[4 << 20];
@@ -55,22 +47,10 @@ static void rooms_open(void)
 	struct sockaddr_in lo = { .sin_family = AF_INET,
 				  .sin_port = htons(3260),
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	static const char *const any = "any";
-	struct iscsi_config config = { .env = ts.env, .dom = dom };
 
-	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	target_open((struct iscsi_config){ 0 });
 	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&lo, 1), 0);
-	CHECK_EQ(iscsi_target_set(
-			 iscsi,
-			 &(struct iscsi_target_conf){
-				 .iqn = IQN, .allow = &any, .allow_count = 1 }),
-		 0);
-	CHECK_EQ(iscsi_lun_set(iscsi,
-			       &(struct iscsi_lun_conf){ .iqn = IQN,
-							 .object = oid,
-							 .name = "disk",
-							 .block_bytes = 512 }),
-		 0);
+	target_fill();
 	CHECK_EQ(iser_open(&(struct iser_config){ .env = ts.env,
 						  .iscsi = iscsi,
 						  .arena = ts.arena },
@@ -84,9 +64,6 @@ static void rooms_open(void)
 static void fixture_with(struct fake_rdma_config config)
 {
 	fake_rdma_open(&config);
-	test_shard_open(&ts);
-	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
-	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
 	rooms_open();
 }
 
@@ -95,28 +72,18 @@ static void fixture(void)
 	fixture_with((struct fake_rdma_config){ .says_last_wqe = true });
 }
 
-static void on_done(void *arg)
-{
-	*(bool *)arg = true;
-}
-
 /* All of it comes down, and every page is home: the arena asserts that. */
 static void end(void)
 {
 	bool done = false;
 
-	iscsi_close(iscsi, 0, on_done, &done);
-	test_run(&ts, &done);
-	done = false;
+	iscsi_end();
 	iser_close(iser, on_done, &done);
-	test_run(&ts, &done);
-	done = false;
-	dom_close(dom, on_done, &done);
 	test_run(&ts, &done);
 	if (peer != NULL)
 		fake_peer_free(peer);
 	peer = NULL;
-	test_shard_close(&ts);
+	dom_end();
 	fake_rdma_close();
 	CHECK_EQ(counter_value(&iser__conns), 0);
 	CHECK_EQ(counter_value(&iser__receives_posted), 0);

@@ -25,15 +25,6 @@ struct fixture {
 	int status;
 };
 
-static struct uuid uuid_of(unsigned n)
-{
-	struct uuid id = { { 0 } };
-
-	id.b[0] = (uint8_t)n;
-	id.b[15] = 1;
-	return id;
-}
-
 static void file_make(struct fixture *f, uint64_t bytes)
 {
 	char *dir = test_dir();

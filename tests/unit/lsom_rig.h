@@ -43,15 +43,6 @@ struct fixture {
 	int status;
 };
 
-static struct uuid uuid_of(unsigned n)
-{
-	struct uuid id = { { 0 } };
-
-	id.b[0] = (uint8_t)n;
-	id.b[15] = 1;
-	return id;
-}
-
 static void opened(struct lsom_disk_open *req, int status)
 {
 	struct fixture *f = req->data;

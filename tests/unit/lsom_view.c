@@ -3,6 +3,7 @@
  * for each shard.  Checks on other threads than the test's are NEED()s: they end
  * the process.
  */
+#include "tests/lib/must.h"
 #include "tests/lib/test.h"
 
 #include "base/crc.h"
@@ -24,15 +25,6 @@
 #define BLOCKS 64u /* of a component */
 #define ROUNDS 6u
 
-#define NEED(cond)                                                             \
-	do {                                                                   \
-		if (!(cond)) {                                                 \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,     \
-				#cond);                                        \
-			abort();                                               \
-		}                                                              \
-	} while (0)
-
 struct fixture {
 	struct test_shard ts;
 	struct lsom *lsom[SHARDS];
@@ -45,15 +37,6 @@ struct fixture {
 	int status;
 	bool done;
 };
-
-static struct uuid uuid_of(unsigned n)
-{
-	struct uuid id = { { 0 } };
-
-	id.b[0] = (uint8_t)n;
-	id.b[15] = 1;
-	return id;
-}
 
 /* ---- the home's disk may fail ---- */
 
