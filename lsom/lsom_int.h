@@ -2,7 +2,7 @@
  * lsom_int: what the files of the room share.
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
- * this order: format; segment, log; index_page, index; undecided, component,
+ * this order: format, super; segment, log; index_page, index; undecided, component,
  * read; checkpoint; recover; victim, cleaner; disk, which puts them together;
  * view and view_io, the same disk seen from another shard.
  *
@@ -376,6 +376,14 @@ static inline uint64_t lsom__segment_end(const struct lsom_disk *disk,
 	       (place - start) % disk->segment_blocks;
 }
 
+/* ---- super.c: blocking ---- */
+
+/* -ENODATA: there is none; -EUCLEAN, -EMEDIUMTYPE as lsom__super_decode(). */
+int lsom__super_read(struct env *env, struct env_dev *dev,
+		     struct lsom__super *out);
+/* Write the superblock, to the slot the last one is not in. */
+int lsom__super_write_now(struct lsom_disk *disk);
+
 /* ---- segment.c ---- */
 
 /* Take a free segment for @head, or LSOM__NONE. */
@@ -723,7 +731,5 @@ void lsom__hop_again(struct lsom__hop *hop);
 void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status);
 /* Something changed that watchers, waiters or a close may care about. */
 void lsom__disk_changed(struct lsom_disk *disk);
-/* Write the superblock, to the slot the last one is not in. */
-int lsom__super_write_now(struct lsom_disk *disk); /* blocking */
 
 #endif

@@ -1,0 +1,251 @@
+/*
+ * super: what a disk says of itself: superblocks, probing, formatting.
+ *
+ * There are two superblocks, written in turn.  Everything here blocks: it runs
+ * on a worker, or before a loop.
+ */
+#include "lsom/lsom_int.h"
+
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int lsom__super_write_now(struct lsom_disk *disk)
+{
+	uint8_t *block = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
+	int rv;
+
+	if (block == NULL)
+		return -ENOMEM;
+	disk->super.sequence++;
+	memset(block, 0, LSOM_BLOCK);
+	memcpy(block, &disk->super, sizeof(disk->super));
+	lsom__super_seal(block);
+	rv = env_dev_write_now(disk->env, disk->dev, block, LSOM_BLOCK,
+			       disk->super.sequence % 2 * LSOM__SUPER_GAP,
+			       ENV_DURABLE);
+	free(block);
+	return rv;
+}
+
+/*
+ * The newer of two superblocks.  One that is torn is no damage: the other one
+ * is then whole, and that open was never finished.
+ */
+int lsom__super_read(struct env *env, struct env_dev *dev,
+		     struct lsom__super *out)
+{
+	uint8_t *block = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
+	int rv = -ENODATA, one, i;
+	struct lsom__super s;
+
+	if (block == NULL)
+		return -ENOMEM;
+	memset(out, 0, sizeof(*out));
+	for (i = 0; i < 2; i++) {
+		one = env_dev_read_now(env, dev, block, LSOM_BLOCK,
+				       (uint64_t)i * LSOM__SUPER_GAP);
+		if (one < 0) {
+			rv = one;
+			break;
+		}
+		memset(&s, 0, sizeof(s));
+		one = lsom__super_decode(block, &s);
+		if (one == -EMEDIUMTYPE) {
+			*out = s;
+			rv = one;
+			break;
+		}
+		if (one == 0 && (rv != 0 || s.sequence > out->sequence)) {
+			*out = s;
+			rv = 0;
+		}
+		if (one == -EUCLEAN && rv == -ENODATA)
+			rv = -EUCLEAN;
+	}
+	free(block);
+	return rv;
+}
+
+/* ---- probing and formatting: blocking ---- */
+
+static const struct {
+	uint32_t offset;
+	uint8_t len;
+	const char *magic, *name;
+} signatures[] = {
+	{ 510, 2, "\x55\xaa", "a partition table or boot sector" },
+	{ 512, 8, "EFI PART", "GPT" },
+	{ 1024 + 56, 2, "\x53\xef", "ext2, ext3 or ext4" },
+	{ 0, 4, "XFSB", "XFS" },
+	{ 65536 + 64, 8, "_BHRfS_M", "btrfs" },
+	{ 4086, 10, "SWAPSPACE2", "swap" },
+	{ 512, 8, "LABELONE", "LVM" },
+	{ 0, 6, "LUKS\xba\xbe", "LUKS" },
+	{ 4096, 4, "\xfc\x4e\x2b\xa9", "Linux RAID" },
+	{ 32769, 5, "CD001", "ISO 9660" },
+};
+
+static void signatures_find(const uint8_t *buf, size_t len,
+			    struct lsom_probe *out)
+{
+	size_t i;
+
+	/* From the last: what is more telling than a boot sector's mark. */
+	for (i = ARRAY_LEN(signatures); i-- > 0;) {
+		if (signatures[i].offset + signatures[i].len > len ||
+		    memcmp(buf + signatures[i].offset, signatures[i].magic,
+			   signatures[i].len) != 0)
+			continue;
+		snprintf(out->found, sizeof(out->found), "%s",
+			 signatures[i].name);
+		return;
+	}
+	for (i = 0; i < len; i++)
+		if (buf[i] != 0) {
+			snprintf(out->found, sizeof(out->found),
+				 "data of an unknown kind");
+			return;
+		}
+}
+
+int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
+{
+	const size_t head = 128u << 10;
+	struct env_dev_info info;
+	struct lsom__super s;
+	struct env_dev *dev;
+	uint8_t *buf;
+	int rv;
+
+	memset(out, 0, sizeof(*out));
+	rv = env_dev_open(env, path, ENV_DEV_RDONLY | ENV_DEV_EXCLUSIVE, &dev,
+			  &info);
+	if (rv == -EBUSY) {
+		snprintf(out->found, sizeof(out->found),
+			 "mounted, or in use by another program");
+		return 0;
+	}
+	if (rv < 0)
+		return rv;
+	buf = aligned_alloc(LSOM_BLOCK, head);
+	rv = buf == NULL ? -ENOMEM : 0;
+	if (rv == 0 && info.bytes >= LSOM__DISK_MIN)
+		rv = lsom__super_read(env, dev, &s);
+	else if (rv == 0)
+		rv = -ENODATA;
+	if (rv == 0 || rv == -EMEDIUMTYPE) {
+		out->ours = true;
+		out->disk = s.disk;
+		out->cluster = s.cluster;
+		out->version = s.version;
+		rv = 0;
+	} else if (rv == -ENODATA || rv == -EUCLEAN) {
+		rv = info.bytes < head
+			     ? 0
+			     : env_dev_read_now(env, dev, buf, head, 0);
+		if (rv == 0 && info.bytes >= head)
+			signatures_find(buf, head, out);
+	}
+	free(buf);
+	env_dev_close(env, dev);
+	return rv;
+}
+
+static uint32_t segment_bytes_for(uint64_t bytes)
+{
+	uint64_t s = ROUND_DOWN(bytes / 1024, LSOM__SEGMENT_MIN);
+
+	return (uint32_t)MIN(MAX(s, 4u << 20), LSOM__SEGMENT_MAX);
+}
+
+static int super_make(const struct lsom_format *f,
+		      const struct env_dev_info *info, struct lsom__super *s)
+{
+	uint32_t segment = f->segment_bytes ? f->segment_bytes
+					    : segment_bytes_for(info->bytes);
+	uint32_t least = f->tiny ? LSOM__SEGMENT_TINY : LSOM__SEGMENT_MIN;
+	uint64_t count;
+
+	if ((info->bytes < LSOM__DISK_MIN && !f->tiny) ||
+	    info->bytes < LSOM__DATA_START ||
+	    info->logical_block > LSOM_BLOCK ||
+	    info->bytes > 1ull << 45 || /* 36 bits of 512-byte units */
+	    segment < least || segment > LSOM__SEGMENT_MAX ||
+	    segment % least != 0 || uuid_is_zero(&f->disk))
+		return -EINVAL;
+	count = (info->bytes - LSOM__DATA_START) / segment;
+	if (count < 8 || count > LSOM__SEGMENTS_MAX)
+		return -EINVAL;
+	*s = (struct lsom__super){
+		.magic = LSOM__SUPER_MAGIC,
+		.version = LSOM__VERSION,
+		.compat = LSOM__COMPAT,
+		.ro_compat = LSOM__RO_COMPAT,
+		.incompat = LSOM__INCOMPAT,
+		.disk = f->disk,
+		.cluster = f->cluster,
+		.sequence = 1,
+		.disk_bytes = info->bytes,
+		.data_start = LSOM__DATA_START,
+		.segment_bytes = segment,
+		.segments = (uint32_t)count,
+	};
+	return 0;
+}
+
+/* Both superblocks, and the first segments of a file written once. */
+static int format_write(struct env *env, struct env_dev *dev,
+			const struct env_dev_info *info,
+			struct lsom_format *format, struct lsom__super *s)
+{
+	const uint32_t chunk = LSOM__DATA_START;
+	uint32_t ahead = info->block_device ? 0 : MIN(s->segments, 4u), i;
+	uint8_t *buf = aligned_alloc(LSOM_BLOCK, chunk);
+	uint64_t at, end;
+	int rv = 0;
+
+	if (buf == NULL)
+		return -ENOMEM;
+	memset(buf, 0, chunk);
+	end = s->data_start + (uint64_t)ahead * s->segment_bytes;
+	/* What was there goes first, so that half a format is none. */
+	for (at = 0; at < end && rv == 0; at += chunk) {
+		rv = env_dev_write_now(env, dev, buf, chunk, at, 0);
+		if (format->progress != NULL)
+			format->progress(format, (unsigned)(at * 95 / end));
+	}
+	s->zeroed = ahead;
+	for (i = 0; i < 2 && rv == 0; i++) {
+		s->sequence = i;
+		memset(buf, 0, LSOM_BLOCK);
+		memcpy(buf, s, sizeof(*s));
+		lsom__super_seal(buf);
+		rv = env_dev_write_now(env, dev, buf, LSOM_BLOCK,
+				       i * (uint64_t)LSOM__SUPER_GAP,
+				       ENV_DURABLE);
+	}
+	free(buf);
+	if (rv == 0 && format->progress != NULL)
+		format->progress(format, 100);
+	return rv;
+}
+
+int lsom_disk_format(struct env *env, struct lsom_format *format)
+{
+	struct env_dev_info info;
+	struct lsom__super s;
+	struct env_dev *dev;
+	int rv =
+		env_dev_open(env, format->path, ENV_DEV_EXCLUSIVE, &dev, &info);
+
+	if (rv < 0)
+		return rv;
+	rv = super_make(format, &info, &s);
+	if (rv == 0)
+		rv = format_write(env, dev, &info, format, &s);
+	env_dev_close(env, dev);
+	return rv;
+}
