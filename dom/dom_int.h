@@ -506,11 +506,21 @@ void dom__takeover_done(struct dom__owner *owner, int status);
 void dom__owner_end(struct dom__owner *owner); /* at dom_close() */
 
 /* takeover.c */
+int dom__takeover_start(struct dom__owner *owner);
+
+/* takeover_decide.c */
 void dom__participant_pack(struct uuid *out, uint64_t lsn, uint64_t offset,
 			   uint64_t len);
 void dom__participant_unpack(const struct uuid *in, uint64_t *lsn,
 			     uint64_t *offset, uint64_t *len);
-int dom__takeover_start(struct dom__owner *owner);
+/*
+ * Decide all that is undecided on the leaves, which are sealed.  0: @cb runs
+ * once with 0 or -ENXIO and how many they were; inside this call if nothing has
+ * to be waited for, as its callers are callbacks themselves.  Or -ENOMEM.
+ */
+int dom__decide_start(struct dom__owner *owner, uint64_t patience_ns,
+		      void (*cb)(void *arg, int status, unsigned count),
+		      void *arg);
 
 /* takeover_fit.c */
 #define DOM__BUSY_NS (1 * MSEC)

@@ -5,8 +5,7 @@
  *	GRANT		compare-and-set; the epoch is ours
  *	CREATE		components the entry names and nobody made yet
  *	SEAL		every leaf: promise the epoch, settle what was accepted
- *	gather, decide	every undecided record: forward, or back when an atomic
- *			command did not reach every group it lists (R44)
+ *	decide		(takeover_decide.c) every undecided record, forward or back
  *	fit		(takeover_fit.c) leaves to the sizes of the layout
  *	reservation	loaded behind a barrier
  *
@@ -37,15 +36,6 @@
 #define GRANTS_MAX 10u
 #define UNKNOWN_MAX 6u
 
-/* An undecided record found on a leaf, and what becomes of it. */
-struct record {
-	unsigned leaf;
-	uint64_t lsn, offset, len;
-	bool atomic, forward;
-	unsigned participants_count;
-	struct uuid participants[LSOM_PARTICIPANTS_MAX];
-};
-
 struct dom__takeover {
 	struct dom__owner *owner;
 	struct cmmds_command cmd;
@@ -54,40 +44,16 @@ struct dom__takeover {
 	unsigned grants, unknowns, at, left;
 	int status;
 	bool nexuses_lost;
-	struct record *records;
-	unsigned records_count, records_max;
-	unsigned participant; /* of records[at], while checking it */
-	struct dom__cm_scan scan;
-	struct lsom_version version;
-	struct dom__cm_decide decide;
-	struct env_timer timer; /* a component was too busy: once more */
-	uint64_t patience_ns; /* until when */
+	unsigned records_count; /* that were undecided */
+	uint64_t patience_ns; /* until when, with busy components */
 	struct env_task task;
 };
-
-void dom__participant_pack(struct uuid *out, uint64_t lsn, uint64_t offset,
-			   uint64_t len)
-{
-	put_le64(out->b, lsn);
-	put_le64(out->b + 8, offset / DOM_BLOCK | (len / DOM_BLOCK) << 44);
-}
-
-void dom__participant_unpack(const struct uuid *in, uint64_t *lsn,
-			     uint64_t *offset, uint64_t *len)
-{
-	uint64_t where = get_le64(in->b + 8);
-
-	*lsn = get_le64(in->b);
-	*offset = (where & ((1ull << 44) - 1)) * DOM_BLOCK;
-	*len = (where >> 44) * DOM_BLOCK;
-}
 
 static void takeover_end(struct dom__takeover *t, int status)
 {
 	struct dom__owner *owner = t->owner;
 
 	owner->takeover = NULL;
-	free(t->records);
 	free(t);
 	dom__takeover_done(owner, status);
 }
@@ -361,7 +327,7 @@ static void create_next(struct dom__takeover *t)
 
 /* ---- seal ---- */
 
-static void gather(struct dom__takeover *t);
+static void decide(struct dom__takeover *t);
 
 static void sealed_one(struct dom__takeover *t, int status)
 {
@@ -375,7 +341,7 @@ static void sealed_one(struct dom__takeover *t, int status)
 		takeover_end(t, -ENXIO);
 		return;
 	}
-	gather(t);
+	decide(t);
 }
 
 static void sealed(struct dom__cm_meta *req, int status)
@@ -413,41 +379,7 @@ static void seal_all(struct dom__takeover *t)
 	sealed_one(t, 0);
 }
 
-/* ---- gather ---- */
-
-static void check_next(struct dom__takeover *t);
-
-static void gather_one(const struct lsom_undecided *u, void *arg)
-{
-	struct dom__takeover *t = arg;
-	struct record *r;
-
-	if (t->records_count == t->records_max) {
-		unsigned max = t->records_max ? 2 * t->records_max : 64;
-		struct record *more =
-			realloc(t->records, max * sizeof(*t->records));
-
-		if (more == NULL) {
-			t->status = -ENOMEM;
-			return;
-		}
-		t->records = more;
-		t->records_max = max;
-	}
-	r = &t->records[t->records_count++];
-	*r = (struct record){ .leaf = t->at,
-			      .lsn = u->lsn,
-			      .offset = u->offset,
-			      .len = u->len,
-			      .atomic = (u->flags & LSOM_W_ATOMIC) != 0,
-			      .forward = true };
-	if (u->participants_count <= LSOM_PARTICIPANTS_MAX &&
-	    u->participants_count % 2 == 0) {
-		r->participants_count = u->participants_count;
-		memcpy(r->participants, u->participants,
-		       u->participants_count * sizeof(struct uuid));
-	}
-}
+/* ---- decide ---- */
 
 /*
  * Did the leaf lose what it had acknowledged?  Said loudly, once a takeover; see
@@ -483,182 +415,30 @@ static bool leaf_forgot(struct dom__takeover *t, unsigned i)
 	return true;
 }
 
-static void gather(struct dom__takeover *t)
-{
-	struct dom__owner *owner = t->owner;
-
-	t->status = 0;
-	for (t->at = 0; t->at < owner->leaves; t->at++) {
-		struct dom__cm *cm = owner->peers[t->at].cm;
-
-		if (leaf_forgot(t, t->at))
-			owner->lossy = true;
-		lsom_undecided_each(cm->comp, gather_one, t);
-	}
-	if (t->status < 0) {
-		takeover_end(t, t->status);
-		return;
-	}
-	t->at = 0;
-	t->participant = 0;
-	check_next(t);
-}
-
-/* ---- decide: atomic records first find out whether all groups have them ---- */
-
-static void decide_next(struct dom__takeover *t);
-
-static int leaf_of(const struct dom__owner *owner, const struct uuid *cid)
-{
-	for (unsigned i = 0; i < owner->leaves; i++) {
-		if (uuid_equal(&owner->peers[i].leaf->cid, cid))
-			return (int)i;
-	}
-	return -1;
-}
-
-/*
- * "Has it" from what is in memory: the record itself, or a later one on the same
- * blocks, which the range locks let in only after this one was decided.  That
- * stable_lsn passed it says nothing: so it does over what was aborted.
- */
-static bool has_record(const struct dom__takeover *t, unsigned leaf,
-		       uint64_t lsn, uint64_t offset, uint64_t len)
-{
-	for (unsigned i = 0; i < t->records_count; i++) {
-		const struct record *r = &t->records[i];
-
-		if (r->leaf == leaf && r->lsn >= lsn &&
-		    r->offset < offset + len && offset < r->offset + r->len)
-			return true;
-	}
-	return false;
-}
-
-/*
- * The leaf may have had it: batches of its log are lost.  Then forward is right
- * whether it did or not: its own blocks are refused as lost, so nobody sees half
- * of the command, and what another leaf acknowledged stays.
- */
-static bool lost_record(const struct dom__takeover *t, unsigned leaf,
-			uint64_t lsn)
-{
-	return LSN_OEPOCH(lsn) <=
-	       lsom_comp_meta(t->owner->peers[leaf].cm->comp)->damaged;
-}
-
-static void check_scanned(struct dom__cm_scan *req, int status)
-{
-	struct dom__takeover *t = container_of(req, struct dom__takeover, scan);
-	struct record *r = &t->records[t->at];
-
-	if (status < 0) {
-		takeover_end(t, -ENXIO);
-		return;
-	}
-	if (req->scan.items_count == 0 &&
-	    req->scan.next < req->scan.offset + req->scan.len) {
-		struct dom__cm *cm = req->cm;
-		int leaf = leaf_of(t->owner, &lsom_comp_meta(cm->comp)->cid);
-		uint64_t end = req->scan.offset + req->scan.len;
-		int rv;
-
-		req->scan.offset = req->scan.next;
-		req->scan.len = end - req->scan.next;
-		rv = dom__cm_scan(cm, &t->owner->peers[leaf].fence, req,
-				  check_scanned);
-		if (rv < 0)
-			takeover_end(t, -ENXIO);
-		return;
-	}
-	if (req->scan.items_count == 0)
-		r->forward = false; /* one group never had it */
-	t->participant += 2;
-	check_next(t);
-}
-
-static void check_next(struct dom__takeover *t)
-{
-	struct dom__owner *owner = t->owner;
-
-	for (; t->at < t->records_count; t->at++, t->participant = 0) {
-		struct record *r = &t->records[t->at];
-
-		if (!r->atomic || !dom__rule(owner->dom, 44))
-			continue;
-		for (; r->forward && t->participant < r->participants_count;
-		     t->participant += 2) {
-			const struct uuid *p = &r->participants[t->participant];
-			uint64_t lsn, offset, len;
-			int leaf = leaf_of(owner, &p[0]);
-			int rv;
-
-			dom__participant_unpack(&p[1], &lsn, &offset, &len);
-			if (leaf < 0 || lost_record(t, (unsigned)leaf, lsn) ||
-			    has_record(t, (unsigned)leaf, lsn, offset, len))
-				continue; /* a leg cut off has it no more */
-			t->scan.scan = (struct lsom_scan){
-				.offset = offset,
-				.len = len,
-				.since = lsn - 1,
-				.items = &t->version,
-				.items_max = 1,
-			};
-			rv = dom__cm_scan(owner->peers[leaf].cm,
-					  &owner->peers[leaf].fence, &t->scan,
-					  check_scanned);
-			if (rv < 0)
-				takeover_end(t, -ENXIO);
-			return;
-		}
-	}
-	t->at = 0;
-	decide_next(t);
-}
-
 static void fit(struct dom__takeover *t);
 
-static void decide_again(struct env_timer *timer)
+static void decided(void *arg, int status, unsigned count)
 {
-	decide_next(container_of(timer, struct dom__takeover, timer));
+	struct dom__takeover *t = arg;
+
+	t->records_count = count;
+	if (status < 0)
+		takeover_end(t, status);
+	else
+		fit(t);
 }
 
-static void decided(struct dom__cm_decide *req, int status)
-{
-	struct dom__takeover *t =
-		container_of(req, struct dom__takeover, decide);
-
-	if (status < 0) {
-		log_error("an undecided write cannot be settled: %s",
-			  err_text(status));
-		takeover_end(t, -ENXIO);
-		return;
-	}
-	t->at++;
-	decide_next(t);
-}
-
-/* Durable before anything is served: a second takeover decides alike (R15). */
-static void decide_next(struct dom__takeover *t)
+static void decide(struct dom__takeover *t)
 {
 	struct dom__owner *owner = t->owner;
-	struct record *r = &t->records[t->at];
 	int rv;
 
-	if (t->at == t->records_count) {
-		fit(t);
-		return;
-	}
-	t->decide.decide =
-		(struct lsom_decide){ .commit = r->forward, .lsn = r->lsn };
-	rv = dom__cm_decide(owner->peers[r->leaf].cm,
-			    &owner->peers[r->leaf].fence, &t->decide, decided);
-	if (rv == -EBUSY && env_now(owner->dom->env) < t->patience_ns) {
-		t->timer.cb = decide_again;
-		env_timer_start(owner->dom->env, &t->timer, DOM__BUSY_NS);
-	} else if (rv < 0) {
-		takeover_end(t, -ENXIO);
-	}
+	for (unsigned i = 0; i < owner->leaves; i++)
+		if (leaf_forgot(t, i))
+			owner->lossy = true;
+	rv = dom__decide_start(owner, t->patience_ns, decided, t);
+	if (rv < 0)
+		takeover_end(t, rv);
 }
 
 /* ---- fit ---- */
