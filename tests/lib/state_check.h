@@ -38,24 +38,24 @@ struct state_check {
 };
 
 /* Aborts when memory is short. */
-void state_check_init(struct state_check *check);
-void state_check_fini(struct state_check *check);
+void state_check_init(struct state_check *sc);
+void state_check_fini(struct state_check *sc);
 
 /* Back to the start of the record. */
-void state_check_rewind(struct state_check *check);
+void state_check_rewind(struct state_check *sc);
 
 /*
  * A note of the record: "create", "created", "delete" or "deleted" and the cid
  * of a component; others are ignored.  0, or -ERANGE: too many components.
  */
-int state_check_note(struct state_check *check, const struct io_event *event);
+int state_check_note(struct state_check *sc, const struct io_event *event);
 
 /*
  * Open the state and check it: all blocks (@full), or what was touched last and
  * a few of the others.  With @snapshot only say what its index holds, after a
  * rebuild from the log if @rebuild.
  */
-void state_check_open(struct state_check *check, bool full, bool rebuild,
+void state_check_open(struct state_check *sc, bool full, bool rebuild,
 		      struct snapshot *snapshot);
 
 #endif
