@@ -30,7 +30,6 @@
 
 #include "base/log.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #define GRANTS_MAX 10u
