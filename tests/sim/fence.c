@@ -53,6 +53,14 @@ static void send(struct node *n, struct dom__cm *cm,
 			      what, rv);
 }
 
+/* As the owner of now has it. */
+static struct dom__fence fence_of(const struct dom__cm *cm)
+{
+	return (struct dom__fence){ .cinc = meta.cinc,
+				    .member_csn = meta.member_csn,
+				    .oepoch = cm->promised_oepoch };
+}
+
 void node_late_message(struct node *n)
 {
 	struct dom__cm *cm = cm_of(n);
@@ -60,9 +68,7 @@ void node_late_message(struct node *n)
 
 	if (cm == NULL)
 		return;
-	fence = (struct dom__fence){ .cinc = meta.cinc,
-				     .member_csn = meta.member_csn,
-				     .oepoch = cm->promised_oepoch };
+	fence = fence_of(cm);
 	switch (sim_random(n->sim, 4)) {
 	case 0:
 		fence.oepoch--;
@@ -91,9 +97,7 @@ void node_barred_message(struct node *n)
 
 	if (cm == NULL)
 		return;
-	fence = (struct dom__fence){ .cinc = meta.cinc,
-				     .member_csn = meta.member_csn,
-				     .oepoch = cm->promised_oepoch };
+	fence = fence_of(cm);
 	if (meta.state_seen != LSOM_ACTIVE)
 		send(n, cm, &fence, "to a component that waits for ATTACH");
 	dom__cm_put(cm);

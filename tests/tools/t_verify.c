@@ -499,28 +499,39 @@ static void reconnect(void)
 	v.lost = false;
 }
 
-/* Read and compare everything; false if the connection broke on the way. */
-static bool verify(const char *when)
+/*
+ * @kind over the whole unit, at most @depth commands of @len_max bytes at a
+ * time; false if the connection broke on the way.
+ */
+static bool sweep(enum op_kind kind, uint32_t len_max, unsigned depth)
 {
 	uint64_t bytes = v.blocks_count * BLOCK, at = 0;
-	uint64_t started = now_ns();
 
-	v.verifying = true;
 	while (!v.lost && (at < bytes || v.ops_count)) {
-		while (!v.lost && at < bytes && v.ops_count < v.depth &&
-		       v.ops_count < 8) {
-			uint32_t len = 256u << 10;
+		while (!v.lost && at < bytes && v.ops_count < depth) {
+			uint32_t len = len_max;
 
 			if (len > bytes - at)
 				len = (uint32_t)(bytes - at);
-			op_start(OP_READ, at, len);
+			op_start(kind, at, len);
 			at += len;
 		}
 		if (!v.lost)
 			turn(1000);
 	}
+	return !v.lost;
+}
+
+/* Read and compare everything; false if the connection broke on the way. */
+static bool verify(const char *when)
+{
+	uint64_t started = now_ns();
+	bool whole;
+
+	v.verifying = true;
+	whole = sweep(OP_READ, 256u << 10, v.depth < 8 ? v.depth : 8);
 	v.verifying = false;
-	if (v.lost)
+	if (!whole)
 		return false;
 	say("verified %s: %llu blocks in %llu ms; of unanswered writes %llu "
 	    "are there, %llu not",
@@ -543,22 +554,10 @@ static void recover(void)
 
 static void fill(void)
 {
-	uint64_t bytes = v.blocks_count * BLOCK, at = 0;
+	uint64_t bytes = v.blocks_count * BLOCK;
 
-	while (at < bytes || v.ops_count) {
-		while (!v.lost && at < bytes && v.ops_count < v.depth) {
-			uint32_t len = 512u << 10;
-
-			if (len > bytes - at)
-				len = (uint32_t)(bytes - at);
-			op_start(OP_WRITE, at, len);
-			at += len;
-		}
-		if (!v.lost)
-			turn(1000);
-		if (v.lost)
-			give_up("the connection broke while filling");
-	}
+	if (!sweep(OP_WRITE, 512u << 10, v.depth))
+		give_up("the connection broke while filling");
 	say("filled %llu MiB", (unsigned long long)(bytes >> 20));
 }
 
