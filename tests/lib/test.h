@@ -64,5 +64,7 @@ void test_run(struct test_shard *ts, const bool *done);
 
 /* A fresh directory under build/tmp, removed at exit; malloc()ed. */
 char *test_dir(void);
+/* A new file of @bytes zeros at @path. */
+void test_file(const char *path, uint64_t bytes);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/shard.h"
 #include "tests/lib/test.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,4 +75,13 @@ char *test_dir(void)
 		atexit(dirs_remove);
 	dirs[dirs_count] = strdup(path);
 	return strdup(dirs[dirs_count++]);
+}
+
+void test_file(const char *path, uint64_t bytes)
+{
+	int fd = open(path, O_CREAT | O_RDWR, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	close(fd);
 }

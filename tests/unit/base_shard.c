@@ -145,13 +145,10 @@ TEST(shard, device_write_read)
 	struct test_shard ts;
 	struct env_io io = { .cb = on_io };
 	unsigned n;
-	int fd;
 
 	snprintf(path, sizeof(path), "%s/disk", dir);
 	free(dir);
-	fd = open(path, O_CREAT | O_RDWR, 0600);
-	CHECK_EQ(ftruncate(fd, 1 << 20), 0);
-	close(fd);
+	test_file(path, 1 << 20);
 	test_shard_open(&ts);
 	CHECK_EQ(env_dev_open(ts.env, path, ENV_DEV_EXCLUSIVE, &dev, &info), 0);
 	CHECK_EQ(info.bytes, 1 << 20);
@@ -204,13 +201,10 @@ TEST(shard, more_than_the_ring)
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct sgl *in;
-	int fd;
 
 	snprintf(path, sizeof(path), "%s/disk", dir);
 	free(dir);
-	fd = open(path, O_CREAT | O_RDWR, 0600);
-	CHECK_EQ(ftruncate(fd, 1 << 20), 0);
-	close(fd);
+	test_file(path, 1 << 20);
 	test_shard_open(&ts);
 	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
@@ -456,13 +450,10 @@ static void wakes(uint64_t spin_ns, bool disk)
 	struct sgl *in;
 	pthread_t thread;
 	uv_poll_t poll;
-	int fd;
 
 	snprintf(path, sizeof(path), "%s/disk", dir);
 	free(dir);
-	fd = open(path, O_CREAT | O_RDWR, 0600);
-	CHECK_EQ(ftruncate(fd, 1 << 20), 0);
-	close(fd);
+	test_file(path, 1 << 20);
 	CHECK_EQ(arena_open(&(struct arena_config){ .bytes = 64u << 20 },
 			    &ts.arena),
 		 0);

@@ -153,48 +153,47 @@ static const Directory__Object *object(struct dir *d, const struct uuid *oid)
 	return e ? (const void *)e->pub.message : NULL;
 }
 
+/* @op on object 99 as it is now; the caller filled in what it is about. */
+static int op_apply(struct dir *d, Directory__ObjectCommand *op)
+{
+	struct uuid oid = id(99);
+	struct cmmds_command cmd = { 0 };
+	int rv;
+
+	op->oid = BYTES(oid);
+	op->expect_oepoch = object(d, &oid)->oepoch;
+	op->expect_csn = object(d, &oid)->csn;
+	cmmds_command_init(&cmd);
+	cmmds_object_op(&cmd, op);
+	rv = apply(d, &cmd);
+	cmmds_command_fini(&cmd);
+	return rv;
+}
+
 static int op_owner(struct dir *d, Directory__ObjectCommand__Op what,
 		    uint8_t node, uint64_t incarnation)
 {
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
 	Directory__Owner owner = DIRECTORY__OWNER__INIT;
-	struct uuid oid = id(99), who = id(node);
-	struct cmmds_command cmd = { 0 };
-	int rv;
+	struct uuid who = id(node);
 
 	op.op = what;
-	op.oid = BYTES(oid);
-	op.expect_oepoch = object(d, &oid)->oepoch;
-	op.expect_csn = object(d, &oid)->csn;
 	owner.node = BYTES(who);
 	owner.incarnation = incarnation;
 	op.owner = &owner;
-	cmmds_command_init(&cmd);
-	cmmds_object_op(&cmd, &op);
-	rv = apply(d, &cmd);
-	cmmds_command_fini(&cmd);
-	return rv;
+	return op_apply(d, &op);
 }
 
 static int op_leaf(struct dir *d, Directory__ObjectCommand__Op what,
 		   uint8_t cid, uint64_t stale_lsn)
 {
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
-	struct uuid oid = id(99), c = id(cid);
-	struct cmmds_command cmd = { 0 };
-	int rv;
+	struct uuid c = id(cid);
 
 	op.op = what;
-	op.oid = BYTES(oid);
-	op.expect_oepoch = object(d, &oid)->oepoch;
-	op.expect_csn = object(d, &oid)->csn;
 	op.cid = BYTES(c);
 	op.stale_lsn = stale_lsn;
-	cmmds_command_init(&cmd);
-	cmmds_object_op(&cmd, &op);
-	rv = apply(d, &cmd);
-	cmmds_command_fini(&cmd);
-	return rv;
+	return op_apply(d, &op);
 }
 
 #define GRANT DIRECTORY__OBJECT_COMMAND__OP__GRANT

@@ -17,7 +17,6 @@
 #include "dom/dom_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -294,10 +293,8 @@ static inline void start(struct fixture *f, bool fresh)
 			struct lsom_format format = { .path = path,
 						      .disk = uuid_of(100 + i),
 						      .cluster = f->cluster };
-			int fd = open(path, O_CREAT | O_RDWR, 0600);
 
-			CHECK_EQ(ftruncate(fd, (off_t)DISK_BYTES), 0);
-			close(fd);
+			test_file(path, DISK_BYTES);
 			CHECK_EQ(lsom_disk_format(f->ts.env, &format), 0);
 			disk_put(f, i);
 		}

@@ -7,7 +7,6 @@
 #include "lsom/lsom.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +27,11 @@ struct fixture {
 static void file_make(struct fixture *f, uint64_t bytes)
 {
 	char *dir = test_dir();
-	int fd;
 
 	snprintf(f->path, sizeof(f->path), "%s/disk", dir);
 	snprintf(f->index, sizeof(f->index), "%s/index", dir);
 	free(dir);
-	fd = open(f->path, O_CREAT | O_RDWR, 0600);
-	CHECK(fd >= 0);
-	CHECK_EQ(ftruncate(fd, (off_t)bytes), 0);
-	close(fd);
+	test_file(f->path, bytes);
 	f->cluster = uuid_of(200);
 	f->id = uuid_of(100);
 }

@@ -12,7 +12,6 @@
 #include "lsom/lsom.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +112,6 @@ static struct fixture *fixture_open(void)
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct lsom_format format = { 0 };
 	char *dir = test_dir();
-	int fd;
 
 	test_shards_open(&f->ts, SHARDS, 256u << 20);
 	atomic_store(&failing, false);
@@ -124,10 +122,7 @@ static struct fixture *fixture_open(void)
 	snprintf(f->path, sizeof(f->path), "%s/disk", dir);
 	snprintf(f->index, sizeof(f->index), "%s/index", dir);
 	free(dir);
-	fd = open(f->path, O_CREAT | O_RDWR, 0600);
-	CHECK(fd >= 0);
-	CHECK_EQ(ftruncate(fd, DISK_BYTES), 0);
-	close(fd);
+	test_file(f->path, DISK_BYTES);
 	f->cluster = uuid_of(200);
 	format.path = f->path;
 	format.disk = uuid_of(100);
