@@ -284,11 +284,10 @@ int main(int argc, char **argv)
 			     .jobs = 2,
 			     .mode = MODE_COMP | MODE_NODE };
 	bool rules = false;
-	struct result *res = calloc(1, sizeof(*res));
+	static struct result result;
+	struct result *res = &result;
 	int c, rule;
 
-	if (res == NULL)
-		abort();
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (c) {
 		case 's':
