@@ -20,7 +20,8 @@ IN_SUITE = {"iSCSI.iSCSITMF.LUNResetSimpleAsync": ("iSCSI.iSCSITMF", 2)}
 
 SUMMARY = re.compile(r"^\s*tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", re.M)
 ASSERTS = re.compile(r"^\s*asserts\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", re.M)
-SKIPPED = re.compile(r"\[SKIPPED\]\s*(.*)")
+# A test of SWP ends with these words when it cannot set it.
+SKIPPED = re.compile(r"\[SKIPPED\]\s*(.*)|(SWP is not changeable)")
 
 
 def tests(*families):
@@ -55,7 +56,8 @@ class Outcome:
         elif int(ran.group(4)) or (asserts and int(asserts.group(4))):
             self.kind, self.why = "failed", "failed"
         elif skip and not PARTS.match(test):
-            self.kind, self.why = "skipped", skip.group(1) or "no reason given"
+            self.kind, self.why = "skipped", \
+                skip.group(1) or skip.group(2) or "no reason given"
 
     def tail(self, lines=45):
         return self.out.split("\n")[-lines:]
