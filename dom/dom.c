@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Below this much of a disk free, thin disks ask for attention. */
-
 struct counter dom__reads = { .name = "basalt_dom_reads_total",
 			      .help = "read commands" };
 struct counter dom__writes = { .name = "basalt_dom_writes_total",
@@ -113,7 +111,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
 	lsom_disk_watch(lsom, &disk->watch);
 	dom__disk_look(disk);
-	dom__lossy_look(dom);
+	dom__health_look(dom);
 	/* Objects that waited for it need not wait for their timer. */
 	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->again_armed)
@@ -197,146 +195,6 @@ static void policy_changed(struct cmmds_subscription *sub,
 	}
 }
 
-/* ---- health ---- */
-
-struct lossy {
-	struct dom *dom;
-	unsigned count;
-	bool damaged; /* the log; lsom knows which blocks */
-	struct uuid oid; /* of one of them */
-};
-
-static void lossy_look(struct lsom_comp *comp, void *arg)
-{
-	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
-	struct lossy *lossy = arg;
-
-	if (meta->damaged == 0 || !dom__mine(lossy->dom, &meta->oid))
-		return;
-	lossy->damaged = true;
-	lossy->count++;
-	lossy->oid = meta->oid;
-}
-
-struct damaged {
-	const struct uuid *oid;
-	struct uuid *cids;
-	unsigned count, max;
-};
-
-static void damaged_look(struct lsom_comp *comp, void *arg)
-{
-	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
-	struct damaged *damaged = arg;
-
-	if (meta->damaged != 0 && uuid_equal(&meta->oid, damaged->oid) &&
-	    damaged->count < damaged->max)
-		damaged->cids[damaged->count++] = meta->cid;
-}
-
-unsigned dom_damaged(struct dom *dom, const struct uuid *oid, struct uuid *cids,
-		     unsigned max)
-{
-	struct damaged damaged = { .oid = oid, .cids = cids, .max = max };
-	struct dom__disk *disk;
-
-	assert(dom__mine(dom, oid));
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, damaged_look, &damaged);
-	}
-	return damaged.count;
-}
-
-static void lossy_find(struct dom *dom, struct lossy *lossy)
-{
-	struct dom__owner *owner;
-	struct dom__disk *disk;
-
-	lossy->dom = dom;
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, lossy_look, lossy);
-	}
-	TAILQ_FOREACH (owner, &dom->owners, link) {
-		if (owner->lossy) {
-			lossy->count += lossy->count == 0;
-			lossy->oid = owner->oid;
-		}
-	}
-}
-
-void dom__lossy_look(struct dom *dom)
-{
-	struct lossy lossy = { 0 };
-
-	if (dom->part == 0)
-		return; /* the check itself looks */
-	lossy_find(dom, &lossy);
-	atomic_store(&dom->lossy_oid[0], get_le64(lossy.oid.b));
-	atomic_store(&dom->lossy_oid[1], get_le64(lossy.oid.b + 8));
-	atomic_store(&dom->lossy_damaged, lossy.damaged);
-	atomic_store(&dom->lossy_count, lossy.count);
-}
-
-static void lossy_again(struct env_task *task)
-{
-	struct dom *dom = container_of(task, struct dom, lossy_task);
-
-	dom__lossy_look(dom);
-	atomic_store(&dom->lossy_asked, false);
-}
-
-/* What another shard knows, and have it look again for the next time. */
-static void lossy_other(struct dom *dom, struct lossy *lossy)
-{
-	unsigned count = atomic_load(&dom->lossy_count);
-
-	if (count > 0) {
-		lossy->count += count;
-		lossy->damaged |= atomic_load(&dom->lossy_damaged);
-		put_le64(lossy->oid.b, atomic_load(&dom->lossy_oid[0]));
-		put_le64(lossy->oid.b + 8, atomic_load(&dom->lossy_oid[1]));
-	}
-	if (!atomic_exchange(&dom->lossy_asked, true)) {
-		dom->lossy_task.cb = lossy_again;
-		env_post(dom->env, &dom->lossy_task);
-	}
-}
-
-static void lossy_run(struct health_check *check, struct health_result *out)
-{
-	struct dom *dom = check->data;
-	struct lossy lossy = { 0 };
-	char oid[UUID_TEXT_LEN];
-
-	lossy_find(dom, &lossy);
-	for (unsigned i = 1; i < dom->parts; i++)
-		if (dom->all[i] != NULL)
-			lossy_other(dom->all[i], &lossy);
-	if (lossy.count == 0)
-		return;
-	uuid_format(&lossy.oid, oid);
-	out->level = HEALTH_BAD;
-	snprintf(out->cause, sizeof(out->cause),
-		 "acknowledged writes were lost on disks of this node: %u "
-		 "components, one of object %s%s",
-		 lossy.count, oid,
-		 lossy.damaged ? "; blocks that may be concerned answer medium "
-				 "errors until they are written again"
-			       : "");
-	snprintf(out->fix, sizeof(out->fix),
-		 "restore the data from a backup or write it again, on a new "
-		 "virtual disk best, and check it from above (fsck, a "
-		 "database's own check); replace the disk");
-}
-
-bool dom_object_lossy(const struct dom_object *object)
-{
-	return object->far != NULL ? object->far->state.lossy
-				   : object->owner->lossy;
-}
-
 /* ---- opening and closing ---- */
 
 int dom_open(const struct dom_config *config, struct dom **out)
@@ -372,11 +230,7 @@ int dom_open(const struct dom_config *config, struct dom **out)
 							 .kind = CMMDS_POLICY,
 							 .cb = policy_changed };
 	cmmds_subscribe(dom->cmmds, &dom->policies_sub);
-	dom->lossy_check = (struct health_check){ .name = "object-data",
-						  .run = lossy_run,
-						  .data = dom };
-	if (dom->part == 0)
-		health_register(&dom->lossy_check);
+	dom__health_open(dom);
 	*out = dom;
 	return 0;
 }
@@ -407,14 +261,13 @@ again:
 	if (!dom->closing || !TAILQ_EMPTY(&dom->owners) ||
 	    !TAILQ_EMPTY(&dom->disks) || dom->jobs > 0 || !dom__gc_idle(dom))
 		return;
-	if (atomic_load(&dom->lossy_asked)) {
-		dom__kick(dom); /* its task is on its way */
+	if (!dom__health_idle(dom)) {
+		dom__kick(dom);
 		return;
 	}
 	cmmds_unsubscribe(&dom->objects_sub);
 	cmmds_unsubscribe(&dom->policies_sub);
-	if (dom->part == 0)
-		health_unregister(&dom->lossy_check);
+	dom__health_close(dom);
 	dom__gc_close(dom);
 	free(dom);
 	closed(arg);

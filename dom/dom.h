@@ -96,7 +96,8 @@ unsigned dom_object_congestion(const struct dom_object *object);
  * A component is known to have lost what it had acknowledged (damage in the
  * log, a disk that went back in time), and there is no other copy: what is left
  * is served, and reads of blocks that damage may have taken end with -EBADMSG.
- * Also a health check, "object-data".
+ * Also a health check, "object-data", which tells as well of components that the
+ * directory names and their disk does not have.
  */
 bool dom_object_lossy(const struct dom_object *object);
 /*

@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/err.h"
 #include "base/health.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "cmmds/cmmds.h"
 #include "dom/clom.h"
@@ -695,6 +696,18 @@ struct dom__disk {
 	TAILQ_ENTRY(dom__disk) link;
 };
 
+/* Components whose data is lost, and the object of one of them. */
+struct dom__lost {
+	unsigned count;
+	struct uuid oid;
+};
+
+/* The same, for another shard to read. */
+struct dom__lost_shared {
+	_Atomic unsigned count;
+	_Atomic uint64_t oid[2];
+};
+
 struct dom {
 	struct env *env;
 	struct cmmds *cmmds;
@@ -710,12 +723,12 @@ struct dom {
 	struct env_task task;
 	unsigned jobs; /* creates and resizes under way */
 	struct cmmds_subscription objects_sub, policies_sub;
-	struct health_check lossy_check; /* of the first shard, for all */
-	/* What the check of another shard looks at; not exact to the moment. */
-	_Atomic unsigned lossy_count;
-	_Atomic uint64_t lossy_oid[2];
-	atomic_bool lossy_damaged, lossy_asked;
-	struct env_task lossy_task;
+	struct health_check data_check; /* of the first shard, for all */
+	/* What the first shard's check looks at; not exact to the moment. */
+	struct dom__lost_shared lossy, gone;
+	atomic_bool damaged, look_asked;
+	struct env_task look_task;
+	struct log_limit gone_log;
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;
 	TAILQ_HEAD(, dom__owner) owners;
@@ -723,7 +736,6 @@ struct dom {
 
 struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id);
 void dom__disk_look(struct dom__disk *disk);
-void dom__lossy_look(struct dom *dom); /* for the health check */
 void dom__kick(struct dom *dom); /* look again whether a close can finish */
 
 /* True while rule R@n of replication.md is on. */
@@ -740,6 +752,12 @@ static inline bool dom__uuid_of(const ProtobufCBinaryData *bytes,
 	memcpy(out->b, bytes->data, sizeof(out->b));
 	return true;
 }
+
+/* health.c: the check "object-data" */
+void dom__health_open(struct dom *dom);
+void dom__health_look(struct dom *dom); /* soon, for the first shard */
+bool dom__health_idle(const struct dom *dom);
+void dom__health_close(struct dom *dom);
 
 /* gc.c: components whose entry is gone, and entries whose components are */
 int dom__gc_open(struct dom *dom);

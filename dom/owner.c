@@ -303,7 +303,7 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 
 	owner->restart = false;
 	owner->down_status = status;
-	dom__lossy_look(dom);
+	dom__health_look(dom);
 	if (status == 0) {
 		owner->state = DOM__READY;
 		owner->hold = owner->deleted || owner->resize != NULL;

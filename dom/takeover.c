@@ -129,12 +129,13 @@ static void create_next(struct dom__takeover *t);
 /* Every leaf that must be there is reachable, before an epoch is spent. */
 static int leaves_check(struct dom__owner *owner, struct dom__tree *tree)
 {
+	struct dom *dom = owner->dom;
+
 	for (unsigned i = 0; i < dom__tree_leaves_count(tree); i++) {
 		struct dom__leaf *leaf = dom__tree_leaf(tree, i);
-		struct dom__disk *disk =
-			dom__disk_find(owner->dom, &leaf->disk);
+		struct dom__disk *disk = dom__disk_find(dom, &leaf->disk);
 		struct dom__cm *cm;
-		char cid[UUID_TEXT_LEN];
+		char cid[UUID_TEXT_LEN], oid[UUID_TEXT_LEN];
 
 		uuid_format(&leaf->cid, cid);
 		if (leaf->state != LSOM_ACTIVE) {
@@ -148,9 +149,13 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree)
 			continue;
 		cm = dom__cm_get(disk, &leaf->cid);
 		if (cm == NULL) {
-			log_error("component %s is lost: its disk does not "
-				  "have it",
-				  cid);
+			/* Initiators ask again and again. */
+			uuid_format(&owner->oid, oid);
+			if (log_allowed(&dom->gone_log, env_now(dom->env)))
+				log_error("object %s cannot be opened: its "
+					  "component %s is lost, its disk does "
+					  "not have it",
+					  oid, cid);
 			return -ENXIO;
 		}
 		dom__cm_put(cm);

@@ -288,6 +288,49 @@ static void disk_in(struct fixture *f, unsigned i)
 	dom_disk_add(f->dom, f->disks[i]);
 }
 
+static void found(const struct health_check *check,
+		  const struct health_result *result, void *arg)
+{
+	if (strcmp(check->name, "object-data") == 0)
+		*(int *)arg = (int)result->level;
+}
+
+/* An image of before the object: nothing of it is there, and that is said. */
+TEST(dom_recovery, disk_without_the_component)
+{
+	struct fixture *f = fixture_new();
+	char old[DISKS][300];
+	int level = -1;
+
+	start(f, true);
+	for (unsigned i = 0; i < DISKS; i++) {
+		disk_out(f, i);
+		snprintf(old[i], sizeof(old[i]), "%s.old", f->dirs[i]);
+		copy(f->dirs[i], old[i]);
+		disk_in(f, i);
+	}
+	object_make(f, 2);
+	health_each(found, &level);
+	CHECK_EQ(level, HEALTH_OK);
+	dom_object_close(f->object);
+	for (unsigned i = 0; i < DISKS; i++)
+		disk_out(f, i);
+	for (unsigned i = 0; i < DISKS; i++) {
+		copy(old[i], f->dirs[i]);
+		disk_in(f, i);
+	}
+	health_each(found, &level);
+	CHECK_EQ(level, HEALTH_BAD);
+	CHECK_EQ(object_open(f), -ENXIO);
+	fixture_close(f);
+	for (unsigned i = 0; i < DISKS; i++) {
+		char cmd[900];
+
+		snprintf(cmd, sizeof(cmd), "rm -rf '%s'", old[i]);
+		CHECK_EQ(system(cmd), 0);
+	}
+}
+
 /* Restored from an image of yesterday, under a daemon that remembers (R14). */
 TEST(dom_recovery, disk_goes_back_in_time)
 {
@@ -336,13 +379,6 @@ static void marks_written(struct fixture *f)
 		memcpy(buf_b, "a mark of the test", 18);
 		CHECK_EQ(do_write(f, 4 * MB + i * B, buf_b, B, 0, 0), 0);
 	}
-}
-
-static void found(const struct health_check *check,
-		  const struct health_result *result, void *arg)
-{
-	if (strcmp(check->name, "object-data") == 0)
-		*(int *)arg = (int)result->level;
 }
 
 /*

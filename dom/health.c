@@ -1,0 +1,250 @@
+/*
+ * health: objects of this node whose data is lost, and what is lost of them.
+ *
+ *  - gone: the directory names a component that its disk does not have: the
+ *    object cannot be opened;
+ *  - lossy: the component is there, but not all that it acknowledged.
+ *
+ * Each shard knows its own objects, so the check, which the first shard runs,
+ * takes what the others found when they last looked, and has them look again.
+ */
+#include "dom/dom_int.h"
+
+#include <stdio.h>
+
+struct loss {
+	struct dom *dom;
+	struct dom__lost lossy, gone;
+	bool damaged; /* the log; lsom knows which blocks */
+};
+
+static void lost_add(struct dom__lost *lost, unsigned count,
+		     const struct uuid *oid)
+{
+	lost->count += count;
+	if (count > 0)
+		lost->oid = *oid;
+}
+
+static void lossy_look(struct lsom_comp *comp, void *arg)
+{
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	struct loss *loss = arg;
+
+	if (meta->damaged == 0 || !dom__mine(loss->dom, &meta->oid))
+		return;
+	loss->damaged = true;
+	lost_add(&loss->lossy, 1, &meta->oid);
+}
+
+/* Components below @node that a disk in service should have, and has not. */
+static unsigned gone_count(struct dom *dom, const Directory__TreeNode *node)
+{
+	struct lsom_comp *comp;
+	struct dom__disk *disk;
+	struct uuid id, cid;
+	unsigned count = 0;
+
+	if (node == NULL)
+		return 0;
+	for (size_t i = 0; i < node->n_children; i++)
+		count += gone_count(dom, node->children[i]);
+	if (node->leaf == NULL || !node->leaf->created ||
+	    !dom__uuid_of(&node->leaf->disk, &id) ||
+	    !dom__uuid_of(&node->leaf->cid, &cid))
+		return count;
+	disk = dom__disk_find(dom, &id);
+	if (disk == NULL || disk->removing || !disk->healthy)
+		return count;
+	comp = lsom_comp_get(disk->lsom, &cid);
+	if (comp == NULL)
+		return count + 1;
+	lsom_comp_put(comp);
+	return count;
+}
+
+static void loss_find(struct dom *dom, struct loss *loss)
+{
+	const struct cmmds_entry *entry = NULL;
+	struct dom__owner *owner;
+	struct dom__disk *disk;
+
+	loss->dom = dom;
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		if (!disk->removing && disk->healthy)
+			lsom_comp_each(disk->lsom, lossy_look, loss);
+	}
+	TAILQ_FOREACH (owner, &dom->owners, link) {
+		if (owner->lossy)
+			lost_add(&loss->lossy, loss->lossy.count == 0,
+				 &owner->oid);
+	}
+	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
+		const Directory__Object *object = (const void *)entry->message;
+		struct uuid oid;
+
+		if (object != NULL && !object->deleted &&
+		    dom__uuid_of(&object->oid, &oid) && dom__mine(dom, &oid))
+			lost_add(&loss->gone, gone_count(dom, object->tree),
+				 &oid);
+	}
+}
+
+/* ---- between shards ---- */
+
+static void lost_put(struct dom__lost_shared *to, const struct dom__lost *lost)
+{
+	atomic_store(&to->oid[0], get_le64(lost->oid.b));
+	atomic_store(&to->oid[1], get_le64(lost->oid.b + 8));
+	atomic_store(&to->count, lost->count);
+}
+
+static void lost_get(struct dom__lost_shared *from, struct dom__lost *lost)
+{
+	struct uuid oid;
+
+	put_le64(oid.b, atomic_load(&from->oid[0]));
+	put_le64(oid.b + 8, atomic_load(&from->oid[1]));
+	lost_add(lost, atomic_load(&from->count), &oid);
+}
+
+static void look(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, look_task);
+	struct loss loss = { 0 };
+
+	loss_find(dom, &loss);
+	lost_put(&dom->lossy, &loss.lossy);
+	lost_put(&dom->gone, &loss.gone);
+	atomic_store(&dom->damaged, loss.damaged);
+	atomic_store(&dom->look_asked, false);
+}
+
+void dom__health_look(struct dom *dom)
+{
+	if (dom->part == 0)
+		return; /* the check itself looks */
+	if (!atomic_exchange(&dom->look_asked, true)) {
+		dom->look_task.cb = look;
+		env_post(dom->env, &dom->look_task);
+	}
+}
+
+static void loss_of_other(struct dom *dom, struct loss *loss)
+{
+	lost_get(&dom->lossy, &loss->lossy);
+	lost_get(&dom->gone, &loss->gone);
+	loss->damaged |= atomic_load(&dom->damaged);
+	dom__health_look(dom);
+}
+
+/* ---- the check ---- */
+
+static void say_gone(const struct loss *loss, struct health_result *out)
+{
+	char oid[UUID_TEXT_LEN];
+
+	uuid_format(&loss->gone.oid, oid);
+	snprintf(out->cause, sizeof(out->cause),
+		 "components are not on the disks of this node that had them: "
+		 "%u, one of object %s, which cannot be opened",
+		 loss->gone.count, oid);
+	snprintf(out->fix, sizeof(out->fix),
+		 "a disk lost what it had confirmed: replace it; delete the "
+		 "virtual disk (basalt vdisk list shows whose object it is) "
+		 "and restore it from a backup");
+}
+
+static void say_lossy(const struct loss *loss, struct health_result *out)
+{
+	char oid[UUID_TEXT_LEN];
+
+	uuid_format(&loss->lossy.oid, oid);
+	snprintf(out->cause, sizeof(out->cause),
+		 "acknowledged writes were lost on disks of this node: %u "
+		 "components, one of object %s%s",
+		 loss->lossy.count, oid,
+		 loss->damaged ? "; blocks that may be concerned answer medium "
+				 "errors until they are written again"
+			       : "");
+	snprintf(out->fix, sizeof(out->fix),
+		 "restore the data from a backup or write it again, on a new "
+		 "virtual disk best, and check it from above (fsck, a "
+		 "database's own check); replace the disk");
+}
+
+static void check_run(struct health_check *check, struct health_result *out)
+{
+	struct dom *dom = check->data;
+	struct loss loss = { 0 };
+
+	loss_find(dom, &loss);
+	for (unsigned i = 1; i < dom->parts; i++)
+		if (dom->all[i] != NULL)
+			loss_of_other(dom->all[i], &loss);
+	if (loss.gone.count == 0 && loss.lossy.count == 0)
+		return;
+	out->level = HEALTH_BAD;
+	if (loss.gone.count > 0)
+		say_gone(&loss, out);
+	else
+		say_lossy(&loss, out);
+}
+
+void dom__health_open(struct dom *dom)
+{
+	dom->data_check = (struct health_check){ .name = "object-data",
+						 .run = check_run,
+						 .data = dom };
+	if (dom->part == 0)
+		health_register(&dom->data_check);
+}
+
+bool dom__health_idle(const struct dom *dom)
+{
+	return !atomic_load(&dom->look_asked);
+}
+
+void dom__health_close(struct dom *dom)
+{
+	if (dom->part == 0)
+		health_unregister(&dom->data_check);
+}
+
+/* ---- of one object ---- */
+
+struct damaged {
+	const struct uuid *oid;
+	struct uuid *cids;
+	unsigned count, max;
+};
+
+static void damaged_look(struct lsom_comp *comp, void *arg)
+{
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	struct damaged *damaged = arg;
+
+	if (meta->damaged != 0 && uuid_equal(&meta->oid, damaged->oid) &&
+	    damaged->count < damaged->max)
+		damaged->cids[damaged->count++] = meta->cid;
+}
+
+unsigned dom_damaged(struct dom *dom, const struct uuid *oid, struct uuid *cids,
+		     unsigned max)
+{
+	struct damaged damaged = { .oid = oid, .cids = cids, .max = max };
+	struct dom__disk *disk;
+
+	assert(dom__mine(dom, oid));
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		if (!disk->removing && disk->healthy)
+			lsom_comp_each(disk->lsom, damaged_look, &damaged);
+	}
+	return damaged.count;
+}
+
+bool dom_object_lossy(const struct dom_object *object)
+{
+	return object->far != NULL ? object->far->state.lossy
+				   : object->owner->lossy;
+}
