@@ -40,8 +40,12 @@ static void gc_task(struct env_task *task)
 {
 	struct dom__gc *gc = container_of(task, struct dom__gc, task);
 
-	if (gc->busy || gc->dom->closing)
+	if (gc->busy)
 		return;
+	if (gc->dom->closing) {
+		dom__kick(gc->dom); /* it may wait for this very task */
+		return;
+	}
 	gc->again = false;
 	if (cmmds_barrier(gc->dom->cmmds, &gc->barrier, gc_barrier_done) == 0)
 		gc->busy = true;
