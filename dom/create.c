@@ -350,16 +350,20 @@ void dom__resize_quiet(struct dom__owner *owner)
 	}
 }
 
-/* A takeover ended: with the new layout, or without one. */
+/*
+ * A takeover ended, with the new layout or without one, or none is to come.
+ * While the command is on its way its answer ends the resize.
+ */
 void dom__resize_taken(struct dom__owner *owner, int status)
 {
 	struct dom__resize *r = owner->resize;
 
-	if (r == NULL || (status == 0 && !r->stored))
+	if (r == NULL || (r->proposed && !r->stored) ||
+	    (status == 0 && !r->stored))
 		return;
 	if (status == 0)
 		dom__gc_kick(owner->dom);
-	else
+	else if (r->stored)
 		snprintf(r->req->why, sizeof(r->req->why),
 			 "the size is stored, but the object cannot be opened: "
 			 "%s",

@@ -386,18 +386,21 @@ static bool wanted(const struct dom__owner *owner)
 
 static void step_down(struct dom__owner *owner)
 {
-	int rv;
+	int rv = owner->deleted	       ? -ENOENT
+		 : owner->dom->closing ? -ESHUTDOWN
+				       : 0;
 
-	if (owner->deleted) {
-		opens_end(owner, -ENOENT);
-		dom__op_fail_parked(owner, -ENOENT);
+	if (rv < 0) { /* it is not taken again: who waits for that is told */
+		opens_end(owner, rv);
+		dom__op_fail_parked(owner, rv);
+		dom__resize_taken(owner, rv);
 	}
 	if (owner->handles == 0 && owner->ops_count == 0 &&
 	    dom__pr_idle(owner)) {
 		owner_free(owner);
 		return;
 	}
-	if (owner->deleted || owner->dom->closing || !wanted(owner))
+	if (rv < 0 || !wanted(owner))
 		return;
 	owner->state = DOM__TAKING;
 	owner->hold = true;

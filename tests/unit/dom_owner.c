@@ -13,3 +13,169 @@ TEST(dom_owner, closed_with_a_collection_asked_for)
 	dom__gc_kick(f->dom);
 	fixture_close(f);
 }
+
+struct resize {
+	struct dom_resize req;
+	bool done;
+	int status;
+};
+
+static void on_resized(struct dom_resize *req, int status)
+{
+	struct resize *r = req->data;
+
+	r->done = true;
+	r->status = status;
+}
+
+static void resize_start(struct fixture *f, struct resize *r, uint64_t size)
+{
+	*r = (struct resize){
+		.req = { .data = r, .oid = f->oid, .size_bytes = size }
+	};
+	CHECK_EQ(dom_resize(f->dom, &r->req, on_resized), 0);
+}
+
+static void object_delete(struct fixture *f)
+{
+	const Directory__Object *object = cmmds_object(f->cmmds, &f->oid);
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	struct cmmds_command cmd = { .data = f };
+
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__DELETE;
+	op.oid = object->oid;
+	op.expect_oepoch = object->oepoch;
+	op.expect_csn = object->csn;
+	cmmds_command_init(&cmd);
+	cmmds_object_op(&cmd, &op);
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	CHECK_EQ(wait_for(f), 0);
+	cmmds_command_fini(&cmd);
+}
+
+/* A resize waits for a write to end, and the object is deleted. */
+TEST(dom_owner, deleted_under_a_resize)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 };
+	struct resize r;
+
+	object_make(f, 1);
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &w, 0, buf_b, B, 0);
+	resize_start(f, &r, 2ull * SIZE);
+	nap(f, 50 * MSEC);
+	CHECK(owner_of(f)->resize != NULL);
+	CHECK(!r.done);
+	object_delete(f);
+	faults_release();
+	req_wait(f, &w);
+	run(&r.done);
+	CHECK_EQ(r.status, -ENOENT);
+	fixture_close(f);
+}
+
+/* ---- a directory that takes its time ---- */
+
+static struct env_work *held_works[64];
+static unsigned held_works_count;
+
+static void work_held(struct env *env, struct env_lane *lane,
+		      struct env_work *work)
+{
+	CHECK(held_works_count < ARRAY_LEN(held_works));
+	work->lane = lane;
+	held_works[held_works_count++] = work;
+}
+
+static void works_release(struct fixture *f)
+{
+	faults.ops.work = faults.real->work;
+	for (unsigned i = 0; i < held_works_count; i++)
+		env_work(f->ts.env, held_works[i]->lane, held_works[i]);
+	held_works_count = 0;
+}
+
+static void on_any(struct cmmds_command *cmd, int status)
+{
+	++*(unsigned *)cmd->data;
+}
+
+static void on_flag(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/* The command is on its way when a takeover fails: only its answer ends it. */
+TEST(dom_owner, takeover_fails_under_a_resize)
+{
+	struct fixture *f = fixture_open();
+	static struct cmmds_command cmds[256];
+	unsigned count = 0, answered = 0;
+	bool removed = false;
+	struct resize r;
+
+	object_make(f, 1);
+	faults.ops.work = work_held;
+	resize_start(f, &r, 2ull * SIZE);
+	nap(f, 20 * MSEC);
+	CHECK(owner_of(f)->resize != NULL);
+	/* No more commands are taken: the owner cannot even release. */
+	for (; count < ARRAY_LEN(cmds); count++) {
+		cmmds_command_init(&cmds[count]);
+		cmds[count].data = &answered;
+		cmmds_erase(&cmds[count], CMMDS_POLICY, "none", 4, 1);
+		if (cmmds_propose(f->cmmds, &cmds[count], 0, on_any) < 0)
+			break;
+	}
+	cmmds_command_fini(&cmds[count]);
+	CHECK(count > 0);
+	CHECK(count < ARRAY_LEN(cmds));
+	for (unsigned i = 0; i < DISKS; i++) {
+		removed = false;
+		dom_disk_remove(f->dom, f->disks[i], on_flag, &removed);
+		run(&removed);
+	}
+	nap(f, 20 * MSEC);
+	CHECK(!r.done);
+	works_release(f);
+	run(&r.done);
+	for (unsigned i = 0; i < 100 && answered < count; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(answered, count);
+	for (unsigned i = 0; i < count; i++)
+		cmmds_command_fini(&cmds[i]);
+	dom_object_close(f->object);
+	f->object = NULL;
+	for (unsigned i = 0; i < DISKS; i++)
+		dom_disk_add(f->dom, f->disks[i]);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, 2 * MB, 0xa5));
+	fixture_close(f);
+}
+
+/* One is under way, at every step of it, and the node stops. */
+TEST(dom_owner, closed_under_a_resize)
+{
+	struct fixture *f = fixture_open();
+	struct resize r;
+
+	object_make(f, 1);
+	for (unsigned turns = 0; turns < 16; turns++) {
+		dom_object_close(f->object);
+		f->object = NULL;
+		resize_start(f, &r, (turns + 2ull) * SIZE);
+		for (unsigned i = 0; i < turns && !r.done; i++)
+			shard_step(f->ts.env, 100 * MSEC);
+		stop(f);
+		CHECK(r.done);
+		CHECK(r.status == 0 || r.status == -ESHUTDOWN ||
+		      r.status == -ENXIO);
+		start(f, false);
+		CHECK_EQ(object_open(f), 0);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, 2 * MB, 0xa5));
+	}
+	fixture_close(f);
+}
