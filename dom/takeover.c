@@ -481,6 +481,15 @@ static void fit(struct dom__takeover *t)
 
 /* ---- reservation, and go ---- */
 
+/* Nobody would let go of a disk that went meanwhile. */
+static bool disk_leaves(const struct dom__owner *owner)
+{
+	for (unsigned i = 0; i < owner->leaves; i++)
+		if (owner->peers[i].cm->disk->removing)
+			return true;
+	return false;
+}
+
 static void loaded(struct cmmds_barrier *barrier, int status)
 {
 	struct dom__takeover *t =
@@ -489,7 +498,7 @@ static void loaded(struct cmmds_barrier *barrier, int status)
 
 	if (status == 0)
 		status = dom__pr_load(owner, t->nexuses_lost);
-	if (status < 0) {
+	if (status < 0 || disk_leaves(owner)) {
 		takeover_end(t, -ENXIO);
 		return;
 	}

@@ -179,3 +179,50 @@ TEST(dom_owner, closed_under_a_resize)
 	}
 	fixture_close(f);
 }
+
+static void disk_in(struct fixture *f, unsigned i)
+{
+	struct lsom_disk_open req = { .data = f, .cluster = f->cluster };
+	char path[300], index[300];
+
+	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
+	snprintf(index, sizeof(index), "%s/index", f->dirs[i]);
+	req.path = path;
+	req.index_path = index;
+	CHECK_EQ(lsom_disk_open(f->lsom, &req, on_disk), 0);
+	CHECK_EQ(wait_for(f), 0);
+	f->disks[i] = req.opened;
+	dom_disk_add(f->dom, f->disks[i]);
+}
+
+/* A disk leaves while owners take over, at every step of it. */
+TEST(dom_owner, disk_leaves_under_a_takeover)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	for (unsigned turns = 0; turns < 16; turns++) {
+		struct dom_object_open req = { .data = f };
+		struct lsom_disk_close close = { .data = f };
+		bool removed = false;
+
+		stop(f);
+		start(f, false);
+		CHECK_EQ(dom_object_open(f->dom, &req, &f->oid, on_opened), 0);
+		for (unsigned i = 0; i < turns && !f->done; i++)
+			shard_step(f->ts.env, 100 * MSEC);
+		dom_disk_remove(f->dom, f->disks[0], on_flag, &removed);
+		run(&removed);
+		wait_for(f);
+		CHECK(f->status == 0 || f->status == -ENXIO);
+		CHECK_EQ(lsom_disk_close(f->disks[0], &close, on_disk_closed),
+			 0);
+		CHECK_EQ(wait_for(f), 0);
+		disk_in(f, 0);
+		if (f->object == NULL)
+			CHECK_EQ(object_open(f), 0);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, 2 * MB, 0xa5));
+	}
+	fixture_close(f);
+}
