@@ -233,12 +233,24 @@ static bool window_has_room(const struct dom__op *op)
 	return true;
 }
 
+/* Why a group that it adds records to takes no more; or 0. */
+static int groups_dead(const struct dom__op *op)
+{
+	const struct dom__owner *owner = op->owner;
+	int rv = 0;
+
+	for (unsigned i = 0; i < op->plan.parts_count && rv == 0; i++)
+		rv = owner->groups[op->plan.parts[i].leaf].dead;
+	return rv;
+}
+
 void dom__window_kick(struct dom__owner *owner)
 {
 	struct dom__op *op;
 
 	while ((op = TAILQ_FIRST(&owner->window)) != NULL) {
-		if (!window_has_room(op))
+		/* The window of a dead group never opens again. */
+		if (!window_has_room(op) && groups_dead(op) == 0)
 			return;
 		TAILQ_REMOVE(&owner->window, op, wait_link);
 		op->window_waiting = false;
@@ -286,11 +298,9 @@ static void op_prep(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
 	unsigned n = op->plan.parts_count;
-	int rv = 0;
+	int rv = groups_dead(op);
 
 	assert(n > 0);
-	for (unsigned i = 0; i < n && rv == 0; i++)
-		rv = owner->groups[op->plan.parts[i].leaf].dead;
 	if (rv < 0) {
 		dom__op_finish(op, rv);
 		return;

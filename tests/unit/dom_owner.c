@@ -226,3 +226,65 @@ TEST(dom_owner, disk_leaves_under_a_takeover)
 	}
 	fixture_close(f);
 }
+
+/* ---- a disk that hangs, and then fails ---- */
+
+static struct rig_held held_reads[64];
+static unsigned held_reads_count;
+
+static void readv_held(struct env_dev *dev, struct env_io *io,
+		       const struct iovec *iov, unsigned n, uint64_t offset)
+{
+	CHECK(held_reads_count < ARRAY_LEN(held_reads));
+	held_reads[held_reads_count++] = (struct rig_held){
+		.dev = dev, .io = io, .iov = iov, .n = n, .offset = offset
+	};
+}
+
+/*
+ * A command whose caller was told waits for the window of a component, and that
+ * can take no more records: it ends all the same.
+ */
+TEST(dom_owner, window_of_a_component_that_failed)
+{
+	struct fixture *f = fixture_open();
+	static struct req reqs[LSOM_WINDOW / 3 + 1];
+	struct req slow = { 0 }, last = { 0 };
+	unsigned done = 0;
+
+	memset(reqs, 0, sizeof(reqs));
+	object_make(f, 1);
+	faults.hold[0] = faults.hold[1] = true;
+	faults.ops.dev_readv = readv_held;
+	slow.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &slow, 512, buf_b, 512, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
+		reqs[i].io.data = &reqs[i];
+		reqs[i].count = &done;
+		/* Three records: a block, a hole, a block. */
+		CHECK_EQ(dom_unmap(f->object, &reqs[i].io,
+				   4 * MB + (uint64_t)i * 4 * B + 512,
+				   3 * B - 1024, on_req),
+			 0);
+	}
+	write_start(f, &last, 3 * MB, buf_b, B, 0); /* 1024 in all */
+	CHECK_EQ(req_wait(f, &slow), -ETIMEDOUT);
+	CHECK(!TAILQ_EMPTY(&owner_of(f)->window));
+	faults.ops.dev_readv = faults.real->dev_readv;
+	CHECK_EQ(held_reads_count, 1);
+	faults.real->dev_readv(held_reads[0].dev, held_reads[0].io,
+			       held_reads[0].iov, held_reads[0].n,
+			       held_reads[0].offset);
+	nap(f, 50 * MSEC);
+	CHECK(TAILQ_LAST(&owner_of(f)->window, dom__op_list)->io == NULL);
+	faults.fail[0] = faults.fail[1] = true;
+	for (unsigned i = 0; i < faults.held_count; i++)
+		faults.held[i].offset = 1ull << 60;
+	faults_release();
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++)
+		CHECK(req_wait(f, &reqs[i]) < 0);
+	CHECK(req_wait(f, &last) < 0);
+	nap(f, 20 * MSEC);
+	CHECK_EQ(owner_of(f)->ops_count, 0);
+	fixture_close(f);
+}
