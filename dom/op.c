@@ -226,6 +226,12 @@ void dom__op_start(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
 
+	/* The object may have shrunk while it waited. */
+	if (op->kind != DOM__RESERVE && !op->tail &&
+	    op->offset + op->len > owner->size_bytes) {
+		op_end_later(op, -ERANGE);
+		return;
+	}
 	op->stage = DOM__LOCKING;
 	op->counted = true;
 	owner->running++;
@@ -297,11 +303,7 @@ void dom__op_start_parked(struct dom__owner *owner)
 	while (owner->state == DOM__READY && !owner->hold &&
 	       (op = TAILQ_FIRST(&owner->parked)) != NULL) {
 		TAILQ_REMOVE(&owner->parked, op, wait_link);
-		/* The object may have shrunk meanwhile. */
-		if (op->kind != DOM__RESERVE && !op->tail &&
-		    op->offset + op->len > owner->size_bytes)
-			op_end_later(op, -ERANGE);
-		else if (op->retries > 0)
+		if (op->retries > 0)
 			dom__op_start(op); /* it had its token */
 		else
 			op_admit(op);
