@@ -457,6 +457,7 @@ struct dom__owner {
 	struct dom_reservation reservation;
 	uint64_t reservation_revision, pr_epoch;
 	bool reservation_swp;
+	bool spc2_void; /* the SPC-2 holder that the directory has has ended */
 	struct dom__pr_job *pr_job;
 	struct dom__op_list pr_queue;
 	TAILQ_HEAD(, dom_nexus) nexuses; /* logged in here */

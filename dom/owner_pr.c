@@ -9,7 +9,8 @@
  *
  * An SPC-2 reservation ends with its nexus, at once and in memory: the next
  * command of another initiator may be here before the directory could store it.
- * What the directory still has of it, nobody takes up: see spc2_check().
+ * What the directory still has of it, nobody takes up: see spc2_check(), and
+ * spc2_void for a nexus of the same ports that came since.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -43,6 +44,7 @@ static void spc2_end(struct dom__owner *owner)
 {
 	owner->reservation.spc2_holder[0] = '\0';
 	owner->reservation.spc2_target_port = 0;
+	owner->spc2_void = true;
 	dom__owner_event(owner, DOM_RESERVATION);
 }
 
@@ -85,6 +87,7 @@ int dom__pr_load(struct dom__owner *owner, bool nexuses_lost)
 		dom__reservation_fini(&owner->reservation);
 		owner->reservation_revision = CMMDS_MUST_NOT_EXIST;
 		owner->reservation_swp = false;
+		owner->spc2_void = false;
 		return 0;
 	}
 	msg = (const Directory__Reservation *)entry->message;
@@ -95,7 +98,7 @@ int dom__pr_load(struct dom__owner *owner, bool nexuses_lost)
 		return rv;
 	owner->reservation_revision = entry->revision;
 	owner->reservation_swp = msg->swp;
-	if (nexuses_lost)
+	if (nexuses_lost || owner->spc2_void)
 		spc2_end(owner);
 	spc2_check(owner);
 	return 0;
@@ -177,6 +180,7 @@ static void job_adopt(struct dom__pr_job *job)
 	dom__reservation_fini(&owner->reservation);
 	owner->reservation = job->next;
 	dom__reservation_init(&job->next);
+	owner->spc2_void = false; /* the directory has what we have */
 	spc2_check(owner);
 	owner->pr_epoch++;
 	for (unsigned i = 0; i < job->effects.count; i++)

@@ -424,3 +424,38 @@ TEST(dom_object, reservation_ends_with_its_nexus)
 	nexus_close(f, &b);
 	fixture_close(f);
 }
+
+/* What the directory still has of it nobody takes up, the same port neither. */
+TEST(dom_object, reservation_does_not_come_back)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a, b;
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	nexuses_open(f, &a, &b);
+	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		 0);
+	nexus_close(f, &a);
+	dom_nexus_open(f->object, &a);
+	CHECK_EQ(nexus_write(f, &b), 0);
+	CHECK_EQ(resize(f, 2 * SIZE), 0); /* loads it again */
+	CHECK_EQ(nexus_write(f, &b), 0);
+	/* One that is held stays over it; one that another life held does not */
+	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		 0);
+	CHECK_EQ(resize(f, 3 * SIZE), 0);
+	CHECK_EQ(nexus_write(f, &b), -EPERM);
+	nexus_close(f, &a);
+	nexus_close(f, &b);
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	CHECK_EQ(resize(f, 4 * SIZE), 0);
+	CHECK_EQ(nexus_write(f, &b), 0);
+	nexus_close(f, &a);
+	nexus_close(f, &b);
+	fixture_close(f);
+}
