@@ -234,6 +234,7 @@ void dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
 struct dom__peer {
 	const struct dom__leaf *leaf;
 	struct dom__cm *cm; /* NULL: not reached */
+	bool sealed; /* in this takeover */
 	struct dom__fence fence;
 	struct dom__cm_meta meta; /* one metadata exchange at a time */
 	void *data;

@@ -45,6 +45,8 @@ struct dom__takeover {
 	bool nexuses_lost;
 	unsigned records_count; /* that were undecided */
 	uint64_t patience_ns; /* until when, with busy components */
+	struct env_timer timer;
+	void (*again)(struct dom__takeover *t); /* by the timer */
 	struct env_task task;
 };
 
@@ -55,6 +57,29 @@ static void takeover_end(struct dom__takeover *t, int status)
 	owner->takeover = NULL;
 	free(t);
 	dom__takeover_done(owner, status);
+}
+
+static void again_fired(struct env_timer *timer)
+{
+	struct dom__takeover *t =
+		container_of(timer, struct dom__takeover, timer);
+
+	t->again(t);
+}
+
+/* Was it only busy?  Then @again runs a little later, and true is returned. */
+static bool busy(struct dom__takeover *t, int status,
+		 void (*again)(struct dom__takeover *t))
+{
+	const struct dom *dom = t->owner->dom;
+
+	if (status != -EBUSY || dom->closing ||
+	    env_now(dom->env) >= t->patience_ns)
+		return false;
+	t->again = again;
+	t->timer.cb = again_fired;
+	env_timer_start(dom->env, &t->timer, DOM__BUSY_NS);
+	return true;
 }
 
 /* ---- commands ---- */
@@ -325,7 +350,7 @@ static void create_next(struct dom__takeover *t)
 		     : dom__cm_create(disk, &peer->meta, peer->leaf,
 				      &owner->oid, owner->oepoch, owner->csn,
 				      created);
-	if (rv < 0)
+	if (rv < 0 && !busy(t, rv, create_next))
 		takeover_end(t, rv);
 }
 
@@ -333,54 +358,75 @@ static void create_next(struct dom__takeover *t)
 
 static void decide(struct dom__takeover *t);
 
-static void sealed_one(struct dom__takeover *t, int status)
+static void seal_failed(struct dom__takeover *t, int status)
 {
-	if (status < 0 && t->status == 0)
+	if (t->status == 0 || t->status == -EBUSY)
 		t->status = status;
+}
+
+static void sealed_one(struct dom__takeover *t)
+{
 	if (--t->left > 0)
 		return;
-	if (t->status < 0) {
+	if (t->status == 0) {
+		decide(t);
+	} else if (!busy(t, t->status, seal_all)) {
 		log_error("a component cannot be sealed: %s",
 			  err_text(t->status));
 		takeover_end(t, -ENXIO);
-		return;
 	}
-	decide(t);
 }
 
 static void sealed(struct dom__cm_meta *req, int status)
 {
 	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
+	struct dom__takeover *t = peer->data;
 
-	sealed_one(peer->data, status);
+	peer->sealed = status == 0;
+	if (status < 0)
+		seal_failed(t, status);
+	sealed_one(t);
 }
 
+static int seal(struct dom__takeover *t, struct dom__peer *peer)
+{
+	struct dom__owner *owner = t->owner;
+	struct dom__disk *disk = dom__disk_find(owner->dom, &peer->leaf->disk);
+
+	if (disk == NULL || disk->removing)
+		return -ENXIO;
+	if (peer->cm == NULL)
+		peer->cm = dom__cm_get(disk, &peer->leaf->cid);
+	if (peer->cm == NULL)
+		return -ENXIO;
+	return dom__cm_seal(peer->cm, &peer->meta, peer->leaf, owner->oepoch,
+			    owner->csn, sealed);
+}
+
+/* All leaves, or those that were too busy before. */
 static void seal_all(struct dom__takeover *t)
 {
 	struct dom__owner *owner = t->owner;
 
-	t->left = owner->leaves + 1;
-	for (unsigned i = 0; i < owner->leaves; i++) {
-		struct dom__peer *peer = &owner->peers[i];
-		struct dom__disk *disk =
-			dom__disk_find(owner->dom, &peer->leaf->disk);
-		int rv = -ENXIO;
-
-		if (disk != NULL && !disk->removing)
-			peer->cm = dom__cm_get(disk, &peer->leaf->cid);
-		if (peer->cm != NULL)
-			rv = dom__cm_seal(peer->cm, &peer->meta, peer->leaf,
-					  owner->oepoch, owner->csn, sealed);
-		if (rv < 0) {
-			t->left--;
-			t->status = rv;
-		}
-	}
 	/*
 	 * A failure found at once must not end the takeover under the seals
 	 * that are on their way: the last of them does.
 	 */
-	sealed_one(t, 0);
+	t->left = 1;
+	t->status = 0;
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__peer *peer = &owner->peers[i];
+		int rv;
+
+		if (peer->sealed)
+			continue;
+		rv = seal(t, peer);
+		if (rv < 0)
+			seal_failed(t, rv);
+		else
+			t->left++;
+	}
+	sealed_one(t);
 }
 
 /* ---- decide ---- */

@@ -288,3 +288,51 @@ TEST(dom_owner, window_of_a_component_that_failed)
 	CHECK_EQ(owner_of(f)->ops_count, 0);
 	fixture_close(f);
 }
+
+/* ---- a log that is full of others' requests ---- */
+
+/* Busy is no failure: components are made and sealed once there is room. */
+TEST(dom_owner, opens_while_the_log_is_busy)
+{
+	struct fixture *f = fixture_open();
+	struct dom_object *objects[16];
+	static struct req reqs[16 * 1000];
+	struct dom_object_open open = { .data = f };
+	struct sgl *sgl = bytes_sgl(f, buf_b, B, 0);
+	struct uuid sealed = uuid_of(8);
+
+	memset(reqs, 0, sizeof(reqs));
+	policy_put(f, 2, 0);
+	f->oid = sealed;
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(objects); i++) {
+		f->oid = uuid_of(20 + i);
+		CHECK_EQ(create(f, SIZE, "p"), 0);
+		CHECK_EQ(object_open(f), 0);
+		objects[i] = f->object;
+	}
+	nap(f, 2500 * MSEC); /* the first owner is gone */
+	CHECK(dom__owner_find(f->dom, &sealed) == NULL);
+	faults.hold[0] = faults.hold[1] = true;
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
+		/* Half of it on each disk. */
+		reqs[i].io.data = &reqs[i];
+		CHECK_EQ(dom_write(objects[i / 1000], &reqs[i].io,
+				   i % 1000 / 2 * B + i % 2 * 3ull * MB, sgl, 0,
+				   on_req),
+			 0);
+	}
+	sgl_put(sgl);
+	nap(f, 100 * MSEC);
+	f->oid = sealed;
+	CHECK_EQ(dom_object_open(f->dom, &open, &f->oid, on_opened), 0);
+	nap(f, 100 * MSEC);
+	CHECK(!f->done);
+	faults_release();
+	CHECK_EQ(wait_for(f), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++)
+		CHECK_EQ(req_wait(f, &reqs[i]), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(objects); i++)
+		dom_object_close(objects[i]);
+	fixture_close(f);
+}
