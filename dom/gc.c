@@ -260,7 +260,8 @@ static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 		return;
 	}
 	TAILQ_FOREACH (gc->looking, &gc->dom->disks, link) {
-		if (!gc->looking->removing)
+		/* A failed one deletes nothing: a batch of it is for ever. */
+		if (!gc->looking->removing && gc->looking->healthy)
 			lsom_comp_each(gc->looking->lsom, look_at, gc);
 	}
 	victim_next(gc);

@@ -336,3 +336,41 @@ TEST(dom_owner, opens_while_the_log_is_busy)
 		dom_object_close(objects[i]);
 	fixture_close(f);
 }
+
+/* ---- what is deleted ---- */
+
+/* What a failed disk cannot delete does not stand before the others. */
+TEST(dom_owner, collection_passes_a_failed_disk)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_disk_info info;
+	struct req w = { 0 };
+	unsigned n = 70;
+
+	policy_put(f, 2, 0);
+	for (unsigned i = 0; i < n; i++) {
+		f->oid = uuid_of(20 + i);
+		CHECK_EQ(create(f, SIZE, "p"), 0);
+	}
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	CHECK_EQ(object_open(f), 0);
+	faults.fail[0] = true;
+	write_start(f, &w, 0, buf_a, 2 * MB, 0);
+	CHECK(req_wait(f, &w) < 0);
+	lsom_disk_info(f->disks[0], &info);
+	CHECK_EQ(info.state, LSOM_DISK_FAILED);
+	for (unsigned i = 0; i < n; i++) {
+		f->oid = uuid_of(20 + i);
+		object_delete(f);
+	}
+	for (unsigned i = 0; i < 500; i++) {
+		lsom_disk_info(f->disks[1], &info);
+		if (info.components == 1)
+			break;
+		nap(f, 10 * MSEC);
+	}
+	CHECK_EQ(info.components, 1);
+	CHECK(dom__gc_idle(f->dom));
+	fixture_close(f);
+}
