@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #define BATCH 64u
+#define RETRY_NS (1 * SEC)
 
 struct victim {
 	struct dom__disk *disk;
@@ -24,6 +25,8 @@ struct victim {
 struct dom__gc {
 	struct dom *dom;
 	bool busy, again;
+	bool retry; /* somebody was too busy, or did not answer */
+	struct env_timer timer;
 	struct env_task task;
 	struct cmmds_barrier barrier;
 	struct victim victims[BATCH];
@@ -47,8 +50,14 @@ static void gc_task(struct env_task *task)
 		return;
 	}
 	gc->again = false;
+	gc->retry = false;
 	if (cmmds_barrier(gc->dom->cmmds, &gc->barrier, gc_barrier_done) == 0)
 		gc->busy = true;
+}
+
+static void gc_timer(struct env_timer *timer)
+{
+	dom__gc_kick(container_of(timer, struct dom__gc, timer)->dom);
 }
 
 int dom__gc_open(struct dom *dom)
@@ -58,11 +67,13 @@ int dom__gc_open(struct dom *dom)
 		return -ENOMEM;
 	dom->gc->dom = dom;
 	dom->gc->task.cb = gc_task;
+	dom->gc->timer.cb = gc_timer;
 	return 0;
 }
 
 void dom__gc_close(struct dom *dom)
 {
+	env_timer_stop(dom->env, &dom->gc->timer);
 	free(dom->gc);
 	dom->gc = NULL;
 }
@@ -87,6 +98,8 @@ static void gc_end(struct dom__gc *gc)
 	gc->busy = false;
 	if (gc->again)
 		env_defer(gc->dom->env, &gc->task);
+	else if (gc->retry)
+		env_timer_start(gc->dom->env, &gc->timer, RETRY_NS);
 	dom__kick(gc->dom);
 }
 
@@ -141,6 +154,7 @@ static void victim_gone(struct lsom_meta *meta, int status)
 	char cid[UUID_TEXT_LEN];
 
 	uuid_format(&gc->victims[gc->at].cid, cid);
+	gc->retry |= status == -ETIMEDOUT; /* a disk of another shard */
 	if (status < 0)
 		log_warn("component %s cannot be deleted: %s", cid,
 			 err_text(status));
@@ -157,6 +171,7 @@ static void victim_next(struct dom__gc *gc)
 	for (; gc->at < gc->victims_count; gc->at++) {
 		struct victim *v = &gc->victims[gc->at];
 		struct dom__disk *disk;
+		int rv;
 
 		TAILQ_FOREACH (disk, &gc->dom->disks, link) {
 			if (disk == v->disk)
@@ -170,8 +185,10 @@ static void victim_next(struct dom__gc *gc)
 		gc->meta = (struct lsom_meta){
 			.op = LSOM_DELETE, .meta = *lsom_comp_meta(gc->cm->comp)
 		};
-		if (lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone) == 0)
+		rv = lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone);
+		if (rv == 0)
 			return;
+		gc->retry |= rv == -EBUSY;
 		dom__cm_put(gc->cm);
 		gc->cm = NULL;
 	}
@@ -209,6 +226,7 @@ static void tombstone_gone(struct cmmds_command *cmd, int status)
 	struct dom__gc *gc = container_of(cmd, struct dom__gc, cmd);
 
 	cmmds_command_fini(cmd);
+	gc->retry |= status == -ETIMEDOUT;
 	if (status < 0 && status != -EAGAIN) {
 		log_warn("a deleted object's entry stays: %s",
 			 err_text(status));
@@ -244,6 +262,7 @@ static void tombstones(struct dom__gc *gc)
 		if (cmmds_propose(dom->cmmds, &gc->cmd, 0, tombstone_gone) == 0)
 			return;
 		cmmds_command_fini(&gc->cmd);
+		gc->retry = true;
 		break;
 	}
 	gc_end(gc);
@@ -255,6 +274,7 @@ static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 
 	gc->victims_count = 0;
 	gc->at = 0;
+	gc->retry = status == -ETIMEDOUT;
 	if (status < 0 || gc->dom->closing) {
 		gc_end(gc);
 		return;

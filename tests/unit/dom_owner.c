@@ -291,18 +291,20 @@ TEST(dom_owner, window_of_a_component_that_failed)
 
 /* ---- a log that is full of others' requests ---- */
 
-/* Busy is no failure: components are made and sealed once there is room. */
-TEST(dom_owner, opens_while_the_log_is_busy)
+/* Busy is no failure: components are sealed and deleted once there is room. */
+TEST(dom_owner, opens_and_deletes_while_the_log_is_busy)
 {
 	struct fixture *f = fixture_open();
 	struct dom_object *objects[16];
 	static struct req reqs[16 * 1000];
 	struct dom_object_open open = { .data = f };
 	struct sgl *sgl = bytes_sgl(f, buf_b, B, 0);
-	struct uuid sealed = uuid_of(8);
+	struct uuid sealed = uuid_of(8), deleted = uuid_of(7);
 
 	memset(reqs, 0, sizeof(reqs));
 	policy_put(f, 2, 0);
+	f->oid = deleted;
+	CHECK_EQ(create(f, SIZE, "p"), 0);
 	f->oid = sealed;
 	CHECK_EQ(create(f, SIZE, "p"), 0);
 	for (unsigned i = 0; i < ARRAY_LEN(objects); i++) {
@@ -311,7 +313,7 @@ TEST(dom_owner, opens_while_the_log_is_busy)
 		CHECK_EQ(object_open(f), 0);
 		objects[i] = f->object;
 	}
-	nap(f, 2500 * MSEC); /* the first owner is gone */
+	nap(f, 2500 * MSEC); /* the first owners are gone */
 	CHECK(dom__owner_find(f->dom, &sealed) == NULL);
 	faults.hold[0] = faults.hold[1] = true;
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
@@ -324,6 +326,8 @@ TEST(dom_owner, opens_while_the_log_is_busy)
 	}
 	sgl_put(sgl);
 	nap(f, 100 * MSEC);
+	f->oid = deleted;
+	object_delete(f);
 	f->oid = sealed;
 	CHECK_EQ(dom_object_open(f->dom, &open, &f->oid, on_opened), 0);
 	nap(f, 100 * MSEC);
@@ -332,6 +336,9 @@ TEST(dom_owner, opens_while_the_log_is_busy)
 	CHECK_EQ(wait_for(f), 0);
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++)
 		CHECK_EQ(req_wait(f, &reqs[i]), 0);
+	for (unsigned i = 0; i < 500 && cmmds_object(f->cmmds, &deleted); i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &deleted) == NULL);
 	for (unsigned i = 0; i < ARRAY_LEN(objects); i++)
 		dom_object_close(objects[i]);
 	fixture_close(f);
