@@ -42,7 +42,7 @@ struct page_cache {
 	struct arena *arena;
 	struct page *free;
 	size_t free_count;
-	struct waiters waiters;
+	struct waiters waiters[PAGE_CLASSES]; /* one waits for its own only */
 	atomic_bool waiting; /* has waiters; counted in the arena */
 	void (*wake)(void *arg);
 	void *wake_arg;
@@ -157,7 +157,8 @@ int page_cache_open(struct arena *arena, struct page_cache **out)
 	if (cache == NULL)
 		return -ENOMEM;
 	cache->arena = arena;
-	TAILQ_INIT(&cache->waiters);
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		TAILQ_INIT(&cache->waiters[c]);
 	pthread_mutex_lock(&arena->lock);
 	TAILQ_INSERT_TAIL(&arena->caches, cache, link);
 	pthread_mutex_unlock(&arena->lock);
@@ -208,7 +209,7 @@ void page_cache_close(struct page_cache *cache)
 {
 	struct arena *arena = cache->arena;
 
-	assert(TAILQ_EMPTY(&cache->waiters));
+	assert(!page_cache_waiting(cache));
 	cache_drain(cache, 0);
 	if (atomic_exchange(&cache->waiting, false))
 		atomic_fetch_sub(&arena->waiting, 1);
@@ -324,7 +325,7 @@ void page_wait(struct page_cache *cache, enum page_class class, size_t n,
 	waiter->class = class;
 	waiter->n = n;
 	waiter->queued = true;
-	TAILQ_INSERT_TAIL(&cache->waiters, waiter, link);
+	TAILQ_INSERT_TAIL(&cache->waiters[class], waiter, link);
 	if (!atomic_exchange(&cache->waiting, true)) {
 		atomic_fetch_add(&cache->arena->waiting, 1);
 		others_wake(cache, true); /* for what lies in their lists */
@@ -335,7 +336,7 @@ void page_wait_stop(struct page_cache *cache, struct page_waiter *waiter)
 {
 	if (!waiter->queued)
 		return;
-	TAILQ_REMOVE(&cache->waiters, waiter, link);
+	TAILQ_REMOVE(&cache->waiters[waiter->class], waiter, link);
 	waiter->queued = false;
 }
 
@@ -356,7 +357,10 @@ static bool class_has(const struct arena *arena, const struct page_waiter *w)
 
 bool page_cache_waiting(const struct page_cache *cache)
 {
-	return !TAILQ_EMPTY(&cache->waiters);
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		if (!TAILQ_EMPTY(&cache->waiters[c]))
+			return true;
+	return false;
 }
 
 /*
@@ -375,20 +379,30 @@ static void others_help(struct page_cache *cache)
 	others_wake(cache, false);
 }
 
-void page_cache_turn(struct page_cache *cache)
+/* Those of one class, in the order they came. */
+static void class_turn(struct page_cache *cache, struct waiters *waiters)
 {
 	struct page_waiter *waiter;
 	unsigned budget = 64;
 
-	while ((waiter = TAILQ_FIRST(&cache->waiters)) != NULL &&
-	       budget-- > 0) {
+	while ((waiter = TAILQ_FIRST(waiters)) != NULL && budget-- > 0) {
 		if (!class_has(cache->arena, waiter))
 			break;
-		TAILQ_REMOVE(&cache->waiters, waiter, link);
+		TAILQ_REMOVE(waiters, waiter, link);
 		waiter->queued = false;
 		waiter->cb(waiter);
 	}
-	if (TAILQ_EMPTY(&cache->waiters) &&
+}
+
+void page_cache_turn(struct page_cache *cache)
+{
+	/*
+	 * A class that has nothing does not hold up the others: what it waits
+	 * for may be held by those who wait there.
+	 */
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		class_turn(cache, &cache->waiters[c]);
+	if (!page_cache_waiting(cache) &&
 	    atomic_exchange(&cache->waiting, false))
 		atomic_fetch_sub(&cache->arena->waiting, 1);
 	others_help(cache);

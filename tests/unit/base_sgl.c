@@ -137,3 +137,38 @@ TEST(page, floors_hold)
 	sgl_put(log);
 	close_fixture(&f);
 }
+
+/*
+ * A class that has none must not hold up another that has: what the front end
+ * holds comes home only when those whom it waits for may go on.
+ */
+TEST(page, classes_wait_apart)
+{
+	struct fixture f = open_fixture(4 << 20); /* 1024 pages */
+	struct page_waiter front_waits = { .cb = on_pages };
+	struct page_waiter rmw_waits = { .cb = on_pages };
+	struct sgl *front[64], *rmw[16];
+	unsigned n = 0, k = 0;
+
+	woken = 0;
+	while (sgl_new(f.cache, PAGE_FRONT, 16 * PAGE_BYTES, 0, &front[n]) == 0)
+		n++;
+	while (sgl_new(f.cache, PAGE_RMW, 10 * PAGE_BYTES, 0, &rmw[k]) == 0)
+		k++;
+	page_wait(f.cache, PAGE_FRONT, 16, &front_waits);
+	page_wait(f.cache, PAGE_RMW, 10, &rmw_waits);
+	page_cache_turn(f.cache);
+	CHECK_EQ(woken, 0);
+	while (k > 0)
+		sgl_put(rmw[--k]);
+	page_cache_turn(f.cache);
+	CHECK(!rmw_waits.queued);
+	CHECK(front_waits.queued);
+	CHECK_EQ(woken, 1);
+	CHECK(page_cache_waiting(f.cache));
+	page_wait_stop(f.cache, &front_waits);
+	CHECK(!page_cache_waiting(f.cache));
+	while (n > 0)
+		sgl_put(front[--n]);
+	close_fixture(&f);
+}
