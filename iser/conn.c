@@ -566,8 +566,9 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 		conn->invalidates = false;
 	iser__cm_put(private, conn->invalidates);
 	ours.initiator_depth = (uint8_t)reads;
-	conn->dm.owner =
-		iscsi_conn_accept(conn->iser->iscsi, &conn->dm, portal);
+	if (iser__conn_alive(conn)) /* its receives could be posted */
+		conn->dm.owner =
+			iscsi_conn_accept(conn->iser->iscsi, &conn->dm, portal);
 	if (conn->dm.owner == NULL) {
 		(void)rdma_reject(conn->id, NULL, 0);
 		conn_end(conn);

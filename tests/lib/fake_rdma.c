@@ -111,7 +111,7 @@ struct fake_peer {
 
 static struct {
 	struct fake_rdma_config config;
-	bool there, removed, fail_posts;
+	bool there, removed, fail_posts, fail_receives;
 	struct verbs_context vctx;
 	struct ibv_device device;
 	LIST_HEAD(, fake_mr) mrs;
@@ -168,6 +168,11 @@ unsigned fake_rdma_calls(void)
 void fake_rdma_fail_posts(bool fail)
 {
 	rdma.fail_posts = fail;
+}
+
+void fake_rdma_fail_receives(bool fail)
+{
+	rdma.fail_receives = fail;
 }
 
 /* ---- completions ---- */
@@ -447,6 +452,9 @@ static int op_post_srq_recv(struct ibv_srq *srq_, struct ibv_recv_wr *wr,
 {
 	struct fake_srq *srq = container_of(srq_, struct fake_srq, srq);
 
+	*bad = wr;
+	if (rdma.fail_receives)
+		return ENOMEM;
 	for (; wr != NULL; wr = wr->next) {
 		assert(srq->count < srq->max && wr->num_sge <= srq->sge_max);
 		recv_add(&srq->recvs, wr);
@@ -460,6 +468,9 @@ static int op_post_recv(struct ibv_qp *qp_, struct ibv_recv_wr *wr,
 {
 	struct fake_qp *qp = container_of(qp_, struct fake_qp, qp);
 
+	*bad = wr;
+	if (rdma.fail_receives)
+		return ENOMEM;
 	for (; wr != NULL; wr = wr->next) {
 		assert(qp->recvs_count < qp->recvs_max);
 		recv_add(&qp->recvs, wr);
@@ -1121,7 +1132,7 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 	if (rdma.config.sge_read == 0)
 		rdma.config.sge_read = rdma.config.sge;
 	rdma.there = true;
-	rdma.removed = rdma.fail_posts = false;
+	rdma.removed = rdma.fail_posts = rdma.fail_receives = false;
 	rdma.fail_at = 0;
 	LIST_INIT(&rdma.mrs);
 	LIST_INIT(&rdma.ids);

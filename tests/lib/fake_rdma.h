@@ -35,6 +35,8 @@ void fake_rdma_fail(unsigned nth);
 unsigned fake_rdma_calls(void);
 /* Every post to a send queue fails from now on. */
 void fake_rdma_fail_posts(bool fail);
+/* Every post of a receive does. */
+void fake_rdma_fail_receives(bool fail);
 
 /* The device is pulled out: everybody is told; it completes nothing more. */
 void fake_rdma_remove(void);

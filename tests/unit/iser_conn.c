@@ -712,6 +712,21 @@ TEST(iser_conn, posts_fail)
 	end();
 }
 
+/* A connection that could receive nothing is refused, not left waiting. */
+TEST(iser_conn, receives_fail)
+{
+	for (unsigned srq = 0; srq < 2; srq++) {
+		fixture_with((struct fake_rdma_config){ .says_last_wqe = true,
+							.no_srq = srq });
+		fake_rdma_fail_receives(true);
+		dial(0x80, 4);
+		CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+		wait_ms(3);
+		CHECK_EQ(counter_value(&iser__conns), 0);
+		end();
+	}
+}
+
 TEST(iser_conn, device_removed)
 {
 	char why[100];
