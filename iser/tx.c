@@ -37,7 +37,7 @@ static struct iser_data *data_of(struct dm_data *data)
 	return (struct iser_data *)data->impl;
 }
 
-static struct dm_data *dm_data_of(struct iser_data *d)
+static struct dm_data *dm_data_of(const struct iser_data *d)
 {
 	return d->item.owner;
 }
@@ -352,6 +352,24 @@ static bool invalidates(const struct iser_conn *conn,
 	return true;
 }
 
+/*
+ * Is data of the task that @send answers being fetched yet?  It was aborted from
+ * elsewhere, and the initiator takes its memory back with the answer.
+ */
+static bool fetches(const struct iser_conn *conn, const struct dm_send *send)
+{
+	const struct tx *tx = &conn->tx;
+	const struct iser_data *d;
+
+	if (send->stags == NULL || tx->gets_count == 0)
+		return false;
+	TAILQ_FOREACH (d, &tx->gets[get_be32(send->bhs + 16) % TX_BUCKETS],
+		       bucket)
+		if (dm_data_of(d)->stags == send->stags)
+			return true;
+	return false;
+}
+
 static void post_send(struct iser_conn *conn, struct batch *b,
 		      struct dm_send *send)
 {
@@ -389,6 +407,8 @@ static void post_send(struct iser_conn *conn, struct batch *b,
 		wr->invalidate_rkey = rkey;
 		counter_add(&iser__invalidated, 1);
 	}
+	if (fetches(conn, send))
+		wr->send_flags |= IBV_SEND_FENCE; /* behind the READs */
 	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_LOGOUT_RSP && bhs[2] == 0)
 		conn->goodbye = true;
 	if (send == tx->login) {

@@ -396,6 +396,22 @@ static void qp_work(struct fake_qp *qp)
 	}
 }
 
+/*
+ * A device may send on while a READ's data still comes: unless it is told to
+ * wait, what takes a key away must not overtake a READ that uses it.
+ */
+static void check_fence(const struct fake_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct work *w;
+
+	if (wr->opcode != IBV_WR_SEND_WITH_INV ||
+	    wr->send_flags & IBV_SEND_FENCE)
+		return;
+	STAILQ_FOREACH (w, &qp->works, link)
+		assert(w->wr.opcode != IBV_WR_RDMA_READ ||
+		       w->wr.wr.rdma.rkey != wr->invalidate_rkey);
+}
+
 static int op_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
 			struct ibv_send_wr **bad)
 {
@@ -409,6 +425,7 @@ static int op_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
 			return ENOMEM;
 		assert(qp->works_count < qp->works_max);
 		assert(wr->num_sge <= 16);
+		check_fence(qp, wr);
 		w = calloc(1, sizeof(*w));
 		w->wr = *wr;
 		for (int i = 0; i < wr->num_sge; i++)

@@ -477,6 +477,53 @@ TEST(iser_conn, abort_while_fetching)
 	end();
 }
 
+/*
+ * Another initiator's reset aborts a write whose data is being fetched: the
+ * answer, which gives the memory back, leaves behind the last READ.
+ */
+TEST(iser_conn, reset_while_fetching)
+{
+	struct fake_peer *first;
+	struct fake_message *answer;
+	uint32_t write_itt;
+	struct message *m;
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	write_send(0, 2048, 0, 4);
+	write_itt = itt;
+	first = peer;
+	peer = NULL;
+	dial(0x80, 4);
+	m = login_message("");
+	put_be32(m->bytes + 28 + 8, 0x00023d01); /* a port of its own */
+	CHECK(give(m));
+	free(receive());
+	m = message(ISCSI_OP_TMF | ISCSI_IMMEDIATE, ISCSI_FINAL | 5);
+	put_be32(m->bytes + 28 + 20, ISCSI_NO_TAG);
+	CHECK(give(m));
+	fake_peer_hold(first, false);
+	turns();
+	answer = fake_peer_receive(first);
+	CHECK(answer != NULL);
+	CHECK_EQ(answer->bytes[28], ISCSI_OP_RESPONSE);
+	CHECK_EQ(answer->bytes[28 + 3], 0x40); /* TASK ABORTED */
+	CHECK_EQ(get_be32(answer->bytes + 28 + 16), write_itt);
+	CHECK_EQ(answer->invalidated, KEY);
+	free(answer);
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK_EQ(answer->bytes[28], ISCSI_OP_TMF_RSP);
+	CHECK_EQ(answer->bytes[28 + 2], 0);
+	free(answer);
+	CHECK_EQ(fake_peer_state(first), FAKE_UP);
+	fake_peer_disconnect(first);
+	turns();
+	fake_peer_free(first);
+	end();
+}
+
 /* The initiator goes while its data is being fetched, or sent. */
 TEST(iser_conn, vanishes)
 {
