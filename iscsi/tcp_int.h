@@ -19,7 +19,7 @@
 #define TCP_IOV 256u
 #define TCP_GET_BUCKETS 64u
 #define TCP_SEND_MS 30000u
-/* Data-Out that belongs to nothing; more is no accident. */
+/* Data-Out that belongs to nothing, and none that does: no accident. */
 #define TCP_STRAY_MAX 4096u
 
 enum tx_kind { TX_SEND, TX_PUT, TX_R2T };
@@ -86,7 +86,7 @@ struct tcp_conn {
 	uint8_t *flat; /* own; or nowhere */
 	struct dm_data *get;
 	bool stray;
-	unsigned strays;
+	unsigned strays; /* since the last Data-Out of a task */
 	bool resume;
 	uint64_t pdu_since_ns; /* 0: between PDUs */
 

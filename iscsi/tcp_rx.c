@@ -84,6 +84,7 @@ static void begin_solicited(struct tcp_conn *conn)
 		return;
 	}
 	td->sn++;
+	conn->strays = 0;
 	conn->get = get;
 	conn->sgl = sgl_get(get->sgl);
 	conn->sgl_offset = get->sgl_offset + td->done;

@@ -441,6 +441,31 @@ TEST(iscsi_tcp, data_out_outside_of_its_r2t)
 	end();
 }
 
+/*
+ * Data for tasks that were aborted comes now and then over a long life: only a
+ * peer that sends nothing else is told to go.
+ */
+TEST(iscsi_tcp, data_out_of_no_task)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	put_be32(bhs + 16, 0x1234);
+	put_be32(bhs + 20, 0x5678);
+	for (unsigned i = 0; i < 4 * TCP_STRAY_MAX; i++) {
+		put_pdu(bhs, pattern, 512, 4096);
+		if (i % 1000 == 999)
+			write_all(0, 16384, 0, 8192, 65536);
+	}
+	CHECK(!cl.eof);
+	for (unsigned i = 0; i <= TCP_STRAY_MAX; i++)
+		put_pdu(bhs, pattern, 512, 4096);
+	CHECK(hung_up());
+	end();
+}
+
 TEST(iscsi_tcp, deadlines)
 {
 	static const uint8_t half[20] = { 0x43, 0x87 };
