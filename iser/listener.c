@@ -15,6 +15,7 @@
 
 #define RETRY_NS (5 * SEC)
 #define BACKLOG 128
+#define EVENTS 8u /* handled before sessions have their turn */
 
 /* ---- events ---- */
 
@@ -24,9 +25,13 @@ static void on_channel(uv_poll_t *poll, int status, int events)
 	struct rdma_cm_event *event;
 
 	shard_wake(iser->env);
-	/* The channel goes while one of them is handled: look again. */
-	while (iser->channel != NULL &&
-	       rdma_get_cm_event(iser->channel, &event) == 0) {
+	/*
+	 * A request for a connection takes milliseconds: a few at a time.  The
+	 * channel may go while one of them is handled.
+	 */
+	for (unsigned i = 0; i < EVENTS && iser->channel != NULL &&
+			     rdma_get_cm_event(iser->channel, &event) == 0;
+	     i++) {
 		struct rdma_cm_event copy = *event;
 		struct rdma_cm_id *id =
 			event->listen_id != NULL ? event->listen_id : event->id;

@@ -746,6 +746,33 @@ TEST(iser_conn, faults_of_setup)
 	}
 }
 
+/* All initiators come back at once: others get their turn in between. */
+TEST(iser_conn, crowd)
+{
+	const uint8_t private[4] = { 0x80 };
+	struct fake_peer *peers[24];
+	unsigned before = 0;
+
+	fixture();
+	for (unsigned i = 0; i < ARRAY_LEN(peers); i++)
+		peers[i] = fake_peer_connect(private, sizeof(private), 4);
+	while (iser->conns_count < ARRAY_LEN(peers)) {
+		shard_step(ts.env, MSEC / 10);
+		CHECK(iser->conns_count <= before + 8);
+		before = iser->conns_count;
+	}
+	turns();
+	for (unsigned i = 0; i < ARRAY_LEN(peers); i++) {
+		CHECK_EQ(fake_peer_state(peers[i]), FAKE_UP);
+		fake_peer_disconnect(peers[i]);
+	}
+	turns();
+	for (unsigned i = 0; i < ARRAY_LEN(peers); i++)
+		fake_peer_free(peers[i]);
+	CHECK_EQ(counter_value(&iser__conns), 0);
+	end();
+}
+
 TEST(iser_conn, posts_fail)
 {
 	fixture();
