@@ -41,7 +41,9 @@ static int rocks_status(const char *path, const char *doing, char *err)
 		status = -EUCLEAN;
 	else if (strstr(err, "does not exist") != NULL)
 		status = -ENOENT;
-	else if (strstr(err, "lock") != NULL)
+	/* The file's name is in it, too: "lock" alone may be of that. */
+	else if (strstr(err, "While lock file") != NULL ||
+		 strstr(err, "lock hold by current process") != NULL)
 		status = -EBUSY;
 	if (status != -ENOENT)
 		log_error("store %s: %s: %s", path, doing, err);

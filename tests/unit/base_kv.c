@@ -81,6 +81,25 @@ TEST(kv, batch_merge_scan_reopen)
 	kv_close(kv);
 }
 
+/* What a store says of itself, not the name of the place it lies in. */
+TEST(kv, errors_by_their_cause)
+{
+	char *dir = test_dir(), place[600], path[700];
+	struct kv_config config = { .path = path, .create = true };
+	struct kv *kv, *second;
+
+	snprintf(place, sizeof(place), "%s/blocks", dir);
+	free(dir);
+	test_file(place, 1); /* a file, where a directory should be */
+	snprintf(path, sizeof(path), "%s/db", place);
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), -EIO);
+	CHECK_EQ(remove(place), 0);
+	snprintf(path, sizeof(path), "%s", place);
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	CHECK_EQ(kv_rocksdb_open(&config, &second), -EBUSY);
+	kv_close(kv);
+}
+
 TEST(uuid, text)
 {
 	char text[UUID_TEXT_LEN];
