@@ -48,10 +48,17 @@ void iscsi__task_unhash(struct task *task)
 
 void iscsi__task_unpark(struct task *task)
 {
+	struct iscsi_session *s = task->session;
+
 	if (!task->parked)
 		return;
 	task->parked = false;
-	TAILQ_REMOVE(&task->session->parked, task, parked_link);
+	if (TAILQ_FIRST(&s->parked) == task && s->pages.queued) {
+		/* It was its memory that was waited for: not so the next's. */
+		page_wait_stop(s->iscsi->env->pages, &s->pages);
+		iscsi__session_kick(s);
+	}
+	TAILQ_REMOVE(&s->parked, task, parked_link);
 }
 
 void iscsi__task_uncount(struct task *task)

@@ -649,6 +649,34 @@ TEST(iscsi_session, a_write_waits_for_memory)
 	end();
 }
 
+/* Who waits behind one that needed much does not need it when that one is gone. */
+TEST(iscsi_session, a_write_behind_one_that_was_aborted)
+{
+	static struct sgl *eaten[100000];
+	unsigned n = 0;
+	struct mock m;
+	uint32_t itt, behind;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
+		n++;
+	itt = command(&m, 0xa0, 4 << 20, 0x2a, 0, 8192, NULL, 0);
+	behind = command(&m, 0xa0, 4096, 0x2a, 0, 8, NULL, 0);
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(tmf(&m, 1, itt, 0), 0);
+	for (unsigned i = 0; i < 16; i++)
+		sgl_put(eaten[--n]);
+	settle();
+	CHECK(!TAILQ_EMPTY(&m.gets));
+	serve_get(&m, 9);
+	CHECK_EQ(answer(&m, behind), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
 TEST(iscsi_session, an_initiator_that_fetches_nothing)
 {
 	struct mock m;
