@@ -46,6 +46,12 @@ struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
 
 static void conn_maybe_free(struct iscsi_conn *conn);
 
+static void count_down(unsigned *count)
+{
+	assert(*count > 0);
+	--*count;
+}
+
 void iscsi__reply_free(struct reply *reply)
 {
 	struct iscsi_conn *conn = reply->conn;
@@ -56,10 +62,9 @@ void iscsi__reply_free(struct reply *reply)
 	conn->echo_bytes -= reply->echo_bytes;
 	if (reply->immediate)
 		conn->immediates--;
-	if (reply->counted) {
-		assert(conn->session->in_flight > 0);
-		conn->session->in_flight--;
-	}
+	if (reply->counted)
+		count_down(reply->sending ? &conn->session->responding_count
+					  : &conn->session->in_flight);
 	free(reply);
 	conn_maybe_free(conn);
 }
@@ -88,6 +93,11 @@ void iscsi__reply_send(struct reply *reply)
 		return;
 	}
 	reply->sending = true;
+	if (reply->counted) {
+		/* Answered: what leaves with it must not close the window. */
+		count_down(&conn->session->in_flight);
+		conn->session->responding_count++;
+	}
 	reply->send.cb = on_reply_sent;
 	put_be32(reply->send.bhs + 24, conn->statsn);
 	if (!reply->no_statsn)

@@ -242,7 +242,7 @@ struct reply {
 	struct dm_send send;
 	struct iscsi_conn *conn;
 	bool immediate; /* answers an immediate request: those are limited */
-	bool counted; /* in session->in_flight */
+	bool counted; /* in session->in_flight, then responding_count */
 	bool last; /* the connection closes behind it */
 	bool no_statsn; /* does not consume a StatSN */
 	bool sending;

@@ -618,6 +618,32 @@ TEST(iscsi_session, limits)
 	end();
 }
 
+/* On a full disk one command is let in at a time, but one always is. */
+TEST(iscsi_session, no_answer_closes_the_window)
+{
+	uint8_t nop[ISCSI_BHS_LEN] = { 0x40, 0x80 };
+	struct mock m;
+	struct seen *s;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	fake_dom_congestion(dom, &oid, 255);
+	for (unsigned i = 0; i < 160; i++)
+		CHECK_EQ(answer(&m, TUR(&m)), 0);
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(!TAILQ_EMPTY(&m.gets));
+	CHECK_EQ(tmf(&m, 1, itt, 0), 0);
+	put_be32(nop + 16, ++tag);
+	put_be32(nop + 20, ISCSI_NO_TAG);
+	put_pdu(&m, nop, NULL, 0);
+	s = next(&m);
+	CHECK(s != NULL);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_NOP_IN);
+	CHECK_EQ(get_be32(s->bhs + 32), get_be32(s->bhs + 28));
+	end();
+}
+
 /* ---- memory ---- */
 
 TEST(iscsi_session, a_write_waits_for_memory)
