@@ -18,6 +18,7 @@
 #include "node/node_int.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -218,6 +219,36 @@ static void node_enter(struct node *node, bool found)
 		on_entered(cmd, rv);
 }
 
+static void node_alone(struct node *node)
+{
+	node->state = NODE_ALONE;
+	sd_notify(0, "READY=1\nSTATUS=In no cluster");
+}
+
+/*
+ * Is nothing in the store's directory but what the beginning of a founding
+ * leaves there?  RocksDB writes CURRENT before any log or table, so these
+ * without it are a store that lost it, which a founding must not write over.
+ */
+static bool founding_cut_off(const struct node *node)
+{
+	DIR *d = opendir(node->directory_path);
+	bool current = false, used = false;
+	struct dirent *e;
+
+	if (d == NULL)
+		return false;
+	while ((e = readdir(d)) != NULL) {
+		const char *dot = strrchr(e->d_name, '.');
+
+		current |= strcmp(e->d_name, "CURRENT") == 0;
+		used |= dot != NULL &&
+			(strcmp(dot, ".log") == 0 || strcmp(dot, ".sst") == 0);
+	}
+	closedir(d);
+	return current || !used;
+}
+
 static void on_directory(struct cmmds_open *req, int status)
 {
 	struct node *node = req->data;
@@ -230,6 +261,12 @@ static void on_directory(struct cmmds_open *req, int status)
 	if (node->state == NODE_STOPPING) {
 		init_finish(node, -ESHUTDOWN, "the node is shutting down");
 		node__stop_go_on(node);
+		return;
+	}
+	if (status == -ENOENT && !node->founding && founding_cut_off(node)) {
+		/* Nothing was promised yet: it begins again. */
+		log_warn("%s", req->why);
+		node_alone(node);
 		return;
 	}
 	if (status < 0) {
@@ -258,8 +295,7 @@ static void on_directory(struct cmmds_open *req, int status)
 		/* A founding was cut off before its entry: it goes on there. */
 		log_warn("the directory is there but names no cluster: run "
 			 "basalt cluster init again");
-		node->state = NODE_ALONE;
-		sd_notify(0, "READY=1\nSTATUS=In no cluster");
+		node_alone(node);
 	}
 }
 
