@@ -133,12 +133,30 @@ static void remove_applied(struct admin_req *r)
 	}
 }
 
+static void remove_failed(struct admin_req *r)
+{
+	struct disk_remove *ctx = r->ctx;
+	struct node_disk *d = node__disk_find(r->node, &ctx->id);
+
+	if (d != NULL)
+		d->leaving = false;
+	admin__refuse(r);
+}
+
+/* From the proposal on nobody else may open or close the disk. */
+static int leaving_check(struct admin_req *r, const struct node_disk *d)
+{
+	if (!d->leaving)
+		return 0;
+	return admin__why(r, -EBUSY, NULL, "disk %s is being removed", d->path);
+}
+
 void admin__disk_remove(struct admin_req *r)
 {
 	struct node_disk *d = disk_named(r, r->msg->disk_remove->disk);
 	struct disk_remove *ctx;
 
-	if (d != NULL &&
+	if (d != NULL && leaving_check(r, d) == 0 &&
 	    (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING))
 		admin__why(r, -EBUSY, "Try again in a moment.",
 			   "disk %s is being %s", d->path,
@@ -155,6 +173,8 @@ void admin__disk_remove(struct admin_req *r)
 	ctx->id = d->id;
 	strcpy(ctx->path, d->path);
 	strcpy(ctx->index_path, d->index_path);
+	d->leaving = true;
+	r->failed = remove_failed;
 	admin__change(r, remove_build, remove_applied);
 }
 
@@ -248,7 +268,7 @@ void admin__disk_rebuild(struct admin_req *r)
 	struct disk_rebuild *ctx;
 	unsigned sessions;
 
-	if (d == NULL) {
+	if (d == NULL || leaving_check(r, d) < 0) {
 		admin__refuse(r);
 		return;
 	}

@@ -122,6 +122,7 @@ struct node_disk {
 	enum lsom_disk_state seen; /* last logged */
 	bool settled; /* opened or failed once: portals wait for it */
 	bool erase; /* drop the record once it is closed */
+	bool leaving; /* a command is taking it out of the directory */
 	void (*done)(struct node_disk *disk, int status, void *arg);
 	void *done_arg;
 	TAILQ_ENTRY(node_disk) link;
