@@ -163,6 +163,33 @@ static bool listed(char **list, size_t count, const char *name)
 	return false;
 }
 
+/*
+ * A new secret of one direction must not be the one that the other direction
+ * keeps (RFC 7143, 9.2.1); admin__access_check() saw only those given together.
+ */
+static int secret_other(struct admin_req *r, const Directory__Target *t,
+			const char *which, const ProtobufCBinaryData *sealed,
+			const ProtobufCBinaryData *given)
+{
+	uint8_t other[ISCSI_SECRET_MAX];
+	char context[320];
+	size_t len = 0;
+	bool same;
+
+	snprintf(context, sizeof(context), "%s %s", which, t->name);
+	if (node__secret_open(r->node->key, context, sealed->data, sealed->len,
+			      other, sizeof(other), &len) < 0)
+		return 0; /* it lets nobody in, whatever it is */
+	same = len == given->len && memcmp(other, given->data, len) == 0;
+	node__wipe(other, sizeof(other));
+	if (!same)
+		return 0;
+	return admin__why(r, -EINVAL, "Give another one.",
+			  "target %s: the secret of the other direction is the "
+			  "same; RFC 7143, 9.2.1 forbids it",
+			  t->name);
+}
+
 /* Bring @access into @t, an unpacked message of our own. */
 static int access_apply(struct admin_req *r, Directory__Target *t,
 			const Admin__Access *access)
@@ -194,6 +221,14 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 		rv = seal(r, "mutual", t->name, &access->mutual_secret,
 			  &t->mutual_secret_sealed);
 	}
+	if (rv == 0 && t->mutual_user[0] != '\0' &&
+	    access->chap_user[0] != '\0' && access->mutual_user[0] == '\0')
+		rv = secret_other(r, t, "mutual", &t->mutual_secret_sealed,
+				  &access->chap_secret);
+	if (rv == 0 && t->chap_user[0] != '\0' &&
+	    access->mutual_user[0] != '\0' && access->chap_user[0] == '\0')
+		rv = secret_other(r, t, "chap", &t->chap_secret_sealed,
+				  &access->mutual_secret);
 	if (rv == 0 && t->mutual_user[0] != '\0' && t->chap_user[0] == '\0')
 		rv = admin__why(r, -EINVAL, "Give --chap USER too.",
 				"target %s: mutual CHAP without CHAP: the "
