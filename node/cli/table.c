@@ -165,8 +165,10 @@ static int vdisk_create(struct cli_call *c)
 	if (rv == 0)
 		rv = cli_number(c, "block-size", 4096, &m->block_bytes);
 	if (rv == 0 && !m->export &&
-	    (cli_has(c, "allow") || cli_has(c, "chap")))
-		return cli_usage(c, "--allow and --chap need --export");
+	    (cli_has(c, "allow") || cli_has(c, "chap") ||
+	     cli_has(c, "chap-secret-file") || cli_has(c, "mutual-chap") ||
+	     cli_has(c, "mutual-secret-file")))
+		return cli_usage(c, "--allow and CHAP need --export");
 	return rv == 0 && m->export ? access_fill(c, &m->access) : rv;
 }
 
