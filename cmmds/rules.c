@@ -566,6 +566,8 @@ static int gone_disk(const struct cmmds_state *state,
 	struct on_disk on = { .disk = &disk->uuid };
 	const struct state_entry *e;
 
+	if (disk->removing)
+		return 0; /* given up, with what is on it */
 	EACH(state, CMMDS_OBJECT, e)
 	{
 		const Directory__Object *o = (const void *)e->pub.message;

@@ -48,6 +48,7 @@ static struct node_disk *disk_named(struct admin_req *r, const char *name)
 
 struct disk_remove {
 	struct uuid id;
+	bool marked; /* what was proposed last */
 	char path[256], index_path[300];
 	struct env_work work;
 	struct admin_req *r;
@@ -67,12 +68,28 @@ static unsigned objects_on(struct node *node, const struct uuid *disk)
 	return n;
 }
 
+/* The directory lets a disk with components go in two steps only. */
+static void mark_removing(struct admin_req *r, struct cmmds_command *cmd,
+			  const struct cmmds_entry *e)
+{
+	struct disk_remove *ctx = r->ctx;
+	Directory__Disk m = *(const Directory__Disk *)e->message;
+
+	m.removing = true;
+	ctx->marked = true;
+	cmmds_put(cmd, CMMDS_DISK, ctx->id.b, sizeof(ctx->id.b), e->revision,
+		  &m.base);
+	cmmds_audit(cmd, r->who, "disk %s of node %s given up with its data",
+		    ctx->path, r->node->config->name);
+}
+
 static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	struct disk_remove *ctx = r->ctx;
 	const struct cmmds_entry *e = disk_entry(r->node, &ctx->id);
 	unsigned objects = objects_on(r->node, &ctx->id);
 
+	ctx->marked = false;
 	if (e == NULL)
 		return admin__why(r, -ENOENT, "basalt disk list shows them.",
 				  "disk %s is gone already", ctx->path);
@@ -82,6 +99,10 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 				  "first, or lose them with --force.",
 				  "disk %s holds data of %u virtual disk%s",
 				  ctx->path, objects, objects == 1 ? "" : "s");
+	if (objects > 0 && !((const Directory__Disk *)e->message)->removing) {
+		mark_removing(r, cmd, e);
+		return 0;
+	}
 	cmmds_erase(cmd, CMMDS_DISK, ctx->id.b, sizeof(ctx->id.b), e->revision);
 	cmmds_audit(cmd, r->who, "disk %s removed from node %s%s", ctx->path,
 		    r->node->config->name, objects > 0 ? " by force" : "");
@@ -123,6 +144,10 @@ static void remove_applied(struct admin_req *r)
 	struct disk_remove *ctx = r->ctx;
 	struct node_disk *d = node__disk_find(r->node, &ctx->id);
 
+	if (ctx->marked) {
+		admin__change(r, remove_build, remove_applied);
+		return;
+	}
 	if (d != NULL && d->state == NODE_DISK_CLOSING && d->done == NULL) {
 		d->erase = true;
 		d->done = remove_closed;

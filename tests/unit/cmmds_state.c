@@ -478,6 +478,27 @@ TEST(cmmds_state, references)
 	state__fini(&d.s);
 }
 
+/* A disk goes when it is empty, or was given up before. */
+TEST(cmmds_state, disk_with_components)
+{
+	Directory__Disk disk = DIRECTORY__DISK__INIT;
+	struct dir d;
+	struct mirror m;
+
+	begin(&d, &m, 2);
+	disk.uuid = BYTES(m.disk[0]);
+	disk.node = BYTES(m.host);
+	disk.path = "/dev/x";
+	CHECK_EQ(put(&d, CMMDS_DISK, m.disk[0].b, 16, 0, &disk), 0);
+	CHECK_EQ(erase(&d, CMMDS_NODE, m.host.b, 16, CMMDS_ANY), -EINVAL);
+	CHECK_EQ(erase(&d, CMMDS_DISK, m.disk[0].b, 16, CMMDS_ANY), -EINVAL);
+	disk.removing = true;
+	CHECK_EQ(put(&d, CMMDS_DISK, m.disk[0].b, 16, CMMDS_ANY, &disk), 0);
+	CHECK_EQ(erase(&d, CMMDS_DISK, m.disk[0].b, 16, CMMDS_ANY), 0);
+	CHECK_EQ(erase(&d, CMMDS_NODE, m.host.b, 16, CMMDS_ANY), 0);
+	state__fini(&d.s);
+}
+
 TEST(cmmds_state, events_are_bounded)
 {
 	struct cmmds_command cmd = { 0 };
