@@ -89,9 +89,43 @@ static int snapshot_take(struct dom *dom, struct snapshot *s)
 		out->reserved_bytes = disk_reserved(dom, &disk->id);
 		out->components = disk->components;
 		out->healthy = disk->healthy;
-		out->removing = disk->removing || (msg && msg->removing);
+		/* Not yet in the directory, or no more: nothing goes there. */
+		out->removing = disk->removing || msg == NULL || msg->removing;
 	}
 	return 0;
+}
+
+static bool lies_on(const Directory__TreeNode *node, const struct uuid *disk)
+{
+	struct uuid id;
+
+	if (node->leaf != NULL && dom__uuid_of(&node->leaf->disk, &id) &&
+	    uuid_equal(&id, disk))
+		return true;
+	for (size_t i = 0; i < node->n_children; i++) {
+		if (lies_on(node->children[i], disk))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * @tree was chosen by the disks as they are listed now.  One of them may go
+ * before the command is applied, and then the command must not hold.
+ */
+static void disks_expect(struct dom *dom, struct cmmds_command *cmd,
+			 const Directory__TreeNode *tree)
+{
+	struct dom__disk *disk;
+
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		const struct cmmds_entry *entry = cmmds_get(
+			dom->cmmds, CMMDS_DISK, disk->id.b, sizeof(disk->id.b));
+
+		if (entry != NULL && lies_on(tree, &disk->id))
+			cmmds_expect(cmd, CMMDS_DISK, disk->id.b,
+				     sizeof(disk->id.b), entry->revision);
+	}
 }
 
 static void id_make(void *arg, struct uuid *out)
@@ -217,6 +251,7 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 	cmmds_command_init(&c->cmd);
 	cmmds_put(&c->cmd, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b),
 		  CMMDS_MUST_NOT_EXIST, &object.base);
+	disks_expect(dom, &c->cmd, object.tree);
 	directory__tree_node__free_unpacked(object.tree, NULL);
 	uuid_format(&req->oid, oid);
 	if (req->commit != NULL)
@@ -340,6 +375,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 	op.size_bytes = r->req->size_bytes;
 	cmmds_command_init(&r->cmd);
 	cmmds_object_op(&r->cmd, &op);
+	disks_expect(dom, &r->cmd, tree);
 	directory__tree_node__free_unpacked(tree, NULL);
 	if (r->req->commit != NULL)
 		r->req->commit(r->req, &r->cmd);

@@ -266,6 +266,59 @@ TEST(dom_object, resize_loses_only_what_is_cut)
 	fixture_close(f);
 }
 
+static void on_disk_erased(struct cmmds_command *cmd, int status)
+{
+	CHECK_EQ(status, 0);
+	cmmds_command_fini(cmd);
+}
+
+/* On its way when this returns. */
+static void disk_erase(struct fixture *f, struct cmmds_command *cmd,
+		       const struct uuid *disk)
+{
+	cmmds_command_init(cmd);
+	cmmds_erase(cmd, CMMDS_DISK, disk->b, sizeof(disk->b), CMMDS_ANY);
+	CHECK_EQ(cmmds_propose(f->cmmds, cmd, 0, on_disk_erased), 0);
+}
+
+/* A disk that goes meanwhile takes no component of an object that is made. */
+TEST(dom_object, not_made_on_a_disk_that_goes)
+{
+	struct fixture *f = fixture_open();
+	struct uuid disk = uuid_of(101);
+	struct cmmds_command cmd = { 0 };
+
+	policy_put(f, 2, 0);
+	disk_erase(f, &cmd, &disk);
+	CHECK_EQ(create(f, SIZE, "p"), -ENOENT);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+	/* Nor one that is not listed. */
+	CHECK_EQ(create(f, SIZE, "p"), -ENXIO);
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	fixture_close(f);
+}
+
+TEST(dom_object, not_grown_onto_a_disk_that_goes)
+{
+	struct fixture *f = fixture_open();
+	const Directory__TreeNode *tree;
+	struct cmmds_command cmd = { 0 };
+	struct uuid other;
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	tree = cmmds_object(f->cmmds, &f->oid)->tree;
+	other = uuid_of(100);
+	if (memcmp(tree->leaf->disk.data, other.b, sizeof(other)) == 0)
+		other = uuid_of(101);
+	disk_erase(f, &cmd, &other);
+	CHECK_EQ(resize(f, 300ull << 30), 0);
+	tree = cmmds_object(f->cmmds, &f->oid)->tree;
+	CHECK_EQ(tree->n_children, 2);
+	CHECK(memcmp(tree->children[1]->leaf->disk.data, other.b,
+		     sizeof(other)) != 0);
+	fixture_close(f);
+}
+
 TEST(dom_object, deleted_object_leaves_nothing)
 {
 	struct fixture *f = fixture_open();
