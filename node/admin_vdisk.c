@@ -215,13 +215,29 @@ void admin__vdisk_create(struct admin_req *r)
 
 /* ---- resize ---- */
 
+static const struct cmmds_entry *vdisk_of(struct node *node,
+					  const struct uuid *oid)
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
+		const Directory__VDisk *v =
+			(const Directory__VDisk *)e->message;
+
+		if (v->oid.len == sizeof(*oid) &&
+		    memcmp(v->oid.data, oid->b, sizeof(*oid)) == 0)
+			return e;
+	}
+	return NULL;
+}
+
 static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 {
 	struct vdisk_ctx *ctx = req->data;
 	struct admin_req *r = ctx->r;
 	const Admin__VdiskResize *m = r->msg->vdisk_resize;
-	const struct cmmds_entry *e = cmmds_get(r->node->cmmds, CMMDS_VDISK,
-						m->name, strlen(m->name));
+	/* By its object: it may have been renamed while that got ready. */
+	const struct cmmds_entry *e = vdisk_of(r->node, &ctx->oid);
 	Directory__VDisk v;
 	char size[SIZE_TEXT_MAX];
 
@@ -229,9 +245,9 @@ static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 		return; /* deleted meanwhile: the object's change fails too */
 	v = *(const Directory__VDisk *)e->message;
 	v.size_bytes = m->size_bytes;
-	cmmds_put(cmd, CMMDS_VDISK, m->name, strlen(m->name), e->revision,
+	cmmds_put(cmd, CMMDS_VDISK, v.name, strlen(v.name), e->revision,
 		  &v.base);
-	cmmds_audit(cmd, r->who, "virtual disk %s resized to %s", m->name,
+	cmmds_audit(cmd, r->who, "virtual disk %s resized to %s", v.name,
 		    size_format(m->size_bytes, size));
 }
 
