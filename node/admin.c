@@ -183,6 +183,18 @@ void admin__progress(struct admin_req *r, unsigned percent, const char *doing)
 
 /* ---- requests ---- */
 
+bool admin__another(const struct admin_req *r,
+		    bool (*same)(const struct admin_req *r,
+				 const struct admin_req *other))
+{
+	const struct admin_req *other;
+
+	TAILQ_FOREACH (other, &r->node->admin->running, link)
+		if (other != r && same(r, other))
+			return true;
+	return false;
+}
+
 static void conn_protest(struct admin_conn *conn, int status, const char *error)
 {
 	Admin__Response response = ADMIN__RESPONSE__INIT;

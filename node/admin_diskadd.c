@@ -28,6 +28,16 @@ static bool disk_known(struct node *node, const char *path)
 	return false;
 }
 
+/*
+ * Until it is known: a second one would wait for the disk's lock, and format
+ * what the first has put into service as soon as that lets go of it.
+ */
+static bool same_path(const struct admin_req *r, const struct admin_req *other)
+{
+	return other->msg->command_case == ADMIN__REQUEST__COMMAND_DISK_ADD &&
+	       strcmp(other->msg->disk_add->path, r->msg->disk_add->path) == 0;
+}
+
 struct disk_add {
 	struct admin_req *r;
 	struct env_work work;
@@ -321,6 +331,9 @@ void admin__disk_add(struct admin_req *r)
 	else if (disk_known(r->node, m->path))
 		admin__why(r, -EEXIST, "basalt disk list shows it.",
 			   "%s is a disk of this node already", m->path);
+	else if (admin__another(r, same_path))
+		admin__why(r, -EBUSY, "basalt disk list shows it, once it is.",
+			   "%s is being added by another command", m->path);
 	if (r->status < 0) {
 		admin__refuse(r);
 		return;

@@ -52,6 +52,11 @@ int admin__why(struct admin_req *r, int status, const char *fix,
 /* A line of progress, not more often than the peer reads. */
 void admin__progress(struct admin_req *r, unsigned percent, const char *doing);
 
+/* Does another request run that @same finds to be about the same? */
+bool admin__another(const struct admin_req *r,
+		    bool (*same)(const struct admin_req *r,
+				 const struct admin_req *other));
+
 /* True: the node is going down, and the request was refused. */
 bool admin__stopping(struct admin_req *r);
 
