@@ -50,7 +50,8 @@ void lsom__frames_fini(struct lsom__frames *f);
 /* scan.c */
 /*
  * What the first batch of a segment tells of the one before, for frames that
- * came from a summary, which does not.  0, also if it cannot be told; -ENOMEM.
+ * came from a summary, which does not.  0, also if it cannot be told; -EIO,
+ * -ENOMEM.
  */
 int lsom__frames_before(struct lsom__recovery *rec, uint32_t segment,
 			struct lsom__frames *f);

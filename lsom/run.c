@@ -19,28 +19,31 @@
 #include <stdlib.h>
 
 /*
- * All data of the frame is there.  Blocks that the cleaner moved are not held
- * against their own CRC: one that rotted before is moved as it is.
+ * 1: all data of the frame is there; 0: it is not; or -errno.  Blocks that the
+ * cleaner moved are not held against their own CRC: one that rotted before is
+ * moved as it is.
  */
-static bool frame_whole(struct lsom__recovery *rec, uint32_t segment,
-			const struct lsom__frame *f, const uint8_t *records)
+static int frame_whole(struct lsom__recovery *rec, uint32_t segment,
+		       const struct lsom__frame *f, const uint8_t *records)
 {
 	const struct lsom__data_record *d;
 	uint32_t crc = 0;
 	unsigned i;
 	uint64_t k;
+	int rv;
 
 	for (i = 0; i < f->records; i++, records += d->r.len) {
 		d = (const void *)records;
 		if (d->r.type != LSOM__R_DATA || d->r.flags & LSOM__F_HOLE)
 			continue;
-		if (lsom__recovery_read(rec, segment, d->data,
-					(uint32_t)d->blocks, rec->buf) < 0)
-			return false;
+		rv = lsom__recovery_read(rec, segment, d->data,
+					 (uint32_t)d->blocks, rec->buf);
+		if (rv < 0)
+			return rv;
 		for (k = 0; k < d->blocks && !(d->r.flags & LSOM__F_MOVED); k++)
 			if (crc32c(rec->buf + k * LSOM_BLOCK, LSOM_BLOCK) !=
 			    lsom__record_crcs(d)[k])
-				return false;
+				return 0;
 		crc = crc32_more(crc, rec->buf, (size_t)d->blocks * LSOM_BLOCK);
 	}
 	return crc == f->data_crc;
@@ -159,10 +162,14 @@ int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
 			continue;
 		}
 		/* Known durable by something later, or checked now. */
-		if (frame.batch > run->durable && tail &&
-		    !frame_whole(rec, segment, &frame,
-				 f->mem + at + sizeof(frame)))
-			break;
+		if (frame.batch > run->durable && tail) {
+			rv = frame_whole(rec, segment, &frame,
+					 f->mem + at + sizeof(frame));
+			if (rv < 0)
+				return rv;
+			if (rv == 0)
+				break;
+		}
 		run->expected = frame.batch + 1;
 		f->last_batch = frame.batch;
 	}

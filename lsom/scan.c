@@ -91,9 +91,11 @@ int lsom__frames_before(struct lsom__recovery *rec, uint32_t segment,
 	uint32_t room = MIN(LSOM__HEADER_BLOCKS_MAX, all - 1);
 	const struct lsom__echo *echo;
 	struct lsom__batch_header b;
+	int rv = lsom__recovery_read(rec, segment, 1, room, rec->buf);
 
-	if (lsom__recovery_read(rec, segment, 1, room, rec->buf) < 0 ||
-	    lsom__batch_decode(rec->buf, (size_t)room * LSOM_BLOCK, h, 1, all,
+	if (rv < 0)
+		return rv;
+	if (lsom__batch_decode(rec->buf, (size_t)room * LSOM_BLOCK, h, 1, all,
 			       &b) < 0)
 		return 0; /* it stays unknown */
 	echo = lsom__batch_echo(rec->buf, &b, all);

@@ -287,6 +287,36 @@ TEST(damage, some_block_of_a_cleaned_log)
 	history_free(h);
 }
 
+/*
+ * A read of an opening fails, and the next time it does not: that is no reason
+ * to take what was acknowledged for a torn tail.
+ */
+TEST(damage, a_read_fails_once)
+{
+	struct history *h = history_make(2, 60, true);
+	struct lsom_comp *comp;
+	unsigned n, way, whole = 0;
+
+	h->cut = false; /* its last batch is whole */
+	for (n = 1; n < 120; n++) {
+		for (way = 0; way < 2; way++) {
+			history_restore(h);
+			h->f.sim.fail_read = n;
+			if (disk_open(&h->f, way > 0) == 0) {
+				whole += h->f.sim.fail_read == 0;
+				power_off(&h->f);
+			}
+			h->f.sim.fail_read = 0;
+			comp = reopen(h, way > 0);
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+	CHECK(whole > 0);
+	history_free(h);
+}
+
 /* One superblock is enough, also the older one. */
 TEST(damage, a_superblock)
 {
