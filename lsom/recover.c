@@ -25,14 +25,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Block by block: those that the medium lost hold nothing of ours. */
+static int blocks_read(struct lsom__recovery *rec, uint64_t place,
+		       uint32_t blocks, uint8_t *buf)
+{
+	struct lsom_disk *disk = rec->disk;
+	uint32_t i, lost = 0;
+	int rv;
+
+	for (i = 0; i < blocks; i++, buf += LSOM_BLOCK) {
+		rv = env_dev_read_now(disk->env, disk->dev, buf, LSOM_BLOCK,
+				      (place + i) * LSOM_BLOCK);
+		if (rv == -ENODATA) {
+			memset(buf, 0xff, LSOM_BLOCK); /* not as if unused */
+			lost++;
+		} else if (rv < 0) {
+			return rv;
+		}
+	}
+	if (lost > 0)
+		log_warn("disk %s: %u blocks from %llu on cannot be read",
+			 disk->path, lost, (unsigned long long)place);
+	return 0;
+}
+
 int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 			uint32_t block, uint32_t blocks, void *buf)
 {
 	struct lsom_disk *disk = rec->disk;
+	uint64_t place = lsom__place(disk, segment, block);
+	int rv = env_dev_read_now(disk->env, disk->dev, buf,
+				  (size_t)blocks * LSOM_BLOCK,
+				  place * LSOM_BLOCK);
 
-	return env_dev_read_now(disk->env, disk->dev, buf,
-				(size_t)blocks * LSOM_BLOCK,
-				lsom__place(disk, segment, block) * LSOM_BLOCK);
+	return rv == -ENODATA ? blocks_read(rec, place, blocks, buf) : rv;
 }
 
 static const struct lsom__segment_header *header_of(struct lsom__recovery *rec,

@@ -41,6 +41,13 @@ struct lsom__recovery {
 	uint8_t *buf; /* one segment */
 };
 
+/*
+ * Read blocks of a segment.  What the medium lost, for which Linux says ENODATA,
+ * is as damaged as what rotted, and reads as bytes that nothing is made of.  Any
+ * other error is the device's, and says nothing of what lies there: where no
+ * second copy tells, it ends the recovery, which may be tried again.  0 or
+ * -errno, never -ENODATA.
+ */
 int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 			uint32_t block, uint32_t blocks, void *buf);
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,

@@ -32,7 +32,8 @@ int lsom__super_write_now(struct lsom_disk *disk)
 
 /*
  * The newer of two superblocks.  One that is torn is no damage: the other one
- * is then whole, and that open was never finished.
+ * is then whole, and that open was never finished.  One that the medium lost is
+ * as one that is torn.
  */
 int lsom__super_read(struct env *env, struct env_dev *dev,
 		     struct lsom__super *out)
@@ -47,12 +48,12 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 	for (i = 0; i < 2; i++) {
 		one = env_dev_read_now(env, dev, block, LSOM_BLOCK,
 				       (uint64_t)i * LSOM__SUPER_GAP);
-		if (one < 0) {
+		if (one < 0 && one != -ENODATA) {
 			rv = one;
 			break;
 		}
 		memset(&s, 0, sizeof(s));
-		one = lsom__super_decode(block, &s);
+		one = one < 0 ? -EUCLEAN : lsom__super_decode(block, &s);
 		if (one == -EMEDIUMTYPE) {
 			*out = s;
 			rv = one;

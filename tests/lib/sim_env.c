@@ -112,6 +112,24 @@ static bool counted_out(uint64_t *counter)
 	return *counter > 0 && --*counter == 0;
 }
 
+/* What was lost is there again when it is written; all of it or nothing. */
+static void lost_written(struct sim_env *sim, uint64_t offset, size_t len)
+{
+	if (offset <= sim->lost_at &&
+	    sim->lost_at + sim->lost_bytes <= offset + len)
+		sim->lost_bytes = 0;
+}
+
+static int read_status(struct sim_env *sim, uint64_t offset, size_t len)
+{
+	if (counted_out(&sim->fail_read))
+		return -EIO;
+	return offset < sim->lost_at + sim->lost_bytes &&
+			       sim->lost_at < offset + len
+		       ? -ENODATA
+		       : 0;
+}
+
 static int64_t write_end(struct sim_env *sim, struct env_io *io)
 {
 	struct wb_write *w = io->impl[0];
@@ -123,17 +141,21 @@ static int64_t write_end(struct sim_env *sim, struct env_io *io)
 		return -EIO;
 	}
 	wb_disk_land(&sim->disk, w, io->flags & ENV_DURABLE && !sim->lie);
+	lost_written(sim, io->offset, io->len);
 	return (int64_t)io->len;
 }
 
 static int64_t io_end(struct sim_env *sim, struct env_io *io)
 {
+	int rv;
+
 	switch (io->op) {
 	case WB_WRITE:
 		return write_end(sim, io);
 	case WB_READ:
-		if (counted_out(&sim->fail_read))
-			return -EIO;
+		rv = read_status(sim, io->offset, io->len);
+		if (rv < 0)
+			return rv;
 		wb_disk_read(&sim->disk, io);
 		return (int64_t)io->len;
 	case WB_FLUSH:
@@ -152,7 +174,7 @@ static int sim_read_now(struct env_dev *dev, void *buf, size_t len,
 	if (!wb_disk_holds(&sim->disk, offset, len))
 		return -EIO;
 	memcpy(buf, sim->disk.now + offset, len);
-	return counted_out(&sim->fail_read) ? -EIO : 0;
+	return read_status(sim, offset, len);
 }
 
 static int sim_write_now(struct env_dev *dev, const void *buf, size_t len,
@@ -166,6 +188,7 @@ static int sim_write_now(struct env_dev *dev, const void *buf, size_t len,
 	sim->writes++;
 	wb_disk_write_now(&sim->disk, buf, len, offset,
 			  flags & ENV_DURABLE && !sim->lie);
+	lost_written(sim, offset, len);
 	return 0;
 }
 

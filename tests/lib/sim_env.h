@@ -26,6 +26,11 @@ struct sim_env {
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
 	/* Fail the Nth write or read from now on with -EIO; 0: none. */
 	uint64_t fail_write, fail_read;
+	/*
+	 * Sectors that the medium lost, until they are written: reads of them
+	 * end with -ENODATA, as of a block device of Linux.
+	 */
+	uint64_t lost_at, lost_bytes;
 	uint64_t fail_flush; /* of the store */
 	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;

@@ -113,6 +113,7 @@ static void history_restore(struct history *h)
 	memcpy(sim->disk.durable, h->image, BYTES);
 	memcpy(sim->disk.now, h->image, BYTES);
 	wb_store_load(&sim->store, (struct memkv *)h->store);
+	sim->lost_bytes = 0;
 }
 
 static struct lsom_comp *reopen(struct history *h, bool rebuild)
@@ -203,7 +204,8 @@ static unsigned history_check(struct history *h, struct lsom_comp *comp,
 			continue;
 		if (i == LAST && h->cut && rv == 0)
 			continue; /* a torn tail looks the same */
-		if (rv == -EBADMSG && (place == 0 || lay_at(h, i, place))) {
+		if ((rv == -EBADMSG || (rv == -EIO && place != 0)) &&
+		    (place == 0 || lay_at(h, i, place))) {
 			lost++;
 			continue;
 		}
@@ -287,6 +289,44 @@ TEST(damage, some_block_of_a_cleaned_log)
 	history_free(h);
 }
 
+/* The medium lost a block, and says so. */
+static void every_block_lost(struct history *h)
+{
+	uint64_t place, first = LSOM__DATA_START / LSOM_BLOCK;
+	struct lsom_comp *comp;
+	unsigned way;
+
+	for (place = first; place < BYTES / LSOM_BLOCK; place += EVERY) {
+		if (!block_used(h, place))
+			continue;
+		for (way = 0; way < 2; way++) {
+			history_restore(h);
+			h->f.sim.lost_at = place * LSOM_BLOCK;
+			h->f.sim.lost_bytes = 512;
+			comp = reopen(h, way > 0);
+			(void)history_check(h, comp, place);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+}
+
+TEST(damage, any_block_unreadable_after_a_clean_stop)
+{
+	struct history *h = history_make(1, 60, false);
+
+	every_block_lost(h);
+	history_free(h);
+}
+
+TEST(damage, any_block_unreadable_after_a_power_cut)
+{
+	struct history *h = history_make(2, 60, true);
+
+	every_block_lost(h);
+	history_free(h);
+}
+
 /*
  * A read of an opening fails, and the next time it does not: that is no reason
  * to take what was acknowledged for a torn tail.
@@ -327,6 +367,15 @@ TEST(damage, a_superblock)
 	for (i = 0; i < 4; i++) {
 		history_restore(h);
 		rot(h, i / 2 * LSOM__SUPER_GAP / LSOM_BLOCK, 100);
+		comp = reopen(h, i % 2 == 1);
+		CHECK_EQ(history_check(h, comp, 0), 0);
+		lsom_comp_put(comp);
+		power_off(&h->f);
+	}
+	for (i = 0; i < 4; i++) {
+		history_restore(h);
+		h->f.sim.lost_at = i / 2 * LSOM__SUPER_GAP;
+		h->f.sim.lost_bytes = 512;
 		comp = reopen(h, i % 2 == 1);
 		CHECK_EQ(history_check(h, comp, 0), 0);
 		lsom_comp_put(comp);
