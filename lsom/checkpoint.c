@@ -54,6 +54,7 @@ struct checkpoint {
 	struct env_work work;
 	struct kv_batch batch;
 	uint64_t number;
+	uint64_t covered; /* batches of the cleaner's head */
 	int status;
 	TAILQ_HEAD(, lsom_checkpoint) reqs;
 };
@@ -297,6 +298,14 @@ static void tombs_put(struct checkpoint *c)
 		put(c, key_make('T', 1, t->key, 0, 0), &t->pos, sizeof(t->pos));
 }
 
+/* The first batch of the head that was not applied: not in the tables. */
+static uint64_t batch_first(const struct lsom__head *head)
+{
+	const struct lsom__batch *b = TAILQ_FIRST(&head->inflight);
+
+	return b != NULL ? b->number : head->batch_next;
+}
+
 /* Every batch before these has been applied, so it is in the tables. */
 static void position_put(struct checkpoint *c)
 {
@@ -317,7 +326,7 @@ static void position_put(struct checkpoint *c)
 		head = &disk->heads[i];
 		b = TAILQ_FIRST(&head->inflight);
 		p.heads[i].generation = disk->super.generation;
-		p.heads[i].batch = b ? b->number : head->batch_next;
+		p.heads[i].batch = batch_first(head);
 		p.heads[i].sequence = disk->sequence_next;
 		if (b != NULL)
 			p.heads[i].sequence =
@@ -336,10 +345,12 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	struct lsom_comp *comp, *next;
 
 	assert(disk->checkpoint == c);
-	if (status < 0)
+	if (status < 0) {
 		lsom__disk_fail(disk, "writing the index", status);
-	else
+	} else {
 		disk->flushed_number = c->number;
+		disk->flushed_covered = c->covered;
+	}
 	/* The next one sees @disk without this one. */
 	disk->checkpoint = NULL;
 	disk->works++;
@@ -444,6 +455,7 @@ static void checkpoint_run(struct env_task *task)
 	disk->checkpoint = c;
 	c->disk = disk;
 	c->number = ++disk->checkpoint_number;
+	c->covered = batch_first(&disk->heads[LSOM__HEAD_CLEANER]) - 1;
 	disk->checkpoint_pos = disk->pos_next;
 	disk->checkpoint_sequence = disk->sequence_next;
 	TAILQ_INIT(&c->reqs);

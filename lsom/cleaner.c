@@ -15,7 +15,8 @@
  * are, so after a power cut recovery, which reads an open segment by its batch
  * headers, finds it in the head's run; and before recovery makes the next
  * generation durable it writes the summary that is missing.  A later rebuild
- * reads that one.
+ * reads that one.  What says that such a batch is no torn tail, should it rot,
+ * must not go with the index: headers of segments do (format.h, covered).
  *
  * What it takes while few segments are free it owes: see undo.c.
  */

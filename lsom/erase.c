@@ -40,6 +40,7 @@ static void header_make(const struct lsom_disk *disk, uint32_t segment,
 		.segment = segment,
 		.head = LSOM__HEAD_NONE,
 		.version = LSOM__LOG_VERSION,
+		.covered = disk->flushed_covered,
 	};
 
 	assert(seg->sequence != 0);

@@ -101,8 +101,14 @@ struct lsom__segment_header {
 	uint32_t segment; /* its own place */
 	uint16_t head;
 	uint16_t version;
+	/*
+	 * Batches of the cleaner's head, of this generation, that checkpoint
+	 * covers: what they moved may be gone from where it was, so they are no
+	 * torn tail.  0: not known.
+	 */
+	uint64_t covered;
 } __attribute__((packed));
-static_assert(sizeof(struct lsom__segment_header) == 72, "segment header");
+static_assert(sizeof(struct lsom__segment_header) == 80, "segment header");
 
 struct lsom__batch_header {
 	uint32_t magic;

@@ -110,6 +110,17 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 	return 0;
 }
 
+static void covered_note(struct lsom__recovery *rec,
+			 const struct lsom__segment_header *h)
+{
+	if (h->generation > rec->covered_generation) {
+		rec->covered_generation = h->generation;
+		rec->covered = h->covered;
+	} else if (h->generation == rec->covered_generation) {
+		rec->covered = MAX(rec->covered, h->covered);
+	}
+}
+
 int lsom__headers_read(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
@@ -141,6 +152,7 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
 		rec->index_number = MAX(rec->index_number, h->index_number);
 		generation = MAX(generation, h->generation);
+		covered_note(rec, h);
 		if (h->head == LSOM__HEAD_NONE)
 			memset(h, 0, sizeof(*h)); /* erased: there is none */
 	}

@@ -245,6 +245,9 @@ static void segment_header_write(struct lsom_disk *disk, uint32_t segment,
 		.segment = segment,
 		.head = seg->head,
 		.version = LSOM__LOG_VERSION,
+		.covered = seg->index_number == disk->flushed_number
+				   ? disk->flushed_covered
+				   : 0,
 	};
 
 	memset(block, 0, LSOM_BLOCK);

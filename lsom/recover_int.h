@@ -35,6 +35,8 @@ struct lsom__recovery {
 	bool *header_lost; /* its header cannot be read, and is not zeros */
 	bool headers_lost; /* any of them */
 	uint64_t index_number; /* the checkpoint the log needs at least */
+	/* The cleaner's batches that a flushed checkpoint covered, at least. */
+	uint64_t covered, covered_generation;
 	uint64_t records;
 	bool damaged; /* batches were found missing that nothing covers */
 	uint64_t lost_below; /* so it was before: component keys concerned */
