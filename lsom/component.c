@@ -402,8 +402,12 @@ static void meta_apply(struct lsom__op *op, int status)
 	lsom__comp_ref(comp);
 	lsom__op_free(op);
 	meta_finish(comp, req, status);
-	/* A CREATE that failed: nothing of it is known to be durable. */
-	if (status < 0 && !comp->created && comp->linked) {
+	/*
+	 * A CREATE that failed: nothing of it is known to be durable.  One that
+	 * was sent again meanwhile is on its way, and has the component.
+	 */
+	if (status < 0 && !comp->created && comp->linked &&
+	    TAILQ_EMPTY(&comp->metas)) {
 		comp->disk->comps_count--;
 		lsom__comp_forget(comp);
 	}

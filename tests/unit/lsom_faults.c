@@ -255,6 +255,35 @@ TEST(faults, opening_fails_anywhere)
 
 /* ---- a full disk ---- */
 
+/* A CREATE that found no space is sent again while the first is answered. */
+TEST(faults, create_fails_and_its_repeat_does_not)
+{
+	struct fixture *f = fixture_open(21);
+	struct call c[2] = { { .f = f }, { .f = f } };
+	uint32_t had = f->disk->segments_free;
+	struct lsom_comp *comp;
+	unsigned i;
+
+	f->disk->segments_free = 0; /* heads wait, and in the end do not */
+	for (i = 0; i < 2; i++) {
+		c[i].m.op = LSOM_CREATE;
+		c[i].m.meta.cid = uuid_of(1);
+		c[i].m.meta.cinc = 7;
+		c[i].m.meta.size_bytes = 64 * LSOM_BLOCK;
+		CHECK_EQ(lsom_comp_create(f->disk, &c[i].m, meta_done), 0);
+	}
+	CHECK_EQ(finish(&c[0], 0), -ENOSPC);
+	f->disk->segments_free = had;
+	CHECK_EQ(finish(&c[1], 0), 0);
+	comp = comp_of(f, 1);
+	CHECK(comp != NULL);
+	CHECK_EQ(f->disk->comps_count, 1);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
+	CHECK_EQ(get(f, comp, 0, 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Write fresh blocks from *@at on until the disk is full. */
 static void fill_up(struct fixture *f, struct lsom_comp *comp, uint64_t *at,
 		    uint64_t *lsn)
