@@ -566,6 +566,9 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 	 */
 	if (l->rec->header_lost[i] && seg->sequence == 0 && s.live > 0 &&
 	    s.state != LSOM__SEG_FREE && s.state != LSOM__SEG_CLEANED) {
+		log_error("disk %s: the header of segment %llu is damaged: "
+			  "the index has %u blocks in it",
+			  l->disk->path, (unsigned long long)i, s.live);
 		seg->sequence = s.sequence;
 		seg->unreadable = true;
 		s.state = LSOM__SEG_CLOSED;

@@ -3,7 +3,8 @@
  *
  * A segment whose header cannot be read is not free for that: what it was is
  * also told by its summary, by its first batch, and by the index.  Only if none
- * of them knows it, it holds nothing that could be found again.
+ * of them knows it, it holds nothing that could be found again.  On a disk that
+ * had other contents before, most are like that.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"
@@ -103,10 +104,12 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 			return status; /* the device, not one block of it */
 	}
 	rec->header_lost[segment] = rec->headers_lost = true;
-	log_error("disk %s: the header of segment %u is damaged: %s",
-		  disk->path, segment,
-		  h->sequence != 0 ? "what it holds is known all the same"
-				   : "what it holds may be lost");
+	if (h->sequence != 0)
+		log_error("disk %s: the header of segment %u is damaged: what "
+			  "it holds is known all the same",
+			  disk->path, segment);
+	else
+		rec->headers_unknown++;
 	return 0;
 }
 
@@ -156,6 +159,11 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		if (h->head == LSOM__HEAD_NONE)
 			memset(h, 0, sizeof(*h)); /* erased: there is none */
 	}
+	if (rec->headers_unknown > 0)
+		log_warn("disk %s: %u segments have no header of ours, and "
+			 "nothing tells what they hold: used before the disk "
+			 "was formatted, or damaged",
+			 disk->path, rec->headers_unknown);
 	/* Durable in a superblock before the first append: that one is lost. */
 	if (generation > disk->super.generation)
 		log_error("disk %s: a superblock is damaged or was not "

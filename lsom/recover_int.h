@@ -34,6 +34,7 @@ struct lsom__recovery {
 	bool *from_table; /* the index knows it as it is */
 	bool *header_lost; /* its header cannot be read, and is not zeros */
 	bool headers_lost; /* any of them */
+	uint32_t headers_unknown; /* that nothing else tells, as yet */
 	uint64_t index_number; /* the checkpoint the log needs at least */
 	/* The cleaner's batches that a flushed checkpoint covered, at least. */
 	uint64_t covered, covered_generation;

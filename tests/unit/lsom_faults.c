@@ -5,6 +5,9 @@
  */
 #include "tests/unit/lsom_rig.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 static void turns(struct fixture *f, unsigned n)
 {
 	while (n-- > 0 && sim_env_turn(&f->sim))
@@ -250,6 +253,62 @@ TEST(faults, opening_fails_anywhere)
 	CHECK(failed > 3);
 	CHECK_EQ(disk_open(f, true), 0);
 	thirty_check(f);
+	fixture_close(f);
+}
+
+/* Open the disk; how many errors that says. */
+static unsigned open_errors(struct fixture *f, bool rebuild)
+{
+	FILE *said = tmpfile();
+	int saved = dup(STDERR_FILENO);
+	char line[512];
+	unsigned n = 0;
+
+	CHECK(said != NULL && saved >= 0);
+	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
+	CHECK_EQ(disk_open(f, rebuild), 0);
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	rewind(said);
+	while (fgets(line, sizeof(line), said) != NULL)
+		n += strstr(line, " error ") != NULL;
+	fclose(said);
+	return n;
+}
+
+/* What another program left on the disk is no damage of ours. */
+TEST(faults, used_before_it_was_formatted)
+{
+	struct fixture *f = fixture_open(22);
+	struct lsom_format format = { .path = "disk",
+				      .segment_bytes = 1u << 20 };
+	struct lsom_comp *comp;
+	uint64_t i;
+
+	disk_close(f);
+	for (i = 1u << 20; i < f->sim.disk.bytes; i++)
+		f->sim.disk.now[i] = f->sim.disk.durable[i] =
+			(uint8_t)(i * 2654435761u >> 13);
+	wb_store_fini(&f->sim.store);
+	wb_store_init(&f->sim.store);
+	format.disk = uuid_of(101);
+	format.cluster = f->cluster;
+	CHECK_EQ(lsom_disk_format(&f->sim.loop.env, &format), 0);
+	CHECK_EQ(open_errors(f, false), 0);
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
+	lsom_comp_put(comp);
+	for (i = 0; i < 3; i++) {
+		disk_close(f);
+		CHECK_EQ(open_errors(f, i == 1), 0);
+		comp = comp_of(f, 1);
+		lsom_decided(comp,
+			     &(struct lsom_decided){ .stable_lsn = LSN(1, 1) });
+		CHECK_EQ(get(f, comp, 63, 1), 1);
+		CHECK_EQ(get(f, comp, 64, 0), 0);
+		lsom_comp_put(comp);
+	}
 	fixture_close(f);
 }
 
