@@ -396,7 +396,7 @@ static void lun_opened(struct dom_object_open *req, int status)
 	if (status == 0) {
 		lun->object = req->object;
 		/* Before the first command: it must find the unit closed. */
-		status = lun->removed ? 0 : scsi__sanitize_resume(lun);
+		status = scsi__sanitize_opened(lun);
 		if (status < 0) {
 			dom_object_close(lun->object);
 			lun->object = NULL;
@@ -428,8 +428,9 @@ void scsi__lun_put(struct scsi_lun *lun)
 	if (--lun->refs > 0)
 		return;
 	assert(lun->removed && TAILQ_EMPTY(&lun->its));
-	assert(TAILQ_EMPTY(&lun->tasks) && lun->sanitize == NULL);
+	assert(TAILQ_EMPTY(&lun->tasks));
 	if (lun->object != NULL) {
+		scsi__sanitize_closed(lun);
 		dom_object_unwatch(lun->object, &lun->watch);
 		dom_object_close(lun->object);
 	}

@@ -137,6 +137,20 @@ static bool check_data_out(struct scsi_cmd *cmd)
 	return false;
 }
 
+/* A sanitize closes the unit to all but what tells about it. */
+static bool check_sanitize(struct scsi_cmd *cmd)
+{
+	uint16_t progress;
+
+	if (cmd->lun == NULL || (cmd->op->flags & OP_SANITIZE) != 0)
+		return true;
+	if (scsi__sanitize_running(cmd->lun, &progress))
+		return scsi__check_progress(cmd, SENSE_SANITIZING, progress);
+	if (cmd->cdb[0] != 0x48 && scsi__sanitize_failed(cmd->lun))
+		return scsi__check(cmd, SENSE(3, 0x31, 0x03));
+	return true;
+}
+
 /* SPC-4's order: unit, attention, state, reservation, fields, protection. */
 static bool check_all(struct scsi_cmd *cmd)
 {
@@ -144,7 +158,6 @@ static bool check_all(struct scsi_cmd *cmd)
 		scsi__op_find(cmd->cdb[0], cmd->cdb[1] & 0x1f);
 	unsigned flags = op != NULL ? op->flags : 0;
 	struct scsi_lun *lun = cmd->lun;
-	uint16_t progress;
 	int ua;
 
 	if (lun == NULL && (flags & OP_NO_LUN) == 0)
@@ -165,13 +178,8 @@ static bool check_all(struct scsi_cmd *cmd)
 			return scsi__conflict(cmd);
 		if (!scsi__access(cmd, cmd->op->access))
 			return false;
-		if ((flags & OP_SANITIZE) == 0 &&
-		    scsi__sanitize_running(lun, &progress))
-			return scsi__check_progress(cmd, SENSE_SANITIZING,
-						    progress);
-		if ((flags & OP_SANITIZE) == 0 && cmd->cdb[0] != 0x48 &&
-		    scsi__sanitize_failed(lun))
-			return scsi__check(cmd, SENSE(3, 0x31, 0x03));
+		if (!check_sanitize(cmd))
+			return false;
 	}
 	if (!check_reserved(cmd) || !op->parse(cmd))
 		return false;

@@ -144,8 +144,8 @@ struct scsi_lun {
 	unsigned barriers; /* ORDERED and HEAD OF QUEUE tasks in it */
 	unsigned waiting; /* tasks ready to run that may not yet */
 	TAILQ_HEAD(, scsi_it_lun) its;
-	struct scsi_sanitize *sanitize;
 	TAILQ_ENTRY(scsi_lun) link; /* all of the target, removed ones too */
+	TAILQ_ENTRY(scsi_lun) open_link; /* all with an object, of any target */
 };
 
 #define SCSI_PORTS_MAX 200u /* VPD 88 must stay below 64 KiB */
@@ -292,7 +292,8 @@ struct scsi_sanitize {
 	uint8_t pattern[PAGE_BYTES];
 	struct scsi_cmd *cmd; /* is to be answered; NULL: nobody waits */
 	/* private to scsi_sanitize_run.c */
-	struct scsi_lun *lun;
+	struct scsi_lun *lun; /* whose handle of the object it uses */
+	TAILQ_ENTRY(scsi_sanitize) link;
 	enum scsi_sanitize_stage stage;
 	bool stop;
 	bool waiting; /* dom has @io or @mark */
@@ -308,12 +309,15 @@ struct scsi_sanitize {
 	struct env_timer retry;
 };
 
+/* That of @lun's object, whichever unit it was asked of; NULL: none. */
+struct scsi_sanitize *scsi__sanitize_of(const struct scsi_lun *lun);
 /* Takes @s (malloc()ed); s->cmd is answered once begun, or at the end. */
 void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s);
 /* Leave the failure mode; s->cmd is answered. */
 void scsi__sanitize_exit(struct scsi_sanitize *s);
 /* The unit has opened: go on with what a mark tells of.  0 or -ENOMEM. */
-int scsi__sanitize_resume(struct scsi_lun *lun);
+int scsi__sanitize_opened(struct scsi_lun *lun);
+void scsi__sanitize_closed(struct scsi_lun *lun);
 /* True while one runs; *@progress in 1/65536. */
 bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
 bool scsi__sanitize_failed(const struct scsi_lun *lun);

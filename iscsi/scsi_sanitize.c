@@ -47,7 +47,7 @@ static bool parse_overwrite(struct scsi_cmd *cmd, struct scsi_sanitize *s)
 /* An abort: what was begun goes on without the command. */
 static void detach(struct scsi_cmd *cmd)
 {
-	cmd->lun->sanitize->cmd = NULL;
+	scsi__sanitize_of(cmd->lun)->cmd = NULL;
 	cmd->cancel = NULL;
 }
 
@@ -59,7 +59,7 @@ static void wait_for(struct scsi_cmd *cmd, struct scsi_sanitize *s)
 
 static void exit_failed(struct scsi_cmd *cmd)
 {
-	struct scsi_sanitize *s = cmd->lun->sanitize;
+	struct scsi_sanitize *s = scsi__sanitize_of(cmd->lun);
 
 	if (s != NULL && s->stage == SANITIZE_FAILED && s->ause) {
 		wait_for(cmd, s);
@@ -77,7 +77,7 @@ void scsi__sanitize(struct scsi_cmd *cmd)
 {
 	unsigned sa = cmd->cdb[1] & 0x1f;
 	struct scsi_lun *lun = cmd->lun;
-	struct scsi_sanitize *s;
+	struct scsi_sanitize *s = scsi__sanitize_of(lun);
 
 	if (sa == EXIT_FAILED) {
 		exit_failed(cmd);
@@ -86,7 +86,7 @@ void scsi__sanitize(struct scsi_cmd *cmd)
 	if (sa == OVERWRITE && scsi__list(cmd) == NULL)
 		return;
 	/* Two may have passed the checks at once. */
-	if (lun->sanitize != NULL && lun->sanitize->stage != SANITIZE_FAILED) {
+	if (s != NULL && s->stage != SANITIZE_FAILED) {
 		scsi__check(cmd, SENSE_SANITIZING);
 		scsi__done(cmd);
 		return;

@@ -1,6 +1,9 @@
 /*
- * scsi_sanitize_run: the work of a SANITIZE.  It belongs to the unit: aborts,
- * resets, logouts and restarts do not stop it.
+ * scsi_sanitize_run: the work of a SANITIZE.  It belongs to the object: aborts,
+ * resets, logouts and restarts do not stop it, and all units that show the
+ * object, of whatever target, are closed by it.  There is one run at most: a
+ * second one would erase what was written once the first had ended.  If the unit
+ * goes whose handle it uses, another unit of the object begins it anew.
  *
  * The happy path: a mark that says what to do is stored with the object; the
  * unit is erased or overwritten step by step; the mark is taken away; whoever
@@ -29,12 +32,31 @@
 enum { MARK_OVERWRITE = 1, MARK_INVERT = 2, MARK_AUSE = 4, MARK_FAILED = 8 };
 _Static_assert(MARK_HEAD + PAGE_BYTES <= DOM_SANITIZE_MAX, "a mark must fit");
 
+/* The units of all targets live on one loop. */
+static TAILQ_HEAD(, scsi_sanitize) runs = TAILQ_HEAD_INITIALIZER(runs);
+static TAILQ_HEAD(, scsi_lun) units = TAILQ_HEAD_INITIALIZER(units);
+
 static void mark(struct scsi_sanitize *s);
 static void step(struct scsi_sanitize *s);
 
+static bool same_object(const struct scsi_lun *a, const struct scsi_lun *b)
+{
+	return a->target->dom == b->target->dom && uuid_equal(&a->oid, &b->oid);
+}
+
+struct scsi_sanitize *scsi__sanitize_of(const struct scsi_lun *lun)
+{
+	struct scsi_sanitize *s;
+
+	TAILQ_FOREACH (s, &runs, link)
+		if (same_object(s->lun, lun))
+			return s;
+	return NULL;
+}
+
 bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress)
 {
-	const struct scsi_sanitize *s = lun->sanitize;
+	const struct scsi_sanitize *s = scsi__sanitize_of(lun);
 	uint64_t share;
 
 	if (s == NULL || s->stage >= SANITIZE_FAILED)
@@ -48,18 +70,18 @@ bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress)
 
 bool scsi__sanitize_failed(const struct scsi_lun *lun)
 {
-	return lun->sanitize != NULL && lun->sanitize->stage >= SANITIZE_FAILED;
+	const struct scsi_sanitize *s = scsi__sanitize_of(lun);
+
+	return s != NULL && s->stage >= SANITIZE_FAILED;
 }
 
-static void sanitize_free(struct scsi_sanitize *s)
+/* The caller has its unit's reference now, and its memory. */
+static void end_run(struct scsi_sanitize *s)
 {
-	struct scsi_lun *lun = s->lun;
-
+	TAILQ_REMOVE(&runs, s, link);
 	if (s->page != NULL)
-		page_put(lun->target->env->pages, s->page);
-	lun->sanitize = NULL;
-	free(s);
-	scsi__lun_put(lun);
+		page_put(s->lun->target->env->pages, s->page);
+	s->page = NULL;
 }
 
 /* Answer who waits; @sense 0: as @status says. */
@@ -78,16 +100,35 @@ static void answer(struct scsi_sanitize *s, int status, unsigned sense)
 	scsi__done(cmd);
 }
 
+/* Another unit of @lun's object that can go on. */
+static struct scsi_lun *heir_of(const struct scsi_lun *lun)
+{
+	struct scsi_lun *other;
+
+	TAILQ_FOREACH (other, &units, open_link)
+		if (other != lun && !other->removed && same_object(other, lun))
+			return other;
+	return NULL;
+}
+
+static void resume(struct scsi_lun *lun, struct scsi_sanitize *s);
+
 /* It is over for this unit: answer and let go. */
 static void leave(struct scsi_sanitize *s, int status)
 {
-	struct scsi_target *target = s->lun->target;
+	struct scsi_lun *lun = s->lun;
+	struct scsi_lun *heir = s->stop ? heir_of(lun) : NULL;
+	struct scsi_target *target = lun->target;
 	struct scsi_cmd *cmd = s->cmd;
 
 	/* The answer may bring the next command in: be gone before it. */
 	target->busy++;
-	s->cmd = NULL;
-	sanitize_free(s);
+	end_run(s);
+	if (heir != NULL)
+		resume(heir, s);
+	else
+		free(s);
+	scsi__lun_put(lun);
 	if (cmd != NULL) {
 		cmd->cancel = NULL;
 		if (status < 0)
@@ -392,21 +433,25 @@ static void step(struct scsi_sanitize *s)
 
 static void attach(struct scsi_lun *lun, struct scsi_sanitize *s)
 {
-	assert(lun->sanitize == NULL);
+	assert(scsi__sanitize_of(lun) == NULL);
 	s->lun = lun;
 	s->size = dom_object_size(lun->object);
 	s->retry.cb = retry;
-	lun->sanitize = s;
+	TAILQ_INSERT_TAIL(&runs, s, link);
 	lun->refs++;
 }
 
 void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s)
 {
-	if (lun->sanitize != NULL) { /* a failed one is tried again */
-		assert(lun->sanitize->stage == SANITIZE_FAILED);
+	struct scsi_sanitize *old = scsi__sanitize_of(lun);
+
+	if (old != NULL) { /* a failed one is tried again */
+		assert(old->stage == SANITIZE_FAILED);
 		s->again = true;
-		s->again_ause = lun->sanitize->ause;
-		sanitize_free(lun->sanitize);
+		s->again_ause = old->ause;
+		end_run(old);
+		scsi__lun_put(old->lun);
+		free(old);
 	}
 	attach(lun, s);
 	mark_as(s, SANITIZE_BEGIN);
@@ -418,18 +463,18 @@ void scsi__sanitize_exit(struct scsi_sanitize *s)
 	mark_as(s, SANITIZE_EXIT);
 }
 
-int scsi__sanitize_resume(struct scsi_lun *lun)
+/* Do what the object's mark tells of, if it has one.  Takes @s: memory. */
+static void resume(struct scsi_lun *lun, struct scsi_sanitize *s)
 {
-	struct scsi_sanitize *s;
 	const uint8_t *state;
 	size_t len;
 
 	state = dom_sanitize_state(lun->object, &len);
-	if (state == NULL)
-		return 0;
-	s = calloc(1, sizeof(*s));
-	if (s == NULL)
-		return -ENOMEM;
+	if (state == NULL) {
+		free(s);
+		return;
+	}
+	memset(s, 0, sizeof(*s));
 	attach(lun, s);
 	s->stage = SANITIZE_RUN;
 	if (mark_decode(s, state, len) < 0) {
@@ -443,15 +488,40 @@ int scsi__sanitize_resume(struct scsi_lun *lun)
 		s->immed = true;
 		begun(s);
 	}
+}
+
+int scsi__sanitize_opened(struct scsi_lun *lun)
+{
+	struct scsi_sanitize *s;
+	size_t len;
+
+	if (!lun->removed && scsi__sanitize_of(lun) == NULL &&
+	    dom_sanitize_state(lun->object, &len) != NULL) {
+		s = malloc(sizeof(*s));
+		if (s == NULL)
+			return -ENOMEM;
+		resume(lun, s);
+	}
+	TAILQ_INSERT_TAIL(&units, lun, open_link);
 	return 0;
 }
 
-/* The unit goes away: stop at the next step.  The mark stays. */
+void scsi__sanitize_closed(struct scsi_lun *lun)
+{
+	assert(scsi__sanitize_of(lun) == NULL ||
+	       scsi__sanitize_of(lun)->lun != lun);
+	TAILQ_REMOVE(&units, lun, open_link);
+}
+
+/*
+ * The unit goes away: stop at the next step.  The mark stays, and another unit
+ * of the object goes on by it.
+ */
 void scsi__sanitize_stop(struct scsi_lun *lun)
 {
-	struct scsi_sanitize *s = lun->sanitize;
+	struct scsi_sanitize *s = scsi__sanitize_of(lun);
 
-	if (s == NULL)
+	if (s == NULL || s->lun != lun)
 		return;
 	s->stop = true;
 	if (s->waiting)

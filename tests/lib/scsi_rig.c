@@ -158,6 +158,7 @@ void rig_begin(struct rig *rig, struct rig_cmd *rc, unsigned n,
 	memset(rc, 0, sizeof(*rc));
 	rc->rig = rig;
 	cmd->nexus = &rig->nexus[n];
+	cmd->lun_field = (uint64_t)rig->lun << 48;
 	memcpy(cmd->cdb, cdb, 16);
 	cmd->cdb_len = 16;
 	cmd->attr = attr;

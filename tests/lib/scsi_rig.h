@@ -20,6 +20,7 @@ struct rig {
 	bool open[RIG_NEXUSES];
 	uint32_t block;
 	struct uuid oid; /* of LUN 0 */
+	unsigned lun; /* where commands go: 0 */
 };
 
 /* LUN 0 of 64 MiB; nexus 0 and 1 are logged in and have heard 29/01. */

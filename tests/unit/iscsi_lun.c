@@ -567,3 +567,113 @@ TEST(lun, sanitize_mark_fails)
 	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
 	rig_close(r);
 }
+
+/* ---- one object behind two units, as two targets have it ---- */
+
+/* The object of unit 0 is unit @lun, too; its attentions are heard. */
+static void twin_set(struct rig *r, unsigned lun)
+{
+	struct iscsi_lun_conf conf = {
+		.lun = lun, .name = "twin", .block_bytes = 512, .object = r->oid
+	};
+	uint8_t in[36];
+
+	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	for (r->lun = 0; r->lun < 2; r->lun++) {
+		/* A few turns of the loop, for it to open. */
+		for (unsigned i = 0; i < 10; i++)
+			CHECK_EQ(rig_do(r, 0, CDB(0x12, 0, 0, 0, 36), NULL, 0,
+					in, 36),
+				 GOOD);
+		while (rig_tur(r, 0) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+			;
+	}
+	r->lun = 0;
+}
+
+static void woken(struct env_timer *timer)
+{
+	*(bool *)(timer + 1) = true;
+}
+
+static void pass_time(struct rig *r, uint64_t ns)
+{
+	struct {
+		struct env_timer timer;
+		bool done;
+	} t = { .timer = { .cb = woken } };
+
+	env_timer_start(&r->me.loop.env, &t.timer, ns);
+	CHECK(memenv_run(&r->me, &t.done));
+}
+
+static unsigned tur_at(struct rig *r, unsigned lun)
+{
+	unsigned answer;
+
+	r->lun = lun;
+	answer = rig_tur(r, 0);
+	r->lun = 0;
+	return answer;
+}
+
+/* Nobody gets at the data of an object while it is sanitized. */
+TEST(lun, sanitize_closes_every_unit)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+
+	twin_set(r, 1);
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	CHECK_EQ(tur_at(r, 0), RIG_SENSE(2, 4, 0x1b));
+	CHECK_EQ(tur_at(r, 1), RIG_SENSE(2, 4, 0x1b));
+	r->lun = 1;
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), RIG_SENSE(2, 4, 0x1b));
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), RIG_SENSE(2, 4, 0x1b));
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+	r->lun = 0;
+	rig_close(r);
+}
+
+/* After a restart, too, one run serves all units: what comes later stays. */
+TEST(lun, sanitize_of_two_units_goes_on_once)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+	uint64_t end = RIG_BYTES / 512 - 64;
+
+	twin_set(r, 1);
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	scsi_lun_unset(r->target, 1);
+	restart(r);
+	pass_time(r, SEC);
+	twin_set(r, 1);
+	while (tur_at(r, 0) != GOOD)
+		pass_time(r, SEC / 10);
+	CHECK_EQ(rig_write(r, 0, end, 64, 0x44), GOOD);
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, end, 64, 0x44), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+	rig_close(r);
+}
+
+/* The unit that it was asked of goes: the other one takes it over. */
+TEST(lun, sanitize_outlives_its_unit)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+
+	twin_set(r, 1);
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	scsi_lun_unset(r->target, 0);
+	while (tur_at(r, 1) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+		;
+	CHECK_EQ(tur_at(r, 1), RIG_SENSE(2, 4, 0x1b));
+	rig_run(r);
+	CHECK_EQ(tur_at(r, 1), GOOD);
+	r->lun = 1;
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+	r->lun = 0;
+	rig_close(r);
+}
