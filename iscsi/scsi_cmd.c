@@ -247,7 +247,11 @@ static void run(struct scsi_cmd *cmd)
 {
 	cmd->state = CMD_RUNNING;
 	cmd->in_execute = true;
-	cmd->op->execute(cmd);
+	/* One may have begun while this waited for its data. */
+	if (check_sanitize(cmd))
+		cmd->op->execute(cmd);
+	else
+		scsi__done(cmd);
 	cmd->in_execute = false;
 }
 

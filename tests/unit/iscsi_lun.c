@@ -677,3 +677,22 @@ TEST(lun, sanitize_outlives_its_unit)
 	r->lun = 0;
 	rig_close(r);
 }
+
+/* A write that was let in before, and has its data only now. */
+TEST(lun, sanitize_refuses_what_waited_for_data)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+	static const uint8_t data[512] = { 0xab };
+	struct rig_cmd a;
+
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, true);
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	rig_execute(&a, data, 512);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, RIG_SENSE(2, 4, 0x1b));
+	rig_end(&a);
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+	rig_close(r);
+}
