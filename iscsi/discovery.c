@@ -248,6 +248,10 @@ static void send_empty(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 
 	if (reply == NULL)
 		return;
+	reply->immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
+	conn->immediates += reply->immediate;
+	reply->counted = true;
+	conn->session->in_flight++;
 	reply->send.bhs[1] = 0;
 	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
 	put_be32(reply->send.bhs + 20, conn->text.ttt);

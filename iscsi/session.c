@@ -455,7 +455,8 @@ static void nop_out(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 }
 
 /* Logout (11.14): tasks are finished first, then the answer goes. */
-static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu)
+static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu,
+		   bool immediate)
 {
 	struct iscsi_session *s = conn->session;
 	unsigned reason = pdu->bhs[1] & 0x7f, response = 0;
@@ -467,6 +468,12 @@ static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		response = 1;
 	else if (reason > 1)
 		response = reason == 2 ? 2 : 3;
+	/* One that ends the session is always taken; others are limited. */
+	if (response != 0 && immediate &&
+	    conn->immediates >= ISCSI_IMMEDIATE_MAX) {
+		iscsi__reject(conn, pdu->bhs, REJECT_TOO_MANY_IMMEDIATE);
+		return;
+	}
 	reply = iscsi__reply_new(conn, ISCSI_OP_LOGOUT_RSP,
 				 get_be32(pdu->bhs + 16), NULL, 0);
 	if (reply == NULL)
@@ -474,6 +481,10 @@ static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	reply->send.bhs[2] = (uint8_t)response;
 	put_be16(reply->send.bhs + 40, (uint16_t)s->keys.time2wait);
 	if (response != 0) {
+		reply->immediate = immediate;
+		conn->immediates += immediate;
+		reply->counted = true;
+		s->in_flight++;
 		iscsi__reply_send(reply);
 		return;
 	}
@@ -527,7 +538,7 @@ void iscsi__session_deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		iscsi__text_request(conn, pdu);
 		break;
 	case ISCSI_OP_LOGOUT:
-		logout(conn, pdu);
+		logout(conn, pdu, immediate);
 		break;
 	}
 }

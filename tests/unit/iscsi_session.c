@@ -521,6 +521,36 @@ TEST(iscsi_session, foreign_logout_is_refused)
 	end();
 }
 
+/* An initiator that fetches no answers cannot have us keep more and more. */
+TEST(iscsi_session, answers_that_wait_are_bounded)
+{
+	static const uint8_t ops[][2] = {
+		{ 0x40, 0x80 }, /* NOP-Out */
+		{ 0x44, 0x40 }, /* Text Request: more is to come */
+		{ 0x46, 0x82 }, /* Logout for recovery */
+		{ 0x42, 0x89 }, /* QUERY TASK */
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(ops); i++) {
+		struct mock m;
+
+		fixture((struct iscsi_config){ 0 });
+		ready(&m, 1);
+		m.deaf = true;
+		for (unsigned n = 0; n < 1000 && !m.closing; n++) {
+			uint8_t bhs[ISCSI_BHS_LEN] = { ops[i][0], ops[i][1] };
+
+			put_be32(bhs + 16, 1);
+			put_be32(bhs + 20, ISCSI_NO_TAG);
+			put_pdu(&m, bhs, NULL, 0);
+			CHECK(m.dm.owner->replies_count <=
+			      ISCSI_IMMEDIATE_MAX + ISCSI_REJECTS_MAX);
+		}
+		CHECK(m.closing);
+		end();
+	}
+}
+
 TEST(iscsi_session, ping_and_silence)
 {
 	uint8_t echo[ISCSI_BHS_LEN] = { 0x40, 0x80 };
