@@ -334,6 +334,7 @@ struct iscsi_session {
 	uint64_t last_lun; /* whose congestion counts */
 	struct env_timer data_timer;
 	bool data_timer_on;
+	uint64_t data_due_ns; /* while it is on */
 	struct env_task turn; /* deferred: parked tasks, the end */
 
 	uint64_t commands, read_bytes, written_bytes, since_ns;
@@ -362,7 +363,8 @@ struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,
 int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih);
 void iscsi__session_end(struct iscsi_session *session, const char *why);
 void iscsi__session_kick(struct iscsi_session *session);
-void iscsi__session_data_timer(struct iscsi_session *session);
+/* Look what waits after @seconds, or earlier. */
+void iscsi__session_data_timer(struct iscsi_session *session, unsigned seconds);
 void iscsi__session_max_cmdsn(struct iscsi_session *session);
 void iscsi__session_deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu);
 void iscsi__session_idle(struct iscsi_conn *conn);

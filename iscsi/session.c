@@ -300,12 +300,23 @@ static void on_pages(struct page_waiter *waiter)
 
 /* ---- timers ---- */
 
-/* Data-Out and missing CmdSNs are waited for, but not for ever. */
+static void data_timer_set(struct iscsi_session *s, uint64_t due)
+{
+	s->data_timer_on = true;
+	s->data_due_ns = due;
+	env_timer_start(s->iscsi->env, &s->data_timer,
+			due - env_now(s->iscsi->env));
+}
+
+/*
+ * Data-Out, missing CmdSNs, and memory for a command are waited for, but not for
+ * ever.
+ */
 static void on_data_timer(struct env_timer *timer)
 {
 	struct iscsi_session *s =
 		container_of(timer, struct iscsi_session, data_timer);
-	uint64_t now = env_now(s->iscsi->env), oldest = UINT64_MAX;
+	uint64_t now = env_now(s->iscsi->env), due = UINT64_MAX;
 	struct task *task;
 
 	s->data_timer_on = false;
@@ -316,27 +327,25 @@ static void on_data_timer(struct env_timer *timer)
 		return;
 	TAILQ_FOREACH (task, &s->tasks, link)
 		if (iscsi__task_waits(task))
-			oldest = MIN(oldest, task->since_ns);
+			due = MIN(due,
+				  task->since_ns +
+					  (task->parked ? ISCSI_PARKED_SECONDS
+							: ISCSI_DATA_SECONDS) *
+						  SEC);
 	if (!TAILQ_EMPTY(&s->held))
-		oldest = MIN(oldest, s->held_since_ns);
-	if (oldest == UINT64_MAX)
-		return;
-	if (now - oldest >= ISCSI_DATA_SECONDS * SEC) {
+		due = MIN(due, s->held_since_ns + ISCSI_DATA_SECONDS * SEC);
+	if (due <= now)
 		iscsi__conn_end(s->conn, "data of a command never came");
-		return;
-	}
-	s->data_timer_on = true;
-	env_timer_start(s->iscsi->env, &s->data_timer,
-			oldest + ISCSI_DATA_SECONDS * SEC - now);
+	else if (due != UINT64_MAX)
+		data_timer_set(s, due);
 }
 
-void iscsi__session_data_timer(struct iscsi_session *s)
+void iscsi__session_data_timer(struct iscsi_session *s, unsigned seconds)
 {
-	if (s->data_timer_on || s->ending)
-		return;
-	s->data_timer_on = true;
-	env_timer_start(s->iscsi->env, &s->data_timer,
-			ISCSI_DATA_SECONDS * SEC);
+	uint64_t due = env_now(s->iscsi->env) + seconds * SEC;
+
+	if (!s->ending && (!s->data_timer_on || s->data_due_ns > due))
+		data_timer_set(s, due);
 }
 
 /* Nothing was heard for a while: ask (11.19), and hang up without an answer. */

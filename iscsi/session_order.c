@@ -40,7 +40,7 @@ static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	TAILQ_INSERT_TAIL(&s->held, held, link);
 	s->held_count++;
 	s->held_bytes += held->data_len;
-	iscsi__session_data_timer(s);
+	iscsi__session_data_timer(s, ISCSI_DATA_SECONDS);
 }
 
 /* Those that were held and are next now. */

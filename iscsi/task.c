@@ -430,7 +430,7 @@ static void park(struct task *task)
 		task->parked = true;
 		TAILQ_INSERT_TAIL(&s->parked, task, parked_link);
 	}
-	iscsi__session_data_timer(s);
+	iscsi__session_data_timer(s, ISCSI_PARKED_SECONDS);
 	/* Room within the session's share comes with the end of a task. */
 	if (!s->pages.queued)
 		iscsi__session_kick(s);
@@ -536,7 +536,7 @@ void iscsi__task_go_on(struct task *task)
 		return;
 	if (!task->final) {
 		task->state = TASK_DATA;
-		iscsi__session_data_timer(s);
+		iscsi__session_data_timer(s, ISCSI_DATA_SECONDS);
 		return;
 	}
 	if (task->parked)

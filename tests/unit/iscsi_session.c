@@ -733,6 +733,39 @@ TEST(iscsi_session, a_write_behind_one_that_was_aborted)
 	end();
 }
 
+/* Memory does not come: the command comes back before hosts give it up. */
+TEST(iscsi_session, a_write_that_finds_no_memory_is_sent_back)
+{
+	static struct sgl *eaten[100000];
+	struct iscsi_session *s;
+	struct task *task;
+	unsigned n = 0;
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
+		n++;
+	CHECK(n < ARRAY_LEN(eaten));
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	s = m.dm.owner->session;
+	task = TAILQ_FIRST(&s->parked);
+	CHECK(task != NULL && s->data_timer_on);
+	CHECK(s->data_timer.due_ns <=
+	      task->since_ns + (ISCSI_PARKED_SECONDS + 1) * SEC);
+	/* The time is over. */
+	env_timer_stop(ts.env, &s->data_timer);
+	task->since_ns -= ISCSI_PARKED_SECONDS * SEC;
+	s->data_timer.cb(&s->data_timer);
+	CHECK_EQ(answer(&m, itt), 0x28);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
 TEST(iscsi_session, an_initiator_that_fetches_nothing)
 {
 	struct mock m;
