@@ -518,8 +518,10 @@ void iscsi__session_deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 {
 	bool immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
 	uint8_t opcode = pdu->bhs[0] & ISCSI_OP_MASK;
-	/* A command whose data had a place to land was counted then. */
-	unsigned others = conn->immediates - (immediate && conn->landing);
+	const struct task *landing = conn->landing;
+	/* One whose data had a place to land was counted then, if it lives. */
+	unsigned others = conn->immediates -
+			  (immediate && landing != NULL && landing->counted);
 
 	if (immediate && others >= ISCSI_IMMEDIATE_MAX &&
 	    !(opcode == ISCSI_OP_NOP_OUT &&

@@ -1,6 +1,7 @@
 /*
  * Sessions from above and below: PDUs in, and what comes back.
  */
+#include "iscsi/scsi_int.h"
 #include "tests/unit/iscsi_rig.h"
 
 /* ---- data ---- */
@@ -124,6 +125,38 @@ TEST(iscsi_session, immediate_commands_with_data_up_to_the_limit)
 	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
 		CHECK_EQ(answer(&m, first + i), 0);
 	CHECK_EQ(answer(&m, immediate_write(&m)), 0);
+	end();
+}
+
+/* Another clears the task set without TAS, while its data comes in. */
+TEST(iscsi_session, immediate_command_is_cleared_while_its_data_lands)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x41, 0xa0 };
+	static uint8_t data[512];
+	struct mock a, b;
+	struct dm_pdu pdu;
+	size_t offset;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&a, 1);
+	ready(&b, 2);
+	a.dm.owner->session->target->scsi->luns[0]->tas = false;
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, 512);
+	put_be32(bhs + 24, a.cmdsn);
+	bhs[32] = 0x2a;
+	bhs[40] = 1;
+	pdu = pdu_of(bhs, NULL, 512);
+	pdu.sgl = a.dm.up->land(a.dm.owner, &pdu, &offset);
+	CHECK(pdu.sgl != NULL);
+	sgl_get(pdu.sgl);
+	CHECK_EQ(tmf(&b, SCSI_CLEAR_TASK_SET, 0, 0), 0);
+	a.dm.up->control(a.dm.owner, &pdu);
+	sgl_put(pdu.sgl);
+	CHECK(next(&a) == NULL);
+	/* What comes next is taken as ever: 2F/00, then the data. */
+	CHECK_EQ(answer(&a, command(&a, 0xa0, 512, 0x2a, 0, 1, data, 512)), 2);
+	CHECK_EQ(answer(&a, command(&a, 0xa0, 512, 0x2a, 0, 1, data, 512)), 0);
 	end();
 }
 
