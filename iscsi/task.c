@@ -52,12 +52,12 @@ void iscsi__task_unpark(struct task *task)
 
 	if (!task->parked)
 		return;
-	task->parked = false;
-	if (TAILQ_FIRST(&s->parked) == task && s->pages.queued) {
-		/* It was its memory that was waited for: not so the next's. */
+	/* It is the first one that memory is waited for. */
+	if (TAILQ_FIRST(&s->parked) == task) {
 		page_wait_stop(s->iscsi->env->pages, &s->pages);
 		iscsi__session_kick(s);
 	}
+	task->parked = false;
 	TAILQ_REMOVE(&s->parked, task, parked_link);
 }
 

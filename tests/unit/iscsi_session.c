@@ -766,6 +766,37 @@ TEST(iscsi_session, a_write_behind_one_that_was_aborted)
 	end();
 }
 
+/* Who does not want memory any more is in nobody's way. */
+TEST(iscsi_session, a_wait_for_memory_ends_with_its_command)
+{
+	static struct sgl *eaten[100000];
+	struct mock a, b;
+	unsigned n = 0;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&a, 1);
+	ready(&b, 2);
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
+		n++;
+	CHECK(n < ARRAY_LEN(eaten));
+	itt = command(&a, 0xa0, 8u << 20, 0x2a, 0, 16384, NULL, 0);
+	CHECK(next(&a) == NULL);
+	CHECK_EQ(tmf(&a, SCSI_ABORT_TASK, itt, 0), 0);
+	itt = command(&b, 0xa0, 16384, 0x2a, 0, 32, NULL, 0);
+	CHECK(next(&b) == NULL);
+	CHECK(TAILQ_EMPTY(&b.gets));
+	for (unsigned i = 0; i < 64; i++)
+		sgl_put(eaten[--n]);
+	settle();
+	serve_get(&b, 9);
+	CHECK_EQ(answer(&b, itt), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
 /* Memory does not come: the command comes back before hosts give it up. */
 TEST(iscsi_session, a_write_that_finds_no_memory_is_sent_back)
 {
