@@ -9,6 +9,8 @@
 
 /* Besides enum scsi_tmf: what PREEMPT AND ABORT does to tasks. */
 #define TMF_PREEMPT 100
+#define RELEASE_RETRY_NS (10 * MSEC)
+#define RELEASE_NS_MAX (20 * SEC)
 
 enum {
 	TMF_COMPLETE = 0,
@@ -101,11 +103,12 @@ struct release {
 	struct dom_pr pr;
 	struct scsi_lun *lun;
 	struct scsi_tmf_req *req;
+	struct env_timer again;
+	uint64_t since_ns;
 };
 
-static void released(struct dom_io *io, int status)
+static void release_end(struct release *release, int status)
 {
-	struct release *release = container_of(io, struct release, io);
 	struct scsi_tmf_req *req = release->req;
 	struct scsi_lun *lun = release->lun;
 	struct scsi_target *target = lun->target;
@@ -120,6 +123,29 @@ static void released(struct dom_io *io, int status)
 	check_one(req);
 	target->busy--;
 	scsi__target_check(target);
+}
+
+static void released(struct dom_io *io, int status)
+{
+	release_end(container_of(io, struct release, io), status);
+}
+
+static void release_try(struct release *release)
+{
+	struct env *env = release->lun->target->env;
+	int rv = dom_reserve(release->lun->object, &release->io, &release->pr,
+			     released);
+
+	/* Its queue may be full of what the reset is about to end. */
+	if (rv == -EBUSY && env_now(env) - release->since_ns < RELEASE_NS_MAX)
+		env_timer_start(env, &release->again, RELEASE_RETRY_NS);
+	else if (rv < 0)
+		release_end(release, rv);
+}
+
+static void release_again(struct env_timer *timer)
+{
+	release_try(container_of(timer, struct release, again));
 }
 
 static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
@@ -139,13 +165,11 @@ static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	release->lun = lun;
 	release->req = req;
 	release->io.nexus = NULL; /* whoever holds it */
-	if (dom_reserve(lun->object, &release->io, &release->pr, released) <
-	    0) {
-		free(release);
-		return;
-	}
+	release->again.cb = release_again;
+	release->since_ns = env_now(lun->target->env);
 	req->waiting++;
 	lun->refs++;
+	release_try(release);
 }
 
 /* SAM-5 7.7: the unit as at power on, but for persistent reservations. */
@@ -224,6 +248,7 @@ void scsi_tmf(struct scsi_tmf_req *req)
 
 	TAILQ_INSERT_TAIL(&target->tmfs, req, link);
 	req->linked = true;
+	req->waiting++; /* while units are walked */
 	TAILQ_FOREACH (lun, &target->all, link) {
 		if (!covers(req, lun))
 			continue;
@@ -236,6 +261,7 @@ void scsi_tmf(struct scsi_tmf_req *req)
 			 req->function != SCSI_CLEAR_TASK_SET)
 			reset_unit(req, lun);
 	}
+	req->waiting--;
 	check_one(req);
 }
 

@@ -373,6 +373,32 @@ TEST(lun, logout_releases)
 	rig_close(r);
 }
 
+/* A reset that finds dom busy does not leave a RESERVE behind. */
+TEST(lun, reset_of_a_busy_unit_releases)
+{
+	struct rig *r = rig_open(512);
+	struct fake_fault f = { .ops = FAKE_RESERVE,
+				.times = 3,
+				.status = -EBUSY,
+				.at_once = true };
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	/* Nor does it wait for ever. */
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0),
+		 RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	f.times = 1u << 30;
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	f.times = 0;
+	fake_dom_fault(r->dom, f);
+	rig_close(r);
+}
+
 /* ---- SANITIZE ---- */
 
 static unsigned sanitize(struct rig *r, unsigned n, uint8_t byte1,
