@@ -323,6 +323,19 @@ static void login_complete(struct iscsi_conn *conn)
 			conn->iscsi->config.ping_ms * MSEC);
 }
 
+/* Discovery needs no secret: for a session with a target one of it ends. */
+static bool discovery_end(struct iscsi *iscsi)
+{
+	struct iscsi_session *s;
+
+	TAILQ_FOREACH (s, &iscsi->sessions, link)
+		if (s->discovery && !s->ending) {
+			iscsi__session_end(s, "too many sessions");
+			return true;
+		}
+	return false;
+}
+
 /*
  * The peer has proved who it is and asks for full feature phase: now, and not
  * before, an older session of the same nexus may be thrown out (6.3.5).
@@ -344,7 +357,8 @@ static void login_final(struct iscsi_conn *conn)
 	}
 	if (old == NULL && !another_waits(conn)) {
 		if (conn->iscsi->sessions_count >=
-		    conn->iscsi->config.sessions_max)
+			    conn->iscsi->config.sessions_max &&
+		    (l->discovery || !discovery_end(conn->iscsi)))
 			login_refuse(conn, 0x0302);
 		else
 			login_complete(conn);

@@ -707,6 +707,30 @@ TEST(iscsi_session, no_answer_closes_the_window)
 	end();
 }
 
+/* Discovery needs no secret: it does not keep out who has one. */
+TEST(iscsi_session, discovery_gives_way)
+{
+	static const char text[] =
+		"InitiatorName=" WHO "\0SessionType=Discovery\0";
+	struct mock a, b, c, d, e, f;
+
+	fixture((struct iscsi_config){ .sessions_max = 2 });
+	login_text(&a, 1, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&a), 0);
+	login_text(&b, 2, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&b), 0);
+	login_text(&c, 3, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&c), 0x0302);
+	ready(&d, 4);
+	CHECK(a.closed && !b.closed);
+	ready(&e, 5);
+	CHECK(b.closed);
+	login_text(&f, 6, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+	CHECK_EQ(status_of(&f), 0x0302);
+	CHECK_EQ(answer(&d, TUR(&d)), 0);
+	end();
+}
+
 /* ---- memory ---- */
 
 TEST(iscsi_session, a_write_waits_for_memory)
