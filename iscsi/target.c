@@ -82,6 +82,20 @@ static void end_sessions(struct iscsi_target *t, bool all, const char *why)
 	}
 }
 
+/* Logins under way may have proved a secret that is none any more. */
+static void end_logins(const struct iscsi_target *t, const char *why)
+{
+	struct iscsi_conn *c, *next;
+
+	for (c = TAILQ_FIRST(&t->iscsi->conns); c != NULL; c = next) {
+		/* Ending one defers its last steps: the next one stays. */
+		next = TAILQ_NEXT(c, link);
+		if (c->login != NULL && c->login->auth_needed &&
+		    strcmp(c->login->target_name, t->iqn) == 0)
+			iscsi__conn_end(c, why);
+	}
+}
+
 /* A cold reset: every session goes; @last once its answer has left. */
 void iscsi__target_reset(struct iscsi_target *t,
 			 const struct iscsi_session *last)
@@ -214,6 +228,8 @@ int iscsi_target_set(struct iscsi *iscsi, const struct iscsi_target_conf *conf)
 	explicit_bzero(&chap, sizeof(chap));
 	explicit_bzero(&mutual, sizeof(mutual));
 	end_sessions(t, rekeyed, "access to the target was changed");
+	if (rekeyed)
+		end_logins(t, "access to the target was changed");
 	return 0;
 }
 
@@ -230,6 +246,7 @@ void iscsi_target_unset(struct iscsi *iscsi, const char *iqn)
 	TAILQ_REMOVE(&iscsi->targets, t, link);
 	t->removed = true;
 	end_sessions(t, true, "the target was removed");
+	end_logins(t, "the target was removed");
 	iscsi__target_put(t);
 }
 

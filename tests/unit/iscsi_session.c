@@ -657,6 +657,71 @@ TEST(iscsi_session, access_that_is_taken_away)
 	end();
 }
 
+static void login_step(struct mock *m, uint8_t stages, const char *text,
+		       size_t len)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x43, stages };
+	struct dm_pdu pdu = pdu_of(bhs, text, (uint32_t)len);
+
+	bhs[8] = 0x80;
+	put_be32(bhs + 16, 1);
+	put_be32(bhs + 24, m->cmdsn);
+	m->dm.up->control(m->dm.owner, &pdu);
+}
+
+static void secret_is(const char *secret)
+{
+	struct iscsi_target_conf conf = {
+		.iqn = IQN,
+		.allow = any,
+		.allow_count = 1,
+		.chap_user = "me",
+		.chap_secret = (const uint8_t *)secret,
+		.chap_secret_len = (unsigned)strlen(secret),
+	};
+
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+}
+
+/* A login that proved the old secret, and is not at its end yet. */
+TEST(iscsi_session, a_secret_that_changes_ends_logins)
+{
+	static const char first[] =
+		"InitiatorName=" WHO "\0TargetName=" IQN "\0AuthMethod=CHAP\0";
+	static const char old[] = "0123456789abcdef";
+	uint8_t response[CHAP_RESPONSE_MAX];
+	char buf[256];
+	struct text_out out;
+	struct mock m;
+	int len;
+
+	fixture((struct iscsi_config){ 0 });
+	secret_is(old);
+	mock_open(&m);
+	login_step(&m, 0x81, first, sizeof(first) - 1);
+	CHECK_EQ(status_of(&m), 0);
+	login_step(&m, 0x81, "CHAP_A=7\0", 9);
+	CHECK_EQ(status_of(&m), 0);
+	len = iscsi__chap_response(7, m.dm.owner->login->chap.id,
+				   (const uint8_t *)old, sizeof(old) - 1,
+				   m.dm.owner->login->chap.challenge,
+				   m.dm.owner->login->chap.challenge_len,
+				   response);
+	CHECK(len > 0);
+	iscsi__text_out_init(&out, buf, sizeof(buf));
+	iscsi__text_put(&out, "CHAP_N", "me");
+	iscsi__text_put_hex(&out, "CHAP_R", response, (size_t)len);
+	login_step(&m, 0x81, buf, out.len);
+	CHECK_EQ(status_of(&m), 0);
+	CHECK(m.dm.owner->login->auth_done);
+	secret_is("fedcba9876543210");
+	if (!m.closing)
+		login_step(&m, 0x87, NULL, 0);
+	settle();
+	CHECK(m.closed);
+	end();
+}
+
 TEST(iscsi_session, limits)
 {
 	struct mock a, b, c;
