@@ -1,8 +1,8 @@
 /*
  * health: objects of this node whose data is lost, and what is lost of them.
  *
- *  - gone: the directory names a component that its disk does not have: the
- *    object cannot be opened;
+ *  - gone: the directory names a component that its disk does not have, or
+ *    whose disk was removed with what it held: the object cannot be opened;
  *  - lossy: the component is there, but not all that it acknowledged.
  *
  * Each shard knows its own objects, so the check, which the first shard runs,
@@ -37,7 +37,7 @@ static void lossy_look(struct lsom_comp *comp, void *arg)
 	lost_add(&loss->lossy, 1, &meta->oid);
 }
 
-/* Components below @node that a disk in service should have, and has not. */
+/* Components below @node whose disk is gone, or is there without them. */
 static unsigned gone_count(struct dom *dom, const Directory__TreeNode *node)
 {
 	struct lsom_comp *comp;
@@ -53,6 +53,8 @@ static unsigned gone_count(struct dom *dom, const Directory__TreeNode *node)
 	    !dom__uuid_of(&node->leaf->disk, &id) ||
 	    !dom__uuid_of(&node->leaf->cid, &cid))
 		return count;
+	if (cmmds_get(dom->cmmds, CMMDS_DISK, id.b, sizeof(id.b)) == NULL)
+		return count + 1; /* removed by force */
 	disk = dom__disk_find(dom, &id);
 	if (disk == NULL || disk->removing || !disk->healthy)
 		return count;
@@ -146,13 +148,14 @@ static void say_gone(const struct loss *loss, struct health_result *out)
 
 	uuid_format(&loss->gone.oid, oid);
 	snprintf(out->cause, sizeof(out->cause),
-		 "components are not on the disks of this node that had them: "
-		 "%u, one of object %s, which cannot be opened",
+		 "components are lost: %u, one of object %s, which cannot be "
+		 "opened; its disk was removed by force, or lost what it had "
+		 "confirmed",
 		 loss->gone.count, oid);
 	snprintf(out->fix, sizeof(out->fix),
-		 "a disk lost what it had confirmed: replace it; delete the "
-		 "virtual disk (basalt vdisk list shows whose object it is) "
-		 "and restore it from a backup");
+		 "delete the virtual disk (basalt vdisk show tells its object) "
+		 "and restore it from a backup; replace a disk that is in "
+		 "service and lost data");
 }
 
 static void say_lossy(const struct loss *loss, struct health_result *out)
