@@ -1,6 +1,8 @@
 /* err: the names and texts of status codes. */
 #include "base/err.h"
 
+#include <string.h>
+
 const char *err_name(int status)
 {
 	switch (-status) {
@@ -17,6 +19,8 @@ const char *err_name(int status)
 
 const char *err_text(int status)
 {
+	const char *text;
+
 	switch (-status) {
 	case 0:
 		return "done";
@@ -26,5 +30,7 @@ const char *err_text(int status)
 		ERR_MAP(X)
 #undef X
 	}
-	return "unknown error";
+	/* What only the kernel says: EFBIG, ESTALE. */
+	text = strerrordesc_np(-status);
+	return text != NULL ? text : "unknown error";
 }

@@ -78,7 +78,7 @@ static struct {
 	struct env_ops ops;
 	struct fixture *f;
 	struct env *env;
-	struct env_dev *devs[DISKS];
+	_Atomic(struct env_dev *) devs[DISKS]; /* opened by other threads */
 	bool hold[DISKS], fail[DISKS];
 	unsigned held_count;
 	struct rig_held {
