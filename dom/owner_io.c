@@ -156,7 +156,12 @@ static void fetch_part_end(struct dom__part *part, int status)
 
 static void fetch_part_done(struct dom__cm_read *req, int status)
 {
-	fetch_part_end(container_of(req, struct dom__part, read), status);
+	struct dom__part *part = container_of(req, struct dom__part, read);
+
+	if (status == -EBUSY) /* behind a load of the index */
+		dom__part_retry(part);
+	else
+		fetch_part_end(part, status);
 }
 
 static void fetch_part_submit(struct dom__part *part)

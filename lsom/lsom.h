@@ -385,7 +385,7 @@ void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
  *
  * Status: -EBADMSG: @bad_offset is the first block that does not match, or is
  * lost (lsom_comp_meta.damaged); others may be good.  -EIO (the device failed the read), -ENODEV, -ENOENT,
- * -ESHUTDOWN; -EBUSY at once: queue full or no pages.
+ * -ESHUTDOWN; -EBUSY (at once or later): queue full or no pages.
  */
 struct lsom_read {
 	void *data;

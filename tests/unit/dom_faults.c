@@ -69,6 +69,43 @@ TEST(dom_faults, read_after_ack)
 	}
 }
 
+/* Busy is no failure, also where lsom says so behind a load of its index. */
+TEST(dom_faults, a_read_waits_for_memory)
+{
+	static struct sgl *eaten[100000];
+	struct fixture *f = fixture_open();
+	struct req r = { 0 }, w = { 0 };
+	unsigned n = 0;
+
+	object_make(f, 1);
+	stop(f);
+	start(f, false); /* nothing of the index is in memory */
+	CHECK_EQ(object_open(f), 0);
+	for (unsigned class = PAGE_RMW; class <= PAGE_FRONT; class ++)
+		while (n < ARRAY_LEN(eaten) &&
+		       sgl_new(f->ts.env->pages, class, B, 0, &eaten[n]) == 0)
+			n++;
+	CHECK(n < ARRAY_LEN(eaten));
+	r.io.data = &r;
+	CHECK_EQ(dom_read(f->object, &r.io, 0, MB, on_req), 0);
+	sgl_put(eaten[--n]); /* of the front end */
+	write_start(f, &w, MB + 512, buf_b, 512, 0);
+	nap(f, 50 * MSEC);
+	CHECK(!r.done);
+	CHECK(!w.done);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	CHECK_EQ(req_wait(f, &r), 0);
+	sgl_read(r.io.sgl, 0, got, MB);
+	sgl_put(r.io.sgl);
+	CHECK(all_is(got, MB, 0xa5));
+	CHECK_EQ(req_wait(f, &w), 0);
+	CHECK_EQ(do_read(f, MB, got, B), 0);
+	CHECK(all_is(got, 512, 0xa5));
+	CHECK(all_is(got + 512, 512, 0x5a));
+	fixture_close(f);
+}
+
 TEST(dom_faults, cancel_and_deadline)
 {
 	struct fixture *f = fixture_open();
