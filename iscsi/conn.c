@@ -107,6 +107,18 @@ void iscsi__reply_send(struct reply *reply)
 	conn->dm->ops->send_control(conn->dm, &reply->send);
 }
 
+/* One more; a few over a connection's life are no reason to end it. */
+static bool too_many_rejects(struct iscsi_conn *conn)
+{
+	uint64_t now = env_now(conn->iscsi->env);
+
+	if (now - conn->rejects_ns >= ISCSI_REJECTS_SECONDS * SEC) {
+		conn->rejects_ns = now;
+		conn->rejects = 0;
+	}
+	return ++conn->rejects > ISCSI_REJECTS_MAX;
+}
+
 /* Reject the PDU whose header is at @bhs (11.17). */
 void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 		   enum iscsi_reject reason)
@@ -115,7 +127,7 @@ void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 
 	if (!iscsi__conn_up(conn))
 		return;
-	if (++conn->rejects > ISCSI_REJECTS_MAX) {
+	if (too_many_rejects(conn)) {
 		iscsi__conn_end(conn, "too many bad PDUs");
 		return;
 	}

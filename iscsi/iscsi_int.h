@@ -216,7 +216,9 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 
 #define ISCSI_TASK_BUCKETS 64u
 #define ISCSI_IMMEDIATE_MAX 16u
+/* Rejects that a connection may cause in this time. */
 #define ISCSI_REJECTS_MAX 16u
+#define ISCSI_REJECTS_SECONDS 60u
 #define ISCSI_HELD_MAX 16u
 #define ISCSI_HELD_BYTES_MAX (1u << 20)
 #define ISCSI_ECHO_BYTES_MAX (1u << 20)
@@ -288,7 +290,8 @@ struct iscsi_conn {
 	uint64_t heard_ns;
 	bool ping_out;
 	uint32_t statsn;
-	unsigned rejects;
+	unsigned rejects; /* since rejects_ns */
+	uint64_t rejects_ns;
 	struct task *landing; /* its immediate data is coming in */
 	struct sgl *landing_held; /* or that of a command to be held */
 	TAILQ_HEAD(, reply) replies;

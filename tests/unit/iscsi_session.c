@@ -370,6 +370,25 @@ TEST(iscsi_session, opcodes_out_of_place)
 	end();
 }
 
+/* Many at once end the connection; as many over its life do not. */
+TEST(iscsi_session, rejects_over_a_long_life)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < 3 * ISCSI_REJECTS_MAX; i++) {
+		if (i % ISCSI_REJECTS_MAX == 0)
+			m.dm.owner->rejects_ns -= ISCSI_REJECTS_SECONDS * SEC;
+		CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_SNACK),
+			 REJECT_SNACK);
+	}
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_SNACK), 0);
+	CHECK(m.closing);
+	end();
+}
+
 TEST(iscsi_session, a_bad_data_digest_is_said_and_ends_it)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE };
