@@ -156,8 +156,6 @@ struct dm_ops {
 	 * dm_up.closed() runs, last.
 	 */
 	void (*terminate)(struct dm_conn *conn);
-	/* Stop taking commands from the peer for a while (back-pressure). */
-	void (*pause)(struct dm_conn *conn, bool paused);
 	/* After login: continue on another shard's loop; may be NULL. */
 	void (*move)(struct dm_conn *conn, struct env *to);
 };

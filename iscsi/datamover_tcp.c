@@ -49,7 +49,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	if (events & UV_WRITABLE)
 		iscsi__tcp_flush(conn);
 	if (events & (UV_READABLE | UV_DISCONNECT) && !conn->closing &&
-	    !conn->lost && !conn->paused)
+	    !conn->lost)
 		iscsi__tcp_receive(conn);
 }
 
@@ -60,7 +60,7 @@ void iscsi__tcp_poll(struct tcp_conn *conn)
 
 	if (conn->closing)
 		return;
-	if (!conn->lost && !conn->paused)
+	if (!conn->lost)
 		events |= UV_READABLE;
 	if (!conn->lost && conn->want_write)
 		events |= UV_WRITABLE;
@@ -96,8 +96,6 @@ static void on_timer(struct env_timer *timer)
 	conn->timer_on = false;
 	if (conn->closing || conn->lost)
 		return;
-	if (conn->paused && conn->pdu_since_ns != 0)
-		conn->pdu_since_ns = now; /* it is us who wait */
 	if (conn->pdu_since_ns != 0 &&
 	    now - conn->pdu_since_ns >= conn->pdu_ms * MSEC) {
 		iscsi__tcp_lost(conn, -ETIMEDOUT, "the rest of a PDU is late");
@@ -148,10 +146,6 @@ static void on_turn(struct env_task *task)
 	if (conn->closing || conn->lost)
 		return;
 	iscsi__tcp_flush(conn);
-	if (conn->resume && !conn->closing && !conn->lost && !conn->paused) {
-		conn->resume = false;
-		iscsi__tcp_receive(conn);
-	}
 }
 
 static void gets_cancel(struct tcp_conn *conn)
@@ -348,22 +342,6 @@ static void tcp_task_done(struct dm_conn *dm, uint32_t itt)
 	}
 }
 
-static void tcp_pause(struct dm_conn *dm, bool paused)
-{
-	struct tcp_conn *conn = tcp_of(dm);
-
-	if (conn->paused == paused || conn->closing)
-		return;
-	conn->paused = paused;
-	if (!paused) {
-		if (conn->pdu_since_ns != 0)
-			conn->pdu_since_ns = env_now(dm->env);
-		conn->resume = true; /* what the buffer holds already */
-		env_defer(dm->env, &conn->turn);
-	}
-	iscsi__tcp_poll(conn);
-}
-
 static const struct dm_ops tcp_ops = {
 	.name = "tcp",
 	.send_control = tcp_send_control,
@@ -373,7 +351,6 @@ static const struct dm_ops tcp_ops = {
 	.enable = tcp_enable,
 	.task_done = tcp_task_done,
 	.terminate = tcp_terminate,
-	.pause = tcp_pause,
 };
 
 /* ---- listening ---- */

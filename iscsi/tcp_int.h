@@ -65,11 +65,11 @@ struct tcp_conn {
 	struct dm_conn dm;
 	uv_poll_t poll;
 	int fd, events;
-	bool lost, closing, paused, full, want_write;
+	bool lost, closing, full, want_write;
 	unsigned pdu_ms;
 	struct dm_keys keys;
 	bool header_digest, data_digest; /* in force now */
-	struct env_task turn; /* deferred: flush, resume, cancel */
+	struct env_task turn; /* deferred: flush, cancel */
 	struct env_timer timer;
 	bool timer_on;
 
@@ -87,7 +87,6 @@ struct tcp_conn {
 	struct dm_data *get;
 	bool stray;
 	unsigned strays; /* since the last Data-Out of a task */
-	bool resume;
 	uint64_t pdu_since_ns; /* 0: between PDUs */
 
 	/* sending */

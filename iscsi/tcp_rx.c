@@ -282,7 +282,7 @@ static void parse(struct tcp_conn *conn)
 {
 	bool more = true;
 
-	while (more && alive(conn) && !conn->paused) {
+	while (more && alive(conn)) {
 		size_t avail = conn->end - conn->start, n;
 
 		switch (conn->rx) {
@@ -384,7 +384,7 @@ void iscsi__tcp_receive(struct tcp_conn *conn)
 	/* A budget, so that one fast peer does not starve the others. */
 	for (unsigned round = 0; more && round < 32; round++) {
 		parse(conn);
-		if (!alive(conn) || conn->paused)
+		if (!alive(conn))
 			break;
 		more = read_some(conn);
 	}

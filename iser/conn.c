@@ -40,28 +40,8 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 void iser__conn_received(struct iser_conn *conn, struct recv_slot *slot,
 			 uint32_t len)
 {
-	if (conn->paused) {
-		slot->len = len;
-		TAILQ_INSERT_TAIL(&conn->stashed, slot, link);
-		return;
-	}
 	iser__receive(conn, slot, len);
 	iser__recvq_give(slot);
-}
-
-/* What came while the session was not looking; @drop: it never will. */
-static void stashed_take(struct iser_conn *conn, bool drop)
-{
-	struct recv_slot *slot;
-
-	while ((drop || !conn->paused) &&
-	       (slot = TAILQ_FIRST(&conn->stashed)) != NULL) {
-		TAILQ_REMOVE(&conn->stashed, slot, link);
-		if (!drop && iser__conn_alive(conn))
-			iser__receive(conn, slot, slot->len);
-		iser__recvq_give(slot);
-	}
-	iser__recvq_fill(conn->recvq);
 }
 
 /* ---- after a logout ---- */
@@ -165,7 +145,7 @@ static void on_end(struct env_task *task)
 	do {
 		iser__tx_cancel(conn);
 	} while (!iser__tx_empty(conn));
-	stashed_take(conn, true);
+	iser__recvq_fill(conn->recvq);
 	if (conn->dm.owner != NULL)
 		conn->dm.up->closed(conn->dm.owner);
 	conn_release(conn);
@@ -317,15 +297,6 @@ static void iser_task_done(struct dm_conn *dm, uint32_t itt)
 	iser__tx_forget(conn_of(dm), itt);
 }
 
-static void iser_pause(struct dm_conn *dm, bool paused)
-{
-	struct iser_conn *conn = conn_of(dm);
-
-	conn->paused = paused;
-	if (!paused && !conn->finishing)
-		env_defer(dm->env, &conn->turn);
-}
-
 static const struct dm_ops iser_ops = {
 	.name = "iser",
 	.rdma = true,
@@ -337,7 +308,6 @@ static const struct dm_ops iser_ops = {
 	.enable = iser_enable,
 	.task_done = iser_task_done,
 	.terminate = iser_terminate,
-	.pause = iser_pause,
 };
 
 /* What calls down left for the end of the turn. */
@@ -347,7 +317,7 @@ static void on_turn(struct env_task *task)
 
 	iser__tx_cancelled(conn);
 	if (!conn->finishing)
-		stashed_take(conn, false);
+		iser__recvq_fill(conn->recvq);
 	iser__tx_flush(conn);
 }
 
@@ -500,7 +470,6 @@ static struct iser_conn *conn_new(struct iser_portal *portal,
 	conn->watch.cb = on_event;
 	conn->turn.cb = on_turn;
 	conn->timer.cb = on_timer;
-	TAILQ_INIT(&conn->stashed);
 	conn->dm.ops = &iser_ops;
 	conn->dm.up = &iscsi_dm_up;
 	conn->dm.env = iser->env;

@@ -68,9 +68,8 @@ struct recv_slot {
 	struct recvq *q;
 	uint8_t *head; /* RECV_HEAD_BYTES of registered memory */
 	struct page *pages[RECV_PAGES]; /* NULL: none now */
-	uint32_t len; /* of the message in it */
 	bool posted;
-	TAILQ_ENTRY(recv_slot) link; /* idle, or waiting to be looked at */
+	TAILQ_ENTRY(recv_slot) link; /* idle */
 };
 TAILQ_HEAD(recv_slots, recv_slot);
 
@@ -234,7 +233,7 @@ struct iser_conn {
 	struct recvq *recvq;
 	bool own_recvq;
 	unsigned receives; /* our share of recvq->wanted */
-	bool established, full, lost, closing, finishing, paused;
+	bool established, full, lost, closing, finishing;
 	bool invalidates; /* its STags, with our responses */
 	bool removed; /* its device was pulled out */
 	bool goodbye; /* a Logout Response went: the initiator hangs up */
@@ -242,7 +241,6 @@ struct iser_conn {
 	bool last_wqe; /* no receive completes any more */
 	bool waits_last;
 	struct tx tx;
-	struct recv_slots stashed; /* came while paused */
 	struct env_task turn;
 	struct env_timer timer; /* while closing */
 	/* polling */

@@ -304,10 +304,6 @@ static void dm_terminate(struct dm_conn *dm)
 	env_defer(&me.loop.env, &p->turn);
 }
 
-static void dm_pause(struct dm_conn *dm, bool paused)
-{
-}
-
 static struct dm_ops ops = {
 	.name = "memory",
 	.send_control = dm_send_control,
@@ -317,7 +313,6 @@ static struct dm_ops ops = {
 	.enable = dm_send_control,
 	.task_done = dm_task_done,
 	.terminate = dm_terminate,
-	.pause = dm_pause,
 };
 
 #endif

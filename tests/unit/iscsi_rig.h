@@ -161,10 +161,6 @@ static inline void mock_terminate(struct dm_conn *dm)
 	env_defer(dm->env, &m->turn);
 }
 
-static inline void mock_pause(struct dm_conn *dm, bool paused)
-{
-}
-
 static const struct dm_ops mock_ops = {
 	.name = "mock",
 	.send_control = mock_send,
@@ -174,7 +170,6 @@ static const struct dm_ops mock_ops = {
 	.enable = mock_send,
 	.task_done = mock_task_done,
 	.terminate = mock_terminate,
-	.pause = mock_pause,
 };
 
 /* ---- the fixture ---- */
