@@ -83,6 +83,12 @@ static void op_undone(struct dom__op *op)
 
 	if (--op->parts_left > 0)
 		return;
+	/* The disks are well, only not in time: the next epoch decides it. */
+	if (op->undo_status == -EBUSY || op->undo_status == -ETIMEDOUT ||
+	    op->undo_status == -ENOSPC || op->undo_status == -ENOMEM) {
+		op->undo_status = -ESTALE;
+		dom__owner_lost(owner);
+	}
 	for (unsigned i = 0; i < op->plan.parts_count; i++) {
 		struct dom__part *part = &op->plan.parts[i];
 

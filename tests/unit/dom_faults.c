@@ -4,6 +4,8 @@
  */
 #include "tests/unit/dom_rig.h"
 
+#include "lsom/lsom_int.h"
+
 /* ---- waiting ---- */
 
 /* Nothing is acknowledged, or read, before it is durable. */
@@ -190,6 +192,45 @@ TEST(dom_faults, full_window)
 /* ---- failing ---- */
 
 /* A disk fails a write: bounded answers; the object next door goes on. */
+/* The log of disk @i takes no more requests, or does again. */
+static void busy(struct fixture *f, unsigned i, bool on)
+{
+	struct lsom__head *head = &f->disks[i]->heads[LSOM__HEAD_GUEST];
+
+	if (on)
+		head->queued += LSOM__OPS_MAX;
+	else
+		head->queued -= LSOM__OPS_MAX;
+}
+
+/*
+ * Half of an atomic command is durable, the other half found no room in time, and
+ * the first cannot be taken back for the same reason: what was the object's goes
+ * on being it, once the logs are less busy.
+ */
+TEST(dom_faults, an_undo_that_finds_a_busy_log)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 };
+
+	object_make(f, 2);
+	busy(f, 1, true);
+	w.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+	nap(f, 100 * MSEC);
+	busy(f, 0, true);
+	CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+	nap(f, 20 * MSEC);
+	busy(f, 0, false);
+	busy(f, 1, false);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	CHECK_EQ(do_write(f, EDGE, buf_b, SPAN, 0, DOM_ATOMIC), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0x5a));
+	fixture_close(f);
+}
+
 TEST(dom_faults, disk_fails)
 {
 	struct fixture *f = fixture_open();
