@@ -112,7 +112,9 @@ int cli_confirm(struct cli_call *call, const char *what, const char *name);
 
 /* client.c: CLI_DONE with *@out, or CLI_REFUSED, said why. */
 int cli_ask(struct cli_call *call, Admin__Response **out);
-void cli_error(const struct cli_call *call, const char *error, const char *fix);
+/* Say it to people, or as JSON; CLI_REFUSED.  @fix may be NULL. */
+int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
+	       int status);
 
 /* json.c: any message, by its descriptor. */
 void cli_json_print(const ProtobufCMessage *message);

@@ -17,21 +17,22 @@
 /* The daemon bounds what it does; this bounds a daemon that is stopped. */
 #define SILENCE_S 300
 
-void cli_error(const struct cli_call *call, const char *error, const char *fix)
+int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
+	       int status)
 {
-	if (call->json)
-		return; /* the caller prints the object */
+	if (call->json) {
+		cli_json_error(error, fix, status);
+		return CLI_REFUSED;
+	}
 	fprintf(stderr, "basalt: %s\n", error);
 	if (fix != NULL && fix[0] != '\0')
 		fprintf(stderr, "%s\n", fix);
+	return CLI_REFUSED;
 }
 
 static int fail(const struct cli_call *call, const char *error, const char *fix)
 {
-	cli_error(call, error, fix);
-	if (call->json)
-		cli_json_error(error, fix, -ENOTCONN);
-	return CLI_REFUSED;
+	return cli_refuse(call, error, fix, -ENOTCONN);
 }
 
 static int connect_to(struct cli_call *call)
@@ -156,10 +157,8 @@ static void progress(const Admin__Response *response, bool *shown)
 
 static int refused(const struct cli_call *call, const Admin__Response *r)
 {
-	cli_error(call, r->error[0] ? r->error : err_text(r->status), r->fix);
-	if (call->json)
-		cli_json_error(r->error, r->fix, r->status);
-	return CLI_REFUSED;
+	return cli_refuse(call, r->error[0] ? r->error : err_text(r->status),
+			  r->fix, r->status);
 }
 
 int cli_ask(struct cli_call *call, Admin__Response **out)

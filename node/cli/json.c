@@ -7,9 +7,40 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static json_t *message_json(const ProtobufCMessage *message);
+
+/*
+ * A file's name, or what was typed and is told back, need not be UTF-8, and may
+ * be cut within a character: what is none of it becomes '?'.
+ */
+static json_t *text_json(const char *text)
+{
+	json_t *s = json_string(text);
+	char *copy;
+
+	if (s != NULL)
+		return s;
+	copy = strdup(text);
+	if (copy == NULL)
+		return json_string("(not UTF-8)");
+	for (char *p = copy; *p != '\0';) {
+		size_t n = 1;
+
+		while (n < 4 && p[n] != '\0' && (p[n] & 0xc0) == 0x80)
+			n++;
+		s = json_stringn(p, n);
+		if (s == NULL)
+			memset(p, '?', n);
+		json_decref(s);
+		p += n;
+	}
+	s = json_string(copy);
+	free(copy);
+	return s;
+}
 
 static json_t *value_json(const ProtobufCFieldDescriptor *f, const void *at)
 {
@@ -27,10 +58,7 @@ static json_t *value_json(const ProtobufCFieldDescriptor *f, const void *at)
 		return json_boolean(*(const protobuf_c_boolean *)at);
 	case PROTOBUF_C_TYPE_STRING:
 		text = *(const char *const *)at;
-		/* A file name need not be UTF-8. */
-		json_t *s = json_string(text ? text : "");
-
-		return s ? s : json_string("(not UTF-8)");
+		return text_json(text ? text : "");
 	case PROTOBUF_C_TYPE_MESSAGE:
 		return message_json(*(const ProtobufCMessage *const *)at);
 	default:
@@ -100,6 +128,6 @@ void cli_json_print(const ProtobufCMessage *message)
 
 void cli_json_error(const char *error, const char *fix, int status)
 {
-	print(json_pack("{s:s, s:s, s:s}", "error", error, "fix",
-			fix ? fix : "", "code", err_name(status)));
+	print(json_pack("{s:o, s:o, s:s}", "error", text_json(error), "fix",
+			text_json(fix ? fix : ""), "code", err_name(status)));
 }

@@ -55,6 +55,7 @@ static int secret_get(struct cli_call *call, const char *option,
 {
 	const char *user = cli_option(call, option);
 	const char *path = cli_option(call, file_option);
+	char error[500], fix[200];
 	size_t len = 0;
 	int rv;
 
@@ -66,9 +67,9 @@ static int secret_get(struct cli_call *call, const char *option,
 		FILE *f = fopen(path, "re");
 
 		if (f == NULL) {
-			fprintf(stderr, "basalt: %s: %s\n", path,
-				strerror(errno));
-			return CLI_REFUSED;
+			snprintf(error, sizeof(error), "%.300s: %s", path,
+				 strerror(errno));
+			return cli_refuse(call, error, NULL, -errno);
 		}
 		rv = line_read(f, out, max, &len);
 		fclose(f);
@@ -78,16 +79,17 @@ static int secret_get(struct cli_call *call, const char *option,
 		rv = line_read(stdin, out, max, &len);
 	}
 	if (rv != CLI_DONE || len == 0) {
-		fprintf(stderr,
-			"basalt: no secret for --%s %s came from %s\n"
-			"Give it at a prompt, in a file (--%s FILE), or as a "
-			"line of standard input.\n",
-			option, user,
-			path != NULL && strcmp(path, "-") != 0 ? path
-							       : "standard "
-								 "input",
-			file_option);
-		return CLI_REFUSED;
+		snprintf(error, sizeof(error),
+			 "no secret for --%s %.80s came from %.300s", option,
+			 user,
+			 path != NULL && strcmp(path, "-") != 0
+				 ? path
+				 : "standard input");
+		snprintf(fix, sizeof(fix),
+			 "Give it at a prompt, in a file (--%s FILE), or as a "
+			 "line of standard input.",
+			 file_option);
+		return cli_refuse(call, error, fix, -EINVAL);
 	}
 	field->data = out;
 	field->len = len;
@@ -113,7 +115,7 @@ int cli_secrets(struct cli_call *call)
 
 int cli_confirm(struct cli_call *call, const char *what, const char *name)
 {
-	char line[512];
+	char line[512], error[500];
 
 	if (!cli_has(call, "force") || !isatty(STDIN_FILENO))
 		return CLI_DONE;
@@ -126,7 +128,7 @@ int cli_confirm(struct cli_call *call, const char *what, const char *name)
 	line[strcspn(line, "\n")] = '\0';
 	if (strcmp(line, name) == 0)
 		return CLI_DONE;
-	fprintf(stderr, "basalt: '%s' is not %s: nothing was done\n", line,
-		name);
-	return CLI_REFUSED;
+	snprintf(error, sizeof(error),
+		 "'%.200s' is not %.200s: nothing was done", line, name);
+	return cli_refuse(call, error, NULL, -ECANCELED);
 }
