@@ -408,8 +408,7 @@ static int metrics_set(struct reading *r)
 	if (r->metrics[0] == '\0' || strcmp(r->metrics, "off") == 0)
 		return 1;
 	if (config_portal_parse(r->metrics, 0, &r->conf->metrics) < 0 ||
-	    strstr(r->conf->metrics.text, ":0") ==
-		    r->conf->metrics.text + strlen(r->conf->metrics.text) - 2)
+	    strcmp(strrchr(r->conf->metrics.text, ':'), ":0") == 0)
 		return refuse(r, "metrics = %s: 'off' or ADDR:PORT",
 			      r->metrics);
 	return 1;

@@ -95,6 +95,7 @@ TEST(node_config, refusals_name_the_line)
 	refused("[network]\nportals = ::1, ::1\n", "t.conf:2: ", "twice");
 	refused("[network]\nportals = [::1\n", "t.conf:2: ", "[::1");
 	refused("[network]\nmetrics = 127.0.0.1\n", "t.conf:2: ", "ADDR:PORT");
+	refused("[network]\nmetrics = fe80::01\n", "t.conf:2: ", "ADDR:PORT");
 	refused("[memory]\narena = lots\n", "t.conf:2: ", "size");
 	refused("[memory]\narena = 1M\n", "t.conf:2: ", "64M");
 	refused("[memory]\narena = 99999999999999999999\n",
