@@ -199,7 +199,7 @@ static void text_add(struct counter *counter, void *arg)
 
 	fprintf(arg, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", counter->name,
 		counter->help ? counter->help : "", counter->name,
-		counter->read != NULL && !total ? "gauge" : "counter",
+		total ? "counter" : "gauge", /* one that may go down */
 		counter->name, (unsigned long long)counter_value(counter));
 }
 
