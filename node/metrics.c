@@ -257,13 +257,27 @@ static enum MHD_Result on_http(void *arg, struct MHD_Connection *conn,
 		      "text/plain; version=0.0.4");
 }
 
+static unsigned conns(const struct metrics *m)
+{
+	return MHD_get_daemon_info(m->http, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
+		->num_connections;
+}
+
+/*
+ * At its limit it listens no more, until a run after the one that saw a
+ * connection end: nothing but the timer would bring that about.
+ */
 static void http_run(struct metrics *m)
 {
+	bool had = conns(m) > 0;
 	MHD_UNSIGNED_LONG_LONG ms;
+	uint64_t wait_ns = SEC;
 
 	MHD_run(m->http);
 	if (MHD_get_timeout(m->http, &ms) == MHD_YES)
-		env_timer_start(m->node->env, &m->timer, (ms + 1) * MSEC);
+		wait_ns = MIN(wait_ns, (ms + 1) * MSEC);
+	if (had || conns(m) > 0)
+		env_timer_start(m->node->env, &m->timer, wait_ns);
 	else
 		env_timer_stop(m->node->env, &m->timer);
 }
