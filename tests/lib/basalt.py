@@ -100,17 +100,20 @@ def _die_with_parent():
     _libc.prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG
 
 
-_running = []
+_running, _scratch = [], []
 
 
-def _end_running():
+def _clean_up():
+    """The directories last: a process may write to its own until it is gone."""
     for p in reversed(_running):
         if p.poll() is None:
             p.kill()
             p.wait()
+    for path in _scratch:
+        shutil.rmtree(path, True)
 
 
-atexit.register(_end_running)
+atexit.register(_clean_up)
 
 
 def popen(argv, **kw):
@@ -170,7 +173,7 @@ def scratch(prefix):
     os.makedirs(base, exist_ok=True)
     path = tempfile.mkdtemp(prefix=prefix + "-", dir=base)
     if not os.environ.get("BASALT_KEEP"):
-        atexit.register(shutil.rmtree, path, True)
+        _scratch.append(path)
     return path
 
 
