@@ -233,6 +233,18 @@ static int buf_extend(struct task *task, struct sgl *first, size_t len)
 	return task->buf != NULL ? 0 : -ENOMEM;
 }
 
+/* Bytes that the data of a write takes. */
+static size_t memory_wanted(const struct task *task)
+{
+	size_t len = task->write_len;
+
+	/* More than the CDB moves may come; it has to land somewhere. */
+	if (task->cmd.edtl > len)
+		len = MAX(len,
+			  MIN(task->cmd.edtl, task->session->keys.first_burst));
+	return len;
+}
+
 /*
  * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
  * data is @coming already the session's share does not hold it back: the window
@@ -242,14 +254,11 @@ static int buf_extend(struct task *task, struct sgl *first, size_t len)
 static int take_memory(struct task *task, bool coming, struct sgl *first)
 {
 	struct iscsi_session *s = task->session;
-	size_t len = task->write_len;
+	size_t len = memory_wanted(task);
 	int rv;
 
-	if (task->buf != NULL || len == 0)
+	if (task->buf != NULL || task->write_len == 0)
 		return 0;
-	/* More than the CDB moves may come; it has to land somewhere. */
-	if (task->cmd.edtl > len)
-		len = MAX(len, MIN(task->cmd.edtl, s->keys.first_burst));
 	if (!coming && s->payload_bytes > 0 &&
 	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
 		return -EBUSY;
@@ -552,7 +561,7 @@ void iscsi__tasks_unpark(struct iscsi_session *s)
 	struct task *task;
 
 	while ((task = TAILQ_FIRST(&s->parked)) != NULL) {
-		size_t len = task->write_len;
+		size_t len = task->write_len > 0 ? memory_wanted(task) : 0;
 
 		if (!iscsi__conn_up(s->conn) || s->pages.queued)
 			return;

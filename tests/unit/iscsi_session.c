@@ -874,6 +874,33 @@ TEST(iscsi_session, a_write_behind_one_that_was_aborted)
 	end();
 }
 
+/* It announces more than it moves, which has to land: it waits for all of it. */
+TEST(iscsi_session, a_write_waits_for_all_that_it_takes)
+{
+	static struct sgl *eaten[100000];
+	unsigned n = 0;
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
+		n++;
+	sgl_put(eaten[--n]);
+	sgl_put(eaten[--n]);
+	itt = command(&m, 0xa0, 8192, 0x2a, 1, 1, NULL, 0); /* 3 pages */
+	CHECK(next(&m) == NULL);
+	CHECK(m.dm.owner->session->pages.queued);
+	CHECK(m.dm.owner->session->pages.n >= 3);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	settle();
+	serve_get(&m, 9);
+	CHECK_EQ(answer(&m, itt), 0);
+	end();
+}
+
 /* Who does not want memory any more is in nobody's way. */
 TEST(iscsi_session, a_wait_for_memory_ends_with_its_command)
 {
