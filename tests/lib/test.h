@@ -17,6 +17,7 @@
 
 struct env;
 struct arena;
+struct memenv;
 
 void test_add(const char *name, void (*fn)(void **state));
 
@@ -48,18 +49,26 @@ static inline struct uuid uuid_of(unsigned n)
 	return (struct uuid){ .b = { [0] = (uint8_t)n, [15] = 1 } };
 }
 
-/* A real shard (libuv, io_uring) and its arena, for a test of one thread. */
+/*
+ * The env of a test: a real shard (libuv, io_uring) and its arena, or one in
+ * memory (memenv.h) whose clock goes on only when there is nothing else to do.
+ */
 struct test_shard {
 	struct arena *arena;
 	struct shards *shards;
-	struct env *env;
+	struct memenv *memory; /* NULL: a real shard */
+	struct env *env; /* NULL: not open */
 };
 void test_shard_open(struct test_shard *ts);
+void test_memory_open(struct test_shard *ts);
 /* @count shards: 0 is the test's thread, the others have their own. */
 void test_shards_open(struct test_shard *ts, unsigned count,
 		      size_t arena_bytes);
 void test_shard_close(struct test_shard *ts);
-/* Run its loop until *@done, for at most 60 s (then the test fails). */
+/*
+ * Run its loop until *@done; the test fails if that takes longer than 60 s, in
+ * memory 10 minutes of its time.
+ */
 void test_run(struct test_shard *ts, const bool *done);
 
 /* A fresh directory under build/tmp, removed at exit; malloc()ed. */

@@ -1,6 +1,8 @@
-/* A real shard for unit tests, and a directory that goes when the test does. */
+/* An env for unit tests, and a directory that goes when the test does. */
 #include "base/page.h"
 #include "base/shard.h"
+#include "tests/lib/memenv.h"
+#include "tests/lib/must.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
@@ -18,6 +20,7 @@ void test_shards_open(struct test_shard *ts, unsigned count, size_t arena_bytes)
 						      .arena = ts->arena },
 			     &ts->shards),
 		 0);
+	ts->memory = NULL;
 	ts->env = shard_env(ts->shards, 0);
 }
 
@@ -26,8 +29,24 @@ void test_shard_open(struct test_shard *ts)
 	test_shards_open(ts, 1, 256u << 20);
 }
 
+void test_memory_open(struct test_shard *ts)
+{
+	ts->memory = must(malloc(sizeof(*ts->memory)));
+	memenv_init(ts->memory, NULL, 0);
+	ts->arena = ts->memory->loop.arena;
+	ts->shards = NULL;
+	ts->env = &ts->memory->loop.env;
+}
+
 void test_shard_close(struct test_shard *ts)
 {
+	ts->env = NULL;
+	if (ts->memory != NULL) {
+		memenv_fini(ts->memory);
+		free(ts->memory);
+		ts->memory = NULL;
+		return;
+	}
 	shards_stop(ts->shards);
 	shards_run(ts->shards);
 	shards_close(ts->shards);
@@ -38,6 +57,10 @@ void test_run(struct test_shard *ts, const bool *done)
 {
 	uint64_t end = uv_hrtime() + 60 * SEC;
 
+	if (ts->memory != NULL) {
+		CHECK(memenv_run(ts->memory, done));
+		return;
+	}
 	while (!*done && uv_hrtime() < end)
 		shard_step(ts->env, 100 * MSEC);
 	CHECK(*done);

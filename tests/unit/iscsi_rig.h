@@ -25,6 +25,8 @@ struct mock {
 	TAILQ_HEAD(, dm_data) puts, gets;
 	struct seen seen[64];
 	unsigned count, taken;
+	/* Looks at each PDU instead of next(); NULL: next() does. */
+	void (*saw)(struct mock *m, const struct seen *pdu);
 	bool deaf; /* the peer fetches nothing */
 	unsigned late; /* turns that closing and cancelling take longer */
 	bool closing, closed;
@@ -50,6 +52,10 @@ static inline void record(struct mock *m, struct dm_send *send)
 	s->len = send->data_len;
 	memcpy(s->data, send->data ? send->data : "",
 	       send->data ? MIN(s->len, sizeof(s->data)) : 0);
+	if (m->saw != NULL) {
+		m->taken = m->count;
+		m->saw(m, s);
+	}
 }
 
 static inline void mock_turn(struct env_task *task)
@@ -179,18 +185,23 @@ static inline void turn_over(struct env_task *task)
 	*(bool *)(task + 1) = true;
 }
 
-/* Let everything that is deferred happen. */
+/* What is deferred by now happens. */
+static inline void turn(void)
+{
+	struct {
+		struct env_task task;
+		bool done;
+	} t = { .task = { .cb = turn_over } };
+
+	env_defer(ts.env, &t.task);
+	test_run(&ts, &t.done);
+}
+
+/* And what that defers in turn. */
 static inline void settle(void)
 {
-	for (unsigned i = 0; i < 12; i++) {
-		struct {
-			struct env_task task;
-			bool done;
-		} t = { .task = { .cb = turn_over } };
-
-		env_defer(ts.env, &t.task);
-		test_run(&ts, &t.done);
-	}
+	for (unsigned i = 0; i < 12; i++)
+		turn();
 }
 
 static inline void fixture(struct iscsi_config config)

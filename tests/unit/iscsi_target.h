@@ -1,11 +1,12 @@
 /*
- * iscsi_target: a target with one disk over the fake dom, on a real shard, for
- * the tests of what lies above and below sessions.  Included by test files; it
+ * iscsi_target: a target with one disk over the fake dom, on a real shard or in
+ * memory, for the tests of what lies above and below sessions.  Included by test files; it
  * is part of each.
  */
 #ifndef BASALT_TESTS_UNIT_ISCSI_TARGET_H
 #define BASALT_TESTS_UNIT_ISCSI_TARGET_H
 
+#include "base/sgl.h"
 #include "base/shard.h"
 #include "iscsi/iscsi.h"
 #include "tests/lib/fake_dom.h"
@@ -20,10 +21,14 @@ static struct iscsi *iscsi;
 static struct uuid oid = { .b = { 1, 2, 3 } };
 static const char *const any[] = { "any" };
 
-/* The rooms, and a disk in dom; @config's env and dom are set here. */
+/*
+ * The rooms, and a disk in dom, on a real shard if the test has opened nothing
+ * else; @config's env and dom are set here.
+ */
 static inline void target_open(struct iscsi_config config)
 {
-	test_shard_open(&ts);
+	if (ts.env == NULL)
+		test_shard_open(&ts);
 	CHECK_EQ(fake_dom_open(ts.env, &dom), 0);
 	CHECK_EQ(fake_dom_add(dom, &oid, 64u << 20), 0);
 	config.env = ts.env;
@@ -77,6 +82,26 @@ static inline void dom_end(void)
 	dom_close(dom, on_done, &done);
 	test_run(&ts, &done);
 	test_shard_close(&ts);
+}
+
+/* ---- memory that is somebody else's for a while ---- */
+
+static struct sgl *hoard[65536]; /* a page each */
+static unsigned hoard_count;
+
+static inline void hoard_all(void)
+{
+	while (hoard_count < sizeof(hoard) / sizeof(hoard[0]) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, PAGE_BYTES, 0,
+		       &hoard[hoard_count]) == 0)
+		hoard_count++;
+}
+
+/* All but @keep pages are given back. */
+static inline void hoard_keep(unsigned keep)
+{
+	while (hoard_count > keep)
+		sgl_put(hoard[--hoard_count]);
 }
 
 #endif
