@@ -2,70 +2,14 @@
  * iSER connections on a fake device, below real sessions over a fake dom: login,
  * data both ways, faults at every step, and that nothing stays behind.
  */
-#include "iser/iser_int.h"
-
-#include "tests/lib/fake_rdma.h"
-#include "tests/unit/iscsi_target.h"
-
-#include <arpa/inet.h>
+#include "tests/unit/iser_rig.h"
 
 #define KEY 7u
 #define BASE (4096ull * KEY)
 
-static struct iser *iser;
 static struct fake_peer *peer;
 static uint32_t itt, cmdsn;
 static uint8_t memory[4 << 20];
-
-/* Turns of the loop, enough for whatever is on its way. */
-static void turns(void)
-{
-	for (unsigned i = 0; i < 40; i++)
-		shard_step(ts.env, MSEC / 10);
-}
-
-static void on_tick(uv_timer_t *timer)
-{
-	*(bool *)timer->data = true;
-}
-
-static void wait_ms(unsigned ms)
-{
-	bool done = false;
-	uv_timer_t timer;
-
-	uv_timer_init(shard_loop(ts.env), &timer);
-	timer.data = &done;
-	uv_timer_start(&timer, on_tick, ms, 0);
-	test_run(&ts, &done);
-	uv_close((uv_handle_t *)&timer, NULL);
-	turns();
-}
-
-static void rooms_open(void)
-{
-	struct sockaddr_in lo = { .sin_family = AF_INET,
-				  .sin_port = htons(3260),
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-
-	target_open((struct iscsi_config){ 0 });
-	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&lo, 1), 0);
-	target_fill();
-	CHECK_EQ(iser_open(&(struct iser_config){ .env = ts.env,
-						  .iscsi = iscsi,
-						  .arena = ts.arena },
-			   &iser),
-		 0);
-	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&lo, true), 0);
-	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&lo, true), 0);
-	turns();
-}
-
-static void fixture_with(struct fake_rdma_config config)
-{
-	fake_rdma_open(&config);
-	rooms_open();
-}
 
 static void fixture(void)
 {
@@ -75,46 +19,21 @@ static void fixture(void)
 /* All of it comes down, and every page is home: the arena asserts that. */
 static void end(void)
 {
-	bool done = false;
-
-	iscsi_end();
-	iser_close(iser, on_done, &done);
-	test_run(&ts, &done);
+	rooms_close();
 	if (peer != NULL)
 		fake_peer_free(peer);
 	peer = NULL;
-	dom_end();
-	fake_rdma_close();
-	CHECK_EQ(counter_value(&iser__conns), 0);
-	CHECK_EQ(counter_value(&iser__receives_posted), 0);
+	rooms_fini();
 }
 
 /* ---- the initiator ---- */
-
-struct message {
-	uint8_t bytes[ISER_FIXED_LEN + 9000];
-	size_t len;
-};
 
 static struct message *message(uint8_t opcode, uint8_t flags)
 {
 	static struct message m;
 
-	memset(&m, 0, sizeof(m));
-	m.len = ISER_FIXED_LEN;
-	m.bytes[0] = 0x10;
-	m.bytes[28] = opcode;
-	m.bytes[29] = flags;
-	put_be32(m.bytes + 28 + 16, ++itt);
-	put_be32(m.bytes + 28 + 24, cmdsn);
+	message_init(&m, opcode, flags, ++itt, cmdsn);
 	return &m;
-}
-
-static void message_data(struct message *m, const void *data, size_t len)
-{
-	memcpy(m->bytes + m->len, data, len);
-	put_be24(m->bytes + 28 + 5, (uint32_t)len);
-	m->len += len;
 }
 
 static bool give(const struct message *m)
@@ -153,13 +72,8 @@ static void dial(uint8_t flags, unsigned reads)
 static struct message *login_message(const char *more)
 {
 	char text[8192];
-	int n = snprintf(text, sizeof(text),
-			 "InitiatorName=" WHO "%cTargetName=" IQN "%c"
-			 "SessionType=Normal%cRDMAExtensions=Yes%c"
-			 "ImmediateData=Yes%cInitialR2T=No%c"
-			 "TargetRecvDataSegmentLength=262144%c"
-			 "InitiatorRecvDataSegmentLength=262144%c%s",
-			 0, 0, 0, 0, 0, 0, 0, 0, more);
+	int n = snprintf(text, sizeof(text), ISER_LOGIN_TEXT "%s",
+			 ISER_LOGIN_ZEROS, more);
 	struct message *m;
 
 	cmdsn = 1;
@@ -226,21 +140,6 @@ static struct message *command(uint8_t flags, uint32_t edtl)
 		put_be64(m->bytes + 20, BASE);
 	}
 	return m;
-}
-
-static void rw10(struct message *m, uint8_t op, uint32_t lba, uint32_t blocks)
-{
-	uint8_t *cdb = m->bytes + 28 + 32;
-
-	cdb[0] = op;
-	put_be32(cdb + 2, lba);
-	put_be16(cdb + 7, (uint16_t)blocks);
-}
-
-static void pattern(uint8_t *p, size_t len, unsigned seed)
-{
-	for (size_t i = 0; i < len; i++)
-		p[i] = (uint8_t)(seed + i * 7 + (i >> 9));
 }
 
 /* Write @blocks at @lba, @imm bytes of them with the command. */
