@@ -51,4 +51,12 @@ static inline void seeds_run(unsigned count, unsigned soak, void (*one)(void))
 	}
 }
 
+/* One that found something is run again. */
+static inline void seeds_again(unsigned long seed, void (*one)(void))
+{
+	print_message("# seed %lu\n", seed);
+	seeds_state = seed;
+	one();
+}
+
 #endif

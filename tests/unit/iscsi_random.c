@@ -500,3 +500,10 @@ TEST(iscsi_random, sessions)
 	log_level_set("iscsi", "error");
 	seeds_run(100, 20000, one);
 }
+
+/* A SANITIZE that waited until its unit was gone, and failed then. */
+TEST(iscsi_random, sanitize_of_a_unit_that_is_gone)
+{
+	log_level_set("iscsi", "error");
+	seeds_again(11376, one);
+}
