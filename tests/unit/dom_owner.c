@@ -140,7 +140,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	CHECK(!r.done);
 	works_release(f);
 	run(&r.done);
-	for (unsigned i = 0; i < 100 && answered < count; i++)
+	for (unsigned i = 0; i < 6000 && answered < count; i++)
 		nap(f, 10 * MSEC);
 	CHECK_EQ(answered, count);
 	for (unsigned i = 0; i < count; i++)
@@ -336,7 +336,7 @@ TEST(dom_owner, opens_and_deletes_while_the_log_is_busy)
 	CHECK_EQ(wait_for(f), 0);
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++)
 		CHECK_EQ(req_wait(f, &reqs[i]), 0);
-	for (unsigned i = 0; i < 500 && cmmds_object(f->cmmds, &deleted); i++)
+	for (unsigned i = 0; i < 6000 && cmmds_object(f->cmmds, &deleted); i++)
 		nap(f, 10 * MSEC);
 	CHECK(cmmds_object(f->cmmds, &deleted) == NULL);
 	for (unsigned i = 0; i < ARRAY_LEN(objects); i++)
@@ -371,9 +371,9 @@ TEST(dom_owner, collection_passes_a_failed_disk)
 		f->oid = uuid_of(20 + i);
 		object_delete(f);
 	}
-	for (unsigned i = 0; i < 500; i++) {
+	for (unsigned i = 0; i < 6000; i++) {
 		lsom_disk_info(f->disks[1], &info);
-		if (info.components == 1)
+		if (info.components == 1 && dom__gc_idle(f->dom))
 			break;
 		nap(f, 10 * MSEC);
 	}
