@@ -67,4 +67,12 @@ void shard_step(struct env *env, uint64_t limit_ns);
  */
 void shard_run_until(struct env *env, const bool *done);
 
+/*
+ * Lock @fd for ourselves alone (flock); any thread but a loop.  The ring of a
+ * daemon that was killed, and a disk that was closed, let go of their files a
+ * little later, so a lock is waited for, 3 s at most, before it counts as held.
+ * 0, -EBUSY or -errno.
+ */
+int shard_file_lock(int fd);
+
 #endif

@@ -439,11 +439,7 @@ static int dev_describe(int fd, struct env_dev_info *info)
 	return info->logical_block > 4096 ? -EINVAL : 0;
 }
 
-/*
- * The ring of a daemon that was killed lets go of its files a little later than
- * the process is gone, so a lock is waited for before it counts as held.
- */
-static int lock_wait(int fd)
+int shard_file_lock(int fd)
 {
 	const struct timespec pause = { .tv_nsec = 50 * (long)MSEC };
 
@@ -484,7 +480,7 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 		goto err_free;
 	}
 	if (flags & ENV_DEV_EXCLUSIVE) {
-		rv = lock_wait(dev->fd);
+		rv = shard_file_lock(dev->fd);
 		if (rv < 0)
 			goto err_close;
 	}

@@ -6,6 +6,7 @@
  * what was made, so that the command can simply be repeated.
  */
 #include "base/err.h"
+#include "base/shard.h"
 #include "base/util.h"
 #include "node/admin_int.h"
 #include "node/size.h"
@@ -14,8 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DISK_MIN (64ull << 20)
@@ -129,24 +128,6 @@ static int add_examine(struct disk_add *a)
 	return 0;
 }
 
-/*
- * It may be another name of a disk in service, which must not be cut under it.
- * A disk that was closed a moment ago lets go of its file a little later.
- */
-static int file_lock(int fd)
-{
-	const struct timespec pause = { .tv_nsec = 50 * (long)MSEC };
-
-	for (int tries = 0; tries < 60; tries++) {
-		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-			return 0;
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return -errno;
-		nanosleep(&pause, NULL);
-	}
-	return -EBUSY;
-}
-
 /* A file of the size, its blocks allocated: a full file system is met now. */
 static int add_make_file(struct disk_add *a)
 {
@@ -161,8 +142,9 @@ static int add_make_file(struct disk_add *a)
 		rv = -errno;
 	} else {
 		a->made = fresh;
+		/* It may be another name of a disk in service: not cut. */
 		if (!fresh)
-			rv = file_lock(fd);
+			rv = shard_file_lock(fd);
 		if (rv == 0 && !fresh && a->probe.bytes != a->size &&
 		    ftruncate(fd, (off_t)a->size) < 0)
 			rv = -errno;

@@ -322,26 +322,13 @@ TEST(dom_object, not_grown_onto_a_disk_that_goes)
 TEST(dom_object, deleted_object_leaves_nothing)
 {
 	struct fixture *f = fixture_open();
-	struct cmmds_command cmd = { .data = f };
-	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
-	const Directory__Object *object;
 	struct lsom_disk_info info;
 	uint8_t buf[4096] = { 1 };
 
 	CHECK_EQ(create(f, SIZE, ""), 0);
 	CHECK_EQ(object_open(f), 0);
 	CHECK_EQ(do_write(f, 0, buf, sizeof(buf), 0, 0), 0);
-	object = cmmds_object(f->cmmds, &f->oid);
-	CHECK(object != NULL);
-	op.op = DIRECTORY__OBJECT_COMMAND__OP__DELETE;
-	op.oid = object->oid;
-	op.expect_oepoch = object->oepoch;
-	op.expect_csn = object->csn;
-	cmmds_command_init(&cmd);
-	cmmds_object_op(&cmd, &op);
-	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
-	CHECK_EQ(wait_for(f), 0);
-	cmmds_command_fini(&cmd);
+	object_delete(f);
 	CHECK_EQ(do_read(f, 0, buf, sizeof(buf)), -ENOENT);
 	dom_object_close(f->object);
 	f->object = NULL;

@@ -36,23 +36,6 @@ static void resize_start(struct fixture *f, struct resize *r, uint64_t size)
 	CHECK_EQ(dom_resize(f->dom, &r->req, on_resized), 0);
 }
 
-static void object_delete(struct fixture *f)
-{
-	const Directory__Object *object = cmmds_object(f->cmmds, &f->oid);
-	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
-	struct cmmds_command cmd = { .data = f };
-
-	op.op = DIRECTORY__OBJECT_COMMAND__OP__DELETE;
-	op.oid = object->oid;
-	op.expect_oepoch = object->oepoch;
-	op.expect_csn = object->csn;
-	cmmds_command_init(&cmd);
-	cmmds_object_op(&cmd, &op);
-	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
-	CHECK_EQ(wait_for(f), 0);
-	cmmds_command_fini(&cmd);
-}
-
 /* A resize waits for a write to end, and the object is deleted. */
 TEST(dom_owner, deleted_under_a_resize)
 {
@@ -178,21 +161,6 @@ TEST(dom_owner, closed_under_a_resize)
 		CHECK(all_is(got, 2 * MB, 0xa5));
 	}
 	fixture_close(f);
-}
-
-static void disk_in(struct fixture *f, unsigned i)
-{
-	struct lsom_disk_open req = { .data = f, .cluster = f->cluster };
-	char path[300], index[300];
-
-	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
-	snprintf(index, sizeof(index), "%s/index", f->dirs[i]);
-	req.path = path;
-	req.index_path = index;
-	CHECK_EQ(lsom_disk_open(f->lsom, &req, on_disk), 0);
-	CHECK_EQ(wait_for(f), 0);
-	f->disks[i] = req.opened;
-	dom_disk_add(f->dom, f->disks[i]);
 }
 
 /* A disk leaves while owners take over, at every step of it. */

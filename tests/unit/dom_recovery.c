@@ -273,21 +273,6 @@ static void disk_out(struct fixture *f, unsigned i)
 	CHECK_EQ(wait_for(f), 0);
 }
 
-static void disk_in(struct fixture *f, unsigned i)
-{
-	struct lsom_disk_open req = { .data = f, .cluster = f->cluster };
-	char path[300], index[300];
-
-	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
-	snprintf(index, sizeof(index), "%s/index", f->dirs[i]);
-	req.path = path;
-	req.index_path = index;
-	CHECK_EQ(lsom_disk_open(f->lsom, &req, on_disk), 0);
-	CHECK_EQ(wait_for(f), 0);
-	f->disks[i] = req.opened;
-	dom_disk_add(f->dom, f->disks[i]);
-}
-
 static void found(const struct health_check *check,
 		  const struct health_result *result, void *arg)
 {

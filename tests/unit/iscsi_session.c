@@ -815,22 +815,32 @@ TEST(iscsi_session, discovery_gives_way)
 	end();
 }
 
+static struct sgl *eaten[100000];
+
+/* Take all pages of the front end; how many. */
+static unsigned memory_eat(void)
+{
+	unsigned n = 0;
+
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
+		n++;
+	CHECK(n < ARRAY_LEN(eaten));
+	return n;
+}
+
 /* ---- memory ---- */
 
 TEST(iscsi_session, a_write_waits_for_memory)
 {
-	static struct sgl *eaten[100000];
 	static uint8_t data[4096];
-	unsigned n = 0;
+	unsigned n;
 	struct mock m;
 	uint32_t itt;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
-	while (n < ARRAY_LEN(eaten) &&
-	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
-		n++;
-	CHECK(n < ARRAY_LEN(eaten));
+	n = memory_eat();
 	/* its data is here already: it cannot wait */
 	itt = command(&m, 0xa0, 4096, 0x2a, 0, 8, data, 4096);
 	CHECK_EQ(answer(&m, itt), 0x28);
@@ -849,16 +859,13 @@ TEST(iscsi_session, a_write_waits_for_memory)
 /* Who waits behind one that needed much does not need it when that one is gone. */
 TEST(iscsi_session, a_write_behind_one_that_was_aborted)
 {
-	static struct sgl *eaten[100000];
-	unsigned n = 0;
+	unsigned n;
 	struct mock m;
 	uint32_t itt, behind;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
-	while (n < ARRAY_LEN(eaten) &&
-	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
-		n++;
+	n = memory_eat();
 	itt = command(&m, 0xa0, 4 << 20, 0x2a, 0, 8192, NULL, 0);
 	behind = command(&m, 0xa0, 4096, 0x2a, 0, 8, NULL, 0);
 	CHECK(next(&m) == NULL);
@@ -877,16 +884,13 @@ TEST(iscsi_session, a_write_behind_one_that_was_aborted)
 /* It announces more than it moves, which has to land: it waits for all of it. */
 TEST(iscsi_session, a_write_waits_for_all_that_it_takes)
 {
-	static struct sgl *eaten[100000];
-	unsigned n = 0;
+	unsigned n;
 	struct mock m;
 	uint32_t itt;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
-	while (n < ARRAY_LEN(eaten) &&
-	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
-		n++;
+	n = memory_eat();
 	sgl_put(eaten[--n]);
 	sgl_put(eaten[--n]);
 	itt = command(&m, 0xa0, 8192, 0x2a, 1, 1, NULL, 0); /* 3 pages */
@@ -904,18 +908,14 @@ TEST(iscsi_session, a_write_waits_for_all_that_it_takes)
 /* Who does not want memory any more is in nobody's way. */
 TEST(iscsi_session, a_wait_for_memory_ends_with_its_command)
 {
-	static struct sgl *eaten[100000];
 	struct mock a, b;
-	unsigned n = 0;
+	unsigned n;
 	uint32_t itt;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&a, 1);
 	ready(&b, 2);
-	while (n < ARRAY_LEN(eaten) &&
-	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
-		n++;
-	CHECK(n < ARRAY_LEN(eaten));
+	n = memory_eat();
 	itt = command(&a, 0xa0, 8u << 20, 0x2a, 0, 16384, NULL, 0);
 	CHECK(next(&a) == NULL);
 	CHECK_EQ(tmf(&a, SCSI_ABORT_TASK, itt, 0), 0);
@@ -935,19 +935,15 @@ TEST(iscsi_session, a_wait_for_memory_ends_with_its_command)
 /* Memory does not come: the command comes back before hosts give it up. */
 TEST(iscsi_session, a_write_that_finds_no_memory_is_sent_back)
 {
-	static struct sgl *eaten[100000];
 	struct iscsi_session *s;
 	struct task *task;
-	unsigned n = 0;
+	unsigned n;
 	struct mock m;
 	uint32_t itt;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
-	while (n < ARRAY_LEN(eaten) &&
-	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
-		n++;
-	CHECK(n < ARRAY_LEN(eaten));
+	n = memory_eat();
 	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
 	CHECK(next(&m) == NULL);
 	s = m.dm.owner->session;
