@@ -392,7 +392,26 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 
 static void set_applied(struct admin_req *r)
 {
-	admin__ok(r, "target %s changed", r->msg->target_set->name);
+	const Admin__TargetSet *m = r->msg->target_set;
+	const Directory__Target *t = cmmds_target(r->node->cmmds, m->name);
+	char what[100], note[400];
+	char *notes[] = { note };
+	bool emptied =
+		t != NULL && t->n_allow == 0 && (m->n_deny > 0 || m->no_chap);
+
+	snprintf(what, sizeof(what), "target %.80s changed", m->name);
+	if (emptied && t->chap_user[0] != '\0')
+		snprintf(note, sizeof(note),
+			 "No name is left in its list: it admits every "
+			 "initiator that knows the secret of CHAP user %.255s. "
+			 "--allow IQN narrows it.",
+			 t->chap_user);
+	else
+		snprintf(note, sizeof(note),
+			 "It admits nobody now: basalt target set %.80s "
+			 "--allow IQN, or --chap USER.",
+			 m->name);
+	admin__done(r, what, notes, emptied ? 1 : 0, "", "");
 }
 
 void admin__target_set(struct admin_req *r)

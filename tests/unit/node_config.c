@@ -89,6 +89,7 @@ TEST(node_config, refusals_name_the_line)
 	refused("[node]\nlog_level = info,nope=debug\n", "t.conf:2: ", "rooms");
 	refused("[network]\naddress = host.example\n", "t.conf:2: ", "numeric");
 	refused("[network]\naddress = 10.0.0.1:5\n", "t.conf:2: ", "numeric");
+	refused("[network]\naddress = 10.0.0.1:1\n", "t.conf:2: ", "numeric");
 	refused("[network]\nrdt_port = 0\n", "t.conf:2: ", "65535");
 	refused("[network]\n\nportals = 10.0.0.1:99999\n",
 		"t.conf:3: ", "10.0.0.1:99999");
