@@ -444,7 +444,11 @@ int rules__tree(const Directory__TreeNode *tree, char why[128]);
 /* Does the tree hold a full copy of ACTIVE leaves? */
 bool rules__tree_full(const Directory__TreeNode *node);
 
-/* Nesting of messages is bounded before protobuf-c recurses into it. */
+/*
+ * Nesting of messages is bounded before protobuf-c recurses into it; and no field
+ * has number 0, which protobuf-c 1.4 takes if it comes in two bytes, and then
+ * packs as one that it refuses.
+ */
 #define RULES_DEPTH_MAX 16u
 #define RULES_TREE_DEPTH_MAX 8u
 bool rules__depth_ok(const ProtobufCMessageDescriptor *descriptor,

@@ -84,7 +84,7 @@ static bool depth_ok(const ProtobufCMessageDescriptor *descriptor,
 	if (depth > RULES_DEPTH_MAX)
 		return false;
 	while (at < end) {
-		if (!get_varint(&at, end, &tag))
+		if (!get_varint(&at, end, &tag) || tag >> 3 == 0)
 			return false;
 		switch (tag & 7) {
 		case 0:

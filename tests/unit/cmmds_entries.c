@@ -220,9 +220,11 @@ TEST(cmmds_entries, depth)
 		if (len > 120)
 			break;
 	}
-	/* Cut off, an unknown wire type, a varint without an end. */
+	/* Cut off, field 0, an unknown wire type, a varint without an end. */
 	CHECK(!rules__depth_ok(&directory__tree_node__descriptor, "\x12\x05",
 			       2));
+	CHECK(!rules__depth_ok(&directory__tree_node__descriptor, "\x85\0abcd",
+			       6));
 	CHECK(!rules__depth_ok(&directory__tree_node__descriptor, "\x13", 1));
 	CHECK(!rules__depth_ok(&directory__tree_node__descriptor, "\x08\xff",
 			       2));
