@@ -137,8 +137,7 @@ static bool check_data_out(struct scsi_cmd *cmd)
 	return false;
 }
 
-/* A sanitize closes the unit to all but what tells about it. */
-static bool check_sanitize(struct scsi_cmd *cmd)
+bool scsi__check_sanitize(struct scsi_cmd *cmd)
 {
 	uint16_t progress;
 
@@ -178,7 +177,7 @@ static bool check_all(struct scsi_cmd *cmd)
 			return scsi__conflict(cmd);
 		if (!scsi__access(cmd, cmd->op->access))
 			return false;
-		if (!check_sanitize(cmd))
+		if (!scsi__check_sanitize(cmd))
 			return false;
 	}
 	if (!check_reserved(cmd) || !op->parse(cmd))
@@ -248,7 +247,7 @@ static void run(struct scsi_cmd *cmd)
 	cmd->state = CMD_RUNNING;
 	cmd->in_execute = true;
 	/* One may have begun while this waited for its data. */
-	if (check_sanitize(cmd))
+	if (scsi__check_sanitize(cmd))
 		cmd->op->execute(cmd);
 	else
 		scsi__done(cmd);

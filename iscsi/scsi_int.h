@@ -321,6 +321,11 @@ void scsi__sanitize_closed(struct scsi_lun *lun);
 /* True while one runs; *@progress in 1/65536. */
 bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
 bool scsi__sanitize_failed(const struct scsi_lun *lun);
+/*
+ * A sanitize closes the unit to all but what tells about it: false with the
+ * sense set.  Asked when a command begins, runs and takes another step.
+ */
+bool scsi__check_sanitize(struct scsi_cmd *cmd);
 void scsi__sanitize_stop(struct scsi_lun *lun);
 
 /* ---- scsi_stats.c ---- */

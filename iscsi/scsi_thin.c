@@ -1,7 +1,8 @@
 /*
  * scsi_thin: what makes blocks come and go (SBC-3 4.7): UNMAP, WRITE SAME, GET
  * LBA STATUS.  Unmapped blocks read as zeros (LBPRZ).  Long ones go in steps,
- * so that other commands come in between and an abort is heeded.
+ * so that other commands come in between and an abort is heeded; a sanitize that
+ * came in between ends them.
  */
 #include "iscsi/scsi_int.h"
 
@@ -68,6 +69,8 @@ static void unmap_step(struct scsi_cmd *cmd)
 			cmd->offset = 0;
 			continue;
 		}
+		if (!scsi__check_sanitize(cmd))
+			break;
 		len = MIN(len, SCSI_UNMAP_STEP);
 		cmd->offset += len;
 		scsi__io(cmd, dom_unmap(cmd->lun->object, &cmd->io, start, len,
@@ -151,7 +154,7 @@ static void same_step(struct scsi_cmd *cmd)
 	uint64_t len;
 	int rv = -ENOMEM;
 
-	if (cmd->left == 0) {
+	if (cmd->left == 0 || !scsi__check_sanitize(cmd)) {
 		scsi__done(cmd);
 		return;
 	}

@@ -704,6 +704,29 @@ TEST(lun, sanitize_outlives_its_unit)
 	rig_close(r);
 }
 
+/* What goes in steps and has begun takes no further one. */
+TEST(lun, sanitize_ends_what_goes_in_steps)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 }, cdb[16] = { 0x93 };
+	static const uint8_t data[512] = { 0xab };
+	struct rig_cmd a;
+
+	put_be32(cdb + 10, (9u << 20) / 512);
+	fake_dom_hold(r->dom, true);
+	rig_begin(r, &a, 1, cdb, data, 512, 0, SCSI_SIMPLE, false);
+	CHECK_EQ(fake_dom_queued(r->dom), 1);
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, RIG_SENSE(2, 4, 0x1b));
+	rig_end(&a);
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+	CHECK_EQ(rig_read(r, 0, (5u << 20) / 512, 64, 0x61), GOOD);
+	rig_close(r);
+}
+
 /* A write that was let in before, and has its data only now. */
 TEST(lun, sanitize_refuses_what_waited_for_data)
 {
