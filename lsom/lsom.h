@@ -120,6 +120,13 @@ struct lsom_probe {
 int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out);
 
 /*
+ * Whose disk a path is, while others use it: nothing is locked, @found stays
+ * empty.  Blocking.  0; -ENODATA, -EUCLEAN (no whole superblock), -EIO, -errno.
+ */
+int lsom_disk_identify(struct env *env, const char *path,
+		       struct lsom_probe *out);
+
+/*
  * Write superblocks on @path, which env_dev_open() can open; a file has its
  * final size already.  Whether it may be erased was asked before.  Blocking.
  * @progress (may be NULL) runs on the calling thread.

@@ -112,11 +112,44 @@ static void signatures_find(const uint8_t *buf, size_t len,
 		}
 }
 
+/* What the superblocks say; 0, or what lsom__super_read() has against them. */
+static int super_probe(struct env *env, struct env_dev *dev,
+		       const struct env_dev_info *info, struct lsom_probe *out)
+{
+	struct lsom__super s;
+	int rv = -ENODATA;
+
+	if (info->bytes >= LSOM__DISK_MIN)
+		rv = lsom__super_read(env, dev, &s);
+	if (rv != 0 && rv != -EMEDIUMTYPE)
+		return rv;
+	out->ours = true;
+	out->disk = s.disk;
+	out->cluster = s.cluster;
+	out->version = s.version;
+	return 0;
+}
+
+int lsom_disk_identify(struct env *env, const char *path,
+		       struct lsom_probe *out)
+{
+	struct env_dev_info info;
+	struct env_dev *dev;
+	int rv;
+
+	memset(out, 0, sizeof(*out));
+	rv = env_dev_open(env, path, ENV_DEV_RDONLY, &dev, &info);
+	if (rv < 0)
+		return rv;
+	rv = super_probe(env, dev, &info, out);
+	env_dev_close(env, dev);
+	return rv;
+}
+
 int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 {
 	const size_t head = 128u << 10;
 	struct env_dev_info info;
-	struct lsom__super s;
 	struct env_dev *dev;
 	uint8_t *buf;
 	int rv;
@@ -132,18 +165,8 @@ int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 	if (rv < 0)
 		return rv;
 	buf = aligned_alloc(LSOM_BLOCK, head);
-	rv = buf == NULL ? -ENOMEM : 0;
-	if (rv == 0 && info.bytes >= LSOM__DISK_MIN)
-		rv = lsom__super_read(env, dev, &s);
-	else if (rv == 0)
-		rv = -ENODATA;
-	if (rv == 0 || rv == -EMEDIUMTYPE) {
-		out->ours = true;
-		out->disk = s.disk;
-		out->cluster = s.cluster;
-		out->version = s.version;
-		rv = 0;
-	} else if (rv == -ENODATA || rv == -EUCLEAN) {
+	rv = buf == NULL ? -ENOMEM : super_probe(env, dev, &info, out);
+	if (rv == -ENODATA || rv == -EUCLEAN) {
 		rv = info.bytes < head
 			     ? 0
 			     : env_dev_read_now(env, dev, buf, head, 0);

@@ -398,7 +398,7 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 	uuid_format(&id, t->id);
 	out->id = t->id;
 	out->node = (char *)node_name(node, &m->node, t->node);
-	out->path = m->path;
+	out->path = node__disk_path(node, m);
 	out->serial = m->serial;
 	out->model = m->model;
 	out->added_wall_ns = m->added_wall_ns;
@@ -418,8 +418,7 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 	out->failure = d->why;
 	out->health = d->state == NODE_DISK_OPENING ? "info" : "bad";
 	if (d->state == NODE_DISK_FAILED || d->state == NODE_DISK_CLOSED)
-		snprintf(t->fix, sizeof(t->fix), "basalt disk rebuild %s",
-			 d->path);
+		node__disk_fix(d, t->fix, sizeof(t->fix));
 }
 
 void admin__disk_list(struct admin_req *r)

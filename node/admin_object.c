@@ -55,8 +55,9 @@ static void leaf_fill(const struct show *show, const Directory__Leaf *leaf,
 	out->component = id_text(&leaf->cid);
 	out->disk = id_text(&leaf->disk);
 	d = cmmds_get(node->cmmds, CMMDS_DISK, leaf->disk.data, leaf->disk.len);
-	out->disk_path = strdup(d ? ((const Directory__Disk *)d->message)->path
-				  : "(gone)");
+	out->disk_path = strdup(
+		d ? node__disk_path(node, (const Directory__Disk *)d->message)
+		  : "(gone)");
 	n = cmmds_get(node->cmmds, CMMDS_NODE, leaf->node.data, leaf->node.len);
 	out->node = n ? strdup(((const Directory__Node *)n->message)->name)
 		      : id_text(&leaf->node);

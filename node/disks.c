@@ -36,6 +36,30 @@ struct node_disk *node__disk_find(struct node *node, const struct uuid *id)
 	return NULL;
 }
 
+char *node__disk_path(struct node *node, const Directory__Disk *disk)
+{
+	struct node_disk *d;
+	struct uuid id;
+
+	if (disk->uuid.len != sizeof(id.b))
+		return disk->path;
+	memcpy(id.b, disk->uuid.data, sizeof(id.b));
+	d = node__disk_find(node, &id);
+	return d != NULL ? d->path : disk->path;
+}
+
+void node__disk_fix(const struct node_disk *d, char *out, size_t len)
+{
+	if (d->state == NODE_DISK_FAILED &&
+	    (d->status == -ENOENT || d->status == -ENXIO ||
+	     d->status == -ENOTUNIQ))
+		snprintf(out, len,
+			 "See that it is there (a device under any name) and "
+			 "restart basaltd.");
+	else
+		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
+}
+
 void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 			   size_t len)
 {
@@ -280,50 +304,51 @@ static unsigned home_pick(struct node *node)
 	return best;
 }
 
-static void open_start(struct node_disk *d, bool rebuild)
+static void open_start(struct node_disk *d)
 {
-	struct node *node = d->node;
-
-	d->shard = home_pick(node);
 	memset(&d->open, 0, sizeof(d->open));
 	d->open.data = d;
 	d->open.path = d->path;
 	d->open.index_path = d->index_path;
 	d->open.disk = d->id;
-	d->open.cluster = node->cluster;
-	d->open.rebuild = rebuild;
-	d->state = NODE_DISK_OPENING;
+	d->open.cluster = d->node->cluster;
+	d->open.rebuild = d->rebuild;
 	d->there.cb = there_open;
 	env_post(home_env(d), &d->there);
 }
 
-static void open_fail(struct node_disk *d, int status)
+/* What comes before it and blocks. */
+static void prepare_work(struct env_work *work)
 {
-	d->state = NODE_DISK_FAILED;
+	struct node_disk *d = container_of(work, struct node_disk, work);
+
+	d->status = node__disk_locate(d->node->env, &d->node->cluster, &d->id,
+				      d->path, d->found, sizeof(d->found),
+				      d->open.why, sizeof(d->open.why));
+	/* A store that cannot be opened must not stand in the rebuild's way. */
+	if (d->status == 0 && d->rebuild)
+		node__tree_remove(d->index_path);
+}
+
+static void prepare_done(struct env_work *work)
+{
+	struct node_disk *d = container_of(work, struct node_disk, work);
+
 	if (d->node->state == NODE_STOPPING) {
+		d->state = NODE_DISK_FAILED;
 		finish(d, -ESHUTDOWN);
 		node__disks_stop(d->node);
-	} else {
-		finish(d, status);
+		return;
 	}
-}
-
-/* A store that cannot even be opened must not stand in the rebuild's way. */
-static void index_work(struct env_work *work)
-{
-	struct node_disk *d = container_of(work, struct node_disk, work);
-
-	node__tree_remove(d->index_path);
-}
-
-static void index_done(struct env_work *work)
-{
-	struct node_disk *d = container_of(work, struct node_disk, work);
-
-	if (d->node->state != NODE_STOPPING)
-		open_start(d, true);
-	else
-		open_fail(d, -ESHUTDOWN);
+	if (d->status < 0) {
+		disk_opened(d, d->status);
+		return;
+	}
+	if (strcmp(d->path, d->found) != 0) {
+		log_warn("disk %s: it is %s now", d->path, d->found);
+		strcpy(d->path, d->found);
+	}
+	open_start(d);
 }
 
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
@@ -350,15 +375,13 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	node__disk_index_path(node, id, d->index_path, sizeof(d->index_path));
 	d->done = done;
 	d->done_arg = arg;
-	if (rebuild) {
-		d->state = NODE_DISK_OPENING;
-		memset(&d->work, 0, sizeof(d->work));
-		d->work.work = index_work;
-		d->work.done = index_done;
-		env_work(node->env, NULL, &d->work);
-		return 0;
-	}
-	open_start(d, false);
+	d->rebuild = rebuild;
+	d->shard = home_pick(node);
+	d->state = NODE_DISK_OPENING;
+	memset(&d->work, 0, sizeof(d->work));
+	d->work.work = prepare_work;
+	d->work.done = prepare_done;
+	env_work(node->env, NULL, &d->work);
 	return 0;
 }
 

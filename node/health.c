@@ -67,7 +67,7 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			    "disk %.100s is out of service: "
 			    "%.120s",
 			    d->path, d->why);
-			FIX(out, "basalt disk rebuild %.200s", d->path);
+			node__disk_fix(d, out->fix, sizeof(out->fix));
 			return;
 		}
 		if (d->state != NODE_DISK_ONLINE)

@@ -81,6 +81,18 @@ int node__probe(struct env *env, const char *path, struct node_probe *out,
 bool node__probe_mounted(const char *mountinfo, unsigned major, unsigned minor,
 			 char *where, size_t where_len);
 
+/* ---- locate.c: where a disk is now ---- */
+
+/*
+ * The kernel names devices as it finds them, so a disk may come back under
+ * another name: @out is @path if disk @id of @cluster is there, else the one
+ * block device that has it.  Blocking.  0, also if nothing has it and @path may;
+ * with @why: -ENOENT (@path is another disk), -ENOTUNIQ (several have it).
+ */
+int node__disk_locate(struct env *env, const struct uuid *cluster,
+		      const struct uuid *id, const char *path, char *out,
+		      size_t len, char *why, size_t why_len);
+
 /* ---- disks.c ---- */
 
 enum node_disk_state {
@@ -105,8 +117,10 @@ struct node_seat {
 struct node_disk {
 	struct node *node;
 	struct uuid id;
-	char path[256], index_path[300];
+	char path[256]; /* where it is; the directory: where it was added */
+	char found[256], index_path[300];
 	enum node_disk_state state;
+	bool rebuild; /* of the open that runs: the index, from the log */
 	int status; /* of the open that failed */
 	char why[256];
 	unsigned shard; /* the disk's home */
@@ -145,6 +159,12 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 int node__disk_close(struct node_disk *disk, bool forget, node_disk_cb done,
 		     void *arg);
 struct node_disk *node__disk_find(struct node *node, const struct uuid *id);
+
+/* Where a disk of the directory is: for ours, where we found it. */
+char *node__disk_path(struct node *node, const Directory__Disk *disk);
+
+/* What to do about a disk that is FAILED or CLOSED. */
+void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 
 /* Blocking: a directory and all in it. */
 void node__tree_remove(const char *path);

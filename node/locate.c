@@ -1,0 +1,141 @@
+/*
+ * locate: where a disk is now.
+ *
+ * The kernel gives out names like sdb in the order in which it finds devices:
+ * the disk that was added as /dev/sdb may be /dev/sdc after the next start.
+ * What says which disk it is, is its superblock.  Only names under /dev change
+ * like that; a file stays where it was put.
+ */
+#include "node/node_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct search {
+	struct env *env;
+	const struct uuid *cluster, *id;
+};
+
+/* 1: it has the disk; 0: it has another one of Basalt; -errno: none, or none
+ * that can be read. */
+static int look_at(const struct search *s, const char *path)
+{
+	struct lsom_probe probe;
+	int rv = lsom_disk_identify(s->env, path, &probe);
+
+	if (rv < 0)
+		return rv;
+	return uuid_equal(&probe.disk, s->id) &&
+	       uuid_equal(&probe.cluster, s->cluster);
+}
+
+/* The number in attribute @file of block device @name; 0: none. */
+static uint64_t attribute(const char *name, const char *file)
+{
+	char path[400];
+	uint64_t value = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/class/block/%s/%s", name, file);
+	f = fopen(path, "re");
+	if (f == NULL)
+		return 0;
+	/* NOLINTNEXTLINE(cert-err34-c): the kernel wrote it */
+	if (fscanf(f, "%" SCNu64, &value) != 1)
+		value = 0;
+	fclose(f);
+	return value;
+}
+
+/* A part of another device (multipath, md, dm): that one counts. */
+static bool is_held(const char *name)
+{
+	char path[400];
+	struct dirent *e;
+	bool held = false;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/sys/class/block/%s/holders", name);
+	dir = opendir(path);
+	if (dir == NULL)
+		return false;
+	while (!held && (e = readdir(dir)) != NULL)
+		held = e->d_name[0] != '.';
+	closedir(dir);
+	return held;
+}
+
+/* Its node under /dev, if it can be a disk of ours at all. */
+static bool may_be(const char *name, char *path, size_t len)
+{
+	if (name[0] == '.' || attribute(name, "size") == 0 ||
+	    attribute(name, "ro") != 0 || is_held(name))
+		return false;
+	if (snprintf(path, len, "/dev/%s", name) >= (int)len)
+		return false;
+	for (char *c = path; (c = strchr(c, '!')) != NULL;)
+		*c = '/';
+	return true;
+}
+
+/* The devices that have it: their number, one of them and the one before. */
+static unsigned search(const struct search *s, char *hit, char *before,
+		       size_t len)
+{
+	DIR *dir = opendir("/sys/class/block");
+	unsigned hits = 0;
+	struct dirent *e;
+	char at[256];
+
+	while (dir != NULL && (e = readdir(dir)) != NULL) {
+		if (!may_be(e->d_name, at, sizeof(at)) || look_at(s, at) != 1)
+			continue;
+		snprintf(before, len, "%s", hit);
+		snprintf(hit, len, "%s", at);
+		hits++;
+	}
+	if (dir != NULL)
+		closedir(dir);
+	return hits;
+}
+
+int node__disk_locate(struct env *env, const struct uuid *cluster,
+		      const struct uuid *id, const char *path, char *out,
+		      size_t len, char *why, size_t why_len)
+{
+	const struct search s = { env, cluster, id };
+	char hit[256] = "", before[256] = "";
+	unsigned hits;
+	int there;
+
+	snprintf(out, len, "%s", path);
+	if (strncmp(path, "/dev/", 5) != 0)
+		return 0;
+	there = look_at(&s, path);
+	if (there == 1)
+		return 0;
+	hits = search(&s, hit, before, sizeof(hit));
+	if (hits == 1) {
+		snprintf(out, len, "%s", hit);
+		return 0;
+	}
+	if (hits > 1) {
+		snprintf(why, why_len,
+			 "%.80s has not this disk, but both %.60s and %.60s "
+			 "have: take the copy away",
+			 path, before, hit);
+		return -ENOTUNIQ;
+	}
+	if (there == 0) {
+		snprintf(why, why_len,
+			 "%.80s is another disk now, and no device has this "
+			 "one",
+			 path);
+		return -ENOENT;
+	}
+	return 0; /* opening it says what is wrong with it */
+}
