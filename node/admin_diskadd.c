@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define DISK_MIN (64ull << 20)
-
 static bool disk_known(struct node *node, const char *path)
 {
 	struct node_disk *d;
@@ -123,7 +121,7 @@ static int add_examine(struct disk_add *a)
 		return -EEXIST;
 	}
 	a->size = m->size_bytes != 0 ? m->size_bytes : p->bytes;
-	if (a->size < DISK_MIN)
+	if (a->size < NODE_DISK_MIN)
 		return add_refuse(a, -EINVAL, "a disk has 64M at least");
 	return 0;
 }

@@ -72,7 +72,8 @@ static bool is_held(const char *name)
 /* Its node under /dev, if it can be a disk of ours at all. */
 static bool may_be(const char *name, char *path, size_t len)
 {
-	if (name[0] == '.' || attribute(name, "size") == 0 ||
+	/* In units of 512 bytes, whatever the device has. */
+	if (name[0] == '.' || attribute(name, "size") < NODE_DISK_MIN / 512 ||
 	    attribute(name, "ro") != 0 || is_held(name))
 		return false;
 	if (snprintf(path, len, "/dev/%s", name) >= (int)len)

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 #define NODE_KEY_LEN 32u
+#define NODE_DISK_MIN (64ull << 20) /* bytes */
 #define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
 
 /* ---- identity.c: the small files of data_dir ---- */

@@ -815,3 +815,25 @@ TEST(faults, decisions_last)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* Which disk it is can be told from either superblock, and while it is open. */
+TEST(faults, identify)
+{
+	struct fixture *f = fixture_open(1);
+	struct env *env = &f->sim.loop.env;
+	struct lsom_probe probe;
+
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK_EQ(lsom_disk_identify(env, "disk", &probe), 0);
+		CHECK(probe.ours && uuid_equal(&probe.disk, &f->id) &&
+		      uuid_equal(&probe.cluster, &f->cluster));
+		f->sim.lost_at = i * LSOM__SUPER_GAP;
+		f->sim.lost_bytes = 512;
+	}
+	f->sim.lost_at = 0;
+	f->sim.lost_bytes = LSOM__SUPER_GAP + 512;
+	CHECK(lsom_disk_identify(env, "disk", &probe) < 0);
+	CHECK(!probe.ours);
+	f->sim.lost_bytes = 0;
+	fixture_close(f);
+}
