@@ -10,7 +10,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,19 +53,10 @@ static uint64_t attribute(const char *name, const char *file)
 /* A part of another device (multipath, md, dm): that one counts. */
 static bool is_held(const char *name)
 {
-	char path[400];
-	struct dirent *e;
-	bool held = false;
-	DIR *dir;
+	char path[400], holder[64];
 
 	snprintf(path, sizeof(path), "/sys/class/block/%s/holders", name);
-	dir = opendir(path);
-	if (dir == NULL)
-		return false;
-	while (!held && (e = readdir(dir)) != NULL)
-		held = e->d_name[0] != '.';
-	closedir(dir);
-	return held;
+	return node__dir_first(path, holder, sizeof(holder));
 }
 
 /* Its node under /dev, if it can be a disk of ours at all. */
@@ -84,8 +74,8 @@ static bool may_be(const char *name, char *path, size_t len)
 }
 
 /* The devices that have it: their number, one of them and the one before. */
-static unsigned search(const struct search *s, char *hit, char *before,
-		       size_t len)
+static unsigned devices_with(const struct search *s, char *hit, char *before,
+			     size_t len)
 {
 	DIR *dir = opendir("/sys/class/block");
 	unsigned hits = 0;
@@ -119,7 +109,7 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 	there = look_at(&s, path);
 	if (there == 1)
 		return 0;
-	hits = search(&s, hit, before, sizeof(hit));
+	hits = devices_with(&s, hit, before, sizeof(hit));
 	if (hits == 1) {
 		snprintf(out, len, "%s", hit);
 		return 0;

@@ -82,6 +82,9 @@ int node__probe(struct env *env, const char *path, struct node_probe *out,
 bool node__probe_mounted(const char *mountinfo, unsigned major, unsigned minor,
 			 char *where, size_t where_len);
 
+/* The name of an entry of @dir, not "." or ".."; false: there is none. */
+bool node__dir_first(const char *dir, char *name, size_t len);
+
 /* ---- locate.c: where a disk is now ---- */
 
 /*

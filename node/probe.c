@@ -110,8 +110,7 @@ static void look_swaps(struct node_probe *p, const char *path)
 	free(text);
 }
 
-/* Entries of @dir that are not "." and "..": the first one's name. */
-static bool dir_first(const char *dir, char *name, size_t len)
+bool node__dir_first(const char *dir, char *name, size_t len)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
@@ -153,7 +152,7 @@ static void look_partitions(struct node_probe *p, const char *sys)
 			look_mounts(p, ma, mi);
 		free(dev);
 		snprintf(path, sizeof(path), "%s/%s/holders", sys, e->d_name);
-		if (dir_first(path, text, sizeof(text)))
+		if (node__dir_first(path, text, sizeof(text)))
 			found(p, true, "a partition held by ", text);
 	}
 	closedir(d);
@@ -175,7 +174,7 @@ static int look_device(struct node_probe *p, const char *path,
 	look_swaps(p, path);
 	snprintf(sys, sizeof(sys), "/sys/dev/block/%u:%u", ma, mi);
 	snprintf(dir, sizeof(dir), "%s/holders", sys);
-	if (dir_first(dir, name, sizeof(name)))
+	if (node__dir_first(dir, name, sizeof(name)))
 		found(p, true, "held by ", name);
 	look_partitions(p, sys);
 	fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
