@@ -26,13 +26,13 @@ static struct node_disk *disk_named(struct admin_req *r, const char *name)
 
 	TAILQ_FOREACH (d, &r->node->disks, link) {
 		uuid_format(&d->id, id);
-		if (strcmp(d->path, name) == 0)
-			return d;
-		if (len < 4 || strncasecmp(id, name, len) != 0)
+		if (strcmp(d->path, name) != 0 &&
+		    (len < 4 || strncasecmp(id, name, len) != 0))
 			continue;
+		/* A path, too: of one that is gone, and of who has it now. */
 		if (hit != NULL) {
-			admin__why(r, -EINVAL, "Give more of its id.",
-				   "disk %.80s: more than one begins so", name);
+			admin__why(r, -EINVAL, "Give its id, or more of it.",
+				   "disk %.80s: more than one is meant", name);
 			return NULL;
 		}
 		hit = d;
