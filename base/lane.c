@@ -22,6 +22,7 @@ void shard__work_done(struct shard *shard, struct env_work *work)
 {
 	pthread_mutex_lock(&shard->inbox_lock);
 	STAILQ_INSERT_TAIL(&shard->done, work, link);
+	atomic_store_explicit(&shard->done_any, true, memory_order_relaxed);
 	pthread_mutex_unlock(&shard->inbox_lock);
 	uv_async_send(&shard->async);
 }

@@ -396,6 +396,10 @@ static void class_turn(struct page_cache *cache, struct waiters *waiters)
 
 void page_cache_turn(struct page_cache *cache)
 {
+	/* Nobody waits, here or elsewhere. */
+	if (!atomic_load(&cache->waiting) &&
+	    atomic_load(&cache->arena->waiting) == 0)
+		return;
 	/*
 	 * A class that has nothing does not hold up the others: what it waits
 	 * for may be held by those who wait there.

@@ -170,6 +170,10 @@ static unsigned run_inbox(struct shard *s)
 	struct env_work *work;
 	unsigned n = 0;
 
+	/* Who fills it wakes the loop afterwards: what is missed now is not lost. */
+	if (atomic_load_explicit(&s->posted, memory_order_relaxed) == NULL &&
+	    !atomic_load_explicit(&s->done_any, memory_order_relaxed))
+		return 0;
 	task = atomic_exchange_explicit(&s->posted, NULL, memory_order_acquire);
 	for (; task != NULL; task = next) {
 		next = task->link.stqe_next;
@@ -177,6 +181,7 @@ static unsigned run_inbox(struct shard *s)
 	}
 	pthread_mutex_lock(&s->inbox_lock);
 	STAILQ_CONCAT(&done, &s->done);
+	atomic_store_explicit(&s->done_any, false, memory_order_relaxed);
 	pthread_mutex_unlock(&s->inbox_lock);
 	while ((task = STAILQ_FIRST(&posted)) != NULL) {
 		STAILQ_REMOVE_HEAD(&posted, link);
@@ -205,10 +210,10 @@ static unsigned run_timers(struct shard *s)
 	return n;
 }
 
+/* The clock was read just before; it stands still during a turn. */
 static void turn(struct shard *s)
 {
 	for (unsigned round = 0; round < ROUNDS; round++) {
-		shard_wake(&s->env);
 		s->more = run_inbox(s) + run_tasks(s) + run_timers(s) +
 				  shard__uring_reap(s) >
 			  0;
@@ -255,7 +260,8 @@ static void rest(struct shard *s, uint64_t ns)
 	}
 	if (!ready)
 		shard__uring_wait(s, ns);
-	waited = MIN(uv_hrtime() - from, 4 * s->spin_ns);
+	shard_wake(&s->env);
+	waited = MIN(s->env.now_ns - from, 4 * s->spin_ns);
 	s->wait_mean_ns = (7 * s->wait_mean_ns + waited) / 8;
 }
 
@@ -265,7 +271,11 @@ void shard_step(struct env *env, uint64_t limit_ns)
 	uint64_t ns;
 
 	shard_wake(env);
-	uv_update_time(&s->loop);
+	/* It counts in milliseconds. */
+	if (env->now_ns - s->uv_time_ns >= MSEC) {
+		uv_update_time(&s->loop);
+		s->uv_time_ns = env->now_ns;
+	}
 	ns = may_sleep(s, limit_ns);
 	if (!shard__uring_arm(s) || ns == 0)
 		shard__uring_submit(s);
@@ -303,6 +313,7 @@ static void on_async(uv_async_t *async)
 	stop = s->stop;
 	pthread_mutex_unlock(&s->inbox_lock);
 	if (stop) {
+		shard_wake(&s->env);
 		turn(s);
 		shard__uring_submit(s);
 		close_handles(s);

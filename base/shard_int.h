@@ -31,6 +31,7 @@ struct shard {
 	bool closing;
 	uint64_t spin_ns; /* 0: never */
 	uint64_t wait_mean_ns; /* how long it rested lately */
+	uint64_t uv_time_ns; /* when libuv's clock was set */
 
 	struct env_task_list tasks; /* deferred */
 	struct timer_heap timers;
@@ -39,6 +40,7 @@ struct shard {
 	_Atomic(struct env_task *) posted; /* the newest one first */
 	pthread_mutex_t inbox_lock;
 	struct env_work_list done; /* under inbox_lock */
+	atomic_bool done_any; /* false: nothing is done, or the wake follows */
 	bool stop; /* under inbox_lock */
 
 	pthread_t thread; /* shards other than 0 */

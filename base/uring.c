@@ -330,13 +330,23 @@ static void io_complete(struct env_io *io, int32_t res)
 	io->cb(io, result);
 }
 
+/* Without a call into the library, or the kernel, where nothing is there. */
+static bool any_completed(const struct uring *u)
+{
+	const unsigned asks = IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN;
+
+	return io_uring_cq_ready(&u->ring) > 0 ||
+	       (IO_URING_READ_ONCE(*u->ring.sq.kflags) & asks) != 0;
+}
+
 unsigned shard__uring_reap(struct shard *s)
 {
 	struct uring *u = &s->uring;
 	struct io_uring_cqe *cqe;
 	unsigned n = 0;
 
-	while (n < 512 && io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+	while (n < 512 && any_completed(u) &&
+	       io_uring_peek_cqe(&u->ring, &cqe) == 0) {
 		struct env_io *io = io_uring_cqe_get_data(cqe);
 		int32_t res = cqe->res;
 
