@@ -41,26 +41,38 @@ static bool bit_get(const uint8_t *map, unsigned i)
 	return map[i / 8] >> (i % 8) & 1;
 }
 
-/* Bit i := bit i + @n; zeros come in from above. */
-static void shift(uint8_t *map, unsigned n)
+/* Bits 64 @i and up of a map of @words; none are set behind them. */
+static uint64_t word_get(const uint8_t *map, unsigned i, unsigned words)
 {
-	uint64_t from[2 * LSOM_WINDOW / 64 + 1] = { 0 };
-	uint64_t to[LSOM_WINDOW / 64];
-	const uint64_t *at = from + n / 64;
+	uint64_t word = 0;
 
-	assert(n <= LSOM_WINDOW);
-	memcpy(from, map, LSOM_WINDOW / 8);
-	/* In two steps: a shift by 64 is not defined. */
-	for (unsigned i = 0; i < LSOM_WINDOW / 64; i++)
-		to[i] = at[i] >> n % 64 | at[i + 1] << 1 << (63 - n % 64);
-	memcpy(map, to, LSOM_WINDOW / 8);
+	if (i < words)
+		memcpy(&word, map + i * sizeof(word), sizeof(word));
+	return word;
+}
+
+/* Bit i := bit i + @n of a map with nothing set from @bits on. */
+static void shift(uint8_t *map, unsigned n, unsigned bits)
+{
+	unsigned words = DIV_UP(bits, 64u), from = n / 64;
+
+	assert(n <= bits && bits <= LSOM_WINDOW);
+	for (unsigned i = 0; i < words; i++) {
+		uint64_t low = word_get(map, i + from, words) >> n % 64;
+		uint64_t high = word_get(map, i + from + 1, words);
+
+		/* In two steps: a shift by 64 is not defined. */
+		low |= high << 1 << (63 - n % 64);
+		memcpy(map + i * sizeof(low), &low, sizeof(low));
+	}
 }
 
 static void decide(struct dom__group *group, uint64_t lsn, uint8_t *map)
 {
 	struct lsom_decided *d = &group->decided;
 	uint64_t i = lsn - d->stable_lsn - 1;
-	unsigned n = 0;
+	/* Those that were issued since stable_lsn. */
+	unsigned bits = (unsigned)(group->next_lsn - 1 - d->stable_lsn), n = 0;
 
 	if (group->leap && lsn <= d->stable_lsn)
 		return;
@@ -72,12 +84,12 @@ static void decide(struct dom__group *group, uint64_t lsn, uint8_t *map)
 	group->dirty = true;
 	if (group->leap && i + 1 > n)
 		n = (unsigned)i + 1; /* R10 is off */
-	while (n < LSOM_WINDOW &&
+	while (n < bits &&
 	       (bit_get(d->committed, n) || bit_get(group->aborted, n)))
 		n++;
 	if (n > 0) {
-		shift(d->committed, n);
-		shift(group->aborted, n);
+		shift(d->committed, n, bits);
+		shift(group->aborted, n, bits);
 		d->stable_lsn += n;
 	}
 }
