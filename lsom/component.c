@@ -204,7 +204,15 @@ struct lsom__op *lsom__stable_op(struct lsom_comp *comp)
 	uint32_t bytes = sizeof(d->committed);
 	struct lsom__stable_record *s;
 	struct lsom__op *op;
+	uint64_t word;
 
+	/* Up to the last byte that says something. */
+	for (; bytes > 0; bytes -= sizeof(word)) {
+		memcpy(&word, d->committed + bytes - sizeof(word),
+		       sizeof(word));
+		if (word != 0)
+			break;
+	}
 	while (bytes > 0 && d->committed[bytes - 1] == 0)
 		bytes--;
 	op = lsom__op_new(comp->disk, comp, LSOM__R_STABLE,

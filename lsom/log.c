@@ -84,6 +84,7 @@ int lsom__log_init(struct lsom_disk *disk)
 			b->header = aligned_alloc(LSOM_BLOCK,
 						  LSOM__HEADER_BYTES_MAX +
 							  LSOM_BLOCK);
+			b->written = LSOM__HEADER_BYTES_MAX;
 			b->iov = calloc(ENV_IOV_MAX, sizeof(*b->iov));
 			if (b->header == NULL || b->iov == NULL) {
 				lsom__log_fini(disk);
@@ -182,12 +183,15 @@ struct plan {
 	uint32_t echo_bytes; /* of the records of the batch before */
 };
 
+static size_t header_bytes(const struct plan *p)
+{
+	return sizeof(struct lsom__batch_header) + p->records_bytes +
+	       sizeof(struct lsom__echo) + p->echo_bytes;
+}
+
 static uint32_t header_blocks(const struct plan *p)
 {
-	return (uint32_t)DIV_UP(
-		sizeof(struct lsom__batch_header) + p->records_bytes +
-			sizeof(struct lsom__echo) + p->echo_bytes,
-		LSOM_BLOCK);
+	return (uint32_t)DIV_UP(header_bytes(p), LSOM_BLOCK);
 }
 
 /* Would a segment with @seg's contents still hold its summary behind this? */
@@ -370,7 +374,8 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	b->segment = head->segment;
 	b->done = false;
 	b->status = 0;
-	memset(h, 0, (size_t)hb * LSOM_BLOCK);
+	memset(h, 0, b->written);
+	b->written = header_bytes(p);
 	/* Room in the frames first: it alone can fail. */
 	rv = lsom__segment_frame(seg, &frame, h + 1);
 	if (rv < 0)

@@ -100,6 +100,7 @@ struct lsom__batch {
 	TAILQ_ENTRY(lsom__batch) link;
 	struct lsom__head *head;
 	uint8_t *header; /* LSOM__HEADER_BYTES_MAX + a segment header */
+	size_t written; /* what is behind that much of the first is zero */
 	struct iovec *iov;
 	struct lsom__ops ops;
 	uint64_t number, pos;

@@ -309,6 +309,8 @@ static bool committed_join(uint8_t *map, const uint8_t *more)
 	uint64_t mine, theirs, fresh = 0;
 	unsigned i;
 
+	if (memcmp(map, more, LSOM_WINDOW / 8) == 0)
+		return false;
 	for (i = 0; i < LSOM_WINDOW / 8; i += sizeof(mine)) {
 		memcpy(&mine, map + i, sizeof(mine));
 		memcpy(&theirs, more + i, sizeof(theirs));
