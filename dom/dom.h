@@ -186,7 +186,7 @@ struct dom_io {
 	void (*cb)(struct dom_io *io, int status);
 	TAILQ_ENTRY(dom_io) link;
 	struct env_task task;
-	void *impl[40];
+	void *impl[8];
 };
 typedef void (*dom_io_cb)(struct dom_io *io, int status);
 

@@ -303,13 +303,14 @@ struct dom__part {
 	struct sgl *sgl;
 	uint32_t *crcs;
 	int status;
+	bool retrying;
+	TAILQ_ENTRY(dom__part) link; /* owner->retries */
+	/* Set as a whole by who sends them: not cleared before. */
 	union {
 		struct dom__cm_read read;
 		struct dom__cm_write write;
 	};
 	struct dom__cm_decide decide;
-	bool retrying;
-	TAILQ_ENTRY(dom__part) link; /* owner->retries */
 };
 
 /* A run of the request that lies in one part, in the request's order. */
@@ -388,7 +389,6 @@ struct dom__op {
 	struct page_waiter pages;
 	bool pages_waiting, window_waiting;
 
-	struct dom__cm_scan scan;
 	struct lsom_version *versions;
 	uint64_t map_len, map_run; /* known so far; of the scan under way */
 	unsigned map_leaf, map_steps;
@@ -397,6 +397,7 @@ struct dom__op {
 	TAILQ_ENTRY(dom__op) wait_link;
 	TAILQ_ENTRY(dom__op) link; /* owner->ops */
 	/* From here on cleared in part, or not at all, for each operation. */
+	struct dom__cm_scan scan;
 	struct dom__fetch fetch[2];
 	struct dom__plan plan;
 	uint32_t crcs_few[64];
@@ -576,6 +577,7 @@ void dom__map_start(struct dom__op *op);
 int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
 		   uint64_t offset, uint64_t len);
 int dom__plan_alloc(struct dom__plan *plan, unsigned parts, unsigned frags);
+void dom__part_init(struct dom__part *part, const struct dom__extent *run);
 void dom__plan_fini(struct dom__plan *plan);
 
 static inline void dom__plan_clear(struct dom__plan *plan)

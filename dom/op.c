@@ -33,7 +33,7 @@ struct dom__op *dom__op_new(struct dom__owner *owner)
 		if (op == NULL)
 			return NULL;
 	}
-	memset(op, 0, offsetof(struct dom__op, fetch));
+	memset(op, 0, offsetof(struct dom__op, scan));
 	for (unsigned i = 0; i < ARRAY_LEN(op->fetch); i++)
 		dom__fetch_clear(&op->fetch[i]);
 	dom__plan_clear(&op->plan);

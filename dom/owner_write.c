@@ -131,10 +131,7 @@ static int plan_unmap(struct dom__op *op)
 			i < n ? dom__tree_map(owner->tree, edges[i], DOM_BLOCK)
 			      : runs[i - n];
 
-		memset(part, 0, sizeof(*part));
-		part->leaf = run.leaf;
-		part->offset = run.offset;
-		part->len = run.len;
+		dom__part_init(part, &run);
 		part->hole = i >= n;
 		if (i < n)
 			op->plan.frags[i] =

@@ -53,9 +53,9 @@ static struct dom__extent next_run(const struct dom__tree *tree,
 	return dom__tree_map(tree, offset, MIN(len, LSOM_WRITE_MAX));
 }
 
-static void part_init(struct dom__part *part, const struct dom__extent *run)
+void dom__part_init(struct dom__part *part, const struct dom__extent *run)
 {
-	memset(part, 0, sizeof(*part));
+	memset(part, 0, offsetof(struct dom__part, read));
 	part->leaf = run->leaf;
 	part->offset = run->offset;
 	part->len = run->len;
@@ -77,7 +77,7 @@ static unsigned part_for(struct dom__plan *plan, const struct dom__extent *run)
 		part->len += run->len;
 		return i;
 	}
-	part_init(&plan->parts[plan->parts_count], run);
+	dom__part_init(&plan->parts[plan->parts_count], run);
 	return plan->parts_count++;
 }
 

@@ -405,7 +405,6 @@ enum task_state {
 
 struct task {
 	struct iscsi_session *session;
-	struct scsi_cmd cmd;
 	enum task_state state;
 	uint32_t itt;
 	uint64_t lun_wire;
@@ -428,14 +427,15 @@ struct task {
 	struct sgl *buf; /* where data-out lands: at least write_len bytes */
 	bool placed; /* the immediate data's pages are the first of buf */
 	struct dm_stags stags; /* zero where the transport has none */
-	struct dm_data put;
-	struct dm_send response;
 	bool put_out, response_out; /* the datamover has them */
 	size_t payload; /* charged to session->payload_bytes */
 	uint64_t since_ns; /* for the data timer */
 	TAILQ_ENTRY(task) bucket, link, parked_link;
 
 	/* A new task is zero up to here; these are set before they are used. */
+	struct scsi_cmd cmd;
+	struct dm_data put;
+	struct dm_send response;
 	uint8_t sense[2 + SCSI_SENSE_MAX];
 	struct task_r2t {
 		struct dm_data data;

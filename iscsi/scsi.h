@@ -76,7 +76,6 @@ struct scsi_cmd {
 	enum scsi_attr attr;
 	uint32_t edtl; /* Expected Data Transfer Length */
 	enum scsi_dir expect; /* what the R and W bits say */
-	uint64_t deadline_ns;
 	void (*done)(struct scsi_cmd *cmd);
 
 	/* set by begin */

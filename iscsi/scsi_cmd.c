@@ -494,7 +494,6 @@ static bool cmd_begin(struct scsi_cmd *cmd)
 			return false;
 		}
 		cmd->io.nexus = &cmd->it->dom;
-		cmd->io.deadline_ns = cmd->deadline_ns;
 	}
 	if (cmd->attr == SCSI_ACA)
 		return scsi__check(cmd, SENSE(5, 0x49, 0x00));

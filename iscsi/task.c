@@ -86,7 +86,7 @@ static struct task *task_alloc(struct iscsi_session *s)
 		if (task == NULL)
 			return NULL;
 	}
-	memset(task, 0, offsetof(struct task, sense));
+	memset(task, 0, offsetof(struct task, cmd));
 	task->session = s;
 	return task;
 }

@@ -299,7 +299,6 @@ struct lsom_meta {
 	struct lsom_comp *comp;
 	void (*cb)(struct lsom_meta *req, int status);
 	TAILQ_ENTRY(lsom_meta) link;
-	void *impl[8];
 };
 typedef void (*lsom_meta_cb)(struct lsom_meta *req, int status);
 int lsom_comp_create(struct lsom_disk *disk, struct lsom_meta *req,
@@ -352,8 +351,7 @@ struct lsom_write {
 	/* private */
 	struct lsom_comp *comp;
 	void (*cb)(struct lsom_write *req, int status);
-	TAILQ_ENTRY(lsom_write) link;
-	void *impl[16];
+	void *impl;
 };
 typedef void (*lsom_write_cb)(struct lsom_write *req, int status);
 int lsom_write(struct lsom_comp *comp, struct lsom_write *req,
@@ -371,8 +369,6 @@ struct lsom_decide {
 	/* private */
 	struct lsom_comp *comp;
 	void (*cb)(struct lsom_decide *req, int status);
-	TAILQ_ENTRY(lsom_decide) link;
-	void *impl[8];
 };
 typedef void (*lsom_decide_cb)(struct lsom_decide *req, int status);
 int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
@@ -406,10 +402,6 @@ struct lsom_read {
 	/* private */
 	struct lsom_comp *comp;
 	void (*cb)(struct lsom_read *req, int status);
-	TAILQ_ENTRY(lsom_read) link;
-	unsigned parts_left;
-	int status;
-	void *impl[16];
 };
 typedef void (*lsom_read_cb)(struct lsom_read *req, int status);
 int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb);
@@ -439,8 +431,6 @@ struct lsom_scan {
 	/* private */
 	struct lsom_comp *comp;
 	void (*cb)(struct lsom_scan *req, int status);
-	TAILQ_ENTRY(lsom_scan) link;
-	void *impl[8];
 };
 typedef void (*lsom_scan_cb)(struct lsom_scan *req, int status);
 int lsom_scan(struct lsom_comp *comp, struct lsom_scan *req, lsom_scan_cb cb);

@@ -89,7 +89,6 @@ static void read_finish(struct read *r, int status)
 	assert(comp->disk->reads > 0);
 	comp->disk->reads--;
 	lsom__disk_changed(comp->disk);
-	req->status = status;
 	req->cb(req, status);
 	lsom__comp_unref(comp);
 }
@@ -341,7 +340,6 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 	req->comp = comp;
 	req->cb = cb;
 	req->sgl = NULL;
-	req->status = 0;
 	r->req = req;
 	r->comp = comp;
 	r->range.comp = comp;

@@ -69,7 +69,7 @@ static int write_arrived(struct lsom__op *op)
 static void write_apply(struct lsom__op *op, int status)
 {
 	struct lsom_write *req = op->req;
-	struct lsom__range *range = req->impl[0];
+	struct lsom__range *range = req->impl;
 
 	assert(op->disk->credits >= op->blocks);
 	op->disk->credits -= op->blocks;
@@ -230,7 +230,7 @@ static int repair_start(struct lsom_write *req, struct lsom__op *op)
 	r->range.first = r->range.next = req->offset / LSOM_BLOCK;
 	r->range.blocks = req->len / LSOM_BLOCK;
 	r->range.cb = repair_ready;
-	req->impl[0] = &r->range;
+	req->impl = &r->range;
 	op->disk->works++;
 	rv = lsom__range_load(&r->range);
 	if (rv == 0)
@@ -276,7 +276,7 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 
 	req->comp = comp;
 	req->cb = cb;
-	req->impl[0] = NULL;
+	req->impl = NULL;
 	op->req = req;
 	if (rv != 0) {
 		free((void *)(uintptr_t)op->extra);
