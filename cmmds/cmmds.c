@@ -54,10 +54,8 @@ static void check_store(struct health_check *check, struct health_result *out)
 static void check_voters(struct health_check *check, struct health_result *out)
 {
 	const struct cmmds *cmmds = check->data;
-	struct shell_info info;
 
-	shell__info(cmmds->shell, &info);
-	if (info.voters != 1)
+	if (shell__voters(cmmds->shell) != 1)
 		return;
 	out->level = HEALTH_INFO;
 	snprintf(out->cause, sizeof(out->cause),
@@ -397,17 +395,14 @@ const Directory__Target *cmmds_target(struct cmmds *cmmds, const char *name)
 
 static bool session_now(const struct cmmds *cmmds)
 {
-	struct shell_info info;
-
 	if (cmmds->failed || cmmds->closing)
 		return false;
-	shell__info(cmmds->shell, &info);
 	/*
 	 * A single voter that leads is the directory: nobody else can expire
 	 * its session.  With more voters a lease decides, and without one there
 	 * is no valid session.
 	 */
-	return info.leader && info.voters == 1;
+	return shell__leading(cmmds->shell) && shell__voters(cmmds->shell) == 1;
 }
 
 bool cmmds_session_valid(struct cmmds *cmmds)

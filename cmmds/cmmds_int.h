@@ -311,6 +311,7 @@ struct shell_info {
 	unsigned voters, standbys;
 	bool only_voter; /* when it was opened */
 };
+unsigned shell__voters(const struct raft_shell *shell);
 void shell__info(const struct raft_shell *shell, struct shell_info *out);
 bool shell__leading(const struct raft_shell *shell);
 

@@ -377,6 +377,11 @@ bool shell__leading(const struct raft_shell *shell)
 	return shell->ready && !shell->failed;
 }
 
+unsigned shell__voters(const struct raft_shell *shell)
+{
+	return codec__conf_voters(&shell->conf);
+}
+
 void shell__info(const struct raft_shell *shell, struct shell_info *out)
 {
 	*out = (struct shell_info){
@@ -390,7 +395,7 @@ void shell__info(const struct raft_shell *shell, struct shell_info *out)
 		.last = shell__log_last(&shell->log),
 		.snapshot_index = shell->snapshot.index,
 		.log_bytes = shell->log.bytes,
-		.voters = codec__conf_voters(&shell->conf),
+		.voters = shell__voters(shell),
 		.only_voter = shell->only_voter,
 	};
 	for (unsigned i = 0; i < shell->conf.n; i++)
