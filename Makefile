@@ -24,8 +24,12 @@ CPPFLAGS += -D_GNU_SOURCE -I. -I$(O)/gen $(PKG_CFLAGS)
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 	-Wpointer-arith -Wno-unused-parameter -Wno-missing-field-initializers \
 	$(if $(WERROR),-Werror)
-BASE_CFLAGS := -std=gnu11 -fno-omit-frame-pointer -pthread $(WARN)
+BASE_CFLAGS := -std=gnu11 -fno-omit-frame-pointer -fno-strict-aliasing \
+	-pthread $(WARN)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=undefined)
+# A request goes through every room: basaltd is optimized as a whole.  What the
+# tests link takes the same objects as they are.
+LTO ?= $(if $(SAN),,-flto=auto)
 LIBS := $(PKG_LIBS) -lrocksdb -lraft -lpthread -lm
 
 # ---- what is there ----
@@ -65,13 +69,14 @@ $(O)/gen/%.pb-c.c $(O)/gen/%.pb-c.h: %.proto
 
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(SAN_FLAGS) -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(SAN_FLAGS) \
+		$(if $(LTO),$(LTO) -ffat-lto-objects) -c -o $@ $<
 
 $(O)/%.o: %.c | $(PROTO_H)
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -MMD -MP $(BASE_CFLAGS) $(CFLAGS) $(SAN_FLAGS) \
-		-c -o $@ $<
+		$(if $(LTO),$(LTO) -ffat-lto-objects) -c -o $@ $<
 
 # What is made of all sources of a folder depends on the list of them, too: a
 # source that goes leaves no newer object behind.
@@ -109,8 +114,9 @@ need_node := node iser iscsi dom lsom cmmds rdt proto base
 room_of = $(firstword $(subst _, ,$(notdir $(1))))
 libs_of = $(foreach r,$(need_$(call room_of,$(1))),$(call room_lib,$(r)))
 
-link = $(CC) $(CFLAGS) -pthread $(SAN_FLAGS) -o $@ $(filter %.o,$^) \
-	-Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
+link = $(CC) $(CFLAGS) -pthread $(SAN_FLAGS) -o $@ \
+	$(if $(LTO),$(if $(filter %/basaltd,$@),$(LTO),-fno-lto)) \
+	$(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
 $(O)/basaltd: $(O)/node/main.o $(foreach r,$(need_node),$(call room_lib,$(r)))
 	$(call say,LD,$@)
@@ -167,7 +173,7 @@ unit-bins: $(UNIT_BINS)
 tools: $(TOOL_BINS) $(PRELOADS)
 # A basaltd whose every copy is a call that can be seen (tests/lib/copies.py).
 copies:
-	$(Q)$(MAKE) --no-print-directory O=build/copies SAN= \
+	$(Q)$(MAKE) --no-print-directory O=build/copies SAN= LTO= \
 		CFLAGS='-O2 -g -fno-builtin' all
 unit: unit-bins
 	$(Q)O=$(O) tests/run unit
@@ -217,7 +223,7 @@ format:
 # Lines of each room that the unit tests reach.
 cov:
 	$(Q)deploy/deps build run test
-	$(Q)$(MAKE) --no-print-directory O=build/cov SAN= \
+	$(Q)$(MAKE) --no-print-directory O=build/cov SAN= LTO= \
 		CFLAGS='-O0 -g --coverage' unit
 	$(Q)tests/cov build/cov
 
