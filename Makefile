@@ -27,9 +27,9 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 BASE_CFLAGS := -std=gnu11 -fno-omit-frame-pointer -fno-strict-aliasing \
 	-pthread $(WARN)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=undefined)
-# A request goes through every room: basaltd is optimized as a whole.  What the
+# A request goes through every room: GCC optimizes basaltd as a whole.  What the
 # tests link takes the same objects as they are.
-LTO ?= $(if $(SAN),,-flto=auto)
+LTO ?= $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
 LIBS := $(PKG_LIBS) -lrocksdb -lraft -lpthread -lm
 
 # ---- what is there ----
@@ -115,7 +115,7 @@ room_of = $(firstword $(subst _, ,$(notdir $(1))))
 libs_of = $(foreach r,$(need_$(call room_of,$(1))),$(call room_lib,$(r)))
 
 link = $(CC) $(CFLAGS) -pthread $(SAN_FLAGS) -o $@ \
-	$(if $(LTO),$(if $(filter %/basaltd,$@),$(LTO),-fno-lto)) \
+	$(if $(and $(LTO),$(filter %/basaltd,$@)),$(LTO),-fno-lto) \
 	$(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS)
 
 $(O)/basaltd: $(O)/node/main.o $(foreach r,$(need_node),$(call room_lib,$(r)))

@@ -170,7 +170,10 @@ static unsigned run_inbox(struct shard *s)
 	struct env_work *work;
 	unsigned n = 0;
 
-	/* Who fills it wakes the loop afterwards: what is missed now is not lost. */
+	/*
+	 * Who fills it wakes the loop afterwards, and on_async() takes the lock:
+	 * what is missed now is seen in the turn behind it.
+	 */
 	if (atomic_load_explicit(&s->posted, memory_order_relaxed) == NULL &&
 	    !atomic_load_explicit(&s->done_any, memory_order_relaxed))
 		return 0;

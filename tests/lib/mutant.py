@@ -30,7 +30,7 @@ def basaltd(out, source, changes, tree=basalt.O, cflags=("-O2", "-g")):
     # Linked before the libraries, so that theirs is not taken.
     status, log = basalt.run(
         ["gcc", "-std=gnu11", "-D_GNU_SOURCE", *cflags, "-pthread", "-w",
-         "-I" + basalt.TOP, "-I" + os.path.join(tree, "gen"), "-o", out,
+         "-fno-lto", "-fno-strict-aliasing", "-I" + basalt.TOP, "-I" + os.path.join(tree, "gen"), "-o", out,
          changed, os.path.join(tree, "node", "main.o"),
          "-Wl,--start-group"] + [l for l in libs if os.path.exists(l)] +
         ["-Wl,--end-group"] + flags +
