@@ -508,6 +508,41 @@ static void history_overwrite(struct history *h, struct lsom_comp *comp,
 	h->last_header = e.place - 1;
 }
 
+/* Behind what a batch's header says there is nothing of an older one. */
+TEST(damage, headers_end_in_zeros)
+{
+	struct fixture *f = fixture_open(7);
+	const uint8_t *disk = f->sim.disk.durable, *end;
+	const struct lsom__batch_header *b;
+	const struct lsom__echo *echo;
+	struct lsom_comp *comp;
+	unsigned headers = 0;
+	size_t used;
+
+	CHECK_EQ(create(f, 1, 4096), 0);
+	comp = comp_of(f, 1);
+	/* Long ones, then short ones from the same memory. */
+	for (unsigned i = 0; i < 4 * LSOM__BATCHES; i++)
+		CHECK_EQ(put(f, comp, i, i < LSOM__BATCHES ? 200 : 1,
+			     LSN(1, i + 1), i + 1),
+			 0);
+	for (size_t at = 0; at < (64u << 20); at += LSOM_BLOCK) {
+		b = (const void *)(disk + at);
+		if (b->magic != LSOM__BATCH_MAGIC)
+			continue;
+		used = sizeof(*b) + b->records_bytes;
+		echo = (const void *)(disk + at + used);
+		used += sizeof(*echo) + echo->frame.records_bytes;
+		end = disk + at + (size_t)b->header_blocks * LSOM_BLOCK;
+		for (const uint8_t *p = disk + at + used; p < end; p++)
+			CHECK_EQ(*p, 0);
+		headers++;
+	}
+	CHECK(headers > 4 * LSOM__BATCHES);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /*
  * A header and its echo.  What was in the batch is not known, so nothing older
  * than the loss is shown; what is written again is there, whatever follows: a
