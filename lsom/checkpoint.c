@@ -551,6 +551,35 @@ struct load {
 	int status;
 };
 
+/*
+ * A segment in use, whose header the disk does not have.  If that is damaged,
+ * nothing on the disk tells what it is, but what was in use then was not taken
+ * again: blocks the index points to are still there.  If it is whole, but of
+ * earlier, the disk is not what it was (its header is durable before any of its
+ * blocks counts): what lies there now is something else, whatever its CRC says.
+ * In both cases nothing may be put there while the index points to it.
+ */
+static void header_missed(struct load *l, uint64_t i, uint64_t sequence,
+			  uint32_t live)
+{
+	struct lsom__segment *seg = &l->disk->segments[i];
+
+	if (l->rec->header_lost[i]) {
+		log_error("disk %s: the header of segment %llu is damaged: "
+			  "the index has %u blocks in it",
+			  l->disk->path, (unsigned long long)i, live);
+	} else {
+		seg->set_back = true;
+		l->disk->segments_set_back++;
+	}
+	memset(&l->rec->headers[i], 0, sizeof(l->rec->headers[i]));
+	seg->sequence = sequence;
+	seg->generation = seg->open_pos = 0;
+	seg->index_number = seg->first_batch = 0;
+	seg->head = 0;
+	seg->unreadable = true;
+}
+
 static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 {
 	struct lsom__segment *seg;
@@ -560,17 +589,10 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 		return false;
 	memcpy(&s, v.data, sizeof(s));
 	seg = &l->disk->segments[i];
-	/*
-	 * Nothing on the disk tells what it is, but what was in use then was
-	 * not taken again: blocks the index points to are still there.
-	 */
-	if (l->rec->header_lost[i] && seg->sequence == 0 && s.live > 0 &&
+	l->disk->sequence_next = MAX(l->disk->sequence_next, s.sequence + 1);
+	if (seg->sequence < s.sequence && s.live > 0 &&
 	    s.state != LSOM__SEG_FREE && s.state != LSOM__SEG_CLEANED) {
-		log_error("disk %s: the header of segment %llu is damaged: "
-			  "the index has %u blocks in it",
-			  l->disk->path, (unsigned long long)i, s.live);
-		seg->sequence = s.sequence;
-		seg->unreadable = true;
+		header_missed(l, i, s.sequence, s.live);
 		s.state = LSOM__SEG_CLOSED;
 	}
 	if (seg->sequence != s.sequence)
@@ -742,7 +764,7 @@ static int position_load(struct lsom_disk *disk, char *why, size_t why_len)
 		snprintf(why, why_len,
 			 "the index belongs to another disk: run 'basalt disk "
 			 "rebuild'");
-		return -ESTALE;
+		return -EUCLEAN;
 	}
 	disk->position = p;
 	disk->checkpoint_number = disk->flushed_number = p.number;

@@ -112,7 +112,8 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 {
 	const struct lsom__super *s = &disk->super;
-	int rv = lsom__super_read(disk->env, disk->dev, &disk->super);
+	int rv = lsom__super_read(disk->env, disk->dev, &disk->super,
+				  &disk->super_torn);
 
 	if (rv == -ENODATA || rv == -EUCLEAN)
 		snprintf(req->why, sizeof(req->why),
@@ -605,6 +606,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->state = disk->state;
 	memcpy(out->path, disk->path, sizeof(out->path));
 	memcpy(out->failure, disk->failure, sizeof(out->failure));
+	memcpy(out->damage, disk->damage, sizeof(out->damage));
 	out->dev = disk->info;
 	out->raw_bytes = disk->info.bytes;
 	out->usable_bytes = disk->usable_blocks * LSOM_BLOCK;

@@ -91,6 +91,7 @@ struct lsom_disk_info {
 	enum lsom_disk_state state;
 	char path[256];
 	char failure[160]; /* why, when FAILED */
+	char damage[160]; /* what opening it found lost; "": nothing */
 	struct env_dev_info dev;
 	uint64_t raw_bytes; /* of the device */
 	uint64_t usable_bytes; /* for components: raw less the reserve */
@@ -145,8 +146,9 @@ int lsom_disk_format(struct env *env, struct lsom_format *format);
 /*
  * Open a disk and recover it.  0; -ENOENT; -EMEDIUMTYPE (another version, or a
  * feature we do not know; @why names both); -EUCLEAN (superblock or index
- * damaged; @why names the repair command); -ESTALE (another cluster's disk or
- * another disk's index); -EIO; -EBUSY.
+ * damaged; @why names the repair command); -ESTALE (another cluster's disk,
+ * another disk, or an older copy of this one: its index has seen a later
+ * opening; a rebuild takes it as it is); -EIO; -EBUSY.
  */
 struct lsom_disk_open {
 	void *data;

@@ -64,6 +64,7 @@ struct lsom__segment {
 	bool erasing; /* cleaned, covered; its header is being replaced */
 	bool cleaning; /* the cleaner is walking it: it stays as it is */
 	bool unreadable; /* its summary, or a block of it */
+	bool set_back; /* holds what it held earlier: nothing of it is read */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
 	uint8_t *frames;
@@ -262,9 +263,10 @@ struct lsom_disk {
 	struct kv *kv;
 	struct env_lane *index_lane, *flush_lane;
 	char path[256];
-	char failure[160];
+	char failure[160], damage[160];
 	struct env_dev_info info;
 	struct lsom__super super;
+	bool super_torn; /* when it was opened one of the two was not whole */
 	enum lsom_disk_state state;
 	bool closing;
 	struct lsom_disk_close *close_req;
@@ -276,6 +278,7 @@ struct lsom_disk {
 	_Atomic uint32_t
 		segments_free; /* atomic: views look, and take credit */
 	uint32_t segments_cleaned;
+	uint32_t segments_set_back;
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
 	uint64_t usable_blocks, reserve_blocks;
@@ -367,6 +370,15 @@ static inline uint32_t lsom__segment_of(const struct lsom_disk *disk,
 	return (uint32_t)((place - start) / disk->segment_blocks);
 }
 
+/* Does @place lie in a segment that does not hold what the index has there? */
+static inline bool lsom__segment_set_back(const struct lsom_disk *disk,
+					  uint64_t place)
+{
+	return disk->segments_set_back > 0 &&
+	       lsom__segment_of(disk, place) != LSOM__NONE &&
+	       disk->segments[lsom__segment_of(disk, place)].set_back;
+}
+
 /* The first place behind the segment of @place, which has one. */
 static inline uint64_t lsom__segment_end(const struct lsom_disk *disk,
 					 uint64_t place)
@@ -380,9 +392,12 @@ static inline uint64_t lsom__segment_end(const struct lsom_disk *disk,
 
 /* ---- super.c: blocking ---- */
 
-/* -ENODATA: there is none; -EUCLEAN, -EMEDIUMTYPE as lsom__super_decode(). */
+/*
+ * -ENODATA: there is none; -EUCLEAN, -EMEDIUMTYPE as lsom__super_decode().
+ * @torn (may be NULL): one of the two is not whole, and may have been newer.
+ */
 int lsom__super_read(struct env *env, struct env_dev *dev,
-		     struct lsom__super *out);
+		     struct lsom__super *out, bool *torn);
 /* Write the superblock, to the slot the last one is not in. */
 int lsom__super_write_now(struct lsom_disk *disk);
 

@@ -187,8 +187,10 @@ static bool block_bad(const struct read *r, unsigned i)
 {
 	if (lsom__entry_lost(r->comp, &r->entries[i]))
 		return true;
-	return r->entries[i].kind == LSOM__E_RAW &&
-	       crc32c(r->pages[i]->data, LSOM_BLOCK) != r->entries[i].crc;
+	if (r->entries[i].kind != LSOM__E_RAW)
+		return false;
+	return crc32c(r->pages[i]->data, LSOM_BLOCK) != r->entries[i].crc ||
+	       lsom__segment_set_back(r->comp->disk, r->entries[i].place);
 }
 
 /* True if a bad block has moved since: then everything is read once more. */

@@ -438,17 +438,60 @@ static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
 	return 0;
 }
 
+/*
+ * Index and log must be of the same life.  A generation is durable on the disk
+ * before an index knows it, so a disk whose generation is older than the index's
+ * is a copy that was made earlier, or was set back to what it was: what it would
+ * serve is not what was acknowledged.  If one superblock is not whole, that may
+ * have been the newest.
+ */
 static int index_check(const struct lsom__recovery *rec, char *why,
 		       size_t why_len)
 {
-	if (rec->disk->position.number >= rec->index_number)
-		return 0;
-	snprintf(why, why_len,
-		 "the index is older than the log (checkpoint %llu, the log "
-		 "needs %llu): run 'basalt disk rebuild'",
-		 (unsigned long long)rec->disk->position.number,
-		 (unsigned long long)rec->index_number);
-	return -EUCLEAN;
+	const struct lsom__position *p = &rec->disk->position;
+	struct lsom__super *super = &rec->disk->super;
+	uint64_t seen = 0;
+	unsigned i;
+
+	if (p->number < rec->index_number) {
+		snprintf(why, why_len,
+			 "the index is older than the log (checkpoint %llu, "
+			 "the log needs %llu): run 'basalt disk rebuild'",
+			 (unsigned long long)p->number,
+			 (unsigned long long)rec->index_number);
+		return -EUCLEAN;
+	}
+	for (i = 0; p->number > 0 && i < LSOM__HEADS; i++)
+		seen = MAX(seen, p->heads[i].generation);
+	if (seen > super->generation && !rec->disk->super_torn) {
+		snprintf(why, why_len,
+			 "this is an older copy of the disk: its log is of "
+			 "generation %llu, and generation %llu was in use here",
+			 (unsigned long long)super->generation,
+			 (unsigned long long)seen);
+		return -ESTALE;
+	}
+	super->generation = MAX(super->generation, seen);
+	return 0;
+}
+
+/* For people, while the disk is open: what this recovery did not find. */
+static void damage_tell(const struct lsom__recovery *rec)
+{
+	struct lsom_disk *disk = rec->disk;
+
+	if (disk->segments_set_back > 0) {
+		snprintf(disk->damage, sizeof(disk->damage),
+			 "%u segments held what they held before the last "
+			 "writes: it is an older copy of the disk, or it lost "
+			 "them",
+			 disk->segments_set_back);
+		log_error("disk %s: %s", disk->path, disk->damage);
+	} else if (rec->batches_lost > 0) {
+		snprintf(disk->damage, sizeof(disk->damage),
+			 "%llu batches of the log were lost",
+			 (unsigned long long)rec->batches_lost);
+	}
 }
 
 int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
@@ -481,6 +524,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 	}
 	if (rv == 0)
 		rv = log_close(&rec);
+	damage_tell(&rec);
 	if (rv < 0 && why[0] == '\0')
 		snprintf(why, why_len, "recovery failed: %s", err_text(rv));
 	disk->recovery = NULL;

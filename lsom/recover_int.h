@@ -40,6 +40,7 @@ struct lsom__recovery {
 	uint64_t covered, covered_generation;
 	uint64_t records;
 	bool damaged; /* batches were found missing that nothing covers */
+	uint64_t batches_lost; /* found missing, covered or not */
 	uint64_t lost_below; /* so it was before: component keys concerned */
 	uint8_t *buf; /* one segment */
 };

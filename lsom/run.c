@@ -66,6 +66,7 @@ static void damage_note(struct lsom__recovery *rec, const struct lsom__run *run,
 			  : "components on this disk lost blocks");
 	if (!covered)
 		rec->damaged = true;
+	rec->batches_lost += last - run->expected + 1;
 	/* The cleaner cannot prove a segment empty by its records. */
 	rec->disk->super.damaged = 1;
 }

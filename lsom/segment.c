@@ -68,6 +68,9 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	}
 	disk->live_blocks -= seg->live;
 	seg->state = LSOM__SEG_OPEN;
+	if (seg->set_back)
+		disk->segments_set_back--;
+	seg->unreadable = seg->set_back = false;
 	seg->head = (uint8_t)head;
 	seg->sequence = disk->sequence_next++;
 	seg->generation = disk->super.generation;

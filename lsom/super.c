@@ -36,7 +36,7 @@ int lsom__super_write_now(struct lsom_disk *disk)
  * as one that is torn.
  */
 int lsom__super_read(struct env *env, struct env_dev *dev,
-		     struct lsom__super *out)
+		     struct lsom__super *out, bool *torn)
 {
 	uint8_t *block = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
 	int rv = -ENODATA, one, i;
@@ -45,6 +45,8 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 	if (block == NULL)
 		return -ENOMEM;
 	memset(out, 0, sizeof(*out));
+	if (torn != NULL)
+		*torn = false;
 	for (i = 0; i < 2; i++) {
 		one = env_dev_read_now(env, dev, block, LSOM_BLOCK,
 				       (uint64_t)i * LSOM__SUPER_GAP);
@@ -65,6 +67,8 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 		}
 		if (one == -EUCLEAN && rv == -ENODATA)
 			rv = -EUCLEAN;
+		if (one == -EUCLEAN && torn != NULL)
+			*torn = true;
 	}
 	free(block);
 	return rv;
@@ -120,7 +124,7 @@ static int super_probe(struct env *env, struct env_dev *dev,
 	int rv = -ENODATA;
 
 	if (info->bytes >= LSOM__DISK_MIN)
-		rv = lsom__super_read(env, dev, &s);
+		rv = lsom__super_read(env, dev, &s, NULL);
 	if (rv != 0 && rv != -EMEDIUMTYPE)
 		return rv;
 	out->ours = true;

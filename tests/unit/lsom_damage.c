@@ -610,3 +610,116 @@ TEST(damage, last_header_under_a_checkpoint)
 	}
 	history_free(h);
 }
+
+/* The disk is @image again, its index as it is. */
+static void set_back(struct history *h, const uint8_t *image)
+{
+	memcpy(h->f.sim.disk.durable, image, BYTES);
+	memcpy(h->f.sim.disk.now, image, BYTES);
+}
+
+static const char *damage_of(struct fixture *f)
+{
+	static struct lsom_disk_info info;
+
+	lsom_disk_info(f->disk, &info);
+	return info.damage;
+}
+
+/*
+ * A copy of the disk from before its last opening, or the disk set back to that:
+ * it is refused, with all that it has, until somebody says to take it as it is.
+ */
+TEST(damage, older_copy_is_refused)
+{
+	uint64_t seeds[BLOCKS];
+	struct history *h = history_make(7, 20, true);
+	struct lsom_comp *comp;
+
+	history_restore(h);
+	memcpy(seeds, h->seeds, sizeof(seeds));
+	comp = reopen(h, false);
+	CHECK_STR(damage_of(&h->f), "");
+	history_overwrite(h, comp, 2);
+	checkpoint(&h->f);
+	lsom_comp_put(comp);
+	power_off(&h->f);
+	set_back(h, h->image);
+	CHECK_EQ(disk_open(&h->f, false), -ESTALE);
+	CHECK_EQ(memcmp(h->image, h->f.sim.disk.now, BYTES), 0);
+	memcpy(h->seeds, seeds, sizeof(seeds));
+	comp = reopen(h, true);
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	history_free(h);
+}
+
+/* One superblock that rots is not an older copy, though nothing was written. */
+TEST(damage, newest_superblock_lost)
+{
+	struct history *h = history_make(8, 20, true);
+	struct lsom_comp *comp;
+	unsigned slot, round;
+
+	for (slot = 0; slot < 2; slot++) {
+		history_restore(h);
+		for (round = 0; round < 2; round++) {
+			comp = reopen(h, false);
+			checkpoint(&h->f);
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+			rot(h, slot * LSOM__SUPER_GAP / LSOM_BLOCK, 100);
+		}
+		comp = reopen(h, false);
+		CHECK_EQ(history_check(h, comp, 0), 0);
+		lsom_comp_put(comp);
+		disk_close(&h->f);
+	}
+	history_free(h);
+}
+
+/*
+ * Set back to an earlier hour of the same opening: nothing tells for certain, but
+ * what was overwritten since is an error to read, never what it was, and the
+ * disk says what happened.
+ */
+TEST(damage, set_back_within_an_opening)
+{
+	struct history *h = history_make(9, 20, true);
+	uint8_t *image = malloc(BYTES);
+	struct lsom_comp *comp;
+	unsigned i;
+
+	history_restore(h);
+	comp = reopen(h, false);
+	history_overwrite(h, comp, 2);
+	checkpoint(&h->f);
+	memcpy(image, h->f.sim.disk.durable, BYTES);
+	history_overwrite(h, comp, 2);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	set_back(h, image);
+	comp = reopen(h, false);
+	CHECK(strstr(damage_of(&h->f), "older copy") != NULL);
+	CHECK(history_check(h, comp, 0) > 0);
+	lsom_comp_put(comp);
+	power_off(&h->f);
+	comp = reopen(h, false); /* it stays so */
+	CHECK(history_check(h, comp, 0) > 0);
+	for (i = 0; i < BLOCKS; i++)
+		if (get(&h->f, comp, i, h->seeds[i]) == -EBADMSG)
+			history_put(h, comp, i, 1, 2, false);
+	history_overwrite(h, comp, 2);
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	comp = reopen(h, false); /* until all of it was written again */
+	CHECK_STR(damage_of(&h->f), "");
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	free(image);
+	history_free(h);
+}
