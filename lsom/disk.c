@@ -140,12 +140,12 @@ static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 	if (!uuid_equal(&s->cluster, &req->cluster)) {
 		snprintf(req->why, sizeof(req->why),
 			 "%.80s belongs to another cluster", disk->path);
-		return -ESTALE;
+		return -ENXIO;
 	}
 	if (!uuid_is_zero(&req->disk) && !uuid_equal(&s->disk, &req->disk)) {
 		snprintf(req->why, sizeof(req->why),
 			 "%.80s is another disk than expected", disk->path);
-		return -ESTALE;
+		return -ENXIO;
 	}
 	return 0;
 }

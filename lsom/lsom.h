@@ -146,8 +146,8 @@ int lsom_disk_format(struct env *env, struct lsom_format *format);
 /*
  * Open a disk and recover it.  0; -ENOENT; -EMEDIUMTYPE (another version, or a
  * feature we do not know; @why names both); -EUCLEAN (superblock or index
- * damaged; @why names the repair command); -ESTALE (another cluster's disk,
- * another disk, or an older copy of this one: its index has seen a later
+ * damaged; @why names the repair command); -ENXIO (another disk, or another
+ * cluster's); -ESTALE (an older copy of the disk: its index has seen a later
  * opening; a rebuild takes it as it is); -EIO; -EBUSY.
  */
 struct lsom_disk_open {

@@ -297,6 +297,16 @@ void admin__disk_rebuild(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
+	if (node__disk_is_older(d) && !r->msg->disk_rebuild->force) {
+		admin__why(r, -EPERM,
+			   "Put the disk itself back and restart basaltd; if "
+			   "it is lost, repeat it with --force.",
+			   "disk %s: %s; what was written since would be gone "
+			   "unnoticed",
+			   d->path, d->why);
+		admin__refuse(r);
+		return;
+	}
 	ctx = calloc(1, sizeof(*ctx));
 	assert(ctx != NULL);
 	r->ctx = ctx;
@@ -358,7 +368,8 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	for (unsigned i = 0; i < ARRAY_LEN(info->congestion); i++)
 		congestion = MAX(congestion, info->congestion[i]);
 	out->state = (char *)states[info->state];
-	out->failure = info->failure;
+	out->failure =
+		info->state == LSOM_DISK_FAILED ? info->failure : info->damage;
 	out->components = info->components;
 	out->segments = info->segments;
 	out->segments_free = info->segments_free;
@@ -367,8 +378,9 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->recovery_ms = info->recovery_ns / MSEC;
 	out->log_generation = info->generation;
 	out->health = info->state == LSOM_DISK_FAILED ? "bad"
-		      : info->state == LSOM_DISK_FULL ? "warning"
-						      : "ok";
+		      : info->state == LSOM_DISK_FULL || info->damage[0] != '\0'
+			      ? "warning"
+			      : "ok";
 	t->space.raw_bytes = info->raw_bytes;
 	t->space.used_bytes = info->used_bytes;
 	t->space.reserved_bytes =
@@ -382,6 +394,8 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Add a disk, or delete or unmap data");
+	else if (info->damage[0] != '\0')
+		snprintf(t->fix, sizeof(t->fix), "%s", NODE_DAMAGE_FIX);
 }
 
 static void disk_fill(struct node *node, const Directory__Disk *m,

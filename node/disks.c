@@ -16,6 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* How often a disk that is missing is looked for. */
+#define LOOK_NS (10 * SEC)
+
 static void home_close(struct node_disk *d);
 static void there_add(struct env_task *task);
 
@@ -48,16 +51,36 @@ char *node__disk_path(struct node *node, const Directory__Disk *disk)
 	return d != NULL ? d->path : disk->path;
 }
 
+/* It is not there, or not only there. */
+static bool is_missing(const struct node_disk *d)
+{
+	return d->state == NODE_DISK_FAILED &&
+	       (d->status == -ENOENT || d->status == -ENXIO ||
+		d->status == -ENODEV || d->status == -ENOTUNIQ);
+}
+
+bool node__disk_is_older(const struct node_disk *d)
+{
+	return d->state == NODE_DISK_FAILED && d->status == -ESTALE;
+}
+
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
-	if (d->state == NODE_DISK_FAILED &&
-	    (d->status == -ENOENT || d->status == -ENXIO ||
-	     d->status == -ENOTUNIQ))
+	if (is_missing(d))
 		snprintf(out, len,
-			 "See that it is there (a device under any name) and "
-			 "restart basaltd.");
-	else
+			 "See that it is there (a device under any name): "
+			 "basaltd looks for it every %llu s.",
+			 (unsigned long long)(LOOK_NS / SEC));
+	else if (node__disk_is_older(d))
+		snprintf(out, len,
+			 "Put the disk itself back and restart basaltd.  If it "
+			 "is lost, this copy is taken as it is by: basalt disk "
+			 "rebuild %.100s --force",
+			 d->path);
+	else if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
 		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
+	else
+		snprintf(out, len, "See to that, then restart basaltd.");
 }
 
 void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
@@ -580,6 +603,75 @@ static void on_change(struct cmmds_subscription *sub,
 		node__disk_forget(d);
 }
 
+/* ---- missing ones ---- */
+
+/* One look for a disk that is missing. */
+struct look {
+	struct env_work work;
+	struct node *node;
+	struct uuid id;
+	char path[256], found[256];
+	bool there;
+};
+
+static void look_work(struct env_work *work)
+{
+	struct look *l = container_of(work, struct look, work);
+	struct lsom_probe probe;
+	char why[256];
+
+	l->there = node__disk_locate(l->node->env, &l->node->cluster, &l->id,
+				     l->path, l->found, sizeof(l->found), why,
+				     sizeof(why)) == 0 &&
+		   lsom_disk_identify(l->node->env, l->found, &probe) == 0 &&
+		   uuid_equal(&probe.disk, &l->id) &&
+		   uuid_equal(&probe.cluster, &l->node->cluster);
+}
+
+static void look_done(struct env_work *work)
+{
+	struct look *l = container_of(work, struct look, work);
+	struct node *node = l->node;
+	struct node_disk *d = node__disk_find(node, &l->id);
+
+	node->disks_looking--;
+	if (node->state == NODE_STOPPING && !node->disks_subscribed)
+		node__disks_stop(node); /* it waits for us */
+	else if (l->there && d != NULL && is_missing(d) &&
+		 node__disk_open(node, &d->id, l->found, false, NULL, NULL) ==
+			 0)
+		log_info("disk %s: it is there now", d->path);
+	free(l);
+}
+
+static void look_for(struct node_disk *d)
+{
+	struct look *l = calloc(1, sizeof(*l));
+
+	if (l == NULL)
+		return; /* the next time */
+	l->node = d->node;
+	l->id = d->id;
+	strcpy(l->path, d->path);
+	l->work.work = look_work;
+	l->work.done = look_done;
+	d->node->disks_looking++;
+	env_work(d->node->env, NULL, &l->work);
+}
+
+static void look_fired(struct env_timer *timer)
+{
+	struct node *node = container_of(timer, struct node, disks_look);
+	struct node_disk *d;
+
+	/* One that takes long is not asked again meanwhile. */
+	if (node->disks_looking == 0)
+		TAILQ_FOREACH (d, &node->disks, link)
+			if (is_missing(d) && !d->leaving)
+				look_for(d);
+	env_timer_start(node->env, timer, LOOK_NS);
+}
+
 void node__disks_start(struct node *node)
 {
 	const struct cmmds_entry *e = NULL;
@@ -596,6 +688,8 @@ void node__disks_start(struct node *node)
 	node->disks_sub.cb = on_change;
 	cmmds_subscribe(node->cmmds, &node->disks_sub);
 	node->disks_subscribed = true;
+	node->disks_look.cb = look_fired;
+	env_timer_start(node->env, &node->disks_look, LOOK_NS);
 }
 
 bool node__disks_settled(struct node *node)
@@ -617,6 +711,7 @@ void node__disks_stop(struct node *node)
 	if (node->disks_subscribed) {
 		cmmds_unsubscribe(&node->disks_sub);
 		node->disks_subscribed = false;
+		env_timer_stop(node->env, &node->disks_look);
 	}
 	TAILQ_FOREACH_SAFE (d, &node->disks, link, next) {
 		if (d->state == NODE_DISK_ONLINE)
@@ -624,7 +719,7 @@ void node__disks_stop(struct node *node)
 		busy |= d->state == NODE_DISK_OPENING ||
 			d->state == NODE_DISK_CLOSING;
 	}
-	if (busy || node->disks_closed)
+	if (busy || node->disks_looking > 0 || node->disks_closed)
 		return;
 	node->disks_closed = true;
 	TAILQ_FOREACH_SAFE (d, &node->disks, link, next)

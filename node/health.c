@@ -80,6 +80,12 @@ static void check_disks(struct health_check *check, struct health_result *out)
 				 "basaltd.");
 			return;
 		}
+		if (info.damage[0] != '\0') {
+			say(out, HEALTH_WARN,
+			    "disk %.100s: when it was opened, %.120s", d->path,
+			    info.damage);
+			FIX(out, "%s", NODE_DAMAGE_FIX);
+		}
 	}
 	if (count == 0) {
 		say(out, HEALTH_WARN, "node %s has no disk",

@@ -167,6 +167,14 @@ struct node_disk *node__disk_find(struct node *node, const struct uuid *id);
 /* Where a disk of the directory is: for ours, where we found it. */
 char *node__disk_path(struct node *node, const Directory__Disk *disk);
 
+/* Is it a copy of the disk as it was earlier? */
+bool node__disk_is_older(const struct node_disk *disk);
+
+/* What to do about one that was damaged when it was opened. */
+#define NODE_DAMAGE_FIX                                                        \
+	"Read the virtual disks on it through: what cannot be read must be "   \
+	"written again, from a backup."
+
 /* What to do about a disk that is FAILED or CLOSED. */
 void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 
@@ -302,6 +310,8 @@ struct node {
 	struct node_disk_list disks;
 	struct cmmds_subscription disks_sub;
 	bool disks_subscribed, disks_closed;
+	struct env_timer disks_look; /* for those that are missing */
+	unsigned disks_looking; /* on a worker */
 
 	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
 	struct env_timer stop_timer;
