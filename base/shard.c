@@ -93,8 +93,17 @@ static void op_post(struct env *to, struct env_task *task)
 	} while (!atomic_compare_exchange_weak_explicit(&s->posted, &top, task,
 							memory_order_release,
 							memory_order_relaxed));
-	if (top == NULL)
-		uv_async_send(&s->async);
+	if (top != NULL)
+		return;
+	/*
+	 * libuv looks whether a wake-up is under way before it sends one: that
+	 * look must not come before the task can be seen.  x86 keeps the order
+	 * anyway; TSan knows no fences.
+	 */
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+	uv_async_send(&s->async);
 }
 
 static void op_timer_start(struct env *env, struct env_timer *timer,
