@@ -634,14 +634,12 @@ static void look_done(struct env_work *work)
 	struct node *node = l->node;
 	struct node_disk *d = node__disk_find(node, &l->id);
 
-	node->disks_looking--;
-	if (node->state == NODE_STOPPING && !node->disks_subscribed)
-		node__disks_stop(node); /* it waits for us */
-	else if (l->there && d != NULL && is_missing(d) &&
-		 node__disk_open(node, &d->id, l->found, false, NULL, NULL) ==
-			 0)
+	if (l->there && node->state == NODE_UP && d != NULL && is_missing(d) &&
+	    node__disk_open(node, &d->id, l->found, false, NULL, NULL) == 0)
 		log_info("disk %s: it is there now", d->path);
 	free(l);
+	node->disks_looking--;
+	node__disks_work_done(node);
 }
 
 static void look_for(struct node_disk *d)
@@ -656,6 +654,7 @@ static void look_for(struct node_disk *d)
 	l->work.work = look_work;
 	l->work.done = look_done;
 	d->node->disks_looking++;
+	d->node->disks_works++;
 	env_work(d->node->env, NULL, &l->work);
 }
 
@@ -669,7 +668,16 @@ static void look_fired(struct env_timer *timer)
 		TAILQ_FOREACH (d, &node->disks, link)
 			if (is_missing(d) && !d->leaving)
 				look_for(d);
+	if (!node->swept)
+		node->swept = node__sweep(node);
 	env_timer_start(node->env, timer, LOOK_NS);
+}
+
+void node__disks_work_done(struct node *node)
+{
+	node->disks_works--;
+	if (node->state == NODE_STOPPING && !node->disks_subscribed)
+		node__disks_stop(node); /* it waits for us */
 }
 
 void node__disks_start(struct node *node)
@@ -719,7 +727,7 @@ void node__disks_stop(struct node *node)
 		busy |= d->state == NODE_DISK_OPENING ||
 			d->state == NODE_DISK_CLOSING;
 	}
-	if (busy || node->disks_looking > 0 || node->disks_closed)
+	if (busy || node->disks_works > 0 || node->disks_closed)
 		return;
 	node->disks_closed = true;
 	TAILQ_FOREACH_SAFE (d, &node->disks, link, next)

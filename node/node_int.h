@@ -151,6 +151,12 @@ void node__disks_start(struct node *node);
 void node__disks_stop(struct node *node); /* then node__disks_stopped() */
 bool node__disks_settled(struct node *node);
 
+/* One of node->disks_works has ended. */
+void node__disks_work_done(struct node *node);
+
+/* sweep.c: remove indexes that belong to no disk, once.  True: it has begun. */
+bool node__sweep(struct node *node);
+
 /*
  * Open a disk that the directory may not know yet, or rebuild one; @done once,
  * later.  0, -EBUSY (it is in use already), -ENOMEM.
@@ -311,7 +317,9 @@ struct node {
 	struct cmmds_subscription disks_sub;
 	bool disks_subscribed, disks_closed;
 	struct env_timer disks_look; /* for those that are missing */
-	unsigned disks_looking; /* on a worker */
+	unsigned disks_looking; /* for how many of them just now */
+	unsigned disks_works; /* on a worker; the disks' end waits for them */
+	bool swept;
 
 	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
 	struct env_timer stop_timer;
