@@ -336,6 +336,8 @@ static void position_put(struct checkpoint *c)
 				disk->segments[head->segment].sequence;
 	}
 	put(c, key_make('M', 0, 0, 0, 0), &p, sizeof(p));
+	put(c, key_make('I', 0, 0, 0, 0), &disk->super.index_made,
+	    sizeof(disk->super.index_made));
 }
 
 static void checkpoint_done(struct checkpoint *c, int status)
@@ -739,6 +741,36 @@ static int store_clear(struct lsom_disk *disk)
 	return rv;
 }
 
+/*
+ * A disk that was rebuilt from an older copy, and the one it was copied from,
+ * have one name and two indexes.  The disk says which is its own, durable before
+ * that one's first checkpoint.
+ */
+static int index_is_its(struct lsom_disk *disk, char *why, size_t why_len)
+{
+	uint64_t made = 0;
+	size_t len;
+	void *value;
+	int rv = kv_get(disk->kv, kv_slice("I", 1), &value, &len);
+
+	if (rv == -ENOENT)
+		return 0; /* an older version wrote it */
+	if (rv < 0)
+		return rv;
+	if (len == sizeof(made))
+		memcpy(&made, value, sizeof(made));
+	free(value);
+	if (len == sizeof(made) &&
+	    (disk->super.index_made == 0 || disk->super.index_made == made)) {
+		disk->super.index_made = made;
+		return 0;
+	}
+	snprintf(why, why_len,
+		 "the index was made for another copy of the disk: run 'basalt "
+		 "disk rebuild'");
+	return -EUCLEAN;
+}
+
 static int position_load(struct lsom_disk *disk, char *why, size_t why_len)
 {
 	struct lsom__position p;
@@ -782,10 +814,18 @@ int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
 	int rv;
 
 	if (rebuild)
-		return store_clear(disk);
-	rv = position_load(disk, why, why_len);
+		rv = store_clear(disk);
+	else
+		rv = position_load(disk, why, why_len);
+	if (rv == 0 && disk->position.number == 0)
+		disk->super.index_made = env_wall_ns(disk->env);
 	if (rv < 0 || disk->position.number == 0)
 		return rv;
+	rv = index_is_its(disk, why, why_len);
+	if (rv < 0)
+		return rv;
+	if (disk->super.index_made == 0)
+		disk->super.index_made = env_wall_ns(disk->env);
 	for (i = 0; i < sizeof(tags) - 1 && rv == 0; i++)
 		rv = tag_load(&l, tags[i]);
 	if (rv == -EUCLEAN)

@@ -86,8 +86,9 @@ struct lsom__super {
 	uint32_t zeroed; /* segments [0, zeroed) were written once */
 	uint32_t damaged; /* a batch was lost in mid-log */
 	uint64_t damaged_below; /* components with keys below lost blocks */
+	uint64_t index_made; /* when: wall clock, ns; 0: by an older version */
 } __attribute__((packed));
-static_assert(sizeof(struct lsom__super) == 136, "superblock");
+static_assert(sizeof(struct lsom__super) == 144, "superblock");
 
 struct lsom__segment_header {
 	uint32_t magic;

@@ -632,9 +632,11 @@ static const char *damage_of(struct fixture *f)
  */
 TEST(damage, older_copy_is_refused)
 {
-	uint64_t seeds[BLOCKS];
+	uint64_t seeds[BLOCKS], seeds_newer[BLOCKS];
 	struct history *h = history_make(7, 20, true);
+	uint8_t *newer = malloc(BYTES);
 	struct lsom_comp *comp;
+	unsigned i;
 
 	history_restore(h);
 	memcpy(seeds, h->seeds, sizeof(seeds));
@@ -644,14 +646,35 @@ TEST(damage, older_copy_is_refused)
 	checkpoint(&h->f);
 	lsom_comp_put(comp);
 	power_off(&h->f);
+	memcpy(newer, h->f.sim.disk.durable, BYTES);
+	memcpy(seeds_newer, h->seeds, sizeof(h->seeds));
 	set_back(h, h->image);
 	CHECK_EQ(disk_open(&h->f, false), -ESTALE);
 	CHECK_EQ(memcmp(h->image, h->f.sim.disk.now, BYTES), 0);
 	memcpy(h->seeds, seeds, sizeof(seeds));
 	comp = reopen(h, true);
 	CHECK_EQ(history_check(h, comp, 0), 0);
+	history_overwrite(h, comp, 2); /* as many batches as the disk itself */
+	for (i = 0; i < 10; i++) { /* and more checkpoints */
+		history_put(h, comp, 80, 1, 2, false);
+		checkpoint(&h->f);
+	}
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	power_off(&h->f);
+	/* Now the disk itself, and the copy's index. */
+	set_back(h, newer);
+	CHECK_EQ(disk_open(&h->f, false), -EUCLEAN);
+	memcpy(h->seeds, seeds_newer, sizeof(seeds_newer));
+	comp = reopen(h, true);
+	CHECK_EQ(history_check(h, comp, 0), 0);
 	lsom_comp_put(comp);
 	disk_close(&h->f);
+	comp = reopen(h, false);
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	free(newer);
 	history_free(h);
 }
 
