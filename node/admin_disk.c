@@ -287,6 +287,34 @@ static unsigned sessions_on(struct node *node, const struct uuid *disk)
 	return n;
 }
 
+/* True, and why: the log alone would bring back what was overwritten since. */
+static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
+{
+	struct lsom_disk_info info;
+
+	if (node__disk_is_older(d)) {
+		admin__why(r, -EPERM,
+			   "Put the disk itself back and restart basaltd; if "
+			   "it is lost, repeat it with --force.",
+			   "disk %s: %s; what was written since would be gone "
+			   "unnoticed",
+			   d->path, d->why);
+		return true;
+	}
+	if (d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &info);
+	if (info.damage[0] == '\0')
+		return false;
+	admin__why(
+		r, -EPERM,
+		"Write again what cannot be read; or repeat it with --force.",
+		"disk %s: when it was opened, %s; that reads as an error "
+		"now and would read as it was earlier",
+		d->path, info.damage);
+	return true;
+}
+
 void admin__disk_rebuild(struct admin_req *r)
 {
 	struct node_disk *d = disk_named(r, r->msg->disk_rebuild->disk);
@@ -297,13 +325,7 @@ void admin__disk_rebuild(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	if (node__disk_is_older(d) && !r->msg->disk_rebuild->force) {
-		admin__why(r, -EPERM,
-			   "Put the disk itself back and restart basaltd; if "
-			   "it is lost, repeat it with --force.",
-			   "disk %s: %s; what was written since would be gone "
-			   "unnoticed",
-			   d->path, d->why);
+	if (!r->msg->disk_rebuild->force && rebuild_loses(r, d)) {
 		admin__refuse(r);
 		return;
 	}

@@ -352,8 +352,7 @@ static const struct cli_option o_disk_remove[] = {
 	FORCE("remove it though virtual disks lose their data"), END
 };
 static const struct cli_option o_disk_rebuild[] = {
-	FORCE("take it out of service under sessions, and an older copy as it is"),
-	END
+	FORCE("even under sessions, or though older data comes back"), END
 };
 static const struct cli_option o_policy_create[] = {
 	{ "ftt", "N", "failures to tolerate, 0 to 3 (0)", false },
