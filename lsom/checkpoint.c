@@ -561,22 +561,27 @@ struct load {
  * blocks counts): what lies there now is something else, whatever its CRC says.
  * In both cases nothing may be put there while the index points to it.
  */
-static void header_missed(struct load *l, uint64_t i, uint64_t sequence,
-			  uint32_t live)
+static void header_missed(struct load *l, uint64_t i, struct stored_segment *s)
 {
 	struct lsom__segment *seg = &l->disk->segments[i];
 
 	if (l->rec->header_lost[i]) {
 		log_error("disk %s: the header of segment %llu is damaged: "
 			  "the index has %u blocks in it",
-			  l->disk->path, (unsigned long long)i, live);
+			  l->disk->path, (unsigned long long)i, s->live);
+		seg->open_pos = 0; /* as old as can be */
 	} else {
+		/* The records that it is kept for are not there, but older. */
+		if (seg->sequence == 0)
+			seg->open_pos = UINT64_MAX;
+		s->has_meta = s->has_holes = 0;
 		seg->set_back = true;
 		l->disk->segments_set_back++;
 	}
 	memset(&l->rec->headers[i], 0, sizeof(l->rec->headers[i]));
-	seg->sequence = sequence;
-	seg->generation = seg->open_pos = 0;
+	s->state = LSOM__SEG_CLOSED;
+	seg->sequence = s->sequence;
+	seg->generation = 0;
 	seg->index_number = seg->first_batch = 0;
 	seg->head = 0;
 	seg->unreadable = true;
@@ -593,10 +598,8 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 	seg = &l->disk->segments[i];
 	l->disk->sequence_next = MAX(l->disk->sequence_next, s.sequence + 1);
 	if (seg->sequence < s.sequence && s.live > 0 &&
-	    s.state != LSOM__SEG_FREE && s.state != LSOM__SEG_CLEANED) {
-		header_missed(l, i, s.sequence, s.live);
-		s.state = LSOM__SEG_CLOSED;
-	}
+	    s.state != LSOM__SEG_FREE && s.state != LSOM__SEG_CLEANED)
+		header_missed(l, i, &s);
 	if (seg->sequence != s.sequence)
 		return true; /* taken again since: the log says what is in it */
 	seg->live = s.live;

@@ -201,7 +201,7 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 			 "the index %.120s: %s: repair it with 'basalt disk "
 			 "rebuild'",
 			 req->index_path, err_text(rv));
-	return rv;
+	return rv < 0 && rv != -EBUSY && rv != -ENOMEM ? -EUCLEAN : rv;
 }
 
 struct opening {
@@ -268,8 +268,8 @@ static void disk_start(struct lsom_disk *disk, bool rebuilt)
 	TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
 		if (comp->deleted)
 			lsom__comp_reap(comp);
-	if (rebuilt || disk->recovered_records > 0)
-		lsom__checkpoint_start(disk);
+	/* Also if nothing was replayed: the index has to know this opening. */
+	lsom__checkpoint_start(disk);
 	lsom__segments_release(disk);
 	lsom__zero_kick(disk);
 	lsom__cleaner_kick(disk);

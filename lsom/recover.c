@@ -489,8 +489,11 @@ static void damage_tell(const struct lsom__recovery *rec)
 		log_error("disk %s: %s", disk->path, disk->damage);
 	} else if (rec->batches_lost > 0) {
 		snprintf(disk->damage, sizeof(disk->damage),
-			 "%llu batches of the log were lost",
-			 (unsigned long long)rec->batches_lost);
+			 "%llu batches of the log were lost; %s",
+			 (unsigned long long)rec->batches_lost,
+			 rec->damaged ? "nobody knows which blocks they had"
+				      : "what they had is known, but it may be "
+					"lost as well");
 	}
 }
 
@@ -524,7 +527,8 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 	}
 	if (rv == 0)
 		rv = log_close(&rec);
-	damage_tell(&rec);
+	if (rv == 0)
+		damage_tell(&rec);
 	if (rv < 0 && why[0] == '\0')
 		snprintf(why, why_len, "recovery failed: %s", err_text(rv));
 	disk->recovery = NULL;

@@ -67,7 +67,7 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 		}
 		if (one == -EUCLEAN && rv == -ENODATA)
 			rv = -EUCLEAN;
-		if (one == -EUCLEAN && torn != NULL)
+		if (one != 0 && torn != NULL)
 			*torn = true;
 	}
 	free(block);

@@ -103,6 +103,13 @@ void node__tree_remove(const char *path)
 	nftw(path, rm_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* The disks' end may wait for what has just ended, once it is their turn. */
+static void stop_go_on(struct node *node)
+{
+	if (node->state == NODE_STOPPING && !node->disks_subscribed)
+		node__disks_stop(node);
+}
+
 static void finish(struct node_disk *d, int status)
 {
 	node_disk_cb done = d->done;
@@ -166,7 +173,7 @@ static void disk_opened(struct node_disk *d, int status)
 	}
 	if (node->state == NODE_STOPPING) {
 		finish(d, -ESHUTDOWN);
-		node__disks_stop(node);
+		stop_go_on(node);
 		return;
 	}
 	finish(d, status);
@@ -340,6 +347,16 @@ static void open_start(struct node_disk *d)
 	env_post(home_env(d), &d->there);
 }
 
+/* Blocking: is disk @id at @path? */
+static bool has_disk(struct node *node, const struct uuid *id, const char *path)
+{
+	struct lsom_probe probe;
+
+	return lsom_disk_identify(node->env, path, &probe) == 0 &&
+	       uuid_equal(&probe.disk, id) &&
+	       uuid_equal(&probe.cluster, &node->cluster);
+}
+
 /* What comes before it and blocks. */
 static void prepare_work(struct env_work *work)
 {
@@ -348,8 +365,11 @@ static void prepare_work(struct env_work *work)
 	d->status = node__disk_locate(d->node->env, &d->node->cluster, &d->id,
 				      d->path, d->found, sizeof(d->found),
 				      d->open.why, sizeof(d->open.why));
-	/* A store that cannot be opened must not stand in the rebuild's way. */
-	if (d->status == 0 && d->rebuild)
+	/*
+	 * A store that cannot be opened must not stand in the rebuild's way; but
+	 * without the disk it is all that there is.
+	 */
+	if (d->status == 0 && d->rebuild && has_disk(d->node, &d->id, d->found))
 		node__tree_remove(d->index_path);
 }
 
@@ -360,7 +380,7 @@ static void prepare_done(struct env_work *work)
 	if (d->node->state == NODE_STOPPING) {
 		d->state = NODE_DISK_FAILED;
 		finish(d, -ESHUTDOWN);
-		node__disks_stop(d->node);
+		stop_go_on(d->node);
 		return;
 	}
 	if (d->status < 0) {
@@ -434,7 +454,7 @@ static void on_closed(struct env_task *task)
 	snprintf(d->why, sizeof(d->why), "closed");
 	if (node->state == NODE_STOPPING) {
 		finish(d, -ESHUTDOWN);
-		node__disks_stop(node);
+		stop_go_on(node);
 		return;
 	}
 	finish(d, 0);
@@ -617,15 +637,12 @@ struct look {
 static void look_work(struct env_work *work)
 {
 	struct look *l = container_of(work, struct look, work);
-	struct lsom_probe probe;
 	char why[256];
 
 	l->there = node__disk_locate(l->node->env, &l->node->cluster, &l->id,
 				     l->path, l->found, sizeof(l->found), why,
 				     sizeof(why)) == 0 &&
-		   lsom_disk_identify(l->node->env, l->found, &probe) == 0 &&
-		   uuid_equal(&probe.disk, &l->id) &&
-		   uuid_equal(&probe.cluster, &l->node->cluster);
+		   has_disk(l->node, &l->id, l->found);
 }
 
 static void look_done(struct env_work *work)
@@ -635,6 +652,7 @@ static void look_done(struct env_work *work)
 	struct node_disk *d = node__disk_find(node, &l->id);
 
 	if (l->there && node->state == NODE_UP && d != NULL && is_missing(d) &&
+	    !d->leaving &&
 	    node__disk_open(node, &d->id, l->found, false, NULL, NULL) == 0)
 		log_info("disk %s: it is there now", d->path);
 	free(l);
@@ -676,8 +694,7 @@ static void look_fired(struct env_timer *timer)
 void node__disks_work_done(struct node *node)
 {
 	node->disks_works--;
-	if (node->state == NODE_STOPPING && !node->disks_subscribed)
-		node__disks_stop(node); /* it waits for us */
+	stop_go_on(node);
 }
 
 void node__disks_start(struct node *node)

@@ -14,8 +14,9 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#define AT_ONCE 64u
+#define AT_ONCE 1024u
 
 struct sweep {
 	struct node *node;
@@ -42,7 +43,8 @@ static void remove_work(struct env_work *work)
 		node__disk_index_path(s->node, &s->found[i], path,
 				      sizeof(path));
 		node__tree_remove(path);
-		log_info("%s removed: no disk of this node has it", path);
+		if (access(path, F_OK) != 0)
+			log_info("%s removed: no disk has this index", path);
 	}
 }
 
@@ -97,8 +99,8 @@ static void on_barrier(struct cmmds_barrier *barrier, int status)
 {
 	struct sweep *s = container_of(barrier, struct sweep, barrier);
 
-	/* Without a leader nothing is known for certain: the next life. */
 	if (status < 0 || s->node->state != NODE_UP) {
+		s->node->swept = false; /* nothing is known for certain: later */
 		free(s);
 		return;
 	}

@@ -683,9 +683,10 @@ TEST(damage, newest_superblock_lost)
 {
 	struct history *h = history_make(8, 20, true);
 	struct lsom_comp *comp;
-	unsigned slot, round;
+	unsigned slot, round, byte;
 
-	for (slot = 0; slot < 2; slot++) {
+	for (slot = 0; slot < 4; slot++) {
+		byte = slot / 2 * 100; /* of the magic, or behind it */
 		history_restore(h);
 		for (round = 0; round < 2; round++) {
 			comp = reopen(h, false);
@@ -693,7 +694,7 @@ TEST(damage, newest_superblock_lost)
 			CHECK_EQ(history_check(h, comp, 0), 0);
 			lsom_comp_put(comp);
 			power_off(&h->f);
-			rot(h, slot * LSOM__SUPER_GAP / LSOM_BLOCK, 100);
+			rot(h, slot % 2 * LSOM__SUPER_GAP / LSOM_BLOCK, byte);
 		}
 		comp = reopen(h, false);
 		CHECK_EQ(history_check(h, comp, 0), 0);
@@ -712,6 +713,7 @@ TEST(damage, set_back_within_an_opening)
 {
 	struct history *h = history_make(9, 20, true);
 	uint8_t *image = malloc(BYTES);
+	const struct lsom__segment *seg;
 	struct lsom_comp *comp;
 	unsigned i;
 
@@ -734,6 +736,15 @@ TEST(damage, set_back_within_an_opening)
 	for (i = 0; i < BLOCKS; i++)
 		if (get(&h->f, comp, i, h->seeds[i]) == -EBADMSG)
 			history_put(h, comp, i, 1, 2, false);
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	for (i = 0; i < 4; i++)
+		checkpoint(&h->f);
+	for (i = 0; i < SEGMENTS; i++) {
+		seg = &h->f.disk->segments[i];
+		CHECK(seg->live > 0 || !seg->set_back ||
+		      seg->state == LSOM__SEG_FREE);
+	}
+	CHECK(lsom__segments_oldest(h->f.disk, LSOM__NONE) > 0);
 	history_overwrite(h, comp, 2);
 	CHECK_EQ(history_check(h, comp, 0), 0);
 	lsom_comp_put(comp);
