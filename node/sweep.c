@@ -99,9 +99,9 @@ static void on_barrier(struct cmmds_barrier *barrier, int status)
 {
 	struct sweep *s = container_of(barrier, struct sweep, barrier);
 
+	/* Then nothing is known for certain: later. */
 	if (status < 0 || s->node->state != NODE_UP) {
-		s->node->swept =
-			false; /* nothing is known for certain: later */
+		s->node->swept = false;
 		free(s);
 		return;
 	}
