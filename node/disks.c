@@ -347,16 +347,6 @@ static void open_start(struct node_disk *d)
 	env_post(home_env(d), &d->there);
 }
 
-/* Blocking: is disk @id at @path? */
-static bool has_disk(struct node *node, const struct uuid *id, const char *path)
-{
-	struct lsom_probe probe;
-
-	return lsom_disk_identify(node->env, path, &probe) == 0 &&
-	       uuid_equal(&probe.disk, id) &&
-	       uuid_equal(&probe.cluster, &node->cluster);
-}
-
 /* What comes before it and blocks. */
 static void prepare_work(struct env_work *work)
 {
@@ -369,7 +359,8 @@ static void prepare_work(struct env_work *work)
 	 * A store that cannot be opened must not stand in the rebuild's way; but
 	 * without the disk it is all that there is.
 	 */
-	if (d->status == 0 && d->rebuild && has_disk(d->node, &d->id, d->found))
+	if (d->status == 0 && d->rebuild &&
+	    node__disk_is_at(d->node->env, &d->node->cluster, &d->id, d->found))
 		node__tree_remove(d->index_path);
 }
 
@@ -642,7 +633,8 @@ static void look_work(struct env_work *work)
 	l->there = node__disk_locate(l->node->env, &l->node->cluster, &l->id,
 				     l->path, l->found, sizeof(l->found), why,
 				     sizeof(why)) == 0 &&
-		   has_disk(l->node, &l->id, l->found);
+		   node__disk_is_at(l->node->env, &l->node->cluster, &l->id,
+				    l->found);
 }
 
 static void look_done(struct env_work *work)

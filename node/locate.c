@@ -94,6 +94,14 @@ static unsigned devices_with(const struct search *s, char *hit, char *before,
 	return hits;
 }
 
+bool node__disk_is_at(struct env *env, const struct uuid *cluster,
+		      const struct uuid *id, const char *path)
+{
+	const struct search s = { env, cluster, id };
+
+	return look_at(&s, path) == 1;
+}
+
 int node__disk_locate(struct env *env, const struct uuid *cluster,
 		      const struct uuid *id, const char *path, char *out,
 		      size_t len, char *why, size_t why_len)

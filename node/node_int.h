@@ -97,6 +97,10 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 		      const struct uuid *id, const char *path, char *out,
 		      size_t len, char *why, size_t why_len);
 
+/* Blocking: does @path have disk @id of @cluster?  By its superblock. */
+bool node__disk_is_at(struct env *env, const struct uuid *cluster,
+		      const struct uuid *id, const char *path);
+
 /* ---- disks.c ---- */
 
 enum node_disk_state {
