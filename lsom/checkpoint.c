@@ -32,6 +32,7 @@
 #define CHUNK_BYTES 512u
 #define WHOLE_PAGE_SLOTS 64 /* from so many changed slots on */
 #define KEY_MAX 25u
+#define SPILL_PAGES 4096u /* in one batch of the store: 16 MiB */
 #define TICK_NS (5 * SEC)
 
 struct stored_segment {
@@ -157,13 +158,14 @@ static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
 	return stored_set(c, page->comp, page->number, true);
 }
 
-static int pages_put(struct checkpoint *c)
+static int pages_put_some(struct checkpoint *c, size_t max)
 {
 	struct lsom__page *page;
 	bool gone;
 	int rv;
 
-	while ((page = TAILQ_FIRST(&c->disk->dirty_pages)) != NULL) {
+	while (max-- > 0 &&
+	       (page = TAILQ_FIRST(&c->disk->dirty_pages)) != NULL) {
 		gone = page->gone;
 		rv = gone ? page_put_gone(c, page) : page_put_changed(c, page);
 		if (rv < 0)
@@ -173,6 +175,28 @@ static int pages_put(struct checkpoint *c)
 			lsom__page_free(page);
 	}
 	return 0;
+}
+
+/*
+ * A recovery that begins with an empty store goes through the whole log, and
+ * what it finds may be more than memory holds: pages go to the store as they
+ * come, and come back when there is more for them.  No position is there before
+ * the first checkpoint, so what a recovery leaves that was cut off is nothing
+ * (lsom__checkpoint_load).
+ */
+int lsom__pages_spill(struct lsom_disk *disk)
+{
+	struct checkpoint c = { .disk = disk };
+	int rv = 0;
+
+	while (rv == 0 && !TAILQ_EMPTY(&disk->dirty_pages)) {
+		kv_batch_init(&c.batch);
+		rv = pages_put_some(&c, SPILL_PAGES);
+		if (rv == 0)
+			rv = kv_apply(disk->kv, &c.batch);
+		kv_batch_fini(&c.batch);
+	}
+	return rv;
 }
 
 static int prep_put(struct checkpoint *c, struct lsom_comp *comp,
@@ -418,7 +442,7 @@ static void nothing_work(struct env_work *work)
 
 static int checkpoint_fill(struct checkpoint *c)
 {
-	int rv = pages_put(c);
+	int rv = pages_put_some(c, SIZE_MAX);
 
 	if (rv == 0)
 		rv = comps_put(c);
@@ -634,7 +658,6 @@ static bool comp_load(struct load *l, uint64_t key, struct kv_slice v)
 	if (comp == NULL)
 		return false;
 	comp->created = true;
-	comp->in_store = true;
 	lsom__comp_link(comp);
 	if (s.deleted)
 		comp->deleted = true;
@@ -816,13 +839,13 @@ int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
 	unsigned i;
 	int rv;
 
-	if (rebuild)
-		rv = store_clear(disk);
-	else
-		rv = position_load(disk, why, why_len);
-	if (rv == 0 && disk->position.number == 0)
+	rv = rebuild ? 0 : position_load(disk, why, why_len);
+	if (rv == 0 && disk->position.number == 0) {
+		/* What is there without a position is of no index. */
 		disk->super.index_made = env_wall_ns(disk->env);
-	if (rv < 0 || disk->position.number == 0)
+		return store_clear(disk);
+	}
+	if (rv < 0)
 		return rv;
 	rv = index_is_its(disk, why, why_len);
 	if (rv < 0)

@@ -232,8 +232,7 @@ static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
 	if (rv == 0 && req->index_path != NULL)
 		rv = index_open(disk, req);
 	if (rv == 0)
-		rv = lsom__recover(disk, req->rebuild, req->why,
-				   sizeof(req->why));
+		rv = lsom__recover(disk, req);
 	return rv;
 }
 

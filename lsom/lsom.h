@@ -159,6 +159,7 @@ struct lsom_disk_open {
 	/* out */
 	struct lsom_disk *opened;
 	char why[256];
+	_Atomic unsigned percent; /* of the log, replayed; from any thread */
 	/* private */
 	struct lsom *lsom;
 	struct env_work work;

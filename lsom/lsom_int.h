@@ -204,7 +204,6 @@ struct lsom_comp {
 	unsigned refs;
 	bool created, deleted, linked, reaped;
 	bool dirty; /* its state differs from the flushed one */
-	bool in_store; /* has keys there */
 	struct lsom_decided decided; /* in memory; may be ahead of meta */
 	bool decided_dirty; /* not yet in a record */
 	bool carry; /* the cleaner is to write its state again */
@@ -319,6 +318,7 @@ struct lsom_disk {
 	struct env_task later_task;
 	struct lsom__cleaner *cleaner;
 	struct lsom__recovery *recovery;
+	bool spills; /* a recovery into an empty store: pages may go there */
 	bool replaying; /* older data may come after newer holes */
 
 	bool zero_busy;
@@ -629,14 +629,15 @@ bool lsom__checkpoint_due(struct lsom_disk *disk);
 bool lsom__checkpoint_idle(const struct lsom_disk *disk);
 /* Answer lsom_checkpoint() requests that wait. */
 void lsom__checkpoint_fail(struct lsom_disk *disk, int status);
+/* Blocking: put all dirty pages into the store, ahead of any checkpoint. */
+int lsom__pages_spill(struct lsom_disk *disk);
 int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
 		    size_t *out_len);
 
 /* ---- recover.c ---- */
 
-/* Blocking, on a worker; nothing else touches @disk.  @why: for people. */
-int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
-		  size_t why_len);
+/* Blocking, on a worker; nothing else touches @disk.  Fills why and percent. */
+int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req);
 
 /* ---- victim.c ---- */
 

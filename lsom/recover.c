@@ -224,6 +224,8 @@ static int frames_replay(struct lsom__recovery *rec, uint32_t segment,
 
 static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 {
+	/* Percent before each pass: all read the log, the data takes the time. */
+	static const unsigned done[LSOM__PASSES + 1] = { 0, 10, 20, 90, 100 };
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__frames f;
 	uint32_t i, seg;
@@ -231,6 +233,9 @@ static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
+		*rec->percent = done[pass] + (done[pass + 1] - done[pass]) *
+						     (uint64_t)i /
+						     rec->order_count;
 		if (rec->void_segment[seg] || segment_covered(rec, seg))
 			continue;
 		rv = lsom__frames_read(rec, seg, &f);
@@ -497,9 +502,11 @@ static void damage_tell(const struct lsom__recovery *rec)
 	}
 }
 
-int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
-		  size_t why_len)
+int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req)
 {
+	const size_t why_len = sizeof(req->why);
+	bool rebuild = req->rebuild;
+	char *why = req->why;
 	struct lsom__recovery rec;
 	unsigned pass;
 	int rv;
@@ -507,6 +514,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 	/* Without a store the log is all there is. */
 	rebuild = rebuild || disk->kv == NULL;
 	rv = recovery_init(&rec, disk);
+	rec.percent = &req->percent;
 	disk->recovery = &rec;
 	disk->replaying = true;
 	if (rv == 0)
@@ -518,6 +526,7 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 	if (rebuild)
 		disk->flushed_number = disk->checkpoint_number =
 			MAX(disk->flushed_number, rec.index_number);
+	disk->spills = disk->kv != NULL && disk->position.number == 0;
 	if (rv == 0)
 		rv = lsom__runs_find(&rec);
 	for (pass = 0; pass < LSOM__PASSES && rv == 0; pass++) {
@@ -526,11 +535,14 @@ int lsom__recover(struct lsom_disk *disk, bool rebuild, char *why,
 			rv = lsom__pass_end(&rec, pass);
 	}
 	if (rv == 0)
+		*rec.percent = 100;
+	if (rv == 0)
 		rv = log_close(&rec);
 	if (rv == 0)
 		damage_tell(&rec);
 	if (rv < 0 && why[0] == '\0')
 		snprintf(why, why_len, "recovery failed: %s", err_text(rv));
+	disk->spills = false;
 	disk->recovery = NULL;
 	disk->recovered_records = rec.records;
 	recovery_fini(&rec);

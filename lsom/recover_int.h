@@ -42,6 +42,7 @@ struct lsom__recovery {
 	bool damaged; /* batches were found missing that nothing covers */
 	uint64_t batches_lost; /* found missing, covered or not */
 	uint64_t lost_below; /* so it was before: component keys concerned */
+	_Atomic unsigned *percent; /* of the replay, for people */
 	uint8_t *buf; /* one segment */
 };
 

@@ -216,8 +216,10 @@ static void on_rebuild_tick(struct env_timer *timer)
 {
 	struct disk_rebuild *ctx =
 		container_of(timer, struct disk_rebuild, tick);
+	const struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
 
-	admin__progress(ctx->r, 0, "rebuilding the index from the log");
+	admin__progress(ctx->r, d == NULL ? 0 : d->open.percent,
+			"rebuilding the index from the log");
 	env_timer_start(ctx->r->node->env, &ctx->tick, SEC);
 }
 

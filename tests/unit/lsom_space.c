@@ -1,7 +1,8 @@
 /*
  * A disk that is nearly full: lives too short to clean anything do not use it
  * up, what a checkpoint has not covered is not overwritten, and where nothing
- * can be cleaned any more every request gets an answer all the same.
+ * can be cleaned any more every request gets an answer all the same.  And the
+ * memory that a rebuild takes does not grow with the disk.
  */
 #include "tests/unit/lsom_rig.h"
 
@@ -207,5 +208,97 @@ TEST(space, answers_without_space)
 			(struct lsom_comp_meta){ .promised_oepoch = 9 }),
 		 -ENOSPC);
 	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* ---- a rebuild of more pages than the cache has ---- */
+
+#define SPREAD_PAGES 300u /* each block in one of its own; the cache: 16 */
+
+#define RIDER (SPREAD_PAGES * LSOM__PAGE_SLOTS)
+
+static uint64_t spread_block(uint64_t i)
+{
+	return i % SPREAD_PAGES * LSOM__PAGE_SLOTS + i / SPREAD_PAGES;
+}
+
+static void spread_check(struct fixture *f, struct lsom_comp *comp)
+{
+	uint64_t i;
+
+	for (i = 0; i < 8ull * SPREAD_PAGES; i++)
+		CHECK_EQ(get(f, comp, spread_block(i), i % 3 == 0 ? i + 2 : 1),
+			 i % SPREAD_PAGES >= SPREAD_PAGES - 40 ? 0 : 1);
+}
+
+struct rebuilt {
+	struct lsom_disk_open req;
+	size_t pages;
+	struct fixture *f;
+};
+
+static void on_rebuilt(struct lsom_disk_open *req, int status)
+{
+	struct rebuilt *r = container_of(req, struct rebuilt, req);
+
+	CHECK_EQ(status, 0);
+	r->f->disk = req->opened;
+	r->pages = req->opened->pages_count;
+	r->f->done = true;
+}
+
+TEST(space, rebuild_in_a_small_cache)
+{
+	struct fixture *f = fixture_open(24);
+	struct rebuilt r = { .f = f };
+	struct lsom_disk_info before, after;
+	struct lsom_comp *comp;
+	uint64_t lsn = 1, i;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 8ull * SPREAD_PAGES; i++)
+		CHECK_EQ(put(f, comp, spread_block(i), 1, LSN(1, lsn++), 1), 0);
+	for (i = 0; i < 8ull * SPREAD_PAGES; i += 3)
+		CHECK_EQ(put(f, comp, spread_block(i), 1, LSN(1, lsn++), i + 2),
+			 0);
+	/* One record, many pages. */
+	CHECK_EQ(put(f, comp, (SPREAD_PAGES - 40) * LSOM__PAGE_SLOTS,
+		     40 * LSOM__PAGE_SLOTS, LSN(1, lsn++), 0),
+		 0);
+	/* What was decided of it is in the next record's batch. */
+	CHECK_EQ(put(f, comp, RIDER, 1, LSN(1, lsn++), 1), 0);
+	CHECK_EQ(put(f, comp, RIDER, 1, LSN(1, lsn++), 2), 0);
+	spread_check(f, comp);
+	lsom_disk_info(f->disk, &before);
+	lsom_comp_put(comp);
+	disk_close(f);
+
+	r.req.path = "disk";
+	r.req.index_path = "index";
+	r.req.cluster = f->cluster;
+	r.req.rebuild = true;
+	f->done = false;
+	CHECK_EQ(lsom_disk_open(f->lsom, &r.req, on_rebuilt), 0);
+	CHECK(sim_env_run(&f->sim, &f->done));
+	CHECK(r.pages <= f->lsom->pages_max + 1);
+	CHECK_EQ(r.req.percent, 100);
+	lsom_disk_info(f->disk, &after);
+	/* Its second version is undecided again, beside the first. */
+	CHECK_EQ(after.used_bytes, before.used_bytes + LSOM_BLOCK);
+	comp = comp_of(f, 1);
+	spread_check(f, comp);
+	CHECK_EQ(get(f, comp, RIDER, 1), 1);
+	lsom_comp_put(comp);
+
+	/* Before its first checkpoint is there, and after it. */
+	for (i = 0; i < 2; i++) {
+		CHECK_EQ(i == 0 ? power_cut(f) : disk_open(f, false), 0);
+		comp = comp_of(f, 1);
+		spread_check(f, comp);
+		lsom_comp_put(comp);
+		disk_close(f);
+	}
+	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }
