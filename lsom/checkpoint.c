@@ -603,6 +603,9 @@ static void header_missed(struct load *l, uint64_t i, struct stored_segment *s)
 		l->disk->segments_set_back++;
 	}
 	memset(&l->rec->headers[i], 0, sizeof(l->rec->headers[i]));
+	/* What was written to it after the checkpoint nobody knows. */
+	if (s->state == LSOM__SEG_OPEN || s->state == LSOM__SEG_CLOSING)
+		l->rec->damaged = true;
 	s->state = LSOM__SEG_CLOSED;
 	seg->sequence = s->sequence;
 	seg->generation = 0;

@@ -2,7 +2,7 @@
  * headers: what each segment is, when a disk is opened.
  *
  * A segment whose header cannot be read is not free for that: what it was is
- * also told by its summary, by its first batch, and by the index.  Only if none
+ * also told by its summary, by its first batches, and by the index.  Only if none
  * of them knows it, it holds nothing that could be found again.  On a disk that
  * had other contents before, most are like that.
  */
@@ -14,6 +14,12 @@
 #include "base/util.h"
 
 #include <errno.h>
+
+/*
+ * Segments whose first batches are searched: a disk that had other contents
+ * before may have them all.
+ */
+#define SEARCHES_MAX 256u
 
 /* From the summary: the header, but for the number of its first batch. */
 static int from_summary(struct lsom__recovery *rec, uint32_t segment,
@@ -51,35 +57,100 @@ static int from_summary(struct lsom__recovery *rec, uint32_t segment,
 	return 0;
 }
 
+/* If a batch begins at @block, which is @at: the segment's header by it. */
+static int batch_at(struct lsom__recovery *rec, const uint8_t *at,
+		    uint32_t block, uint32_t room,
+		    struct lsom__segment_header *h,
+		    struct lsom__batch_header *b)
+{
+	memcpy(b, at, sizeof(*b));
+	h->disk = rec->disk->super.disk;
+	h->sequence = b->segment_sequence;
+	h->generation = b->generation;
+	h->head = b->head;
+	h->version = b->version;
+	if (b->head >= LSOM__HEADS || b->segment_sequence == 0 ||
+	    b->generation == 0 ||
+	    lsom__batch_decode(at, (size_t)room * LSOM_BLOCK, h, block,
+			       rec->disk->segment_blocks, b) < 0)
+		return -ENODATA;
+	h->first_batch = b->batch;
+	h->open_pos = b->pos;
+	return 0;
+}
+
 static int from_first_batch(struct lsom__recovery *rec, uint32_t segment,
 			    struct lsom__segment_header *h)
 {
-	uint32_t all = rec->disk->segment_blocks;
-	uint32_t room = MIN(LSOM__HEADER_BLOCKS_MAX, all - 1);
+	uint32_t room =
+		MIN(LSOM__HEADER_BLOCKS_MAX, rec->disk->segment_blocks - 1);
 	struct lsom__batch_header b;
 	int rv = lsom__recovery_read(rec, segment, 1, room, rec->buf);
 
+	return rv < 0 ? rv : batch_at(rec, rec->buf, 1, room, h, &b);
+}
+
+/*
+ * From the first batch that can be read behind one that cannot: it repeats what
+ * that was.  More in front of it, and what was in them is lost.
+ */
+static int from_later_batch(struct lsom__recovery *rec, uint32_t segment,
+			    struct lsom__segment_header *h)
+{
+	const uint32_t batch = LSOM__HEADER_BLOCKS_MAX + LSOM__BATCH_BLOCKS;
+	uint32_t all = rec->disk->segment_blocks, at;
+	uint32_t room = MIN(2 * batch, all - 1);
+	const struct lsom__echo *echo;
+	struct lsom__batch_header b;
+	int rv;
+
+	if (rec->headers_searched == SEARCHES_MAX)
+		return -ENODATA;
+	rec->headers_searched++;
+	rv = lsom__recovery_read(rec, segment, 1, room, rec->buf);
 	if (rv < 0)
 		return rv;
-	memcpy(&b, rec->buf, sizeof(b));
-	h->disk = rec->disk->super.disk;
-	h->sequence = b.segment_sequence;
-	h->generation = b.generation;
-	h->head = b.head;
-	h->version = b.version;
-	if (b.head >= LSOM__HEADS || b.segment_sequence == 0 ||
-	    b.generation == 0 ||
-	    lsom__batch_decode(rec->buf, (size_t)room * LSOM_BLOCK, h, 1, all,
-			       &b) < 0)
+	for (at = 1; at <= room; at++)
+		if (batch_at(rec, rec->buf + (size_t)(at - 1) * LSOM_BLOCK, at,
+			     room + 1 - at, h, &b) == 0)
+			break;
+	if (at > room)
 		return -ENODATA;
-	h->first_batch = b.batch;
-	h->open_pos = b.pos;
+	echo = lsom__batch_echo(rec->buf + (size_t)(at - 1) * LSOM_BLOCK, &b,
+				all);
+	if (echo != NULL && echo->segment_sequence == h->sequence &&
+	    echo->frame.block == 1) {
+		h->first_batch = echo->frame.batch;
+		h->open_pos = echo->frame.pos;
+	} else {
+		rec->front_lost = true;
+	}
 	return 0;
 }
 
 static bool all_zero(const uint8_t *block)
 {
 	return block[0] == 0 && memcmp(block, block + 1, LSOM_BLOCK - 1) == 0;
+}
+
+/* The first batch tells nothing either. */
+static int from_behind(struct lsom__recovery *rec, uint32_t segment,
+		       struct lsom__segment_header *h)
+{
+	struct lsom__segment_header summary = { 0 };
+	bool front_lost = rec->front_lost;
+	int rv = from_later_batch(rec, segment, h), by_summary;
+
+	if (rv < 0)
+		memset(h, 0, sizeof(*h));
+	by_summary = from_summary(rec, segment, &summary);
+	if (by_summary == 0 && summary.sequence >= h->sequence) {
+		*h = summary;
+		rec->front_lost = front_lost;
+		return 0;
+	}
+	return rv < 0 && by_summary < 0 && by_summary != -ENODATA ? by_summary
+								  : rv;
 }
 
 /* 0: @h is the header, or there never was one.  Else nothing can be read. */
@@ -94,10 +165,8 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 		return 0;
 	/* The newer of the two: a summary may be of an earlier life. */
 	rv = from_first_batch(rec, segment, h);
-	if (rv < 0) {
-		memset(h, 0, sizeof(*h));
-		rv = from_summary(rec, segment, h);
-	}
+	if (rv < 0)
+		rv = from_behind(rec, segment, h);
 	if (rv < 0) {
 		memset(h, 0, sizeof(*h));
 		if (status < 0 && rv != -ENODATA)

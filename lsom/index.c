@@ -227,12 +227,12 @@ static int page_load_now(struct lsom__page *page)
 	return rv;
 }
 
-/* A recovery that spills keeps to the cache's size, too. */
-static int pages_spill(struct lsom_disk *disk)
+/* Before there is one page more, those that may go make room for it. */
+static int page_room(struct lsom_disk *disk)
 {
 	int rv;
 
-	if (disk->dirty_count > disk->lsom->pages_max / 2) {
+	if (disk->spills && disk->dirty_count > disk->lsom->pages_max / 2) {
 		rv = lsom__pages_spill(disk);
 		if (rv < 0) {
 			lsom__disk_fail(disk, "writing the index", rv);
@@ -255,7 +255,7 @@ struct lsom__page *lsom__page_get(struct lsom_comp *comp, uint64_t number)
 		}
 		return page;
 	}
-	if (disk->spills && pages_spill(disk) < 0)
+	if (page_room(disk) < 0)
 		return NULL;
 	if (dirs_grow(comp, number / LSOM__DIR_PAGES) < 0)
 		return NULL;

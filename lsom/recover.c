@@ -61,8 +61,8 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 	return rv == -ENODATA ? blocks_read(rec, place, blocks, buf) : rv;
 }
 
-static const struct lsom__segment_header *header_of(struct lsom__recovery *rec,
-						    uint32_t segment)
+static const struct lsom__segment_header *
+header_of(const struct lsom__recovery *rec, uint32_t segment)
 {
 	return &rec->headers[segment];
 }
@@ -104,9 +104,38 @@ static int summary_read(struct lsom__recovery *rec, uint32_t segment,
 	return 0;
 }
 
+int lsom__segment_closed(struct lsom__recovery *rec, uint32_t segment)
+{
+	uint32_t all = rec->disk->segment_blocks;
+	int rv = lsom__recovery_read(rec, segment, all - 1, 1, rec->buf);
+
+	if (rv < 0)
+		return rv;
+	return lsom__summary_blocks(rec->buf, header_of(rec, segment), all) > 0;
+}
+
+/* The segment in which the head of @segment went on, or LSOM__NONE. */
+static uint32_t segment_after(const struct lsom__recovery *rec,
+			      uint32_t segment)
+{
+	const struct lsom__segment_header *h = header_of(rec, segment), *n;
+	uint32_t i, next = LSOM__NONE;
+
+	for (i = 0; i < rec->disk->super.segments; i++) {
+		n = header_of(rec, i);
+		if (n->sequence > h->sequence && n->head == h->head &&
+		    n->generation == h->generation &&
+		    (next == LSOM__NONE ||
+		     n->sequence < header_of(rec, next)->sequence))
+			next = i;
+	}
+	return next;
+}
+
 /*
  * A segment that was closed, its summary rotten: the batches are still there.
- * What recovery kept of them then it keeps again, as it goes by the same bytes.
+ * What recovery kept of them then it keeps again, as it goes by the same bytes;
+ * and what the head's next segment says was before it was there, too.
  */
 static int closed_scan(struct lsom__recovery *rec, uint32_t segment,
 		       struct lsom__frames *out)
@@ -115,15 +144,28 @@ static int closed_scan(struct lsom__recovery *rec, uint32_t segment,
 	struct lsom__run run = { .generation = h->generation,
 				 .head = h->head,
 				 .expected = h->first_batch };
+	uint32_t next = segment_after(rec, segment);
+	struct lsom__frames after = { 0 };
+	uint64_t until = 0;
 	int rv;
 
 	log_warn("disk %s: segment %u: its summary is damaged; its batches "
 		 "are read one by one",
 		 rec->disk->path, segment);
 	rv = lsom__segment_scan(rec, segment, out);
-	run.durable = out->durable_prefix;
+	if (rv == 0 && next != LSOM__NONE) {
+		until = header_of(rec, next)->first_batch;
+		rv = lsom__frames_before(rec, next, &after);
+	}
+	if (rv == 0 && after.before != NULL &&
+	    after.before->segment_sequence == h->sequence)
+		rv = lsom__frames_echo(out, after.before);
+	run.durable = MAX(out->durable_prefix, MAX(until, 1ull) - 1);
 	if (rv == 0)
 		rv = lsom__run_segment(rec, &run, segment, out);
+	if (rv == 0 && next != LSOM__NONE)
+		rv = lsom__run_tail(rec, &run, segment, out, until, &after);
+	lsom__frames_fini(&after);
 	return rv == 0 && out->bytes == 0 ? -ENODATA : rv;
 }
 
@@ -175,7 +217,7 @@ bool lsom__covered(const struct lsom__recovery *rec, uint32_t segment,
 	return g < p->generation || (g == p->generation && batch < p->batch);
 }
 
-static bool segment_covered(const struct lsom__recovery *rec, uint32_t segment)
+bool lsom__segment_covered(const struct lsom__recovery *rec, uint32_t segment)
 {
 	const struct lsom__head_position *p =
 		&rec->disk->position.heads[rec->headers[segment].head];
@@ -236,7 +278,7 @@ static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 		*rec->percent = done[pass] + (done[pass + 1] - done[pass]) *
 						     (uint64_t)i /
 						     rec->order_count;
-		if (rec->void_segment[seg] || segment_covered(rec, seg))
+		if (rec->void_segment[seg] || lsom__segment_covered(rec, seg))
 			continue;
 		rv = lsom__frames_read(rec, seg, &f);
 		if (rv == -ENODATA) {

@@ -13,6 +13,7 @@ struct lsom__frames {
 	uint64_t last_batch, durable_prefix;
 	uint32_t used;
 	bool closed, borrowed;
+	bool parked; /* @mem was let go: the summary has it */
 	/* Of its first batch, if that was in another segment; with records. */
 	struct lsom__echo *before;
 };
@@ -34,6 +35,8 @@ struct lsom__recovery {
 	bool *from_table; /* the index knows it as it is */
 	bool *header_lost; /* its header cannot be read, and is not zeros */
 	bool headers_lost; /* any of them */
+	bool front_lost; /* of a segment the first batches, nobody knows which */
+	uint32_t headers_searched;
 	uint32_t headers_unknown; /* that nothing else tells, as yet */
 	uint64_t index_number; /* the checkpoint the log needs at least */
 	/* The cleaner's batches that a flushed checkpoint covered, at least. */
@@ -55,6 +58,8 @@ struct lsom__recovery {
  */
 int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 			uint32_t block, uint32_t blocks, void *buf);
+/* 1: a summary of its ends it, as it seems; 0: none does; or -errno. */
+int lsom__segment_closed(struct lsom__recovery *rec, uint32_t segment);
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		      struct lsom__frames *out);
 void lsom__frames_fini(struct lsom__frames *f);
@@ -80,12 +85,22 @@ int lsom__frames_echo(struct lsom__frames *f, const struct lsom__echo *echo);
 /* Keep of a segment's frames what belongs to the run. */
 int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
 		      uint32_t segment, struct lsom__frames *f);
+/*
+ * Without a summary the batches up to @next_first, the first one of the head's
+ * next segment, are missing from this one's end: they are noted as lost.  @next:
+ * that one's frames, or NULL.  0 or -ENOMEM.
+ */
+int lsom__run_tail(struct lsom__recovery *rec, struct lsom__run *run,
+		   uint32_t segment, struct lsom__frames *f,
+		   uint64_t next_first, const struct lsom__frames *next);
 /* Find the run of every head, of each generation that was not closed. */
 int lsom__runs_find(struct lsom__recovery *rec);
 
 /* Does the checkpoint cover this batch? */
 bool lsom__covered(const struct lsom__recovery *rec, uint32_t segment,
 		   uint64_t batch);
+/* All batches of the segment? */
+bool lsom__segment_covered(const struct lsom__recovery *rec, uint32_t segment);
 
 /* erase.c: durable when it returns 0; rec->buf is used. */
 int lsom__segment_erase_now(struct lsom__recovery *rec, uint32_t segment);

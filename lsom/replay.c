@@ -18,12 +18,39 @@
 
 enum { PASS_STATES, PASS_DECISIONS, PASS_DATA, PASS_HOLES };
 
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sorted, once each, and only those that the stable lsn does not say. */
+static void committed_settle(struct lsom_comp *comp)
+{
+	size_t i, n = 0;
+
+	if (comp->committed_count == 0)
+		return;
+	qsort(comp->committed, comp->committed_count, sizeof(*comp->committed),
+	      by_value);
+	for (i = 0; i < comp->committed_count; i++)
+		if (comp->committed[i] > comp->meta.stable_lsn &&
+		    (n == 0 || comp->committed[n - 1] != comp->committed[i]))
+			comp->committed[n++] = comp->committed[i];
+	comp->committed_count = n;
+}
+
 int lsom__committed_note(struct lsom_comp *comp, uint64_t lsn)
 {
 	size_t room = MAX((size_t)16, comp->committed_room * 2);
+	bool full = comp->committed_count == comp->committed_room;
 	uint64_t *p;
 
-	if (comp->committed_count == comp->committed_room) {
+	/* A whole log names every lsn there was, and the stable one says most. */
+	if (full)
+		committed_settle(comp);
+	if (full && comp->committed_count >= comp->committed_room / 2) {
 		p = realloc(comp->committed, room * sizeof(*p));
 		if (p == NULL)
 			return -ENOMEM;
@@ -66,13 +93,6 @@ static int replay_stable(struct lsom_comp *comp,
 			rv = lsom__committed_note(comp, s->stable_lsn + 1 + i);
 	comp->dirty = true;
 	return rv;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
 }
 
 static bool committed(const struct lsom_comp *comp, uint64_t lsn)
@@ -199,9 +219,7 @@ static void decisions_end(struct lsom_disk *disk)
 	struct lsom_comp *comp;
 
 	TAILQ_FOREACH (comp, &disk->comps, link)
-		if (comp->committed_count > 0)
-			qsort(comp->committed, comp->committed_count,
-			      sizeof(*comp->committed), by_value);
+		committed_settle(comp);
 }
 
 /* From the lists of the replay to the sets of the running component. */

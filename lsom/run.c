@@ -104,15 +104,28 @@ static int lost_insert(struct lsom__recovery *rec, uint32_t segment,
 
 /* Is the gap before @segment one that the cleaner made, taking segments? */
 static bool gap_is_reuse(const struct lsom__recovery *rec,
-			 const struct lsom__run *run)
+			 const struct lsom__run *run, uint32_t segment)
 {
 	const struct lsom__head_position *p =
 		&rec->disk->position.heads[run->head];
 
-	/* With an index: taken only when its flushed position covers them. */
+	/* With an index: taken only when its flushed position covers them all. */
 	if (rec->disk->position.number > 0 && p->generation == run->generation)
-		return run->expected < p->batch;
-	return rec->disk->position.number == 0;
+		return rec->headers[segment].first_batch <= p->batch;
+	return rec->disk->position.number == 0 && !rec->front_lost;
+}
+
+/* What is missing before @segment, up to its first batch, was in another one. */
+static void gap_before(struct lsom__recovery *rec, struct lsom__run *run,
+		       uint32_t segment)
+{
+	uint64_t first_batch = rec->headers[segment].first_batch;
+
+	if (run->expected >= first_batch)
+		return;
+	if (!gap_is_reuse(rec, run, segment))
+		damage_note(rec, run, segment, first_batch - 1);
+	run->expected = first_batch;
 }
 
 /* Does this frame stand for batches that are known to be lost? */
@@ -146,12 +159,8 @@ int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
 		if (frame.batch > run->expected && tail &&
 		    run->expected > run->durable)
 			break;
-		/* What is missing before this segment was in another one. */
-		if (run->expected < first_batch && first_batch <= frame.batch) {
-			if (!gap_is_reuse(rec, run))
-				damage_note(rec, run, segment, first_batch - 1);
-			run->expected = first_batch;
-		}
+		if (first_batch <= frame.batch)
+			gap_before(rec, run, segment);
 		if (frame.batch > run->expected) {
 			damage_note(rec, run, segment, frame.batch - 1);
 			rv = lost_insert(rec, segment, f, at, frame.batch - 1);
@@ -180,13 +189,9 @@ int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
 	return 0;
 }
 
-/*
- * Without a summary the batches up to the head's next segment are missing from
- * this one's end.  @next: that one's frames, or NULL.
- */
-static int run_tail(struct lsom__recovery *rec, struct lsom__run *run,
-		    uint32_t segment, struct lsom__frames *f,
-		    uint64_t next_first, const struct lsom__frames *next)
+int lsom__run_tail(struct lsom__recovery *rec, struct lsom__run *run,
+		   uint32_t segment, struct lsom__frames *f,
+		   uint64_t next_first, const struct lsom__frames *next)
 {
 	const struct lsom__segment_header *h = &rec->headers[segment];
 	uint64_t last = MIN(run->durable, next_first - 1);
@@ -218,6 +223,42 @@ static bool of_run(const struct lsom__recovery *rec,
 	       !rec->void_segment[segment];
 }
 
+/*
+ * The records of a segment that was closed stay where they are: it would take
+ * memory for all that was written since the disk was opened.  One that the
+ * checkpoint covers is not even read.
+ */
+static int frames_get(struct lsom__recovery *rec, struct lsom__run *run,
+		      uint32_t segment, struct lsom__frames *f)
+{
+	size_t bytes;
+	int rv;
+
+	if (lsom__segment_covered(rec, segment)) {
+		rv = lsom__segment_closed(rec, segment);
+		if (rv < 0)
+			return rv;
+		f->closed = f->parked = rv > 0;
+		if (f->parked)
+			return 0;
+	}
+	rv = lsom__frames_read(rec, segment, f);
+	if (rv < 0)
+		return rv;
+	bytes = f->bytes;
+	lsom__frames_undo(rec, segment, f);
+	/* A summary is written when all before it is durable. */
+	if (lsom__rule(rec->disk, LSOM_OFF_DURABLE_PREFIX))
+		run->durable = MAX(run->durable, f->closed ? f->last_batch
+							   : f->durable_prefix);
+	if (f->closed && f->bytes == bytes && bytes > 0 &&
+	    f->last_batch <= run->durable) {
+		lsom__frames_fini(f);
+		f->parked = true;
+	}
+	return 0;
+}
+
 /* Read its segments; what each first batch tells of the one before. */
 static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 {
@@ -232,13 +273,12 @@ static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 		f = calloc(1, sizeof(*f));
 		if (f == NULL)
 			return -ENOMEM;
-		rv = lsom__frames_read(rec, seg, f);
+		rv = frames_get(rec, run, seg, f);
 		if (rv < 0) {
 			free(f);
 			return rv;
 		}
 		rec->open[seg] = f;
-		lsom__frames_undo(rec, seg, f);
 		if (before != NULL && !before->closed && f->before == NULL)
 			rv = lsom__frames_before(rec, seg, f);
 		if (rv < 0)
@@ -253,13 +293,34 @@ static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 		}
 		before = f;
 		last = seg;
-		/* A summary is written when all before it is durable. */
-		if (lsom__rule(rec->disk, LSOM_OFF_DURABLE_PREFIX))
-			run->durable = MAX(run->durable,
-					   f->closed ? f->last_batch
-						     : f->durable_prefix);
 	}
 	return 0;
+}
+
+/* All of it counts; of what the checkpoint covers nothing is asked. */
+static void run_parked(struct lsom__recovery *rec, struct lsom__run *run,
+		       uint32_t segment, const struct lsom__frames *f)
+{
+	if (lsom__segment_covered(rec, segment))
+		return;
+	gap_before(rec, run, segment);
+	run->expected = MAX(run->expected, f->last_batch + 1);
+}
+
+/* From here on they are read again where they are wanted. */
+static void parked_free(struct lsom__recovery *rec)
+{
+	struct lsom__frames *f;
+	uint32_t i;
+
+	for (i = 0; i < rec->order_count; i++) {
+		f = rec->open[rec->order[i]];
+		if (f == NULL || !f->parked)
+			continue;
+		lsom__frames_fini(f);
+		free(f);
+		rec->open[rec->order[i]] = NULL;
+	}
 }
 
 /* The head's next segment behind place @i of the order, or LSOM__NONE. */
@@ -296,21 +357,26 @@ static int run_find(struct lsom__recovery *rec, struct lsom__run *run)
 		seg = rec->order[i];
 		if (!of_run(rec, run, seg))
 			continue;
+		if (rec->open[seg]->parked) {
+			run_parked(rec, run, seg, rec->open[seg]);
+			continue;
+		}
 		next = run_next(rec, run, i);
 		rv = lsom__run_segment(rec, run, seg, rec->open[seg]);
 		if (rv == 0)
-			rv = run_tail(rec, run, seg, rec->open[seg],
-				      next == LSOM__NONE
-					      ? UINT64_MAX
-					      : rec->headers[next].first_batch,
-				      next == LSOM__NONE ? NULL
-							 : rec->open[next]);
+			rv = lsom__run_tail(
+				rec, run, seg, rec->open[seg],
+				next == LSOM__NONE
+					? UINT64_MAX
+					: rec->headers[next].first_batch,
+				next == LSOM__NONE ? NULL : rec->open[next]);
 		if (rec->open[seg]->bytes == 0) {
 			/* Nothing of it counts, and never will. */
 			disk->segments[seg].open_pos = UINT64_MAX;
 			rec->void_segment[seg] = true;
 		}
 	}
+	parked_free(rec);
 	return rv;
 }
 

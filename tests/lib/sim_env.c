@@ -173,6 +173,7 @@ static int sim_read_now(struct env_dev *dev, void *buf, size_t len,
 
 	if (!wb_disk_holds(&sim->disk, offset, len))
 		return -EIO;
+	sim->read_bytes += len;
 	memcpy(buf, sim->disk.now + offset, len);
 	return read_status(sim, offset, len);
 }

@@ -34,6 +34,7 @@ struct sim_env {
 	uint64_t fail_flush; /* of the store */
 	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;
+	uint64_t read_bytes; /* by an opening, which reads on its worker */
 	struct env_io **ios; /* in flight */
 	size_t ios_count, ios_room;
 };

@@ -376,6 +376,99 @@ TEST(damage, any_block_unreadable_after_a_power_cut)
  * A read of an opening fails, and the next time it does not: that is no reason
  * to take what was acknowledged for a torn tail.
  */
+/*
+ * Two blocks that lie side by side, as a medium loses them: a segment's header
+ * and its first batch's, a block and its summary.  More may be lost then, but
+ * what is lost says so.
+ */
+static void every_pair(struct history *h)
+{
+	uint64_t place, first = LSOM__DATA_START / LSOM_BLOCK;
+	struct lsom_comp *comp;
+	unsigned way;
+
+	for (place = first; place + 1 < BYTES / LSOM_BLOCK; place += EVERY) {
+		if (!block_used(h, place) || !block_used(h, place + 1))
+			continue;
+		/* The last two batches: a torn tail looks the same. */
+		if (h->cut && lay_at(h, LAST, place + 2))
+			continue;
+		for (way = 0; way < 2; way++) {
+			history_restore(h);
+			rot(h, place, LSOM_BLOCK - 4);
+			rot(h, place + 1, 100);
+			comp = reopen(h, way > 0);
+			(void)history_check(h, comp, 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+}
+
+static const struct lsom__segment_header *segment_at(const struct history *h,
+						     uint64_t segment)
+{
+	return (const void *)(h->image + LSOM__DATA_START + segment * SEGMENT);
+}
+
+/* Did its head go on in another one? */
+static bool has_next(const struct history *h, uint64_t segment)
+{
+	const struct lsom__segment_header *a = segment_at(h, segment), *b;
+	uint64_t i;
+
+	for (i = 0; i < SEGMENTS; i++) {
+		b = segment_at(h, i);
+		if (b->magic == LSOM__SEGMENT_MAGIC && b->head == a->head &&
+		    b->generation == a->generation && b->sequence > a->sequence)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A summary, and any block of its segment.  Of the last one of a head only the
+ * summary says where it ended: there a torn tail looks the same.
+ */
+TEST(damage, a_summary_and_any_block)
+{
+	struct history *h = history_make(10, 60, false);
+	uint64_t place, first = LSOM__DATA_START / LSOM_BLOCK, last;
+	const uint64_t all = SEGMENT / LSOM_BLOCK;
+	struct lsom_comp *comp;
+
+	for (place = first; place < BYTES / LSOM_BLOCK; place += EVERY) {
+		last = first + (place - first) / all * all + all - 1;
+		if (place == last || !block_used(h, place) ||
+		    !block_used(h, last) || !has_next(h, (place - first) / all))
+			continue;
+		history_restore(h);
+		rot(h, place, 100);
+		rot(h, last, 100);
+		comp = reopen(h, true);
+		(void)history_check(h, comp, 0);
+		lsom_comp_put(comp);
+		power_off(&h->f);
+	}
+	history_free(h);
+}
+
+TEST(damage, any_two_blocks_after_a_clean_stop)
+{
+	struct history *h = history_make(8, 60, false);
+
+	every_pair(h);
+	history_free(h);
+}
+
+TEST(damage, any_two_blocks_after_a_power_cut)
+{
+	struct history *h = history_make(9, 60, true);
+
+	every_pair(h);
+	history_free(h);
+}
+
 TEST(damage, a_read_fails_once)
 {
 	struct history *h = history_make(2, 60, true);

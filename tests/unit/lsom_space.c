@@ -211,6 +211,55 @@ TEST(space, answers_without_space)
 	fixture_close(f);
 }
 
+/* ---- memory that does not grow with what was written ---- */
+
+TEST(space, pages_keep_to_the_cache)
+{
+	struct fixture *f = fixture_open(25);
+	struct lsom_comp *comp;
+	size_t most = 0;
+	uint64_t i;
+
+	f->lsom->pages_max = 1000;
+	CHECK_EQ(create(f, 1, 2u << 20), 0);
+	comp = comp_of(f, 1);
+	/* Never seen before, so never read: nothing but that makes room. */
+	for (i = 0; i < 5000; i++) {
+		CHECK_EQ(put(f, comp, i * LSOM__PAGE_SLOTS, 1, LSN(1, i + 1),
+			     1),
+			 0);
+		most = MAX(most, f->disk->pages_count);
+	}
+	CHECK(most < 2 * f->lsom->pages_max);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* Of what a checkpoint covers an opening reads that it is closed, not more. */
+TEST(space, opening_after_much_was_written)
+{
+	struct fixture *f = fixture_open(26);
+	struct lsom_comp *comp;
+	uint64_t i, before;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 10000; i++)
+		CHECK_EQ(put(f, comp, i, 1, LSN(1, i + 1), 1), 0);
+	lsom_comp_put(comp);
+	disk_close(f);
+	before = f->sim.read_bytes;
+	CHECK_EQ(disk_open(f, false), 0);
+	/* Headers and last blocks. */
+	CHECK((f->sim.read_bytes - before) / LSOM_BLOCK <
+	      3 * f->disk->super.segments);
+	comp = comp_of(f, 1);
+	for (i = 0; i < 10000; i += 7)
+		CHECK_EQ(get(f, comp, i, 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- a rebuild of more pages than the cache has ---- */
 
 #define SPREAD_PAGES 300u /* each block in one of its own; the cache: 16 */
