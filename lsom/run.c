@@ -115,6 +115,22 @@ static bool gap_is_reuse(const struct lsom__recovery *rec,
 	return rec->disk->position.number == 0 && !rec->front_lost;
 }
 
+/*
+ * What the index covers is there, wherever it was: the run goes on behind it.
+ * So what is missing then is a torn tail, if nothing knew it durable.
+ */
+static void run_covered(const struct lsom__recovery *rec, struct lsom__run *run,
+			uint32_t segment)
+{
+	const struct lsom__head_position *p =
+		&rec->disk->position.heads[run->head];
+
+	if (rec->disk->position.number > 0 &&
+	    p->generation == run->generation &&
+	    rec->headers[segment].first_batch > p->batch)
+		run->expected = MAX(run->expected, p->batch);
+}
+
 /* What is missing before @segment, up to its first batch, was in another one. */
 static void gap_before(struct lsom__recovery *rec, struct lsom__run *run,
 		       uint32_t segment)
@@ -148,6 +164,7 @@ int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
 	int rv;
 
 	f->last_batch = 0;
+	run_covered(rec, run, segment);
 	for (; at < f->bytes && !run->ended; at += len) {
 		memcpy(&frame, f->mem + at, sizeof(frame));
 		len = sizeof(frame) + frame.records_bytes;
@@ -303,6 +320,7 @@ static void run_parked(struct lsom__recovery *rec, struct lsom__run *run,
 {
 	if (lsom__segment_covered(rec, segment))
 		return;
+	run_covered(rec, run, segment);
 	gap_before(rec, run, segment);
 	run->expected = MAX(run->expected, f->last_batch + 1);
 }
