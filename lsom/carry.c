@@ -123,8 +123,7 @@ static bool hole_needed(const struct lsom__cleaner *c,
 		return false;
 	return d->r.lsn > comp->decided.hole_floor ||
 	       comp->meta.damaged != 0 || /* not lost, for it is newer */
-	       !(d->r.flags & LSOM__F_MOVED) ||
-	       lsom__segments_oldest(c->disk, c->victim) < d->r.orig_pos;
+	       !(d->r.flags & LSOM__F_MOVED) || c->oldest < d->r.orig_pos;
 }
 
 static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
@@ -205,8 +204,7 @@ static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 			break;
 	if (t == NULL)
 		return 0;
-	if (lsom__comp_by_key(disk, key) == NULL &&
-	    lsom__segments_oldest(disk, c->victim) >= t->pos) {
+	if (lsom__comp_by_key(disk, key) == NULL && c->oldest >= t->pos) {
 		TAILQ_REMOVE(&disk->tombs, t, link);
 		disk->tombs_dirty = true;
 		free(t);

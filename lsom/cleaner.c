@@ -35,6 +35,7 @@
 #define WALKS_MAX 4u
 #define FRUITLESS_MAX 16u
 #define AHEAD_MAX 16u /* segments cleaned in one go beyond the low mark */
+#define RECORDS_A_TURN 1024u
 
 static struct counter cleaned_total = {
 	.name = "basalt_lsom_segments_cleaned_total",
@@ -229,11 +230,16 @@ static int summary_get(struct lsom__cleaner *c, uint32_t blocks)
 static int records_step(struct lsom__cleaner *c)
 {
 	const struct lsom__record *r;
+	unsigned n = 0;
 	int rv;
 
 	for (;;) {
 		if (c->abandon)
 			return -EINPROGRESS;
+		if (n++ == RECORDS_A_TURN) { /* guests have their turn, too */
+			lsom__cleaner_step_soon(c);
+			return -EAGAIN;
+		}
 		if (c->at == c->record_end) {
 			if (c->at == c->bytes)
 				return 0;
@@ -323,6 +329,7 @@ static bool victim_take(struct lsom__cleaner *c)
 		retry_later(c);
 		return false;
 	}
+	c->oldest = lsom__segments_oldest(disk, c->victim);
 	disk->segments[c->victim].cleaning = true;
 	c->abandon = c->settled = false;
 	c->phase = CLEAN_READ_FOOTER;

@@ -27,6 +27,7 @@ struct lsom__cleaner {
 	unsigned fruitless; /* victims since the last that made room */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
 	uint32_t victim;
+	uint64_t oldest; /* of the others, when it was taken; later is newer */
 	struct env_task step;
 	struct env_timer retry;
 	bool retrying;
