@@ -280,6 +280,20 @@ bool lsom__cleaner_owes(const struct lsom_disk *disk)
 	       disk->segments_free > 0 && lsom__rule(disk, LSOM_OFF_UNDO);
 }
 
+/* Nothing is under way: what was aborted or deleted lies before here. */
+static void bars_settle(struct lsom_disk *disk)
+{
+	struct lsom_comp *comp;
+	struct lsom__tomb *t;
+
+	TAILQ_FOREACH (comp, &disk->comps, link)
+		lsom__aborts_settle(comp, disk->pos_next);
+	TAILQ_FOREACH (t, &disk->tombs, link) {
+		disk->tombs_dirty |= t->pos > disk->pos_next;
+		t->pos = MIN(t->pos, disk->pos_next);
+	}
+}
+
 /* Take a victim if one is wanted.  False: nothing to do. */
 static bool victim_take(struct lsom__cleaner *c)
 {
@@ -329,6 +343,8 @@ static bool victim_take(struct lsom__cleaner *c)
 		retry_later(c);
 		return false;
 	}
+	assert(c->moves == 0);
+	bars_settle(disk);
 	c->oldest = lsom__segments_oldest(disk, c->victim);
 	disk->segments[c->victim].cleaning = true;
 	c->abandon = c->settled = false;

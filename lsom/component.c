@@ -679,7 +679,7 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 
 	if (comp->deleted)
 		return;
-	if (lsom__tomb_add(disk, comp->key, disk->pos_next) < 0)
+	if (lsom__tomb_add(disk, comp->key, LSOM__POS_LATER) < 0)
 		lsom__disk_fail(disk, "out of memory", -ENOMEM);
 	comp->deleted = true;
 	comp->dirty = true;

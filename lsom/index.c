@@ -406,12 +406,17 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 		      uint64_t source)
 {
 	struct lsom_disk *disk = comp->disk;
-	struct lsom__page *page =
-		lsom__page_get(comp, block / LSOM__PAGE_SLOTS);
+	struct lsom__page *page;
 	unsigned slot = block % LSOM__PAGE_SLOTS;
 	struct lsom__entry old, now = *entry;
 	int rv;
 
+	/* These change what is there; a page made for nothing would cost one. */
+	if ((how == LSOM__APPLY_REPAIR || how == LSOM__APPLY_MOVE ||
+	     how == LSOM__APPLY_DROP) &&
+	    !lsom__page_exists(comp, block / LSOM__PAGE_SLOTS))
+		return 0;
+	page = lsom__page_get(comp, block / LSOM__PAGE_SLOTS);
 	if (page == NULL)
 		return -ENOMEM;
 	if (page->gone)

@@ -210,7 +210,7 @@ struct lsom_comp {
 	TAILQ_HEAD(lsom__preps, lsom__prep) preps;
 	unsigned preps_count;
 	struct lsom__abort *aborts;
-	uint64_t *aborts_pos; /* when each was applied */
+	uint64_t *aborts_pos; /* what each bars lies before; POS_LATER */
 	unsigned aborts_count, aborts_room;
 	/* Committed lsns that the decided set cannot name; sorted on replay. */
 	uint64_t *committed;
@@ -232,9 +232,16 @@ struct lsom_comp {
 	struct lsom__far *far; /* of a view: where it really is */
 };
 
+/*
+ * What an abort or a deletion bars lies before a position, and it is needed as
+ * long as that may be read again.  A move that is under way lays some of it down
+ * later: the position is known when the cleaner has nothing under way.
+ */
+#define LSOM__POS_LATER UINT64_MAX
+
 struct lsom__tomb { /* a deleted component; barred while older data lies */
 	TAILQ_ENTRY(lsom__tomb) link;
-	uint64_t key, pos;
+	uint64_t key, pos; /* or POS_LATER */
 	bool dirty, stored;
 };
 
@@ -573,6 +580,8 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 bool lsom__aborted(const struct lsom_comp *comp, uint64_t lsn,
 		   uint64_t member_csn);
 int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn);
+/* All that was aborted lies before @pos, where that was not known yet. */
+void lsom__aborts_settle(struct lsom_comp *comp, uint64_t pos);
 /* Forget aborts that nothing older on the disk can contradict. */
 void lsom__aborts_prune(struct lsom_comp *comp, uint64_t oldest);
 /* Remember that @lsn is committed.  0 or -ENOMEM. */

@@ -191,7 +191,7 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 	if (pass == PASS_STATES && r->type == LSOM__R_STATE)
 		return replay_state(disk, (const void *)r);
 	if (pass == PASS_STATES && r->type == LSOM__R_DELETE)
-		return lsom__tomb_add(disk, r->component, UINT64_MAX);
+		return lsom__tomb_add(disk, r->component, LSOM__POS_LATER);
 	if (pass == PASS_DECISIONS)
 		return replay_decision(disk, r);
 	if (r->type == LSOM__R_DATA &&

@@ -223,13 +223,21 @@ int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
 		comp->aborts_pos = pos;
 		comp->aborts_room = room;
 	}
-	comp->aborts_pos[comp->aborts_count] = comp->disk->pos_next;
+	comp->aborts_pos[comp->aborts_count] = LSOM__POS_LATER;
 	comp->aborts[comp->aborts_count++] = (struct lsom__abort){
 		.lsn = lsn,
 		.member_csn = member_csn,
 	};
 	comp->dirty = true;
 	return 0;
+}
+
+void lsom__aborts_settle(struct lsom_comp *comp, uint64_t pos)
+{
+	unsigned i;
+
+	for (i = 0; i < comp->aborts_count; i++)
+		comp->aborts_pos[i] = MIN(comp->aborts_pos[i], pos);
 }
 
 void lsom__aborts_prune(struct lsom_comp *comp, uint64_t oldest)
