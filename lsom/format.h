@@ -43,6 +43,8 @@
 #define LSOM__DATA_START (1u << 20)
 #define LSOM__SUPER_GAP (512u << 10)
 #define LSOM__DISK_MIN (64ull << 20)
+/* Places have 36 bits of 512-byte units; of a larger device the first part. */
+#define LSOM__DISK_MAX (1ull << 45)
 #define LSOM__SEGMENT_MIN (1u << 20)
 #define LSOM__SEGMENT_TINY (256u << 10) /* only tests make them */
 #define LSOM__SEGMENT_MAX (256u << 20)

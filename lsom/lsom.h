@@ -129,7 +129,7 @@ int lsom_disk_identify(struct env *env, const char *path,
 
 /*
  * Write superblocks on @path, which env_dev_open() can open; a file has its
- * final size already.  Whether it may be erased was asked before.  Blocking.
+ * final size already.  Of a larger one the first 32 TiB are used.  Whether it may be erased was asked before.  Blocking.
  * @progress (may be NULL) runs on the calling thread.
  * Returns 0, -EINVAL (too small: under 64 MiB), -EBUSY, -EIO.
  */

@@ -192,19 +192,17 @@ static uint32_t segment_bytes_for(uint64_t bytes)
 static int super_make(const struct lsom_format *f,
 		      const struct env_dev_info *info, struct lsom__super *s)
 {
-	uint32_t segment = f->segment_bytes ? f->segment_bytes
-					    : segment_bytes_for(info->bytes);
+	uint64_t bytes = MIN(info->bytes, LSOM__DISK_MAX), count;
+	uint32_t segment =
+		f->segment_bytes ? f->segment_bytes : segment_bytes_for(bytes);
 	uint32_t least = f->tiny ? LSOM__SEGMENT_TINY : LSOM__SEGMENT_MIN;
-	uint64_t count;
 
-	if ((info->bytes < LSOM__DISK_MIN && !f->tiny) ||
-	    info->bytes < LSOM__DATA_START ||
-	    info->logical_block > LSOM_BLOCK ||
-	    info->bytes > 1ull << 45 || /* 36 bits of 512-byte units */
-	    segment < least || segment > LSOM__SEGMENT_MAX ||
-	    segment % least != 0 || uuid_is_zero(&f->disk))
+	if ((bytes < LSOM__DISK_MIN && !f->tiny) || bytes < LSOM__DATA_START ||
+	    info->logical_block > LSOM_BLOCK || segment < least ||
+	    segment > LSOM__SEGMENT_MAX || segment % least != 0 ||
+	    uuid_is_zero(&f->disk))
 		return -EINVAL;
-	count = (info->bytes - LSOM__DATA_START) / segment;
+	count = (bytes - LSOM__DATA_START) / segment;
 	if (count < 8 || count > LSOM__SEGMENTS_MAX)
 		return -EINVAL;
 	*s = (struct lsom__super){
@@ -216,7 +214,7 @@ static int super_make(const struct lsom_format *f,
 		.disk = f->disk,
 		.cluster = f->cluster,
 		.sequence = 1,
-		.disk_bytes = info->bytes,
+		.disk_bytes = bytes,
 		.data_start = LSOM__DATA_START,
 		.segment_bytes = segment,
 		.segments = (uint32_t)count,
