@@ -104,6 +104,13 @@ static void on_async(uv_poll_t *poll, int status, int events)
 			watch_tell(context, type);
 		else
 			device_event(verbs, type);
+		/*
+		 * Whoever was told of one of these may have let go of the
+		 * device, and librdmacm closes the context behind the last id.
+		 * If it is there yet, the loop comes back for what is left.
+		 */
+		if (type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_SRQ_ERR)
+			return;
 	}
 }
 

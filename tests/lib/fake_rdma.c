@@ -112,6 +112,7 @@ struct fake_peer {
 static struct {
 	struct fake_rdma_config config;
 	bool there, removed, fail_posts, fail_receives;
+	bool dead, closed; /* it failed; then its context was closed */
 	struct verbs_context vctx;
 	struct ibv_device device;
 	LIST_HEAD(, fake_mr) mrs;
@@ -120,6 +121,7 @@ static struct {
 	STAILQ_HEAD(, fake_event) events;
 	struct rdma_event_channel *channel;
 	unsigned pds, cqs, qps, srqs, channels;
+	struct ibv_srq *srq; /* the last one made */
 	unsigned key_last;
 	unsigned fail_at, calls;
 } rdma;
@@ -703,6 +705,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
 
 	if (srq == NULL)
 		return NULL;
+	rdma.srq = &srq->srq;
 	srq->srq = (struct ibv_srq){ .context = pd->context,
 				     .srq_context = attr->srq_context,
 				     .pd = pd };
@@ -745,6 +748,7 @@ int ibv_get_async_event(struct ibv_context *context,
 {
 	struct async_event *e = STAILQ_FIRST(&rdma.asyncs);
 
+	assert(!rdma.closed);
 	if (e == NULL) {
 		hush(context->async_fd);
 		errno = EAGAIN;
@@ -876,6 +880,7 @@ int rdma_destroy_id(struct rdma_cm_id *id_)
 	}
 	LIST_REMOVE(id, link);
 	free(id);
+	rdma.closed = rdma.dead && LIST_EMPTY(&rdma.ids);
 	return 0;
 }
 
@@ -1150,6 +1155,7 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 		rdma.config.sge_read = rdma.config.sge;
 	rdma.there = true;
 	rdma.removed = rdma.fail_posts = rdma.fail_receives = false;
+	rdma.dead = rdma.closed = false;
 	rdma.fail_at = 0;
 	LIST_INIT(&rdma.mrs);
 	LIST_INIT(&rdma.ids);
@@ -1190,4 +1196,14 @@ void fake_rdma_remove(void)
 	rdma.removed = true;
 	LIST_FOREACH (id, &rdma.ids, link)
 		event_add(id, NULL, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL);
+}
+
+void fake_rdma_break(bool srq)
+{
+	assert(!srq || rdma.srqs == 1);
+	rdma.dead = true;
+	if (srq)
+		async_add(IBV_EVENT_SRQ_ERR, rdma.srq);
+	else
+		async_add(IBV_EVENT_DEVICE_FATAL, NULL);
 }

@@ -40,6 +40,11 @@ void fake_rdma_fail_receives(bool fail);
 
 /* The device is pulled out: everybody is told; it completes nothing more. */
 void fake_rdma_remove(void);
+/*
+ * The device says that it failed, or @srq: that its shared receive queue did.
+ * Behind the last id its context is closed.
+ */
+void fake_rdma_break(bool srq);
 
 struct fake_peer;
 

@@ -715,6 +715,27 @@ TEST(iser_conn, device_removed)
 	end();
 }
 
+/* Its context may be closed by the time everybody was told. */
+TEST(iser_conn, device_fails)
+{
+	char why[100];
+
+	for (unsigned srq = 0; srq < 2; srq++) {
+		fixture();
+		fake_rdma_break(srq);
+		turns();
+		fake_rdma_check_empty();
+		CHECK(!iser_listening(iser, 1, why, sizeof(why)));
+		end();
+		fixture();
+		ready();
+		fake_rdma_break(srq);
+		wait_ms(5);
+		fake_rdma_check_empty();
+		end();
+	}
+}
+
 /* Nothing accumulates. */
 TEST(iser_conn, cycles)
 {
