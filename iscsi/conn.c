@@ -108,15 +108,13 @@ void iscsi__reply_send(struct reply *reply)
 }
 
 /* One more; a few over a connection's life are no reason to end it. */
-static bool too_many_rejects(struct iscsi_conn *conn)
+static bool too_many(struct tally *tally, unsigned max, uint64_t now)
 {
-	uint64_t now = env_now(conn->iscsi->env);
-
-	if (now - conn->rejects_ns >= ISCSI_REJECTS_SECONDS * SEC) {
-		conn->rejects_ns = now;
-		conn->rejects = 0;
+	if (now - tally->since_ns >= ISCSI_TALLY_SECONDS * SEC) {
+		tally->since_ns = now;
+		tally->count = 0;
 	}
-	return ++conn->rejects > ISCSI_REJECTS_MAX;
+	return ++tally->count > max;
 }
 
 /* Reject the PDU whose header is at @bhs (11.17). */
@@ -127,7 +125,8 @@ void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 
 	if (!iscsi__conn_up(conn))
 		return;
-	if (too_many_rejects(conn)) {
+	if (too_many(&conn->rejects, ISCSI_REJECTS_MAX,
+		     env_now(conn->iscsi->env))) {
 		iscsi__conn_end(conn, "too many bad PDUs");
 		return;
 	}
@@ -139,6 +138,18 @@ void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 	reply->send.bhs[2] = (uint8_t)reason;
 	reply->last = reason == REJECT_DATA_DIGEST;
 	iscsi__reply_send(reply);
+}
+
+/*
+ * What lies outside of the window and the like is ignored silently (4.2.2.1).
+ * TCP holds up whom it concerns alone; over RDMA each took one of the receives
+ * that all connections share.
+ */
+void iscsi__conn_ignored(struct iscsi_conn *conn)
+{
+	if (conn->dm->ops->rdma && too_many(&conn->ignored, ISCSI_IGNORED_MAX,
+					    env_now(conn->iscsi->env)))
+		iscsi__conn_end(conn, "too many PDUs that are to be ignored");
 }
 
 /* ---- the end ---- */
@@ -537,6 +548,8 @@ static void up_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		iscsi__session_control(conn, pdu);
 		break;
 	case CONN_CLOSING:
+		iscsi__conn_ignored(conn);
+		break;
 	case CONN_TERMINATED:
 		break;
 	}

@@ -216,9 +216,13 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 
 #define ISCSI_TASK_BUCKETS 64u
 #define ISCSI_IMMEDIATE_MAX 16u
-/* Rejects that a connection may cause in this time. */
+/*
+ * Rejects that a connection may cause in this time, and, over RDMA, PDUs that
+ * are dropped without an answer: they take receives that others want.
+ */
 #define ISCSI_REJECTS_MAX 16u
-#define ISCSI_REJECTS_SECONDS 60u
+#define ISCSI_IGNORED_MAX 1024u
+#define ISCSI_TALLY_SECONDS 60u
 #define ISCSI_HELD_MAX 16u
 #define ISCSI_HELD_BYTES_MAX (1u << 20)
 #define ISCSI_ECHO_BYTES_MAX (1u << 20)
@@ -278,6 +282,12 @@ struct text_exchange {
 	size_t in_len, out_len, out_at;
 };
 
+/* How often something happened since then. */
+struct tally {
+	unsigned count;
+	uint64_t since_ns;
+};
+
 struct iscsi_conn {
 	struct iscsi *iscsi;
 	struct dm_conn *dm;
@@ -290,8 +300,7 @@ struct iscsi_conn {
 	uint64_t heard_ns;
 	bool ping_out;
 	uint32_t statsn;
-	unsigned rejects; /* since rejects_ns */
-	uint64_t rejects_ns;
+	struct tally rejects, ignored;
 	struct task *landing; /* its immediate data is coming in */
 	struct sgl *landing_held; /* or that of a command to be held */
 	TAILQ_HEAD(, reply) replies;
@@ -359,6 +368,8 @@ void iscsi__reply_send(struct reply *reply);
 void iscsi__reply_free(struct reply *reply);
 void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 		   enum iscsi_reject reason);
+/* A PDU was dropped without an answer; too many of them end the connection. */
+void iscsi__conn_ignored(struct iscsi_conn *conn);
 
 /* session.c */
 struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,

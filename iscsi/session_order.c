@@ -14,8 +14,10 @@ static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	struct held *held;
 
 	TAILQ_FOREACH (held, &s->held, link)
-		if (held->cmdsn == cmdsn)
-			return; /* a duplicate */
+		if (held->cmdsn == cmdsn) { /* a duplicate */
+			iscsi__conn_ignored(conn);
+			return;
+		}
 	if (s->held_count >= ISCSI_HELD_MAX ||
 	    s->held_bytes + pdu->data_len > ISCSI_HELD_BYTES_MAX) {
 		iscsi__conn_end(conn, "too many commands ahead of a gap");
@@ -154,6 +156,7 @@ static void unnumbered(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 
 	switch (opcode) {
 	case ISCSI_OP_NOP_OUT: /* without a tag: no answer is wanted */
+		iscsi__conn_ignored(conn);
 		break;
 	case ISCSI_OP_DATA_OUT:
 		if (conn->session->discovery)
@@ -191,6 +194,7 @@ void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	}
 	if (s->logout != NULL) { /* it said goodbye: nothing new */
 		counter_add(&iscsi__ignored, 1);
+		iscsi__conn_ignored(conn);
 		return;
 	}
 	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE)) {
@@ -198,6 +202,7 @@ void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 					   s->exp_cmdsn, s->max_cmdsn);
 		if (place < 0) {
 			counter_add(&iscsi__ignored, 1);
+			iscsi__conn_ignored(conn);
 			return;
 		}
 		if (place > 0) {

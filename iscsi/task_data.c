@@ -127,6 +127,7 @@ void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 
 	if (task == NULL) { /* aborted, or answered before its data came */
 		counter_add(&iscsi__discarded, 1);
+		iscsi__conn_ignored(conn);
 		return;
 	}
 	wrong = check_data_out(s, task, pdu);

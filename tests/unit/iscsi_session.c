@@ -250,6 +250,22 @@ TEST(iscsi_session, outside_of_the_window_is_silence)
 	end();
 }
 
+/* Over TCP it takes nothing from anybody: it may go on. */
+TEST(iscsi_session, silence_without_end)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i <= ISCSI_IGNORED_MAX; i++) {
+		m.cmdsn--;
+		TUR(&m);
+	}
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
 TEST(iscsi_session, a_gap_holds_back_what_follows)
 {
 	uint32_t second, first;
@@ -379,7 +395,8 @@ TEST(iscsi_session, rejects_over_a_long_life)
 	ready(&m, 1);
 	for (unsigned i = 0; i < 3 * ISCSI_REJECTS_MAX; i++) {
 		if (i % ISCSI_REJECTS_MAX == 0)
-			m.dm.owner->rejects_ns -= ISCSI_REJECTS_SECONDS * SEC;
+			m.dm.owner->rejects.since_ns -=
+				ISCSI_TALLY_SECONDS * SEC;
 		CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_SNACK),
 			 REJECT_SNACK);
 	}

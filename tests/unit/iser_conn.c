@@ -2,6 +2,7 @@
  * iSER connections on a fake device, below real sessions over a fake dom: login,
  * data both ways, faults at every step, and that nothing stays behind.
  */
+#include "iscsi/iscsi_int.h"
 #include "tests/unit/iser_rig.h"
 
 #define KEY 7u
@@ -574,6 +575,97 @@ TEST(iser_conn, malformed)
 			 bad[i] == bad_login ? FAKE_UP : FAKE_DOWN);
 	}
 	end();
+}
+
+/* Up to @max times, while it is connected; how many. */
+static unsigned flood(const struct message *m, unsigned max)
+{
+	unsigned sent = 0;
+
+	while (sent < max && fake_peer_state(peer) == FAKE_UP) {
+		if (fake_peer_send(peer, m->bytes, m->len))
+			sent++;
+		else
+			turns();
+	}
+	turns();
+	return sent;
+}
+
+static struct message *outside_of_the_window(void)
+{
+	ready();
+	cmdsn += 1u << 30;
+	return message(ISCSI_OP_COMMAND, ISCSI_FINAL);
+}
+
+static struct message *held_twice(void)
+{
+	ready();
+	cmdsn++;
+	CHECK(give(command(0, 0)));
+	cmdsn--;
+	return message(ISCSI_OP_COMMAND, ISCSI_FINAL);
+}
+
+static struct message *nop_without_a_tag(void)
+{
+	ready();
+	itt = ISCSI_NO_TAG - 1;
+	return message(ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE, ISCSI_FINAL);
+}
+
+static struct message *data_of_no_command(void)
+{
+	struct message *m;
+
+	ready();
+	m = message(ISCSI_OP_DATA_OUT, ISCSI_FINAL);
+	put_be32(m->bytes + 28 + 20, ISCSI_NO_TAG);
+	return m;
+}
+
+static struct message *behind_a_logout(void)
+{
+	ready();
+	fake_dom_hold(dom, true);
+	write_send(0, 8, 4096, 1); /* which the answer waits for */
+	CHECK(give(message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL)));
+	return command(0, 0);
+}
+
+static struct message *behind_a_refusal(void)
+{
+	struct message *m;
+
+	dial(0x80, 4);
+	fake_peer_hold(peer, true); /* it does not fetch the answer */
+	m = message(ISCSI_OP_LOGIN | ISCSI_IMMEDIATE, 0x87);
+	CHECK(give(m));
+	return m;
+}
+
+/* What is dropped without an answer takes receives: not for ever. */
+TEST(iser_conn, too_many_ignored)
+{
+	struct message *(*const kinds[])(void) = {
+		outside_of_the_window, held_twice,	nop_without_a_tag,
+		data_of_no_command,    behind_a_logout, behind_a_refusal,
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(kinds); i++) {
+		struct message *m;
+
+		fixture();
+		m = kinds[i]();
+		CHECK_EQ(flood(m, ISCSI_IGNORED_MAX), ISCSI_IGNORED_MAX);
+		CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+		flood(m, 1);
+		CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+		fake_dom_hold(dom, false);
+		fake_peer_hold(peer, false);
+		end();
+	}
 }
 
 /* An AHS in front of immediate data that fills the receive. */
