@@ -215,6 +215,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 /* ---- session.c ---- */
 
 #define ISCSI_TASK_BUCKETS 64u
+#define ISCSI_DISCOVERY_WINDOW 8u
 #define ISCSI_IMMEDIATE_MAX 16u
 /*
  * Rejects that a connection may cause in this time, and, over RDMA, PDUs that

@@ -166,6 +166,17 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 	return 0;
 }
 
+/*
+ * Commands that it may have outstanding.  Discovery asks one thing after the
+ * other and needs no secret: little memory waits for it.
+ */
+static unsigned window_of(const struct iscsi_session *s)
+{
+	unsigned window = s->iscsi->config.window;
+
+	return s->discovery ? MIN(window, ISCSI_DISCOVERY_WINDOW) : window;
+}
+
 void iscsi__dm_keys(const struct iscsi_conn *conn,
 		    const struct login_keys *keys, struct dm_keys *out)
 {
@@ -179,7 +190,7 @@ void iscsi__dm_keys(const struct iscsi_conn *conn,
 		.max_outstanding_r2t = (uint16_t)keys->max_outstanding_r2t,
 		.initial_r2t = keys->initial_r2t,
 		.immediate_data = keys->immediate_data,
-		.window = conn->iscsi->config.window,
+		.window = window_of(conn->session),
 	};
 }
 
@@ -407,9 +418,8 @@ void iscsi__ask_logout(struct iscsi_session *s, unsigned seconds)
  */
 void iscsi__session_max_cmdsn(struct iscsi_session *s)
 {
-	const struct iscsi_config *config = &s->iscsi->config;
-	unsigned window = config->window, out = s->in_flight;
-	unsigned unread = MAX(config->window, 128u);
+	unsigned window = window_of(s), out = s->in_flight;
+	unsigned unread = MAX(window, 128u);
 	unsigned load = 0;
 	uint32_t max;
 

@@ -832,6 +832,23 @@ TEST(iscsi_session, discovery_gives_way)
 	end();
 }
 
+TEST(iscsi_session, discovery_has_a_small_window)
+{
+	static const char text[] =
+		"InitiatorName=" WHO "\0SessionType=Discovery\0";
+	struct mock m;
+	struct seen *s;
+
+	fixture((struct iscsi_config){ 0 });
+	login_text(&m, 1, text, sizeof(text) - 1);
+	s = next(&m);
+	CHECK(s != NULL);
+	CHECK_EQ(get_be32(s->bhs + 32) - get_be32(s->bhs + 28) + 1,
+		 ISCSI_DISCOVERY_WINDOW);
+	CHECK_EQ(m.keys.window, ISCSI_DISCOVERY_WINDOW);
+	end();
+}
+
 static struct sgl *eaten[100000];
 
 /* Take all pages of the front end; how many. */
