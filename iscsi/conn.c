@@ -327,10 +327,7 @@ static void login_complete(struct iscsi_conn *conn)
 	}
 	iscsi__dm_keys(conn, &conn->session->keys, &keys);
 	if (conn->dm->ops->notice_keys(conn->dm, &keys) < 0) {
-		struct iscsi_session *s = conn->session;
-
 		login_refuse(conn, 0x0302);
-		log_warn("%s: no resources for a session", s->initiator);
 		return;
 	}
 	tsih = conn->session->tsih;

@@ -23,6 +23,8 @@
 #define RNR_TIMER 12
 #define INLINE_WANTED TX_SLOT_BYTES
 #define DEPTH_LEAST 32u
+/* Own receives of all connections take at most this part of the arena. */
+#define OWN_PART 4u
 
 static const struct dm_ops iser_ops;
 
@@ -36,6 +38,17 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 }
 
 /* ---- receiving ---- */
+
+/* So many of the receives are for @conn from now on. */
+static void receives_set(struct iser_conn *conn, unsigned n)
+{
+	int more = (int)n - (int)conn->receives;
+
+	if (conn->own_recvq)
+		conn->iser->own_receives += (unsigned)more;
+	conn->receives = n;
+	iser__recvq_want(conn->recvq, more);
+}
 
 void iser__conn_received(struct iser_conn *conn, struct recv_slot *slot,
 			 uint32_t len)
@@ -119,7 +132,7 @@ static void conn_release(struct iser_conn *conn)
 
 	iser__cq_close(conn);
 	if (conn->recvq != NULL)
-		iser__recvq_want(conn->recvq, -(int)conn->receives);
+		receives_set(conn, 0);
 	if (conn->own_recvq && conn->recvq != NULL)
 		iser__recvq_close(conn->recvq);
 	iser__tx_fini(conn);
@@ -268,17 +281,38 @@ static void iser_get_data(struct dm_conn *dm, struct dm_data *data)
 	iser__tx_get(conn_of(dm), data);
 }
 
+/* Why @conn cannot have @n receives of its own; NULL: it can. */
+static const char *own_receives_refuse(const struct iser_conn *conn, unsigned n)
+{
+	const struct iser *iser = conn->iser;
+	size_t sum = iser->own_receives - conn->receives + n;
+
+	if (n > conn->recvq->capacity)
+		return "it takes fewer receives than the window has commands";
+	if (iser__recvq_pages(sum) > arena_pages(iser->arena) / OWN_PART)
+		return "receive buffers would take too much of the memory: "
+		       "a larger [memory] arena lets more sessions in";
+	return NULL;
+}
+
 static int iser_notice_keys(struct dm_conn *dm, const struct dm_keys *keys)
 {
 	struct iser_conn *conn = conn_of(dm);
 	unsigned receives = keys->window + RECV_SPARE;
+	struct iser *iser = conn->iser;
+	const char *why = NULL;
 
 	if (conn->full)
 		return 0;
-	if (conn->own_recvq && receives > conn->recvq->capacity)
+	if (conn->own_recvq)
+		why = own_receives_refuse(conn, receives);
+	if (why != NULL) {
+		if (log_allowed(&iser->limit, env_now(iser->env)))
+			log_warn("RDMA device %s: a login refused: %s",
+				 rdma_device_name(conn->device->rdma), why);
 		return -ENOMEM;
-	iser__recvq_want(conn->recvq, (int)receives - (int)conn->receives);
-	conn->receives = receives;
+	}
+	receives_set(conn, receives);
 	return 0;
 }
 
@@ -521,8 +555,7 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 		return rv;
 	conn->poll.data = conn;
 	/* From here on it ends by way of on_poll_closed(). */
-	conn->receives = RECV_LOGIN;
-	iser__recvq_want(conn->recvq, RECV_LOGIN);
+	receives_set(conn, RECV_LOGIN);
 	conn->invalidates = iser__cm_invalidates(param->private_data,
 						 param->private_data_len);
 	/*

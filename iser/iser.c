@@ -63,6 +63,7 @@ static void on_closed(struct env_task *task)
 	void *arg = iser->close_arg;
 
 	assert(TAILQ_EMPTY(&iser->hot));
+	assert(iser->own_receives == 0);
 	if (iser->poll_task.queued) { /* it runs first, and finds nothing */
 		env_defer(iser->env, &iser->close_task);
 		return;

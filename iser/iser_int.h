@@ -100,6 +100,8 @@ int iser__recvq_open(struct rdma_device *rdma, struct env *env, bool shared,
 		     unsigned capacity, struct recvq **out);
 /* Nothing of it is with the device any more. */
 void iser__recvq_close(struct recvq *q);
+/* Pages that @n receives take. */
+size_t iser__recvq_pages(size_t n);
 /* @n receives more are wanted, or fewer. */
 void iser__recvq_want(struct recvq *q, int n);
 /* Post what is wanted and can be had; the rest follows when memory comes. */
@@ -322,6 +324,7 @@ struct iser {
 	LIST_HEAD(, iser_device) devices;
 	TAILQ_HEAD(, iser_conn) conns, hot;
 	unsigned conns_count;
+	unsigned own_receives; /* of connections that share none */
 	LIST_HEAD(, iser_leaving) leaving;
 	unsigned leaving_count;
 	struct rdma_event_channel *channel;

@@ -114,6 +114,11 @@ void iser__recvq_close(struct recvq *q)
 	free(q);
 }
 
+size_t iser__recvq_pages(size_t n)
+{
+	return n * RECV_PAGES + DIV_UP(n, HEADS_PER_PAGE);
+}
+
 void iser__recvq_want(struct recvq *q, int n)
 {
 	assert((int64_t)q->wanted + n >= 0);

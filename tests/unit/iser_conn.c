@@ -777,6 +777,55 @@ TEST(iser_conn, posts_fail)
 	end();
 }
 
+/* Logs in as often as it is let, each time as somebody else; how often. */
+static unsigned log_in_all(struct fake_peer **peers, unsigned max)
+{
+	struct fake_message *answer;
+	unsigned n = 0, status = 0;
+
+	for (; n < max && status == 0; n++) {
+		struct message *m;
+
+		peer = NULL;
+		dial(0x80, 4);
+		peers[n] = peer;
+		m = login_message("");
+		put_be32(m->bytes + 28 + 8, 0x00023d00 + n);
+		CHECK(give(m));
+		answer = receive();
+		CHECK(answer != NULL);
+		status = get_be16(answer->bytes + 28 + 36);
+		free(answer);
+	}
+	CHECK_EQ(status, 0x0302);
+	return n - 1;
+}
+
+/* Receives of their own leave room for payload, and come back. */
+TEST(iser_conn, own_receives_are_bounded)
+{
+	struct fake_peer *peers[16];
+	unsigned count;
+
+	test_shards_open(&ts, 1, 32u << 20);
+	fixture_with((struct fake_rdma_config){ .no_srq = true });
+	for (unsigned round = 0; round < 2; round++) {
+		count = log_in_all(peers, ARRAY_LEN(peers));
+		CHECK_EQ(count, 6); /* 306 pages each */
+		CHECK(iser__recvq_pages(iser->own_receives) <=
+		      arena_pages(ts.arena) / 4);
+		for (unsigned i = 0; i <= count; i++) {
+			fake_peer_disconnect(peers[i]);
+			turns();
+			fake_peer_free(peers[i]);
+		}
+		wait_ms(1);
+		CHECK_EQ(iser->own_receives, 0);
+	}
+	peer = NULL;
+	end();
+}
+
 /* A connection that could receive nothing is refused, not left waiting. */
 TEST(iser_conn, receives_fail)
 {
