@@ -295,25 +295,37 @@ static const char *own_receives_refuse(const struct iser_conn *conn, unsigned n)
 	return NULL;
 }
 
+/* @n receives for @conn; NULL, or why it cannot have them. */
+static const char *receives_get(struct iser_conn *conn, unsigned n)
+{
+	const char *why = NULL;
+
+	if (conn->own_recvq)
+		why = own_receives_refuse(conn, n);
+	if (why != NULL)
+		return why;
+	receives_set(conn, n);
+	if (conn->device->rdma->iwarp && iser__recvq_short(conn->recvq))
+		return "no memory for its receive buffers: a larger [memory] "
+		       "arena has more";
+	return NULL;
+}
+
 static int iser_notice_keys(struct dm_conn *dm, const struct dm_keys *keys)
 {
 	struct iser_conn *conn = conn_of(dm);
-	unsigned receives = keys->window + RECV_SPARE;
 	struct iser *iser = conn->iser;
-	const char *why = NULL;
+	const char *why;
 
 	if (conn->full)
 		return 0;
-	if (conn->own_recvq)
-		why = own_receives_refuse(conn, receives);
-	if (why != NULL) {
-		if (log_allowed(&iser->limit, env_now(iser->env)))
-			log_warn("RDMA device %s: a login refused: %s",
-				 rdma_device_name(conn->device->rdma), why);
-		return -ENOMEM;
-	}
-	receives_set(conn, receives);
-	return 0;
+	why = receives_get(conn, keys->window + RECV_SPARE);
+	if (why == NULL)
+		return 0;
+	if (log_allowed(&iser->limit, env_now(iser->env)))
+		log_warn("RDMA device %s: a login refused: %s",
+			 rdma_device_name(conn->device->rdma), why);
+	return -ENOMEM;
 }
 
 static void iser_enable(struct dm_conn *dm, struct dm_send *response)

@@ -20,14 +20,18 @@ static void on_broken(struct recvq *q)
 	iser__device_gone(device);
 }
 
-/* Where the device has no shared receive queues each connection has its own. */
+/*
+ * Where the device has no shared receive queues each connection has its own;
+ * on iWARP too, as there a message that finds no receive is the end of its
+ * connection, and others could take them all.
+ */
 static int recvq_open(struct iser_device *device)
 {
 	const struct ibv_device_attr *attr = &device->rdma->attr;
 	int rv;
 
-	if (attr->max_srq <= 0 || attr->max_srq_wr <= 0 ||
-	    attr->max_srq_sge < 3)
+	if (device->rdma->iwarp || attr->max_srq <= 0 ||
+	    attr->max_srq_wr <= 0 || attr->max_srq_sge < 3)
 		return 0;
 	rv = iser__recvq_open(device->rdma, device->iser->env, true,
 			      MIN(RECV_SHARED_MAX, (unsigned)attr->max_srq_wr),

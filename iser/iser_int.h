@@ -106,6 +106,8 @@ size_t iser__recvq_pages(size_t n);
 void iser__recvq_want(struct recvq *q, int n);
 /* Post what is wanted and can be had; the rest follows when memory comes. */
 void iser__recvq_fill(struct recvq *q);
+/* Was there no memory for all of them? */
+bool iser__recvq_short(const struct recvq *q);
 /* A slot was completed: its bytes may be looked at until it is given back. */
 void iser__recvq_take(struct recv_slot *slot);
 /* iser__recvq_fill() posts it again. */

@@ -8,8 +8,10 @@
  * of 8 KiB of data displaces.
  *
  * As many are posted as the connections want, within the queue's capacity.  When
- * the arena has no page left fewer are posted: an initiator that finds none is
- * held up by the transport until pages come home.
+ * the arena has no page left fewer are posted: on InfiniBand and RoCE an
+ * initiator that finds none is held up by the transport until pages come home.
+ * iWARP ends its connection instead, so that a login there, which gets a queue of
+ * its own, is refused if not all can be posted.
  */
 #include "iser/iser_int.h"
 
@@ -226,6 +228,11 @@ void iser__recvq_fill(struct recvq *q)
 
 	while (more)
 		more = fill_some(q);
+}
+
+bool iser__recvq_short(const struct recvq *q)
+{
+	return q->posted < q->wanted && !TAILQ_EMPTY(&q->idle);
 }
 
 void iser__recvq_take(struct recv_slot *slot)

@@ -328,6 +328,41 @@ TEST(iser_conn, iwarp)
 	end();
 }
 
+static unsigned login_status(void)
+{
+	struct fake_message *m;
+	unsigned status;
+
+	CHECK(give(login_message("")));
+	m = receive();
+	CHECK(m != NULL);
+	status = get_be16(m->bytes + 28 + 36);
+	free(m);
+	return status;
+}
+
+/*
+ * There a message without a receive is the end: nobody takes those of others,
+ * and who could not have all that his window needs is not let in.
+ */
+TEST(iser_conn, iwarp_receives)
+{
+	struct iser_conn *conn;
+
+	fixture_with((struct fake_rdma_config){ .iwarp = true, .sge_read = 1 });
+	dial(0x80, 4);
+	conn = TAILQ_FIRST(&iser->conns);
+	CHECK(conn->own_recvq);
+	hoard_all();
+	CHECK_EQ(login_status(), 0x0302);
+	hoard_keep(0);
+	dial(0x80, 4);
+	conn = TAILQ_FIRST(&iser->conns);
+	CHECK_EQ(login_status(), 0);
+	CHECK_EQ(conn->recvq->posted, conn->receives);
+	end();
+}
+
 TEST(iser_conn, no_invalidation_without_leave)
 {
 	struct fake_message *m;
