@@ -219,6 +219,7 @@ static void conn_end(struct iser_conn *conn)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
+	assert(conn->qp != NULL);
 	conn->closing = true;
 	/* What is posted to a queue pair in error comes back at once. */
 	if (conn->own_recvq)
@@ -531,15 +532,41 @@ static struct iser_conn *conn_new(struct iser_portal *portal,
 	return conn;
 }
 
-/* It never was a connection: nothing is with the device but receives. */
-static void conn_undo(struct iser_conn *conn)
+/* It never was a connection: nothing is with the device. */
+static void conn_undo(struct iser_conn *conn, int status)
 {
+	conn->closing = true; /* there is nothing that terminate() could do */
+	if (conn->dm.owner != NULL) {
+		conn->dm.up->lost(conn->dm.owner, status,
+				  "no resources for an RDMA connection");
+		conn->dm.up->closed(conn->dm.owner);
+	}
 	if (conn->qp != NULL)
 		rdma_destroy_qp(conn->id);
 	conn->qp = NULL;
 	conn_release(conn);
 }
 
+/* Our private data; what the initiator's says of it is kept. */
+static void hello(struct iser_conn *conn, const struct rdma_conn_param *param,
+		  uint8_t *private)
+{
+	const struct ibv_device_attr *attr = &conn->device->rdma->attr;
+
+	conn->invalidates = iser__cm_invalidates(param->private_data,
+						 param->private_data_len);
+	/*
+	 * libiscsi 1.19, and QEMU with it, counts immediate data in the header
+	 * and does not attach it.  It says that it cannot have STags invalidated;
+	 * the kernel's initiator says that it can.
+	 */
+	conn->dm.no_immediate = !conn->invalidates;
+	if ((attr->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
+		conn->invalidates = false;
+	iser__cm_put(private, conn->invalidates);
+}
+
+/* 0, or -errno, -ECONNREFUSED if the session's side does not want it. */
 static int conn_accept(struct iser_conn *conn, unsigned portal,
 		       const struct rdma_conn_param *param)
 {
@@ -558,6 +585,13 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 	reads = MIN(reads, TX_READS_MAX);
 	if (reads == 0) /* it serves no RDMA READ: nothing can be written */
 		return -EPROTO;
+	ours.initiator_depth = (uint8_t)reads;
+	hello(conn, param, private);
+	/* Before anything is made for it: asking is free. */
+	conn->dm.owner =
+		iscsi_conn_accept(conn->iser->iscsi, &conn->dm, portal);
+	if (conn->dm.owner == NULL)
+		return -ECONNREFUSED;
 	rv = queues_open(conn, reads);
 	if (rv < 0)
 		return rv;
@@ -568,24 +602,8 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 	conn->poll.data = conn;
 	/* From here on it ends by way of on_poll_closed(). */
 	receives_set(conn, RECV_LOGIN);
-	conn->invalidates = iser__cm_invalidates(param->private_data,
-						 param->private_data_len);
-	/*
-	 * libiscsi 1.19, and QEMU with it, counts immediate data in the header
-	 * and does not attach it.  It says that it cannot have STags invalidated;
-	 * the kernel's initiator says that it can.
-	 */
-	conn->dm.no_immediate = !conn->invalidates;
-	if ((attr->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
-		conn->invalidates = false;
-	iser__cm_put(private, conn->invalidates);
-	ours.initiator_depth = (uint8_t)reads;
-	if (iser__conn_alive(conn)) /* its receives could be posted */
-		conn->dm.owner =
-			iscsi_conn_accept(conn->iser->iscsi, &conn->dm, portal);
-	if (conn->dm.owner == NULL) {
+	if (!iser__conn_alive(conn)) { /* they could not be posted */
 		(void)rdma_reject(conn->id, NULL, 0);
-		conn_end(conn);
 		return 0;
 	}
 	iser__cq_start(conn);
@@ -616,12 +634,14 @@ void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 	if (rv == 0)
 		return;
 	counter_add(&iser__refused, 1);
-	if (log_allowed(&iser->limit, env_now(iser->env)))
+	/* Whom iscsi does not want it has told of. */
+	if (rv != -ECONNREFUSED &&
+	    log_allowed(&iser->limit, env_now(iser->env)))
 		log_warn("portal %u: an RDMA connection refused: %s",
 			 portal->number, why[0] != '\0' ? why : strerror(-rv));
 	(void)rdma_reject(id, NULL, 0);
 	if (conn != NULL)
-		conn_undo(conn);
+		conn_undo(conn, rv);
 	else
 		rdma_destroy_id(id);
 }

@@ -11,9 +11,10 @@
  *	listener.c	connection manager events, portals
  *	iser.c		the room's face
  *
- * A connection, from its request on: request() finds the device, makes the
- * queue pair, has receives posted and accepts (conn.c).  Login PDUs and all
- * that follow arrive in receive buffers (recvq.c, cq.c), and go up (rx.c).
+ * A connection, from its request on: request() finds the device, asks the
+ * session's side, makes the queue pair, has receives posted and accepts
+ * (conn.c).  Login PDUs and all that follow arrive in receive buffers (recvq.c,
+ * cq.c), and go up (rx.c).
  * What the session sends is queued and posted at the end of the turn (tx.c).
  * terminate() puts the queue pair into error, waits until the device has let go
  * of every work request, and only then gives anything back.

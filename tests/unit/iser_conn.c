@@ -765,6 +765,8 @@ TEST(iser_conn, faults_of_setup)
 			fake_rdma_fail(0);
 			wait_ms(1);
 			CHECK(fake_peer_state(peer) != FAKE_ASKED);
+			CHECK_EQ(counter_value(&iscsi__conns),
+				 fake_peer_state(peer) == FAKE_UP);
 			ready();
 			end();
 		} while (nth <= calls);
@@ -796,6 +798,32 @@ TEST(iser_conn, crowd)
 	for (unsigned i = 0; i < ARRAY_LEN(peers); i++)
 		fake_peer_free(peers[i]);
 	CHECK_EQ(counter_value(&iser__conns), 0);
+	end();
+}
+
+/* Nothing is made for one more than may log in at a time. */
+TEST(iser_conn, refused)
+{
+	struct fake_peer *peers[32];
+
+	fixture();
+	for (unsigned i = 0; i < ARRAY_LEN(peers); i++) {
+		peer = NULL;
+		dial(0x80, 4);
+		CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+		peers[i] = peer;
+	}
+	peer = NULL;
+	fake_rdma_fail(0);
+	dial(0x80, 4);
+	CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+	CHECK_EQ(fake_rdma_calls(), 0);
+	CHECK_EQ(iser->conns_count, ARRAY_LEN(peers));
+	for (unsigned i = 0; i < ARRAY_LEN(peers); i++) {
+		fake_peer_disconnect(peers[i]);
+		turns();
+		fake_peer_free(peers[i]);
+	}
 	end();
 }
 
