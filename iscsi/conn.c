@@ -326,7 +326,10 @@ static void login_complete(struct iscsi_conn *conn)
 		return;
 	}
 	iscsi__dm_keys(conn, &conn->session->keys, &keys);
-	if (conn->dm->ops->notice_keys(conn->dm, &keys) < 0) {
+	rv = conn->dm->ops->notice_keys(conn->dm, &keys);
+	if (!iscsi__conn_up(conn)) /* it was lost over that */
+		return;
+	if (rv < 0) {
 		login_refuse(conn, 0x0302);
 		return;
 	}

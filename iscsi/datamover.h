@@ -4,9 +4,9 @@
  * two implementations; a third needs no change above this line.
  *
  * The session is a state machine on its shard's loop.  It calls dm_ops down;
- * the datamover calls dm_up up.  A call down never calls up before it returns;
- * a call up may call down, terminate() included, and the datamover looks at its
- * state again when it comes back.
+ * the datamover calls dm_up up.  A call down never calls up before it returns,
+ * but for notice_keys(); a call up may call down, terminate() included, and the
+ * datamover looks at its state again when it comes back.
  *
  *	down			TCP			iSER
  *	send_control		PDU into sendmsg	SEND (with invalidate)
@@ -140,6 +140,7 @@ struct dm_ops {
 	 * Resources for full feature phase, before the final login response:
 	 * 0 or -ENOMEM (then login fails with 0302).  Once more, and then
 	 * always 0, if the initiator declares another max_send_data_len later.
+	 * The first time it may call lost() before it returns.
 	 */
 	int (*notice_keys)(struct dm_conn *conn, const struct dm_keys *keys);
 	/* Send the final login response and enter full feature phase. */

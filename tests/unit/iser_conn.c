@@ -904,6 +904,21 @@ TEST(iser_conn, receives_fail)
 	}
 }
 
+/* Nor is one kept that cannot have those of full feature phase. */
+TEST(iser_conn, receives_fail_at_login)
+{
+	for (unsigned srq = 0; srq < 2; srq++) {
+		fixture_with((struct fake_rdma_config){ .says_last_wqe = true,
+							.no_srq = srq });
+		dial(0x80, 4);
+		fake_rdma_fail_receives(true);
+		CHECK(give(login_message("")));
+		wait_ms(60);
+		CHECK_EQ(counter_value(&iser__conns), 0);
+		end();
+	}
+}
+
 TEST(iser_conn, device_removed)
 {
 	char why[100];
