@@ -1,8 +1,8 @@
 /*
  * listener: portals, and the events of the connection manager.
  *
- * A portal listens as soon as there is a device with its address whose memory
- * registration succeeds; until then it tries again every few seconds, and says
+ * A portal listens as soon as there is a device with its address (any, for a
+ * wildcard) whose memory registration succeeds; until then it tries again every few seconds, and says
  * why it does not once for each reason.  The same goes when its device is
  * pulled out.
  */
@@ -165,6 +165,42 @@ void iser__portals_device_gone(struct iser *iser, struct ibv_context *verbs)
 		}
 }
 
+/*
+ * A portal at every address has every device: one that works is enough.  0, or
+ * -errno with @why, of the first that does not.
+ */
+static int devices_get(struct iser_portal *p, char *why, size_t why_len)
+{
+	struct ibv_context **list = rdma_get_devices(NULL);
+	struct iser_device *device;
+	unsigned n = 0, bad = 0;
+	char text[240];
+	int rv, first = -ENODEV;
+
+	if (list == NULL) {
+		rv = errno != 0 ? -errno : -ENODEV;
+		snprintf(why, why_len, "an RDMA device cannot be opened: %s",
+			 strerror(-rv));
+		return rv;
+	}
+	snprintf(why, why_len, "this machine has no RDMA device");
+	for (; list[n] != NULL; n++) {
+		rv = iser__device_get(p->iser, list[n], &device, text,
+				      sizeof(text));
+		if (rv < 0 && bad++ == 0) {
+			first = rv;
+			snprintf(why, why_len, "%s", text);
+		}
+	}
+	rdma_free_devices(list);
+	if (bad == n)
+		return first;
+	if (bad > 0)
+		log_warn("portal %u: no iSER on %u of %u RDMA devices: %s",
+			 p->number, bad, n, why);
+	return 0;
+}
+
 /* 0, or -errno with @why. */
 static int portal_up(struct iser_portal *p, char *why, size_t why_len)
 {
@@ -205,13 +241,14 @@ static int portal_up(struct iser_portal *p, char *why, size_t why_len)
 				 strerror(-rv));
 		goto err;
 	}
-	/* Bound to one device: say now what would fail at the first login. */
-	if (p->id->verbs != NULL) {
+	/* Say now what would fail at the first login. */
+	if (p->id->verbs != NULL)
 		rv = iser__device_get(p->iser, p->id->verbs, &device, why,
 				      why_len);
-		if (rv < 0)
-			goto err;
-	}
+	else
+		rv = devices_get(p, why, why_len);
+	if (rv < 0)
+		goto err;
 	return 0;
 
 err:

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -114,13 +115,14 @@ static struct {
 	bool there, removed, fail_posts, fail_receives;
 	bool dead, closed; /* it failed; then its context was closed */
 	struct verbs_context vctx;
-	struct ibv_device device;
+	struct ibv_device device, broken_device;
+	struct ibv_context broken; /* of the other device */
 	LIST_HEAD(, fake_mr) mrs;
 	LIST_HEAD(, fake_id) ids;
 	STAILQ_HEAD(, async_event) asyncs;
 	STAILQ_HEAD(, fake_event) events;
 	struct rdma_event_channel *channel;
-	unsigned pds, cqs, qps, srqs, channels;
+	unsigned pds, cqs, qps, srqs, channels, lists;
 	struct ibv_srq *srq; /* the last one made */
 	unsigned key_last;
 	unsigned fail_at, calls;
@@ -519,7 +521,7 @@ void ibv_free_device_list(struct ibv_device **list)
 
 const char *ibv_get_device_name(struct ibv_device *device)
 {
-	return "fake0";
+	return device == &rdma.broken_device ? "broken0" : "fake0";
 }
 
 const char *ibv_wc_status_str(enum ibv_wc_status status)
@@ -535,6 +537,8 @@ const char *ibv_event_type_str(enum ibv_event_type event)
 int ibv_query_device(struct ibv_context *context,
 		     struct ibv_device_attr *device_attr)
 {
+	if (context == &rdma.broken)
+		return EIO;
 	if (fails())
 		return ENOMEM;
 	*device_attr = (struct ibv_device_attr){
@@ -890,6 +894,16 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 	return 0;
 }
 
+static bool is_wildcard(const struct sockaddr *addr)
+{
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_in *four = (const struct sockaddr_in *)addr;
+
+	return addr->sa_family == AF_INET6
+		       ? IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr)
+		       : four->sin_addr.s_addr == 0;
+}
+
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
 	if (fails())
@@ -898,7 +912,8 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 		errno = ENODEV;
 		return -1;
 	}
-	id->verbs = verbs_of();
+	if (!is_wildcard(addr))
+		id->verbs = verbs_of();
 	return 0;
 }
 
@@ -1000,11 +1015,25 @@ int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 
 struct ibv_context **rdma_get_devices(int *num)
 {
-	return NULL;
+	struct ibv_context **list = fails() ? NULL : calloc(3, sizeof(*list));
+	int n = 0;
+
+	if (list == NULL)
+		return NULL;
+	if (rdma.config.broken_too)
+		list[n++] = &rdma.broken;
+	if (rdma.there && !rdma.removed)
+		list[n++] = verbs_of();
+	if (num != NULL)
+		*num = n;
+	rdma.lists++;
+	return list;
 }
 
 void rdma_free_devices(struct ibv_context **list)
 {
+	rdma.lists--;
+	free(list);
 }
 
 /* ---- the initiator ---- */
@@ -1164,6 +1193,7 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 	rdma.device.transport_type =
 		config->iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 	c->device = &rdma.device;
+	rdma.broken.device = &rdma.broken_device;
 	c->num_comp_vectors = 2;
 	c->async_fd = eventfd(0, EFD_CLOEXEC);
 	c->ops.poll_cq = op_poll_cq;
@@ -1176,7 +1206,7 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 void fake_rdma_check_empty(void)
 {
 	assert(rdma.pds == 0 && rdma.cqs == 0 && rdma.qps == 0);
-	assert(rdma.srqs == 0 && rdma.channels == 0);
+	assert(rdma.srqs == 0 && rdma.channels == 0 && rdma.lists == 0);
 	assert(LIST_EMPTY(&rdma.mrs) && LIST_EMPTY(&rdma.ids));
 }
 
@@ -1194,8 +1224,10 @@ void fake_rdma_remove(void)
 	struct fake_id *id;
 
 	rdma.removed = true;
+	/* One that listens at every address is not told. */
 	LIST_FOREACH (id, &rdma.ids, link)
-		event_add(id, NULL, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL);
+		if (id->id.verbs != NULL)
+			event_add(id, NULL, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL);
 }
 
 void fake_rdma_break(bool srq)

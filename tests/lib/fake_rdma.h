@@ -20,9 +20,10 @@ struct fake_rdma_config {
 	unsigned sge_read; /* 0: as sge */
 	bool iwarp;
 	bool says_last_wqe;
+	bool broken_too; /* another device is there, which cannot be used */
 };
 
-/* A device appears; at most one at a time. */
+/* A device appears; at most one that works at a time. */
 void fake_rdma_open(const struct fake_rdma_config *config);
 /* It must have been left by everybody: asserts it. */
 void fake_rdma_close(void);

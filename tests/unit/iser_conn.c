@@ -774,6 +774,46 @@ TEST(iser_conn, faults_of_setup)
 	}
 }
 
+/* At every address: it listens if a device works, and tries again if not. */
+TEST(iser_conn, wildcard)
+{
+	unsigned nth = 0, calls;
+	char why[240];
+	bool listens;
+
+	do {
+		fake_rdma_open(&(struct fake_rdma_config){ 0 });
+		fake_rdma_fail(++nth);
+		rooms_open_at(INADDR_ANY);
+		calls = fake_rdma_calls();
+		fake_rdma_fail(0);
+		listens = iser_listening(iser, 1, why, sizeof(why));
+		CHECK_EQ(listens, !LIST_EMPTY(&iser->devices));
+		CHECK_EQ(listens, why[0] == '\0');
+		CHECK_EQ(listens, !env_timer_active(
+					  &TAILQ_FIRST(&iser->portals)->retry));
+		end();
+	} while (nth <= calls);
+	CHECK(listens && nth > 4);
+}
+
+/* A device that does not work takes nothing from one that does. */
+TEST(iser_conn, wildcard_and_a_broken_device)
+{
+	char why[240];
+
+	fake_rdma_open(&(struct fake_rdma_config){ .says_last_wqe = true,
+						   .broken_too = true });
+	rooms_open_at(INADDR_ANY);
+	CHECK(iser_listening(iser, 1, why, sizeof(why)));
+	ready();
+	fake_rdma_remove();
+	wait_ms(5);
+	CHECK(LIST_EMPTY(&iser->devices));
+	CHECK(iser_listening(iser, 1, why, sizeof(why)));
+	end();
+}
+
 /* All initiators come back at once: others get their turn in between. */
 TEST(iser_conn, crowd)
 {

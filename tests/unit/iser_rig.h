@@ -39,23 +39,28 @@ static inline void wait_ms(unsigned ms)
 	turns();
 }
 
-static inline void rooms_open(void)
+static inline void rooms_open_at(uint32_t address)
 {
-	struct sockaddr_in lo = { .sin_family = AF_INET,
+	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_port = htons(3260),
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+				  .sin_addr.s_addr = htonl(address) };
 
 	target_open((struct iscsi_config){ 0 });
-	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&lo, 1), 0);
+	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&at, 1), 0);
 	target_fill();
 	CHECK_EQ(iser_open(&(struct iser_config){ .env = ts.env,
 						  .iscsi = iscsi,
 						  .arena = ts.arena },
 			   &iser),
 		 0);
-	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&lo, true), 0);
-	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&lo, true), 0);
+	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&at, true), 0);
+	CHECK_EQ(iser_listen(iser, 1, (struct sockaddr *)&at, true), 0);
 	turns();
+}
+
+static inline void rooms_open(void)
+{
+	rooms_open_at(INADDR_LOOPBACK);
 }
 
 static inline void fixture_with(struct fake_rdma_config config)
