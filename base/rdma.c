@@ -34,6 +34,19 @@ const char *rdma_device_name(const struct rdma_device *device)
 	return ibv_get_device_name(device->verbs->device);
 }
 
+bool rdma_device_listed(const struct rdma_device *device)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	bool found = list == NULL; /* who cannot look does not know */
+
+	for (unsigned i = 0; !found && list[i] != NULL; i++)
+		found = strcmp(ibv_get_device_name(list[i]),
+			       rdma_device_name(device)) == 0;
+	if (list != NULL)
+		ibv_free_device_list(list);
+	return found;
+}
+
 /* ---- asynchronous events ---- */
 
 static void watch_tell(void *context, enum ibv_event_type event)

@@ -58,6 +58,10 @@ struct rdma_device {
 /* How many RDMA devices the machine has now. */
 unsigned rdma_devices_count(void);
 
+struct rdma_device;
+/* Does the system still have it?  It reads a directory: not for every turn. */
+bool rdma_device_listed(const struct rdma_device *device);
+
 /*
  * Use @config->verbs.  0; -ENOMEM with RLIMIT_MEMLOCK named in @why, or another
  * -errno with @why.

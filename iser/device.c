@@ -173,6 +173,17 @@ void iser__device_gone(struct iser_device *device)
 	device_maybe_close(device);
 }
 
+void iser__devices_look(struct iser *iser)
+{
+	struct iser_device *device, *next;
+
+	for (device = LIST_FIRST(&iser->devices); device; device = next) {
+		next = LIST_NEXT(device, link);
+		if (!device->gone && !rdma_device_listed(device->rdma))
+			iser__device_gone(device);
+	}
+}
+
 void iser__devices_close(struct iser *iser)
 {
 	struct iser_device *device, *next;

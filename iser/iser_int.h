@@ -133,6 +133,8 @@ int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 		     struct iser_device **out, char *why, size_t why_len);
 /* It fails, or is being removed: end what is on it. */
 void iser__device_gone(struct iser_device *device);
+/* See which are there yet: nobody is told that one at rest is pulled out. */
+void iser__devices_look(struct iser *iser);
 /* A connection less. */
 void iser__device_put(struct iser_device *device);
 void iser__devices_close(struct iser *iser);
@@ -306,7 +308,8 @@ struct iser_portal {
 	bool alone;
 	struct sockaddr_storage address;
 	struct rdma_cm_id *id; /* NULL: not listening */
-	struct env_timer retry;
+	struct env_timer retry; /* at every address also while it listens */
+	unsigned devices; /* there were, at the last look */
 	char why[240]; /* it does not listen */
 	TAILQ_ENTRY(iser_portal) link;
 };

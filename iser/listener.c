@@ -2,9 +2,10 @@
  * listener: portals, and the events of the connection manager.
  *
  * A portal listens as soon as there is a device with its address (any, for a
- * wildcard) whose memory registration succeeds; until then it tries again every few seconds, and says
- * why it does not once for each reason.  The same goes when its device is
- * pulled out.
+ * wildcard) whose memory registration succeeds; until then it tries again every
+ * few seconds, and says why it does not once for each reason.  The same goes when
+ * its device is pulled out.  No event tells a portal at every address of devices
+ * that come and go: it looks for itself.
  */
 #define LOG_ROOM LOG_ISER
 #include "iser/iser_int.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 
 #define RETRY_NS (5 * SEC)
+#define LOOK_NS (10 * SEC)
 #define BACKLOG 128
 #define EVENTS 8u /* handled before sessions have their turn */
 
@@ -112,9 +114,16 @@ void iser__channel_close(struct iser *iser)
 
 static void portal_try(struct iser_portal *p);
 
+static void portal_look(struct iser_portal *p);
+
 static void on_retry(struct env_timer *timer)
 {
-	portal_try(container_of(timer, struct iser_portal, retry));
+	struct iser_portal *p = container_of(timer, struct iser_portal, retry);
+
+	if (p->id == NULL)
+		portal_try(p);
+	else
+		portal_look(p);
 }
 
 static void portal_down(struct iser_portal *p)
@@ -184,6 +193,7 @@ static int devices_get(struct iser_portal *p, char *why, size_t why_len)
 		return rv;
 	}
 	snprintf(why, why_len, "this machine has no RDMA device");
+	p->devices = rdma_devices_count();
 	for (; list[n] != NULL; n++) {
 		rv = iser__device_get(p->iser, list[n], &device, text,
 				      sizeof(text));
@@ -256,6 +266,24 @@ err:
 	return rv;
 }
 
+/* At every address: what came is used, what went is let go. */
+static void portal_look(struct iser_portal *p)
+{
+	struct iser *iser = p->iser;
+	char why[sizeof(p->why)] = "";
+
+	iser__devices_look(iser);
+	if (rdma_devices_count() != p->devices &&
+	    devices_get(p, why, sizeof(why)) < 0) {
+		portal_down(p);
+		snprintf(p->why, sizeof(p->why), "%s", why);
+		log_info("portal %u: no iSER: %s", p->number, why);
+		env_timer_start(iser->env, &p->retry, RETRY_NS);
+		return;
+	}
+	env_timer_start(iser->env, &p->retry, LOOK_NS);
+}
+
 static void portal_try(struct iser_portal *p)
 {
 	char why[sizeof(p->why)] = "";
@@ -264,6 +292,8 @@ static void portal_try(struct iser_portal *p)
 	if (rv == 0) {
 		log_info("portal %u: listening for iSER", p->number);
 		p->why[0] = '\0';
+		if (p->id->verbs == NULL)
+			env_timer_start(p->iser->env, &p->retry, LOOK_NS);
 		return;
 	}
 	if (strcmp(why, p->why) != 0) {

@@ -112,7 +112,7 @@ struct fake_peer {
 
 static struct {
 	struct fake_rdma_config config;
-	bool there, removed, fail_posts, fail_receives;
+	bool there, hidden, removed, fail_posts, fail_receives;
 	bool dead, closed; /* it failed; then its context was closed */
 	struct verbs_context vctx;
 	struct ibv_device device, broken_device;
@@ -508,10 +508,15 @@ struct ibv_device **ibv_get_device_list(int *num)
 {
 	struct ibv_device **list = calloc(2, sizeof(*list));
 
-	list[0] = rdma.there ? &rdma.device : NULL;
+	list[0] = rdma.there && !rdma.hidden ? &rdma.device : NULL;
 	if (num != NULL)
-		*num = rdma.there;
+		*num = list[0] != NULL;
 	return list;
+}
+
+void fake_rdma_hide(bool hidden)
+{
+	rdma.hidden = hidden;
 }
 
 void ibv_free_device_list(struct ibv_device **list)
@@ -1022,7 +1027,7 @@ struct ibv_context **rdma_get_devices(int *num)
 		return NULL;
 	if (rdma.config.broken_too)
 		list[n++] = &rdma.broken;
-	if (rdma.there && !rdma.removed)
+	if (rdma.there && !rdma.hidden && !rdma.removed)
 		list[n++] = verbs_of();
 	if (num != NULL)
 		*num = n;

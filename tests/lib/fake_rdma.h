@@ -41,6 +41,8 @@ void fake_rdma_fail_receives(bool fail);
 
 /* The device is pulled out: everybody is told; it completes nothing more. */
 void fake_rdma_remove(void);
+/* The system has it no more, or again; nobody is told. */
+void fake_rdma_hide(bool hidden);
 /*
  * The device says that it failed, or @srq: that its shared receive queue did.
  * Behind the last id its context is closed.
