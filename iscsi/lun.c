@@ -15,6 +15,8 @@
 
 #define OPEN_RETRY_NS (500 * MSEC)
 
+struct scsi_units scsi__units = TAILQ_HEAD_INITIALIZER(scsi__units);
+
 /* ---- lookup ---- */
 
 /*
@@ -49,6 +51,11 @@ struct scsi_it_lun *scsi__it_find(struct scsi_nexus *nexus,
 	if (lun->number >= nexus->units_count)
 		return NULL;
 	return nexus->units[lun->number];
+}
+
+bool scsi__same_object(const struct scsi_lun *a, const struct scsi_lun *b)
+{
+	return a->target->dom == b->target->dom && uuid_equal(&a->oid, &b->oid);
 }
 
 bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
@@ -88,7 +95,6 @@ int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
 	strcpy(target->iqn, iqn);
 	TAILQ_INIT(&target->all);
 	TAILQ_INIT(&target->nexuses);
-	TAILQ_INIT(&target->tmfs);
 	*out = target;
 	return 0;
 }
@@ -109,7 +115,7 @@ void scsi__target_check(struct scsi_target *target)
 {
 	if (!target->closing || target->closed || target->busy > 0)
 		return;
-	if (!TAILQ_EMPTY(&target->all) || !TAILQ_EMPTY(&target->tmfs))
+	if (!TAILQ_EMPTY(&target->all))
 		return;
 	assert(TAILQ_EMPTY(&target->nexuses));
 	target->closed = true;
@@ -403,6 +409,7 @@ static void lun_opened(struct dom_object_open *req, int status)
 		}
 	}
 	if (status == 0) {
+		TAILQ_INSERT_TAIL(&scsi__units, lun, open_link);
 		lun->watch.cb = lun_event;
 		dom_object_watch(lun->object, &lun->watch);
 		TAILQ_FOREACH (it, &lun->its, link) {
@@ -431,6 +438,7 @@ void scsi__lun_put(struct scsi_lun *lun)
 	assert(TAILQ_EMPTY(&lun->tasks));
 	if (lun->object != NULL) {
 		scsi__sanitize_closed(lun);
+		TAILQ_REMOVE(&scsi__units, lun, open_link);
 		dom_object_unwatch(lun->object, &lun->watch);
 		dom_object_close(lun->object);
 	}

@@ -104,7 +104,7 @@ struct scsi_cmd {
 	struct dom_io io;
 	struct env_task task;
 	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */
-	uint64_t seq; /* order of arrival at the target */
+	uint64_t seq; /* order of arrival, of all targets */
 	uint8_t state;
 	bool killed, by_other, in_execute, io_active;
 	uint64_t lba, blocks; /* of the CDB */

@@ -143,6 +143,7 @@ struct scsi_lun {
 	TAILQ_HEAD(scsi_tasks, scsi_cmd) tasks; /* the task set */
 	unsigned barriers; /* ORDERED and HEAD OF QUEUE tasks in it */
 	unsigned waiting; /* tasks ready to run that may not yet */
+	uint64_t tmf_seq; /* of the last function that reached them */
 	TAILQ_HEAD(, scsi_it_lun) its;
 	TAILQ_ENTRY(scsi_lun) link; /* all of the target, removed ones too */
 	TAILQ_ENTRY(scsi_lun) open_link; /* all with an object, of any target */
@@ -154,15 +155,13 @@ struct scsi_target {
 	struct env *env;
 	struct dom *dom;
 	char iqn[ISCSI_NAME_MAX + 1];
-	uint64_t next_seq;
 	uint16_t rtpi[SCSI_PORTS_MAX], tpgt[SCSI_PORTS_MAX];
 	unsigned ports_count;
 	struct scsi_lun **luns; /* by number */
 	unsigned luns_size, luns_count;
 	TAILQ_HEAD(, scsi_lun) all;
 	TAILQ_HEAD(, scsi_nexus) nexuses;
-	TAILQ_HEAD(, scsi_tmf_req) tmfs;
-	unsigned busy; /* calls under way that use this struct */
+	unsigned busy; /* calls and functions under way that use this struct */
 	bool closing, closed;
 	struct env_task close_task;
 	void (*close_cb)(void *arg);
@@ -246,6 +245,18 @@ static inline uint32_t scsi__unmap_max(uint32_t block_bytes)
 
 /* ---- lun.c ---- */
 
+/* All with an object: the units of all targets live on one loop. */
+extern TAILQ_HEAD(scsi_units, scsi_lun) scsi__units;
+bool scsi__same_object(const struct scsi_lun *a, const struct scsi_lun *b);
+/*
+ * Those that show @lun's object, itself included: one logical unit, whose tasks
+ * and mode pages all targets share.
+ */
+#define SCSI_UNITS_FOREACH(unit, lun)                                          \
+	TAILQ_FOREACH (unit, &scsi__units, open_link)                          \
+		if (!scsi__same_object(unit, lun)) {                           \
+		} else
+
 struct scsi_lun *scsi__lun_find(struct scsi_target *target, uint64_t lun_field);
 int scsi__lun_decode(uint64_t lun_field);
 struct scsi_it_lun *scsi__it_find(struct scsi_nexus *nexus,
@@ -266,8 +277,10 @@ static inline uint64_t scsi__threshold_set(const struct scsi_lun *lun)
 
 /* ---- scsi_tmf.c ---- */
 
+/* Commands and functions by age, across targets. */
+uint64_t scsi__seq_next(void);
 /* A task set lost a task: does a management function end? */
-void scsi__tmf_check(struct scsi_target *target);
+void scsi__tmf_check(void);
 /* PREEMPT AND ABORT: end the tasks of nexuses whose preempted_by is @cmd's. */
 void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd);
 
@@ -315,7 +328,7 @@ struct scsi_sanitize *scsi__sanitize_of(const struct scsi_lun *lun);
 void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s);
 /* Leave the failure mode; s->cmd is answered. */
 void scsi__sanitize_exit(struct scsi_sanitize *s);
-/* The unit has opened: go on with what a mark tells of.  0 or -ENOMEM. */
+/* The unit opens: go on with what a mark tells of.  0 or -ENOMEM. */
 int scsi__sanitize_opened(struct scsi_lun *lun);
 void scsi__sanitize_closed(struct scsi_lun *lun);
 /* True while one runs; *@progress in 1/65536. */

@@ -304,25 +304,40 @@ static bool parse_list(struct scsi_cmd *cmd, struct pr_request *req)
 	return true;
 }
 
+static bool registered_with(const struct dom_reservation *r,
+			    const struct dom_nexus *nexus, uint64_t key)
+{
+	for (unsigned i = 0; i < r->registrations_count; i++) {
+		const struct dom_registration *reg = &r->registrations[i];
+
+		if ((key == 0 || reg->key == key) &&
+		    (reg->target_port == nexus->target_port ||
+		     reg->all_target_ports) &&
+		    strcmp(reg->initiator_port, nexus->initiator_port) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* By its ports, as registrations go: it may be at a unit of another target. */
+static bool same_nexus(const struct dom_nexus *a, const struct dom_nexus *b)
+{
+	return a->target_port == b->target_port &&
+	       strcmp(a->initiator_port, b->initiator_port) == 0;
+}
+
 /* Nexuses that a PREEMPT AND ABORT with this key will hit. */
 static void mark_victims(struct scsi_cmd *cmd, uint64_t key)
 {
 	const struct dom_reservation *r = dom_reservation(cmd->lun->object);
 	struct scsi_it_lun *it;
+	struct scsi_lun *unit;
 
-	TAILQ_FOREACH (it, &cmd->lun->its, link) {
-		for (unsigned i = 0; i < r->registrations_count; i++) {
-			const struct dom_registration *reg =
-				&r->registrations[i];
-
-			if (it == cmd->it || (key != 0 && reg->key != key) ||
-			    (reg->target_port != it->dom.target_port &&
-			     !reg->all_target_ports) ||
-			    strcmp(reg->initiator_port,
-				   it->dom.initiator_port) != 0)
-				continue;
-			it->preempted_by = cmd->seq;
-		}
+	SCSI_UNITS_FOREACH (unit, cmd->lun) {
+		TAILQ_FOREACH (it, &unit->its, link)
+			if (!same_nexus(&it->dom, &cmd->it->dom) &&
+			    registered_with(r, &it->dom, key))
+				it->preempted_by = cmd->seq;
 	}
 }
 

@@ -34,22 +34,16 @@ _Static_assert(MARK_HEAD + PAGE_BYTES <= DOM_SANITIZE_MAX, "a mark must fit");
 
 /* The units of all targets live on one loop. */
 static TAILQ_HEAD(, scsi_sanitize) runs = TAILQ_HEAD_INITIALIZER(runs);
-static TAILQ_HEAD(, scsi_lun) units = TAILQ_HEAD_INITIALIZER(units);
 
 static void mark(struct scsi_sanitize *s);
 static void step(struct scsi_sanitize *s);
-
-static bool same_object(const struct scsi_lun *a, const struct scsi_lun *b)
-{
-	return a->target->dom == b->target->dom && uuid_equal(&a->oid, &b->oid);
-}
 
 struct scsi_sanitize *scsi__sanitize_of(const struct scsi_lun *lun)
 {
 	struct scsi_sanitize *s;
 
 	TAILQ_FOREACH (s, &runs, link)
-		if (same_object(s->lun, lun))
+		if (scsi__same_object(s->lun, lun))
 			return s;
 	return NULL;
 }
@@ -105,8 +99,8 @@ static struct scsi_lun *heir_of(const struct scsi_lun *lun)
 {
 	struct scsi_lun *other;
 
-	TAILQ_FOREACH (other, &units, open_link)
-		if (other != lun && !other->removed && same_object(other, lun))
+	SCSI_UNITS_FOREACH (other, lun)
+		if (other != lun && !other->removed)
 			return other;
 	return NULL;
 }
@@ -502,7 +496,6 @@ int scsi__sanitize_opened(struct scsi_lun *lun)
 			return -ENOMEM;
 		resume(lun, s);
 	}
-	TAILQ_INSERT_TAIL(&units, lun, open_link);
 	return 0;
 }
 
@@ -510,7 +503,6 @@ void scsi__sanitize_closed(struct scsi_lun *lun)
 {
 	assert(scsi__sanitize_of(lun) == NULL ||
 	       scsi__sanitize_of(lun)->lun != lun);
-	TAILQ_REMOVE(&units, lun, open_link);
 }
 
 /*

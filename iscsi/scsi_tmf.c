@@ -2,6 +2,9 @@
  * scsi_tmf: task management functions (SAM-5 7; RFC 7143 11.5).  Concerned are
  * the commands that arrived before the function.  It is answered when all of
  * them have left their task sets: none can change the medium any more.
+ *
+ * Units of several targets that show one object are one logical unit with one
+ * task set: what ends the tasks of others ends them in all of those.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "base/log.h"
@@ -17,6 +20,16 @@ enum {
 	TMF_NO_LUN = 2,
 	TMF_NOT_SUPPORTED = 5,
 };
+
+/* The targets live on one loop: so do the functions that wait for tasks. */
+static TAILQ_HEAD(, scsi_tmf_req) tmfs = TAILQ_HEAD_INITIALIZER(tmfs);
+
+uint64_t scsi__seq_next(void)
+{
+	static uint64_t last;
+
+	return ++last;
+}
 
 static bool covers_target(enum scsi_tmf function)
 {
@@ -45,18 +58,34 @@ static bool concerns(const struct scsi_tmf_req *req, const struct scsi_cmd *cmd)
 	       (!own_only(req->function) || cmd->nexus == req->nexus);
 }
 
+/* All that it concerns were killed by it, or before. */
+static bool tasks_left_in(const struct scsi_tmf_req *req,
+			  const struct scsi_lun *lun)
+{
+	const struct scsi_cmd *cmd;
+
+	TAILQ_FOREACH (cmd, &lun->tasks, link)
+		if (cmd->killed && concerns(req, cmd))
+			return true;
+	return false;
+}
+
 static bool tasks_left(const struct scsi_tmf_req *req)
 {
 	const struct scsi_lun *lun;
-	const struct scsi_cmd *cmd;
 
-	TAILQ_FOREACH (lun, &req->target->all, link) {
-		if (!covers(req, lun))
-			continue;
-		TAILQ_FOREACH (cmd, &lun->tasks, link)
-			if (concerns(req, cmd))
-				return true;
-	}
+	TAILQ_FOREACH (lun, &req->target->all, link)
+		if (covers(req, lun) && tasks_left_in(req, lun))
+			return true;
+	if (own_only(req->function))
+		return false;
+	/*
+	 * Elsewhere.  Where a later function was, this one may not have been:
+	 * what it waits for then was killed, too, and soon ends.
+	 */
+	TAILQ_FOREACH (lun, &scsi__units, open_link)
+		if (lun->tmf_seq >= req->seq && tasks_left_in(req, lun))
+			return true;
 	return false;
 }
 
@@ -74,7 +103,6 @@ static void answered(struct env_task *task)
 static void answer(struct scsi_tmf_req *req, unsigned response)
 {
 	req->response = response;
-	req->target->busy++;
 	env_defer(req->target->env, &req->task);
 }
 
@@ -82,16 +110,16 @@ static void check_one(struct scsi_tmf_req *req)
 {
 	if (!req->linked || req->waiting > 0 || tasks_left(req))
 		return;
-	TAILQ_REMOVE(&req->target->tmfs, req, link);
+	TAILQ_REMOVE(&tmfs, req, link);
 	req->linked = false;
 	answer(req, TMF_COMPLETE);
 }
 
-void scsi__tmf_check(struct scsi_target *target)
+void scsi__tmf_check(void)
 {
 	struct scsi_tmf_req *req, *next;
 
-	for (req = TAILQ_FIRST(&target->tmfs); req != NULL; req = next) {
+	for (req = TAILQ_FIRST(&tmfs); req != NULL; req = next) {
 		next = TAILQ_NEXT(req, link);
 		check_one(req);
 	}
@@ -182,7 +210,6 @@ static void reset_unit(struct scsi_tmf_req *req, struct scsi_lun *lun)
 			 req->function == SCSI_LUN_RESET ? UA_DEVICE_RESET
 							 : UA_BUS_RESET,
 			 NULL);
-	release_spc2(req, lun);
 }
 
 static void nexus_lost(struct scsi_tmf_req *req, struct scsi_lun *lun)
@@ -216,18 +243,61 @@ static void kill_tasks(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	}
 }
 
-void scsi_tmf(struct scsi_tmf_req *req)
+static bool resets(enum scsi_tmf function)
 {
-	struct scsi_target *target = req->nexus->target;
-	struct scsi_lun *lun;
+	return function == SCSI_LUN_RESET ||
+	       function == SCSI_TARGET_WARM_RESET ||
+	       function == SCSI_TARGET_COLD_RESET;
+}
 
+/* @lun's part of it, and that of the units which are the same one. */
+static void apply(struct scsi_tmf_req *req, struct scsi_lun *lun)
+{
+	struct scsi_lun *unit;
+
+	kill_tasks(req, lun);
+	if (lun->removed)
+		return;
+	if (req->function == SCSI_IT_NEXUS_RESET)
+		nexus_lost(req, lun);
+	if (own_only(req->function))
+		return;
+	SCSI_UNITS_FOREACH (unit, lun) {
+		unit->tmf_seq = MAX(unit->tmf_seq, req->seq);
+		if (unit != lun)
+			kill_tasks(req, unit);
+		if (unit != lun && resets(req->function))
+			reset_unit(req, unit);
+	}
+	if (resets(req->function)) {
+		reset_unit(req, lun);
+		release_spc2(req, lun);
+	}
+}
+
+static void begin(struct scsi_tmf_req *req, struct scsi_target *target)
+{
 	memset(&req->task, 0, sizeof(req->task));
 	req->task.cb = answered;
 	req->target = target;
 	req->waiting = 0;
 	req->linked = false;
-	req->seq = target->next_seq++;
+	target->busy++; /* until it is answered */
+}
 
+static void link_req(struct scsi_tmf_req *req)
+{
+	TAILQ_INSERT_TAIL(&tmfs, req, link);
+	req->linked = true;
+}
+
+void scsi_tmf(struct scsi_tmf_req *req)
+{
+	struct scsi_target *target = req->nexus->target;
+	struct scsi_lun *lun;
+
+	begin(req, target);
+	req->seq = scsi__seq_next();
 	switch (req->function) {
 	case SCSI_ABORT_TASK_SET:
 	case SCSI_CLEAR_TASK_SET:
@@ -246,39 +316,23 @@ void scsi_tmf(struct scsi_tmf_req *req)
 		return;
 	}
 
-	TAILQ_INSERT_TAIL(&target->tmfs, req, link);
-	req->linked = true;
+	link_req(req);
 	req->waiting++; /* while units are walked */
-	TAILQ_FOREACH (lun, &target->all, link) {
-		if (!covers(req, lun))
-			continue;
-		kill_tasks(req, lun);
-		if (lun->removed)
-			continue;
-		if (req->function == SCSI_IT_NEXUS_RESET)
-			nexus_lost(req, lun);
-		else if (!own_only(req->function) &&
-			 req->function != SCSI_CLEAR_TASK_SET)
-			reset_unit(req, lun);
-	}
+	TAILQ_FOREACH (lun, &target->all, link)
+		if (covers(req, lun))
+			apply(req, lun);
 	req->waiting--;
 	check_one(req);
 }
 
 void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd)
 {
-	struct scsi_target *target = cmd->target;
-
-	memset(&req->task, 0, sizeof(req->task));
-	req->task.cb = answered;
+	begin(req, cmd->target);
 	req->function = (enum scsi_tmf)TMF_PREEMPT;
 	req->lun_field = cmd->lun_field;
 	req->nexus = cmd->nexus;
-	req->target = target;
-	req->waiting = 0;
 	req->seq = cmd->seq;
-	TAILQ_INSERT_TAIL(&target->tmfs, req, link);
-	req->linked = true;
-	kill_tasks(req, cmd->lun);
+	link_req(req);
+	apply(req, cmd->lun);
 	check_one(req);
 }

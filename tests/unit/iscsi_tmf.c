@@ -1,0 +1,157 @@
+/*
+ * Task management: in what state a task is found, and what it does to the tasks
+ * of others.
+ */
+#include "iscsi/scsi_int.h"
+#include "tests/unit/iscsi_rig.h"
+
+enum { PENDING = 999 };
+
+static uint32_t write_block(struct mock *m)
+{
+	static uint8_t data[512];
+
+	return command(m, 0xa0, sizeof(data), 0x2a, 0, 1, data, sizeof(data));
+}
+
+/* Storage neither ends what it has nor lets itself be stopped. */
+static void storage_stuck(bool stuck)
+{
+	fake_dom_stubborn(dom, stuck);
+	fake_dom_hold(dom, stuck);
+}
+
+static unsigned response_of(struct mock *m)
+{
+	struct seen *s = next(m);
+
+	CHECK(s != NULL);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_TMF_RSP);
+	return s->bhs[2];
+}
+
+/* The additional sense that the command @itt ends with. */
+static unsigned hears(struct mock *m, uint32_t itt)
+{
+	struct seen *s = next(m);
+
+	CHECK(s != NULL);
+	CHECK_EQ(get_be32(s->bhs + 16), itt);
+	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
+	return get_be16(s->data + 2 + 12);
+}
+
+/* ---- one object behind units of two targets: one task set ---- */
+
+#define IQN_2 "iqn.2026-11.internal.basalt:u"
+#define LOGIN_2                                                                \
+	"InitiatorName=" WHO "2\0TargetName=" IQN_2                            \
+	"\0InitialR2T=No\0ImmediateData=Yes\0"
+
+/* @a is at the fixture's target, @b at another one that has the same disk. */
+static void two_targets(struct mock *a, struct mock *b)
+{
+	fixture((struct iscsi_config){ 0 });
+	CHECK_EQ(iscsi_target_set(iscsi,
+				  &(struct iscsi_target_conf){ .iqn = IQN_2,
+							       .allow = any,
+							       .allow_count =
+								       1 }),
+		 0);
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = IQN_2,
+							 .object = oid,
+							 .name = "disk",
+							 .block_bytes = 512 }),
+		 0);
+	settle();
+	ready(a, 1);
+	login_text(b, 2, LOGIN_2, sizeof(LOGIN_2) - 1);
+	CHECK_EQ(status_of(b), 0);
+	CHECK_EQ(hears(b, TUR(b)), 0x2901);
+}
+
+TEST(iscsi_tmf, reaches_the_tasks_of_other_targets)
+{
+	static const struct {
+		unsigned function, attention;
+	} all[] = {
+		{ SCSI_CLEAR_TASK_SET, 0x2f00 },
+		{ SCSI_LUN_RESET, 0x2903 },
+		{ SCSI_TARGET_WARM_RESET, 0x2902 },
+	};
+	struct mock a, b;
+	uint32_t itt;
+
+	two_targets(&a, &b);
+	for (unsigned i = 0; i < ARRAY_LEN(all); i++) {
+		storage_stuck(true);
+		itt = write_block(&b);
+		CHECK_EQ(tmf(&a, all[i].function, ISCSI_NO_TAG, 0), PENDING);
+		storage_stuck(false);
+		CHECK_EQ(answer(&b, itt), SCSI_TASK_ABORTED);
+		CHECK_EQ(response_of(&a), 0);
+		CHECK_EQ(hears(&b, TUR(&b)), all[i].attention);
+		CHECK_EQ(answer(&b, TUR(&b)), 0);
+	}
+	/* What is for the own tasks only leaves theirs alone. */
+	storage_stuck(true);
+	itt = write_block(&b);
+	CHECK_EQ(tmf(&a, SCSI_ABORT_TASK_SET, ISCSI_NO_TAG, 0), 0);
+	storage_stuck(false);
+	CHECK_EQ(answer(&b, itt), 0);
+	end();
+}
+
+/* The target that was asked loses its unit while it waits for the other. */
+TEST(iscsi_tmf, outlives_the_unit_that_it_was_for)
+{
+	struct mock a, b;
+	uint32_t itt;
+
+	two_targets(&a, &b);
+	storage_stuck(true);
+	itt = write_block(&b);
+	CHECK_EQ(tmf(&a, SCSI_LUN_RESET, ISCSI_NO_TAG, 0), PENDING);
+	iscsi_lun_unset(iscsi, IQN, 0);
+	CHECK(next(&a) == NULL);
+	storage_stuck(false);
+	CHECK_EQ(answer(&b, itt), SCSI_TASK_ABORTED);
+	CHECK_EQ(response_of(&a), 0);
+	end();
+}
+
+static uint32_t pr_out(struct mock *m, unsigned action, unsigned type,
+		       uint64_t key, uint64_t action_key)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	uint8_t list[24] = { 0 };
+
+	put_be64(list, key);
+	put_be64(list + 8, action_key);
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, sizeof(list));
+	bhs[32] = 0x5f;
+	bhs[33] = (uint8_t)action;
+	bhs[34] = (uint8_t)type;
+	put_be32(bhs + 37, sizeof(list));
+	put_pdu(m, bhs, list, sizeof(list));
+	return tag;
+}
+
+TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
+{
+	struct mock a, b;
+	uint32_t write, preempt;
+
+	two_targets(&a, &b);
+	CHECK_EQ(answer(&a, pr_out(&a, DOM_PR_REGISTER, 0, 0, 0xa)), 0);
+	CHECK_EQ(answer(&b, pr_out(&b, DOM_PR_REGISTER, 0, 0, 0xb)), 0);
+	CHECK_EQ(answer(&b, pr_out(&b, DOM_PR_RESERVE, 5, 0xb, 0)), 0);
+	write = command(&b, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	CHECK(next(&b) == NULL); /* its data is asked for */
+	preempt = pr_out(&a, DOM_PR_PREEMPT_AND_ABORT, 5, 0xa, 0xb);
+	CHECK_EQ(answer(&a, preempt), 0);
+	CHECK_EQ(answer(&b, write), SCSI_TASK_ABORTED);
+	end();
+}
