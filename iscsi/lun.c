@@ -391,6 +391,21 @@ static void lun_event(struct dom_watch *watch, enum dom_event event)
 	}
 }
 
+/* Mode pages are shared with the units that show the object already. */
+static void take_modes(struct scsi_lun *lun)
+{
+	const struct scsi_lun *unit;
+
+	SCSI_UNITS_FOREACH (unit, lun) {
+		if (unit->removed)
+			continue;
+		lun->d_sense = unit->d_sense;
+		lun->swp = unit->swp;
+		lun->tas = unit->tas;
+		return;
+	}
+}
+
 static void lun_opened(struct dom_object_open *req, int status)
 {
 	struct scsi_lun *lun = container_of(req, struct scsi_lun, open);
@@ -409,6 +424,7 @@ static void lun_opened(struct dom_object_open *req, int status)
 		}
 	}
 	if (status == 0) {
+		take_modes(lun);
 		TAILQ_INSERT_TAIL(&scsi__units, lun, open_link);
 		lun->watch.cb = lun_event;
 		dom_object_watch(lun->object, &lun->watch);

@@ -248,11 +248,28 @@ static bool check_list(struct scsi_cmd *cmd, const uint8_t *list,
 	return true;
 }
 
+/* The pages are the object's: every unit that shows it has the same. */
+static void set_control(struct scsi_cmd *cmd, const uint8_t *control)
+{
+	const struct scsi_lun *lun = cmd->lun;
+	bool d_sense = (control[2] & D_SENSE) != 0;
+	bool swp = (control[4] & SWP) != 0;
+	bool tas = (control[5] & TAS) != 0;
+	struct scsi_lun *unit;
+
+	if (d_sense == lun->d_sense && swp == lun->swp && tas == lun->tas)
+		return;
+	SCSI_UNITS_FOREACH (unit, lun) {
+		scsi__ua_set_all(unit, UA_MODE_CHANGED, cmd->it);
+		unit->d_sense = d_sense;
+		unit->swp = swp;
+		unit->tas = tas;
+	}
+}
+
 void scsi__mode_select(struct scsi_cmd *cmd)
 {
-	struct scsi_lun *lun = cmd->lun;
 	const uint8_t *control = NULL, *list;
-	bool d_sense, swp, tas;
 
 	if (cmd->transfer_len == 0) {
 		scsi__done(cmd);
@@ -261,16 +278,7 @@ void scsi__mode_select(struct scsi_cmd *cmd)
 	list = scsi__list(cmd);
 	if (list == NULL)
 		return;
-	if (check_list(cmd, list, &control) && control != NULL) {
-		d_sense = (control[2] & D_SENSE) != 0;
-		swp = (control[4] & SWP) != 0;
-		tas = (control[5] & TAS) != 0;
-		if (d_sense != lun->d_sense || swp != lun->swp ||
-		    tas != lun->tas)
-			scsi__ua_set_all(lun, UA_MODE_CHANGED, cmd->it);
-		lun->d_sense = d_sense;
-		lun->swp = swp;
-		lun->tas = tas;
-	}
+	if (check_list(cmd, list, &control) && control != NULL)
+		set_control(cmd, control);
 	scsi__done(cmd);
 }

@@ -643,6 +643,33 @@ static unsigned tur_at(struct rig *r, unsigned lun)
 	return answer;
 }
 
+/* Mode pages belong to the object: every unit that shows it has the same. */
+TEST(lun, mode_pages_of_two_units)
+{
+	/* SWP, TAS */
+	static const uint8_t list[16] = { 0,	0, 0,	 0, 0x0a, 0x0a, 0,
+					  0x10, 8, 0x40, 0, 0,	  0xff, 0xff };
+	struct rig *r = rig_open(512);
+
+	twin_set(r, 1);
+	CHECK_EQ(rig_do(r, 0, CDB(0x15, 0x10, 0, 0, 16), list, 16, NULL, 0),
+		 GOOD);
+	r->lun = 1;
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x44), RIG_SENSE(6, 0x2a, 1));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x44), RIG_SENSE(7, 0x27, 2));
+	/* One that comes later has them, too. */
+	r->lun = 0;
+	scsi_lun_unset(r->target, 1);
+	twin_set(r, 1);
+	r->lun = 1;
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x44), RIG_SENSE(7, 0x27, 2));
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x44), RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x44), GOOD);
+	r->lun = 0;
+	rig_close(r);
+}
+
 /* Nobody gets at the data of an object while it is sanitized. */
 TEST(lun, sanitize_closes_every_unit)
 {
