@@ -68,6 +68,18 @@ static void on_tmf(struct scsi_tmf_req *req, unsigned response)
 	iscsi__tmf_check(s);
 }
 
+/* The task that @bhs refers to was aborted, but storage still has it. */
+static bool still_going(const struct iscsi_session *s, const uint8_t *bhs)
+{
+	const struct task *task;
+
+	TAILQ_FOREACH (task, &s->tasks, link)
+		if (task->aborted && task->itt == get_be32(bhs + 20) &&
+		    task->lun_wire == get_be64(bhs + 8))
+			return true;
+	return false;
+}
+
 /* ABORT TASK (11.6.1): found, or not come yet, or too late. */
 static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 			   struct reply *reply)
@@ -82,6 +94,11 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 		reply->tmf_pending = true; /* until it is gone */
 		return RSP_COMPLETE;
 	}
+	if (task == NULL && still_going(s, bhs)) {
+		/* The initiator asks again: this one waits as the first does. */
+		reply->tmf_pending = true;
+		return RSP_COMPLETE;
+	}
 	if (task == NULL && sn_lt(ref, cmdsn) && sn_le(s->exp_cmdsn, ref) &&
 	    sn_le(ref, s->max_cmdsn)) {
 		iscsi__session_skip(s, ref);
@@ -91,7 +108,7 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 }
 
 static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
-		      unsigned function)
+		      unsigned function, struct reply *reply)
 {
 	uint64_t lun = get_be64(bhs + 8);
 	struct task *task;
@@ -100,6 +117,8 @@ static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 		return RSP_NO_LUN;
 	if (function == TMF_QUERY_TASK) {
 		task = iscsi__task_find(s, get_be32(bhs + 20));
+		/* "It is gone" must be true when it is said. */
+		reply->tmf_pending = task == NULL && still_going(s, bhs);
 		return task != NULL && task->lun_wire == lun ? RSP_SUCCEEDED
 							     : RSP_COMPLETE;
 	}
@@ -175,7 +194,7 @@ void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	case TMF_QUERY_TASK:
 	case TMF_QUERY_TASK_SET:
 	case TMF_QUERY_ASYNC:
-		response = query(s, pdu->bhs, function);
+		response = query(s, pdu->bhs, function, reply);
 		break;
 	case TMF_TASK_REASSIGN:
 		response = RSP_NO_REASSIGN;

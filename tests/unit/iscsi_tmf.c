@@ -5,7 +5,7 @@
 #include "iscsi/scsi_int.h"
 #include "tests/unit/iscsi_rig.h"
 
-enum { PENDING = 999 };
+enum { PENDING = 999, QUERY_TASK = 9 };
 
 static uint32_t write_block(struct mock *m)
 {
@@ -39,6 +39,29 @@ static unsigned hears(struct mock *m, uint32_t itt)
 	CHECK_EQ(get_be32(s->bhs + 16), itt);
 	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
 	return get_be16(s->data + 2 + 12);
+}
+
+/* ---- tasks of the session ---- */
+
+/* Initiators repeat an ABORT TASK that takes long: it is no other answer. */
+TEST(iscsi_tmf, repeated_while_storage_has_the_task)
+{
+	struct mock m;
+	uint32_t itt, cmdsn;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	storage_stuck(true);
+	cmdsn = m.cmdsn;
+	itt = write_block(&m);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	CHECK_EQ(tmf(&m, QUERY_TASK, itt, cmdsn), PENDING);
+	storage_stuck(false);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK_EQ(response_of(&m), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), 1); /* now it is gone */
+	end();
 }
 
 /* ---- one object behind units of two targets: one task set ---- */
