@@ -263,7 +263,7 @@ struct reply {
 	uint8_t data[];
 };
 
-/* A PDU that came before its CmdSN's turn. */
+/* A PDU that came before its CmdSN's turn, or is not to do anything then. */
 struct held {
 	uint32_t cmdsn;
 	uint8_t bhs[ISCSI_BHS_LEN];
@@ -393,7 +393,9 @@ void iscsi__dm_keys(const struct iscsi_conn *conn,
 void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu);
 struct sgl *iscsi__session_land(struct iscsi_conn *conn,
 				const struct dm_pdu *pdu, size_t *sgl_offset);
-void iscsi__session_skip(struct iscsi_session *session, uint32_t cmdsn);
+bool iscsi__session_skip(struct iscsi_session *session, uint32_t cmdsn);
+void iscsi__session_skip_tasks(struct iscsi_session *session, uint32_t cmdsn,
+			       bool all, uint64_t lun);
 
 /* ---- discovery.c ---- */
 

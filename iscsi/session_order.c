@@ -5,6 +5,32 @@
  */
 #include "iscsi/iscsi_int.h"
 
+static struct held *held_find(const struct iscsi_session *s, uint32_t cmdsn)
+{
+	struct held *held;
+
+	TAILQ_FOREACH (held, &s->held, link)
+		if (held->cmdsn == cmdsn)
+			return held;
+	return NULL;
+}
+
+static bool held_fits(const struct iscsi_session *s, uint32_t len)
+{
+	return s->held_count < ISCSI_HELD_MAX &&
+	       s->held_bytes + len <= ISCSI_HELD_BYTES_MAX;
+}
+
+static void held_add(struct iscsi_session *s, struct held *held)
+{
+	if (TAILQ_EMPTY(&s->held))
+		s->held_since_ns = env_now(s->iscsi->env);
+	TAILQ_INSERT_TAIL(&s->held, held, link);
+	s->held_count++;
+	s->held_bytes += held->data_len;
+	iscsi__session_data_timer(s, ISCSI_DATA_SECONDS);
+}
+
 /* It came before its turn: keep a copy, within bounds. */
 static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 		 uint32_t cmdsn)
@@ -13,13 +39,11 @@ static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	size_t flat = pdu->data != NULL ? pdu->data_len : 0;
 	struct held *held;
 
-	TAILQ_FOREACH (held, &s->held, link)
-		if (held->cmdsn == cmdsn) { /* a duplicate */
-			iscsi__conn_ignored(conn);
-			return;
-		}
-	if (s->held_count >= ISCSI_HELD_MAX ||
-	    s->held_bytes + pdu->data_len > ISCSI_HELD_BYTES_MAX) {
+	if (held_find(s, cmdsn) != NULL) { /* a duplicate */
+		iscsi__conn_ignored(conn);
+		return;
+	}
+	if (!held_fits(s, pdu->data_len)) {
 		iscsi__conn_end(conn, "too many commands ahead of a gap");
 		return;
 	}
@@ -37,12 +61,7 @@ static void hold(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	memcpy(held->bytes, pdu->ahs, pdu->ahs_len);
 	if (flat > 0)
 		memcpy(held->bytes + pdu->ahs_len, pdu->data, flat);
-	if (TAILQ_EMPTY(&s->held))
-		s->held_since_ns = env_now(s->iscsi->env);
-	TAILQ_INSERT_TAIL(&s->held, held, link);
-	s->held_count++;
-	s->held_bytes += held->data_len;
-	iscsi__session_data_timer(s, ISCSI_DATA_SECONDS);
+	held_add(s, held);
 }
 
 /* Those that were held and are next now. */
@@ -94,23 +113,53 @@ static bool numbered(const uint8_t *bhs)
 	}
 }
 
+/* Its turn will come, and nothing happens. */
+static void make_nothing(struct held *held)
+{
+	held->bhs[0] = ISCSI_OP_NOP_OUT;
+	put_be32(held->bhs + 16, ISCSI_NO_TAG);
+}
+
 /*
- * A TMF says that this number will not come (or its command was dropped):
- * count it as received, so that later ones are not held up.
+ * A TMF says that this number will not come, or shall do nothing if it comes:
+ * count it as received, so that later ones are not held up (11.6.1).  False:
+ * too much is ahead of the gap to remember it.
  */
-void iscsi__session_skip(struct iscsi_session *s, uint32_t cmdsn)
+bool iscsi__session_skip(struct iscsi_session *s, uint32_t cmdsn)
+{
+	struct held *held = held_find(s, cmdsn);
+
+	if (held != NULL) { /* it is here already */
+		make_nothing(held);
+		return true;
+	}
+	if (cmdsn == s->exp_cmdsn) {
+		s->exp_cmdsn++;
+		return true;
+	}
+	held = held_fits(s, 0) ? calloc(1, sizeof(*held)) : NULL;
+	if (held == NULL)
+		return false;
+	held->cmdsn = cmdsn;
+	make_nothing(held);
+	held_add(s, held);
+	return true;
+}
+
+/*
+ * A TMF numbered @cmdsn ends the tasks of @lun, or @all: so it does those whose
+ * commands came before it and wait for a gap to close (11.5.1).
+ */
+void iscsi__session_skip_tasks(struct iscsi_session *s, uint32_t cmdsn,
+			       bool all, uint64_t lun)
 {
 	struct held *held;
 
 	TAILQ_FOREACH (held, &s->held, link)
-		if (held->cmdsn == cmdsn) {
-			/* It is here already: turn it into nothing. */
-			held->bhs[0] = ISCSI_OP_NOP_OUT;
-			put_be32(held->bhs + 16, ISCSI_NO_TAG);
-			return;
-		}
-	if (cmdsn == s->exp_cmdsn)
-		s->exp_cmdsn++;
+		if ((held->bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_COMMAND &&
+		    sn_lt(held->cmdsn, cmdsn) &&
+		    (all || get_be64(held->bhs + 8) == lun))
+			make_nothing(held);
 }
 
 /* Where shall the data of a SCSI Command or of unsolicited Data-Out go? */

@@ -23,6 +23,7 @@ enum {
 	RSP_NO_REASSIGN = 4,
 	RSP_NOT_SUPPORTED = 5,
 	RSP_SUCCEEDED = 7,
+	RSP_REJECTED = 255,
 };
 
 static bool lun_known(struct iscsi_session *s, uint64_t lun)
@@ -100,10 +101,9 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 		return RSP_COMPLETE;
 	}
 	if (task == NULL && sn_lt(ref, cmdsn) && sn_le(s->exp_cmdsn, ref) &&
-	    sn_le(ref, s->max_cmdsn)) {
-		iscsi__session_skip(s, ref);
-		return RSP_COMPLETE;
-	}
+	    sn_le(ref, s->max_cmdsn))
+		return iscsi__session_skip(s, ref) ? RSP_COMPLETE
+						   : RSP_REJECTED;
 	return RSP_NO_TASK;
 }
 
@@ -133,7 +133,7 @@ static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 
 /* A function on a whole unit or target: ours first, then all others'. */
 static void abort_many(struct iscsi_session *s, struct reply *reply,
-		       unsigned function, uint64_t lun)
+		       unsigned function, uint64_t lun, uint32_t cmdsn)
 {
 	bool all = function == SCSI_TARGET_WARM_RESET ||
 		   function == SCSI_TARGET_COLD_RESET ||
@@ -145,6 +145,7 @@ static void abort_many(struct iscsi_session *s, struct reply *reply,
 		if (all || task->lun_wire == lun)
 			iscsi__task_abort(task);
 	}
+	iscsi__session_skip_tasks(s, cmdsn, all, lun);
 	reply->tmf_pending = true;
 	reply->tmf_busy = true;
 	reply->tmf_cold = function == SCSI_TARGET_COLD_RESET;
@@ -188,7 +189,7 @@ void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	case SCSI_TARGET_WARM_RESET:
 	case SCSI_TARGET_COLD_RESET:
 	case TMF_NEXUS_RESET:
-		abort_many(s, reply, function, lun);
+		abort_many(s, reply, function, lun, get_be32(pdu->bhs + 24));
 		response = RSP_COMPLETE;
 		break;
 	case TMF_QUERY_TASK:

@@ -64,6 +64,80 @@ TEST(iscsi_tmf, repeated_while_storage_has_the_task)
 	end();
 }
 
+/* ---- commands ahead of a gap, and behind it ---- */
+
+/* The CmdSN before the next one is aborted: it does nothing, if it comes. */
+TEST(iscsi_tmf, abort_of_what_has_not_come)
+{
+	uint32_t gap, last;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned late = 0; late < 2; late++) {
+		gap = m.cmdsn;
+		m.cmdsn = gap + 2;
+		CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, gap + 1), 0);
+		last = TUR(&m);
+		m.cmdsn = gap + 1;
+		if (late == 0)
+			TUR(&m);
+		m.cmdsn = gap;
+		CHECK_EQ(answer(&m, TUR(&m)), 0);
+		CHECK_EQ(answer(&m, last), 0);
+		TUR(&m); /* gap + 1 */
+		CHECK(next(&m) == NULL);
+		m.cmdsn = gap + 3;
+		CHECK_EQ(answer(&m, TUR(&m)), 0);
+	}
+	end();
+}
+
+TEST(iscsi_tmf, aborts_ahead_of_a_gap_are_bounded)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.cmdsn += 2 * ISCSI_HELD_MAX;
+	for (unsigned i = 1; i <= ISCSI_HELD_MAX; i++)
+		CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, m.cmdsn - i), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, m.cmdsn - ISCSI_HELD_MAX - 1),
+		 255);
+	CHECK(!m.closing);
+	end();
+}
+
+/* A TEST UNIT READY to unit 1, which is none. */
+static uint32_t tur_elsewhere(struct mock *m)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0x80, [9] = 1 };
+
+	put_be32(bhs + 16, ++tag);
+	put_pdu(m, bhs, NULL, 0);
+	return tag;
+}
+
+TEST(iscsi_tmf, ends_older_commands_that_are_held)
+{
+	uint32_t gap, other, behind;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	gap = m.cmdsn;
+	m.cmdsn = gap + 1;
+	TUR(&m);
+	other = tur_elsewhere(&m);
+	behind = TUR(&m);
+	m.cmdsn--; /* the function is numbered before that one */
+	CHECK_EQ(tmf(&m, SCSI_CLEAR_TASK_SET, ISCSI_NO_TAG, 0), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, gap), 0);
+	CHECK_EQ(hears(&m, other), 0x2500);
+	CHECK_EQ(answer(&m, behind), 0);
+	end();
+}
+
 /* ---- one object behind units of two targets: one task set ---- */
 
 #define IQN_2 "iqn.2026-11.internal.basalt:u"
