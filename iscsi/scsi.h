@@ -106,7 +106,8 @@ struct scsi_cmd {
 	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */
 	uint64_t seq; /* order of arrival, of all targets */
 	uint8_t state;
-	bool killed, by_other, in_execute, io_active;
+	bool killed, in_execute, io_active;
+	bool told; /* killed, but answered: another nexus did it, with TAS */
 	uint64_t lba, blocks; /* of the CDB */
 	uint64_t offset, left; /* what a command in several steps is at */
 	unsigned step;

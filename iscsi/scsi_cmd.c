@@ -294,7 +294,7 @@ static void finish(struct scsi_cmd *cmd)
 		cmd->sense_len = 0;
 		cmd->data_in_len = 0;
 		cmd->status = SCSI_TASK_ABORTED;
-		cmd->aborted = !(cmd->by_other && lun != NULL && lun->tas);
+		cmd->aborted = !cmd->told;
 	}
 	scsi__count(cmd);
 	target->busy++;
@@ -402,6 +402,13 @@ void scsi__io(struct scsi_cmd *cmd, int rv)
 		dom_cancel(&cmd->io);
 }
 
+/* TAS counts as it is now: a reset that does this brings its default back. */
+static void mark_killed(struct scsi_cmd *cmd, bool by_other)
+{
+	cmd->killed = true;
+	cmd->told = by_other && cmd->lun != NULL && cmd->lun->tas;
+}
+
 struct scsi_cmd *scsi__io_end(struct dom_io *io, int status)
 {
 	struct scsi_cmd *cmd = container_of(io, struct scsi_cmd, io);
@@ -412,7 +419,7 @@ struct scsi_cmd *scsi__io_end(struct dom_io *io, int status)
 		return cmd;
 	/* Not by us: the owner did, for a PREEMPT AND ABORT (SPC-4 5.13.11). */
 	if (status == -ECANCELED && !cmd->killed)
-		cmd->killed = cmd->by_other = true;
+		mark_killed(cmd, true);
 	sgl_put(io->sgl);
 	io->sgl = NULL;
 	scsi__status(cmd, status);
@@ -424,8 +431,7 @@ void scsi__kill(struct scsi_cmd *cmd, bool by_other)
 {
 	if (cmd->state == CMD_ANSWERED || cmd->killed)
 		return;
-	cmd->killed = true;
-	cmd->by_other = by_other;
+	mark_killed(cmd, by_other);
 	switch (cmd->state) {
 	case CMD_DATA:
 		done_later(cmd);
@@ -470,7 +476,7 @@ static void reset(struct scsi_cmd *cmd)
 	cmd->task.cb = turn;
 	cmd->seq = scsi__seq_next();
 	cmd->state = CMD_ANSWERED;
-	cmd->killed = cmd->by_other = cmd->in_execute = cmd->io_active = false;
+	cmd->killed = cmd->told = cmd->in_execute = cmd->io_active = false;
 	cmd->lba = cmd->blocks = cmd->offset = cmd->left = 0;
 	cmd->step = 0;
 	cmd->part = NULL;

@@ -237,6 +237,13 @@ TEST(lun, no_tas)
 	CHECK(a.done);
 	CHECK_EQ(a.answer, RIG_SILENT);
 	rig_end(&a);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2f, 0));
+	/* A reset sets TAS again, but not for those that it ends. */
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, true);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK(a.done);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
 	rig_close(r);
 }
 
