@@ -56,29 +56,30 @@ void iscsi__login_free(struct login *l)
 
 /* ---- header ---- */
 
+static void take_header(struct login *l, const uint8_t *bhs)
+{
+	memcpy(l->isid, bhs + 8, 6);
+	l->tsih = get_be16(bhs + 14);
+	l->itt = get_be32(bhs + 16);
+	l->cid = get_be16(bhs + 20);
+	l->cmdsn = get_be32(bhs + 24);
+	l->stage = bhs[1] >> 2 & 3;
+}
+
 /* Fields that must hold over a login, and the stages (11.12). */
 static unsigned check_header(struct login *l, const uint8_t *bhs)
 {
 	bool transit = bhs[1] & ISCSI_FINAL, more = bhs[1] & ISCSI_CONTINUE;
 	unsigned csg = bhs[1] >> 2 & 3, nsg = bhs[1] & 3;
 
+	if (!l->begun)
+		take_header(l, bhs); /* every answer has it, refusals too */
 	if (bhs[3] > 0)
 		return LOGIN_VERSION;
-	if (!l->begun) {
-		memcpy(l->isid, bhs + 8, 6);
-		l->tsih = get_be16(bhs + 14);
-		l->itt = get_be32(bhs + 16);
-		l->cid = get_be16(bhs + 20);
-		l->cmdsn = get_be32(bhs + 24);
-		l->stage = csg;
-		if (l->itt == ISCSI_NO_TAG)
-			return LOGIN_INVALID;
-	} else if (memcmp(l->isid, bhs + 8, 6) != 0 ||
-		   l->tsih != get_be16(bhs + 14) ||
-		   l->itt != get_be32(bhs + 16) ||
-		   l->cid != get_be16(bhs + 20)) {
+	if (l->itt == ISCSI_NO_TAG || memcmp(l->isid, bhs + 8, 6) != 0 ||
+	    l->tsih != get_be16(bhs + 14) || l->itt != get_be32(bhs + 16) ||
+	    l->cid != get_be16(bhs + 20))
 		return LOGIN_INVALID;
-	}
 	if (transit && more)
 		return LOGIN_INVALID;
 	if (csg > 1 || csg != l->stage)

@@ -290,9 +290,20 @@ TEST(iscsi_login, header_must_not_change)
 		CHECK_EQ(REQUEST(0, ""), 0x020b);
 		end();
 	}
+}
+
+/* The answer names the request, by the fields that are kept of its header. */
+TEST(iscsi_login, another_version_is_refused_by_name)
+{
 	begin_open();
 	bhs[3] = 1;
+	bhs[8] = 0x80;
+	put_be16(bhs + 14, 0x3456);
+	put_be32(bhs + 16, 0x12345678);
 	CHECK_EQ(REQUEST(T | OP_FULL, NAMES), 0x0205);
+	CHECK_EQ(login->isid[0], 0x80);
+	CHECK_EQ(login->tsih, 0x3456);
+	CHECK_EQ(login->itt, 0x12345678);
 	end();
 }
 
