@@ -240,7 +240,7 @@ static void verify_done(struct dom_io *io, int status)
 /* The medium is really read, so that a bad checksum is found. */
 static void verify_step(struct scsi_cmd *cmd)
 {
-	if (cmd->left == 0) {
+	if (cmd->left == 0 || !scsi__in_time(cmd)) {
 		scsi__done(cmd);
 		return;
 	}

@@ -246,6 +246,7 @@ static void run(struct scsi_cmd *cmd)
 {
 	cmd->state = CMD_RUNNING;
 	cmd->in_execute = true;
+	cmd->io.deadline_ns = env_now(cmd->target->env) + SCSI_DEADLINE_NS;
 	/* One may have begun while this waited for its data. */
 	if (scsi__check_sanitize(cmd))
 		cmd->op->execute(cmd);
@@ -400,6 +401,14 @@ void scsi__io(struct scsi_cmd *cmd, int rv)
 	cmd->io_active = true;
 	if (cmd->killed)
 		dom_cancel(&cmd->io);
+}
+
+bool scsi__in_time(struct scsi_cmd *cmd)
+{
+	if (env_now(cmd->target->env) < cmd->io.deadline_ns)
+		return true;
+	scsi__status(cmd, -ETIMEDOUT);
+	return false;
 }
 
 /* TAS counts as it is now: a reset that does this brings its default back. */

@@ -41,6 +41,8 @@
 #define SCSI_UNMAP_GRANULE 4096u
 #define SCSI_STEP_MAX (4u << 20) /* bytes of one step of a long command */
 #define SCSI_UNMAP_STEP (64u << 20) /* where nothing is written */
+/* Of a command with all its steps, as dom's of one request: hosts wait 30 s. */
+#define SCSI_DEADLINE_NS (25 * SEC)
 #define SCSI_LIST_MAX 65536u /* bytes of a parameter list */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 
@@ -210,6 +212,8 @@ void scsi__reply(struct scsi_cmd *cmd, const void *buf, size_t len,
 void scsi__io(struct scsi_cmd *cmd, int rv);
 /* In its callback: the command if it goes on, NULL if that was its end. */
 struct scsi_cmd *scsi__io_end(struct dom_io *io, int status);
+/* Before another step: false, with the status set, if its time is over. */
+bool scsi__in_time(struct scsi_cmd *cmd);
 void scsi__kill(struct scsi_cmd *cmd, bool by_other);
 void scsi__kick(struct scsi_lun *lun);
 /* Bytes that the initiator offers. */

@@ -761,6 +761,47 @@ TEST(lun, sanitize_ends_what_goes_in_steps)
 	rig_close(r);
 }
 
+/* Hosts give a command a time, however many steps it takes. */
+TEST(lun, steps_share_a_deadline)
+{
+	/* WRITE SAME(16), VERIFY(16), UNMAP of two ranges, GET LBA STATUS */
+	static const uint8_t cdbs[][16] = {
+		{ 0x93, [12] = 0x48 },
+		{ 0x8f, [12] = 0x10 },
+		{ 0x42, [8] = 40 },
+		{ 0x9e, 0x12, [12] = 2 },
+	};
+	static const unsigned out[] = { 512, 0, 40, 0 },
+			      in[] = { 0, 0, 0, 512 };
+	struct rig *r = rig_open(512);
+	uint8_t data[512] = { 0xab };
+	uint64_t start;
+	struct rig_cmd a;
+
+	CHECK_EQ(rig_write(r, 0, 64, 8, 0x44), GOOD); /* data, then a hole */
+	for (unsigned i = 0; i < ARRAY_LEN(cdbs); i++) {
+		memset(data, 0, sizeof(data));
+		data[0] = i == 0; /* not zeros: those go in longer steps */
+		if (i == 2) {
+			put_be16(data + 2, 32);
+			put_be32(data + 16, 8);
+			put_be32(data + 32, 8);
+		}
+		fake_dom_hold(r->dom, true);
+		start = env_now(&r->me.loop.env);
+		rig_begin(r, &a, 0, cdbs[i], data, out[i], in[i], SCSI_SIMPLE,
+			  false);
+		CHECK_EQ(fake_dom_queued(r->dom), 1);
+		CHECK_EQ(a.cmd.io.deadline_ns, start + 25 * SEC);
+		pass_time(r, 25 * SEC);
+		fake_dom_hold(r->dom, false);
+		CHECK(memenv_run(&r->me, &a.done));
+		CHECK_EQ(a.answer, RIG_SENSE(0xb, 0x2e, 2));
+		rig_end(&a);
+	}
+	rig_close(r);
+}
+
 /* A write that was let in before, and has its data only now. */
 TEST(lun, sanitize_refuses_what_waited_for_data)
 {
