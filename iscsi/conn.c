@@ -16,15 +16,28 @@
 
 /* ---- replies ---- */
 
+/* Who need not prove a thing has no memory kept for what it does not fetch. */
+static bool too_much(const struct iscsi_conn *conn, size_t len)
+{
+	return conn->session != NULL && conn->session->discovery &&
+	       conn->reply_bytes > 0 &&
+	       conn->reply_bytes + len > ISCSI_DISCOVERY_BYTES_MAX;
+}
+
 /*
  * A PDU of our own with a copy of @len bytes of @data; NULL if memory is out,
- * and then the connection has ended.
+ * or this session's share of it, and then the connection has ended.
  */
 struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
 			       uint32_t itt, const void *data, size_t len)
 {
-	struct reply *reply = calloc(1, sizeof(*reply) + len);
+	struct reply *reply;
 
+	if (too_much(conn, len)) {
+		iscsi__conn_end(conn, "discovery does not fetch its answers");
+		return NULL;
+	}
+	reply = calloc(1, sizeof(*reply) + len);
 	if (reply == NULL) {
 		iscsi__conn_end(conn, "no memory for an answer");
 		return NULL;
@@ -41,6 +54,7 @@ struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
 	}
 	TAILQ_INSERT_TAIL(&conn->replies, reply, link);
 	conn->replies_count++;
+	conn->reply_bytes += len;
 	return reply;
 }
 
@@ -59,7 +73,7 @@ void iscsi__reply_free(struct reply *reply)
 	TAILQ_REMOVE(&conn->replies, reply, link);
 	assert(conn->replies_count > 0);
 	conn->replies_count--;
-	conn->echo_bytes -= reply->echo_bytes;
+	conn->reply_bytes -= reply->send.data_len;
 	if (reply->immediate)
 		conn->immediates--;
 	if (reply->counted)
@@ -342,11 +356,10 @@ static void login_complete(struct iscsi_conn *conn)
 	conn->login = NULL;
 	counter_add(&iscsi__logins, 1);
 	conn->heard_ns = env_now(conn->iscsi->env);
-	env_timer_start(conn->iscsi->env, &conn->timer,
-			conn->iscsi->config.ping_ms * MSEC);
+	iscsi__session_idle(conn);
 }
 
-/* Discovery needs no secret: for a session with a target one of it ends. */
+/* Discovery needs no secret: the oldest makes room for whoever comes. */
 static bool discovery_end(struct iscsi *iscsi)
 {
 	struct iscsi_session *s;
@@ -381,7 +394,7 @@ static void login_final(struct iscsi_conn *conn)
 	if (old == NULL && !another_waits(conn)) {
 		if (conn->iscsi->sessions_count >=
 			    conn->iscsi->config.sessions_max &&
-		    (l->discovery || !discovery_end(conn->iscsi)))
+		    !discovery_end(conn->iscsi))
 			login_refuse(conn, 0x0302);
 		else
 			login_complete(conn);
@@ -462,6 +475,13 @@ static bool same_source(const struct sockaddr_storage *a,
 	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
+/* It has not logged in yet, or needs no secret for what it does. */
+static bool proves_nothing(const struct iscsi_conn *conn)
+{
+	return conn->login != NULL ||
+	       (conn->session != NULL && conn->session->discovery);
+}
+
 struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 				     unsigned portal)
 {
@@ -472,7 +492,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 	if (p == NULL || iscsi->closing)
 		return NULL;
 	TAILQ_FOREACH (other, &iscsi->conns, link)
-		if (other->login != NULL && other->dm != NULL &&
+		if (proves_nothing(other) && other->dm != NULL &&
 		    same_source(&other->dm->peer, &dm->peer))
 			half_open++;
 	if (iscsi->conns_count >= iscsi->config.connections_max ||

@@ -29,7 +29,7 @@ struct iscsi_config {
 	/* limits; 0: the default in brackets */
 	unsigned sessions_max; /* [1024] */
 	unsigned connections_max; /* [2048], half-open logins included */
-	unsigned logins_per_source; /* [32] half-open, per peer address */
+	unsigned logins_per_source; /* [32] login or discovery, per peer */
 	unsigned login_ms; /* [15000] from accept to full feature */
 	unsigned pdu_ms; /* [10000] for the rest of a PDU */
 	unsigned ping_ms; /* [30000] idle before NOP-In; x 1.5 to answer */

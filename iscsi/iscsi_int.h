@@ -227,6 +227,10 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_HELD_MAX 16u
 #define ISCSI_HELD_BYTES_MAX (1u << 20)
 #define ISCSI_ECHO_BYTES_MAX (1u << 20)
+/* Discovery sessions prove nothing: they get by with little, for a while. */
+#define ISCSI_DISCOVERY_BYTES_MAX (64u << 10) /* of answers; one always goes */
+#define ISCSI_DISCOVERY_DATA_MAX 8192u /* in a PDU from the initiator */
+#define ISCSI_DISCOVERY_SECONDS 60u
 #define ISCSI_DATA_SECONDS 60u
 /* A command that finds no memory is sent back after this. */
 #define ISCSI_PARKED_SECONDS 20u
@@ -253,7 +257,6 @@ struct reply {
 	bool last; /* the connection closes behind it */
 	bool no_statsn; /* does not consume a StatSN */
 	bool sending;
-	uint32_t echo_bytes;
 	/* task management */
 	bool tmf_pending; /* waits for tasks to be gone */
 	bool tmf_busy; /* the command set has it */
@@ -306,7 +309,7 @@ struct iscsi_conn {
 	struct sgl *landing_held; /* or that of a command to be held */
 	TAILQ_HEAD(, reply) replies;
 	unsigned replies_count, immediates;
-	uint32_t echo_bytes;
+	size_t reply_bytes; /* of their data */
 	struct text_exchange text;
 	bool text_sent; /* a Text Response has left */
 	TAILQ_ENTRY(iscsi_conn) link;

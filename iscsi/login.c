@@ -130,6 +130,9 @@ static unsigned first_request(struct login *l, const struct pairs *p)
 			return LOGIN_FORBIDDEN;
 		l->auth_needed = target->chap.user[0] != '\0';
 	}
+	if (l->discovery && !l->rdma)
+		l->keys.max_recv_data =
+			MIN(l->keys.max_recv_data, ISCSI_DISCOVERY_DATA_MAX);
 	if (l->stage > 0 && l->auth_needed)
 		return LOGIN_AUTH_FAILED;
 	l->begun = true;

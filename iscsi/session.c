@@ -359,6 +359,24 @@ void iscsi__session_data_timer(struct iscsi_session *s, unsigned seconds)
 		data_timer_set(s, due);
 }
 
+/* Whatever it does, it ends after a while. */
+static void discovery_timer(struct iscsi_conn *conn, uint64_t idle_ns,
+			    uint64_t idle_max_ns)
+{
+	struct env *env = conn->iscsi->env;
+	uint64_t age_max_ns = ISCSI_DISCOVERY_SECONDS * SEC;
+	uint64_t age_ns = env_now(env) - conn->session->since_ns;
+
+	if (idle_ns + MSEC >= idle_max_ns)
+		iscsi__conn_end(conn, "idle discovery");
+	else if (age_ns + MSEC >= age_max_ns)
+		iscsi__conn_end(conn, "discovery takes too long");
+	else
+		env_timer_start(env, &conn->timer,
+				MIN(idle_max_ns - idle_ns,
+				    age_max_ns - age_ns));
+}
+
 /* Nothing was heard for a while: ask (11.19), and hang up without an answer. */
 void iscsi__session_idle(struct iscsi_conn *conn)
 {
@@ -367,11 +385,13 @@ void iscsi__session_idle(struct iscsi_conn *conn)
 	uint64_t ping_ns = iscsi->config.ping_ms * MSEC;
 	struct reply *ping;
 
+	if (conn->session->discovery) {
+		discovery_timer(conn, idle, ping_ns);
+		return;
+	}
 	if (idle + MSEC >= ping_ns) {
-		if (conn->session->discovery || conn->ping_out) {
-			iscsi__conn_end(conn, conn->ping_out
-						      ? "no answer to a ping"
-						      : "idle discovery");
+		if (conn->ping_out) {
+			iscsi__conn_end(conn, "no answer to a ping");
 			return;
 		}
 		ping = iscsi__reply_new(conn, ISCSI_OP_NOP_IN, ISCSI_NO_TAG,
@@ -457,13 +477,11 @@ static void nop_out(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	if (itt == ISCSI_NO_TAG)
 		return; /* an answer to our ping: it was noted */
 	/* An echo is kept until it is sent: not without bound. */
-	if (conn->echo_bytes + len > ISCSI_ECHO_BYTES_MAX)
+	if (conn->reply_bytes + len > ISCSI_ECHO_BYTES_MAX)
 		len = 0;
 	reply = iscsi__reply_new(conn, ISCSI_OP_NOP_IN, itt, pdu->data, len);
 	if (reply == NULL)
 		return;
-	reply->echo_bytes = len;
-	conn->echo_bytes += len;
 	reply->immediate = immediate;
 	conn->immediates += immediate;
 	reply->counted = true;

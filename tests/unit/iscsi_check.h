@@ -16,18 +16,18 @@ static inline void check_conn(const struct iscsi_conn *conn,
 {
 	const struct reply *r;
 	unsigned count = 0;
-	size_t echo = 0;
+	size_t bytes = 0;
 
 	TAILQ_FOREACH (r, &conn->replies, link) {
 		count++;
 		*in_flight += r->counted && !r->sending;
 		*responding += r->counted && r->sending;
 		*immediates += r->immediate;
-		echo += r->echo_bytes;
+		bytes += r->send.data_len;
 	}
 	CHECK_EQ(conn->replies_count, count);
 	CHECK_EQ(conn->immediates, *immediates);
-	CHECK_EQ(conn->echo_bytes, echo);
+	CHECK_EQ(conn->reply_bytes, bytes);
 	CHECK(conn->immediates <= 2 * ISCSI_IMMEDIATE_MAX);
 }
 

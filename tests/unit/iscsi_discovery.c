@@ -254,3 +254,98 @@ TEST(iscsi_discovery, texts_that_are_refused)
 		  "TargetName=" IQN "\nTargetAddress=0.0.0.0:0,1\n");
 	end();
 }
+
+/* ---- who needs no secret gets by with little ---- */
+
+#define DISCOVERY_LONG                                                         \
+	"InitiatorName=" WHO "\0SessionType=Discovery\0"                       \
+	"MaxRecvDataSegmentLength=16777215\0"
+
+TEST(iscsi_discovery, answers_that_are_not_fetched_are_bounded)
+{
+	static char data[8192];
+	struct mock m;
+
+	for (unsigned text = 0; text < 2; text++) {
+		unsigned n = 0;
+
+		fixture((struct iscsi_config){ 0 });
+		for (unsigned i = 0; i < 100; i++) {
+			char iqn[64];
+
+			sprintf(iqn, "iqn.2026-11.internal.basalt:d%u", i);
+			add_target(iqn, "any");
+		}
+		login_text(&m, 1, DISCOVERY_LONG, sizeof(DISCOVERY_LONG) - 1);
+		CHECK_EQ(status_of(&m), 0);
+		m.deaf = true;
+		while (!m.closing) {
+			uint8_t nop[ISCSI_BHS_LEN] = { 0x40, 0x80 };
+
+			CHECK(m.dm.owner->reply_bytes <= 65536);
+			CHECK(++n < 20); /* of some KiB each */
+			put_be32(nop + 16, ++tag);
+			put_be32(nop + 20, ISCSI_NO_TAG);
+			if (text)
+				ask(&m, ISCSI_FINAL, ++tag, ISCSI_NO_TAG,
+				    "SendTargets=All", 16);
+			else
+				put_pdu(&m, nop, data, sizeof(data));
+		}
+		end();
+	}
+}
+
+/* A list that is longer than all that is kept goes all the same. */
+TEST(iscsi_discovery, one_answer_of_any_length)
+{
+	struct mock m;
+	struct seen *s;
+	char iqn[200];
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < 400; i++) {
+		sprintf(iqn, "iqn.2026-11.internal.basalt:%0150u", i);
+		add_target(iqn, "any");
+	}
+	login_text(&m, 1, DISCOVERY_LONG, sizeof(DISCOVERY_LONG) - 1);
+	CHECK_EQ(status_of(&m), 0);
+	ask(&m, ISCSI_FINAL, ++tag, ISCSI_NO_TAG, "SendTargets=All", 16);
+	s = next(&m);
+	CHECK(s != NULL && s->len > ISCSI_DISCOVERY_BYTES_MAX);
+	CHECK_EQ(s->bhs[1], ISCSI_FINAL);
+	end();
+}
+
+TEST(iscsi_discovery, does_not_live_long)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ .ping_ms = 1000000 });
+	discover(&m);
+	for (unsigned i = 0; i < 2; i++) {
+		struct iscsi_conn *conn = m.dm.owner;
+
+		CHECK(!m.closing);
+		CHECK(conn->timer.due_ns <= env_now(ts.env) + 60 * SEC);
+		ANSWER(&m, "SendTargets=All");
+		conn->session->since_ns -= 30 * SEC;
+		env_timer_stop(ts.env, &conn->timer);
+		conn->timer.cb(&conn->timer);
+	}
+	CHECK(m.closing);
+	end();
+}
+
+TEST(iscsi_discovery, few_from_one_source)
+{
+	struct mock a, b, c, d;
+
+	fixture((struct iscsi_config){ .logins_per_source = 2 });
+	discover(&a);
+	ready(&b, 2); /* has a target, and is none of them */
+	discover(&c);
+	mock_open(&d);
+	CHECK(d.dm.owner == NULL);
+	end();
+}

@@ -163,6 +163,7 @@ TEST(iscsi_login, discovery_needs_no_target)
 	CHECK(answer.final);
 	CHECK(said("TargetPortalGroupTag") == NULL);
 	CHECK_STR(said("MaxBurstLength"), "Irrelevant");
+	CHECK_STR(said("MaxRecvDataSegmentLength"), "8192");
 	end();
 }
 

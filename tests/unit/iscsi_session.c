@@ -813,7 +813,7 @@ TEST(iscsi_session, discovery_gives_way)
 {
 	static const char text[] =
 		"InitiatorName=" WHO "\0SessionType=Discovery\0";
-	struct mock a, b, c, d, e, f;
+	struct mock a, b, c, d, e, f, g;
 
 	fixture((struct iscsi_config){ .sessions_max = 2 });
 	login_text(&a, 1, text, sizeof(text) - 1);
@@ -821,13 +821,16 @@ TEST(iscsi_session, discovery_gives_way)
 	login_text(&b, 2, text, sizeof(text) - 1);
 	CHECK_EQ(status_of(&b), 0);
 	login_text(&c, 3, text, sizeof(text) - 1);
-	CHECK_EQ(status_of(&c), 0x0302);
-	ready(&d, 4);
+	CHECK_EQ(status_of(&c), 0); /* nor who wants to discover, too */
 	CHECK(a.closed && !b.closed);
+	ready(&d, 4);
+	CHECK(b.closed && !c.closed);
 	ready(&e, 5);
-	CHECK(b.closed);
+	CHECK(c.closed);
 	login_text(&f, 6, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
 	CHECK_EQ(status_of(&f), 0x0302);
+	login_text(&g, 7, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&g), 0x0302);
 	CHECK_EQ(answer(&d, TUR(&d)), 0);
 	end();
 }
