@@ -4,7 +4,8 @@
  *
  * One exchange at a time on a connection.  A text in parts is collected, an
  * answer longer than the initiator takes in one PDU is handed out in parts
- * behind a Target Transfer Tag.
+ * behind a Target Transfer Tag.  The initiator's F ends it: until then each
+ * text gets its answer, and the exchange stays open for another one.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
@@ -207,7 +208,19 @@ static size_t part_max(const struct iscsi_conn *conn)
 	return iscsi__send_max(conn);
 }
 
-/* The next part of the answer; the last one closes the exchange. */
+/* Its text was answered, and the next one may come under the same tag. */
+static void text_answered(struct text_exchange *x)
+{
+	free(x->in);
+	free(x->out);
+	x->in = x->out = NULL;
+	x->in_len = x->out_len = x->out_at = 0;
+}
+
+/*
+ * The next part of the answer; the last one closes the exchange, if the
+ * initiator has no more to say (11.11.1).
+ */
 static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 {
 	struct iscsi_session *s = conn->session;
@@ -233,6 +246,10 @@ static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		if (x->out[x->out_at - 1] != '\0')
 			reply->send.bhs[1] = ISCSI_CONTINUE;
 		put_be32(reply->send.bhs + 20, x->ttt);
+	} else if (!(pdu->bhs[1] & ISCSI_FINAL)) {
+		reply->send.bhs[1] = 0;
+		put_be32(reply->send.bhs + 20, x->ttt);
+		text_answered(x);
 	} else {
 		put_be32(reply->send.bhs + 20, ISCSI_NO_TAG);
 		iscsi__text_reset(x);

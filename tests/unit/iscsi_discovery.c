@@ -198,6 +198,39 @@ TEST(iscsi_discovery, a_request_in_parts)
 	end();
 }
 
+/* F is the initiator's to set: without it the exchange stays open. */
+TEST(iscsi_discovery, a_request_that_is_not_the_last)
+{
+	static const char all[] =
+		"TargetName=" IQN "\0TargetAddress=0.0.0.0:0,1";
+	struct mock m;
+	struct seen *s;
+	uint32_t ttt = ISCSI_NO_TAG;
+
+	fixture((struct iscsi_config){ 0 });
+	discover(&m);
+	for (unsigned i = 0; i < 2; i++) {
+		ask(&m, 0, 7, ttt, "SendTargets=All", 16);
+		s = next(&m);
+		CHECK_EQ(s->bhs[0], ISCSI_OP_TEXT_RSP);
+		CHECK_EQ(s->bhs[1], 0);
+		CHECK_EQ(s->len, sizeof(all));
+		CHECK_EQ(memcmp(s->data, all, sizeof(all)), 0);
+		ttt = get_be32(s->bhs + 20);
+		CHECK(ttt != ISCSI_NO_TAG);
+	}
+	ask(&m, ISCSI_FINAL, 7, ttt, "", 0);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_TEXT_RSP);
+	CHECK_EQ(s->bhs[1], ISCSI_FINAL);
+	CHECK_EQ(s->len, 0);
+	CHECK_EQ(get_be32(s->bhs + 20), ISCSI_NO_TAG);
+	/* Closed: its tag means nothing any more. */
+	ask(&m, ISCSI_FINAL, 7, ttt, "", 0);
+	CHECK_EQ(rejected(&m), REJECT_PROTOCOL);
+	end();
+}
+
 TEST(iscsi_discovery, a_long_answer_in_parts)
 {
 	struct mock m;
