@@ -59,7 +59,6 @@ struct scsi_lun;
 struct scsi_nexus {
 	struct dom_nexus dom; /* names; @generation is per unit, see lun.c */
 	char target_port_name[ISCSI_NAME_MAX + 16]; /* "iqn...,t,0x0001" */
-	uint16_t tpgt;
 	struct scsi_target *target;
 	/* private: pending unit attentions per unit */
 	struct scsi_it_lun **units; /* by LUN number */
@@ -136,7 +135,10 @@ int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
 void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
 		       void *arg);
 
-/* Relative target ports, for REPORT TARGET PORT GROUPS and VPD pages. */
+/*
+ * Relative target ports and their portal group tags, for REPORT TARGET PORT
+ * GROUPS and VPD pages.
+ */
 void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 		       const uint16_t *tpgt, unsigned count);
 int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf);

@@ -113,7 +113,7 @@ static size_t vpd_identification(struct scsi_cmd *cmd, uint8_t *p)
 
 	put_be16(word + 2, cmd->it->dom.target_port);
 	p += designator(p, 1, ASSOC_PORT | 4, word, 4);
-	put_be16(word + 2, cmd->nexus->tpgt);
+	put_be16(word + 2, SCSI_PORT_GROUP);
 	p += designator(p, 1, ASSOC_PORT | 5, word, 4);
 	p += designator_name(p, ISCSI_PROTOCOL | 3, PIV | ASSOC_PORT | 8,
 			     cmd->nexus->target_port_name);

@@ -152,6 +152,8 @@ struct scsi_lun {
 };
 
 #define SCSI_PORTS_MAX 200u /* VPD 88 must stay below 64 KiB */
+/* Every port reaches a unit the same way: one target port group (ALUA). */
+#define SCSI_PORT_GROUP 1u
 
 struct scsi_target {
 	struct env *env;

@@ -262,31 +262,16 @@ bool scsi__port_groups_parse(struct scsi_cmd *cmd)
 	return true;
 }
 
-static bool group_seen(const struct scsi_target *target, unsigned i)
+/* The one group at @p, with all ports in it. */
+static size_t put_group(const struct scsi_target *target, uint8_t *p)
 {
-	for (unsigned j = 0; j < i; j++)
-		if (target->tpgt[j] == target->tpgt[i])
-			return true;
-	return false;
-}
-
-/* One group at @p, with the ports that are in it. */
-static size_t put_group(const struct scsi_target *target, uint16_t tpgt,
-			uint8_t *p)
-{
-	size_t len = 8;
-
 	p[0] = 0x80; /* preferred; active/optimized */
 	p[1] = 0x80 | 0x0b; /* T, U, AN, AO can be reported */
-	put_be16(p + 2, tpgt);
-	for (unsigned i = 0; i < target->ports_count; i++) {
-		if (target->tpgt[i] != tpgt)
-			continue;
-		put_be16(p + len + 2, target->rtpi[i]);
-		p[7]++;
-		len += 4;
-	}
-	return len;
+	put_be16(p + 2, SCSI_PORT_GROUP);
+	p[7] = (uint8_t)target->ports_count;
+	for (unsigned i = 0; i < target->ports_count; i++)
+		put_be16(p + 8 + 4 * i + 2, target->rtpi[i]);
+	return 8 + 4 * (size_t)target->ports_count;
 }
 
 void scsi__port_groups(struct scsi_cmd *cmd)
@@ -296,7 +281,7 @@ void scsi__port_groups(struct scsi_cmd *cmd)
 	size_t len = extended ? 8 : 4;
 	uint8_t *d;
 
-	d = cmd->memory = calloc(1, 8 + 12 * (target->ports_count + 1));
+	d = cmd->memory = calloc(1, 16 + 4 * target->ports_count);
 	if (d == NULL) {
 		scsi__status(cmd, -ENOMEM);
 		scsi__done(cmd);
@@ -306,9 +291,8 @@ void scsi__port_groups(struct scsi_cmd *cmd)
 		d[4] = 0x10;
 		d[5] = 20; /* implicit transitions end within, in seconds */
 	}
-	for (unsigned i = 0; i < target->ports_count; i++)
-		if (!group_seen(target, i))
-			len += put_group(target, target->tpgt[i], d + len);
+	if (target->ports_count > 0)
+		len += put_group(target, d + len);
 	put_be32(d, (uint32_t)(len - 4));
 	scsi__reply(cmd, d, len, get_be32(cmd->cdb + 6));
 }

@@ -79,7 +79,6 @@ static void nexus_names(struct iscsi_session *s, unsigned portal)
 	snprintf(n->target_port_name, sizeof(n->target_port_name),
 		 "%s,t,0x%04x", s->target->iqn, s->tpgt);
 	n->dom.target_port = (uint16_t)portal;
-	n->tpgt = s->tpgt;
 	n->target = s->target->scsi;
 }
 

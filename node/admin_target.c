@@ -600,7 +600,6 @@ static void target_fill(struct admin_req *r, struct target_answer *a,
 	out->n_allow = t->n_allow;
 	out->chap_user = t->chap_user;
 	out->mutual_user = t->mutual_user;
-	out->tpgt = t->tpgt;
 	out->n_luns = admin__luns_of(r->node, t->name, NULL, &out->luns);
 	out->portals = a->portal_list;
 	out->n_portals = a->portals_count;

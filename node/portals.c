@@ -2,6 +2,10 @@
  * portals: where initiators come in.  The configuration file names the
  * addresses, the directory by which transports they are served: both, unless
  * this node's entry says otherwise.
+ *
+ * Each portal is a portal group of its own, which is what a SCSI target port is
+ * (RFC 7143 4.4.1): its number is the relative target port that registrations
+ * are kept by, so its tag is the same.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
@@ -39,12 +43,14 @@ static int tcp_set(struct node *node, unsigned index, bool on)
 
 	if (on && !p->tcp)
 		rv = iscsi_portal_listen(node->iscsi, index + 1,
-					 address_of(node, index), 1);
+					 address_of(node, index),
+					 (uint16_t)(index + 1));
 	else if (!on && p->tcp)
 		rv = iscsi_portal_unlisten(node->iscsi, index + 1);
 	else if (!on && !p->known)
 		rv = iscsi_portal_declare(node->iscsi, index + 1,
-					  address_of(node, index), 1);
+					  address_of(node, index),
+					  (uint16_t)(index + 1));
 	if (rv < 0)
 		return rv;
 	p->known = true;

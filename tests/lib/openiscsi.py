@@ -144,9 +144,10 @@ class Initiator:
                         "%s:%d" % (address, port), *args, **kw)
 
     def record(self, target, address, port=3260):
-        """A record without discovery."""
+        """A record without discovery.  The portal's tag is its number."""
         self.adm("-m", "node", "-o", "new", "-T", target, "-p",
-                 "%s:%d,1" % (address, port), "-I", IFACE[self.transport])
+                 "%s:%d,%d" % (address, port, PORTALS.index(address) + 1),
+                 "-I", IFACE[self.transport])
 
     def set(self, target, address, **values):
         """Settings of a record, node.session. left out: auth.username is

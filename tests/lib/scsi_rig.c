@@ -46,8 +46,8 @@ void rig_login(struct rig *rig, unsigned n)
 	sprintf(nexus->dom.initiator_port,
 		"iqn.2026-11.test:host%u,i,0x00023d00000%u", n, n);
 	nexus->dom.target_port = (uint16_t)(1 + n % 2);
-	nexus->tpgt = 1;
-	strcpy(nexus->target_port_name, "iqn.2026-11.test:disk,t,0x0001");
+	sprintf(nexus->target_port_name, "iqn.2026-11.test:disk,t,0x%04x",
+		nexus->dom.target_port);
 	scsi_nexus_open(rig->target, nexus, false);
 	rig->open[n] = true;
 }
@@ -68,7 +68,7 @@ void rig_logout(struct rig *rig, unsigned n)
 
 struct rig *rig_open(uint32_t block)
 {
-	static const uint16_t rtpi[] = { 1, 2 }, tpgt[] = { 1, 1 };
+	static const uint16_t rtpi[] = { 1, 2 }, tpgt[] = { 1, 2 };
 	struct rig *rig = calloc(1, sizeof(*rig));
 
 	CHECK(rig != NULL);

@@ -65,7 +65,10 @@ TEST(scsi_info, vpd_pages)
 	rig_close(r);
 }
 
-/* The unit's own names are the same for every nexus; the port's are not. */
+/*
+ * The unit's own names are the same for every nexus; those of the port are not,
+ * its relative number and its name.
+ */
 TEST(scsi_info, identification)
 {
 	struct rig *r = rig_open(512);
@@ -78,9 +81,32 @@ TEST(scsi_info, identification)
 	CHECK_EQ(a[8] >> 4, 3); /* NAA 3 */
 	for (at = 4; at < rig_got; at += 4 + a[at + 3]) {
 		size_t len = 4 + (size_t)a[at + 3];
-		bool port = (a[at + 1] & 0x3f) == 0x14;
+		bool port = (a[at + 1] & 0x3f) == 0x14 ||
+			    (a[at + 1] & 0x3f) == 0x18;
 
 		CHECK_EQ(memcmp(a + at, b + at, len) != 0, port);
+	}
+	CHECK_EQ(at, rig_got);
+	rig_close(r);
+}
+
+/* VPD 88 has the same names. */
+TEST(scsi_info, ports_by_name)
+{
+	static const char name[] = "iqn.2026-11.test:disk,t,0x000";
+	struct rig *r = rig_open(512);
+	uint8_t d[512];
+	size_t at = 4;
+
+	CHECK_EQ(inquiry(r, 0x88, d, 512), GOOD);
+	for (unsigned port = 1; port <= 2; port++) {
+		const char *text = (const char *)d + at + 16;
+
+		CHECK_EQ(get_be16(d + at + 2), port);
+		CHECK_EQ(strlen(text), sizeof(name));
+		CHECK_EQ(memcmp(text, name, sizeof(name) - 1), 0);
+		CHECK_EQ(text[sizeof(name) - 1], '0' + (int)port);
+		at += 12 + (size_t)get_be16(d + at + 10);
 	}
 	CHECK_EQ(at, rig_got);
 	rig_close(r);
@@ -283,7 +309,7 @@ TEST(scsi_info, reports)
 			d, 64),
 		 GOOD);
 	CHECK_EQ(get_be32(d), 16);
-	CHECK_EQ(get_be16(d + 6), 1); /* one group with two ports */
+	CHECK_EQ(get_be16(d + 6), SCSI_PORT_GROUP); /* one, of two ports */
 	CHECK_EQ(d[11], 2);
 	CHECK_EQ(get_be16(d + 14), 1);
 	CHECK_EQ(get_be16(d + 18), 2);
