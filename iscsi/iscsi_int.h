@@ -232,6 +232,8 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_DISCOVERY_DATA_MAX 8192u /* in a PDU from the initiator */
 #define ISCSI_DISCOVERY_SECONDS 60u
 #define ISCSI_DATA_SECONDS 60u
+/* Of an ORDERED or HEAD OF QUEUE command: all others of the unit wait for it. */
+#define ISCSI_BARRIER_DATA_SECONDS 10u
 /* A command that finds no memory is sent back after this. */
 #define ISCSI_PARKED_SECONDS 20u
 /* Payload a session may hold; one command more than this always goes. */
@@ -468,6 +470,7 @@ void iscsi__task_pool_free(struct iscsi_session *session);
 void iscsi__task_abort(struct task *task);
 void iscsi__tasks_unpark(struct iscsi_session *session);
 bool iscsi__task_waits(const struct task *task);
+unsigned iscsi__task_data_seconds(const struct task *task);
 void iscsi__tasks_expire(struct iscsi_session *session);
 /* Do what comes next, unless it waits for something. */
 void iscsi__task_go_on(struct task *task);

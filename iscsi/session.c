@@ -318,6 +318,15 @@ static void data_timer_set(struct iscsi_session *s, uint64_t due)
 			due - env_now(s->iscsi->env));
 }
 
+/* When what it waits for, data or memory, is overdue. */
+static uint64_t late_ns(const struct task *task)
+{
+	unsigned seconds = task->parked ? ISCSI_PARKED_SECONDS
+					: iscsi__task_data_seconds(task);
+
+	return task->since_ns + seconds * SEC;
+}
+
 /*
  * Data-Out, missing CmdSNs, and memory for a command are waited for, but not for
  * ever.
@@ -337,11 +346,7 @@ static void on_data_timer(struct env_timer *timer)
 		return;
 	TAILQ_FOREACH (task, &s->tasks, link)
 		if (iscsi__task_waits(task))
-			due = MIN(due,
-				  task->since_ns +
-					  (task->parked ? ISCSI_PARKED_SECONDS
-							: ISCSI_DATA_SECONDS) *
-						  SEC);
+			due = MIN(due, late_ns(task));
 	if (!TAILQ_EMPTY(&s->held))
 		due = MIN(due, s->held_since_ns + ISCSI_DATA_SECONDS * SEC);
 	if (due <= now)

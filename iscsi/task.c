@@ -34,6 +34,17 @@ bool iscsi__task_waits(const struct task *task)
 		task->state == TASK_PARKED);
 }
 
+/* How long its data is waited for. */
+unsigned iscsi__task_data_seconds(const struct task *task)
+{
+	bool barrier =
+		task->cmd.attr == SCSI_ORDERED || task->cmd.attr == SCSI_HEAD;
+
+	/* One that was answered already is not in the task set any more. */
+	return task->live && barrier ? ISCSI_BARRIER_DATA_SECONDS
+				     : ISCSI_DATA_SECONDS;
+}
+
 /* ---- the end ---- */
 
 void iscsi__task_unhash(struct task *task)
@@ -545,7 +556,7 @@ void iscsi__task_go_on(struct task *task)
 		return;
 	if (!task->final) {
 		task->state = TASK_DATA;
-		iscsi__session_data_timer(s, ISCSI_DATA_SECONDS);
+		iscsi__session_data_timer(s, iscsi__task_data_seconds(task));
 		return;
 	}
 	if (task->parked)

@@ -1,0 +1,59 @@
+/* A command's life in its session: how long what it waits for may take. */
+#include "tests/unit/iscsi_rig.h"
+
+/* What @seconds without any data for its one task mean to the session. */
+static void data_misses(struct mock *m, uint64_t seconds)
+{
+	struct iscsi_session *s = m->dm.owner->session;
+	struct task *task = TAILQ_FIRST(&s->tasks);
+
+	CHECK(s->data_timer_on);
+	task->since_ns -= seconds * SEC;
+	env_timer_stop(ts.env, &s->data_timer);
+	s->data_timer.cb(&s->data_timer);
+}
+
+/* All others of the unit wait for a barrier: it gets less time. */
+TEST(iscsi_task, data_that_never_comes)
+{
+	static const struct {
+		uint8_t flags; /* with F: data is asked for */
+		uint64_t seconds;
+	} all[] = {
+		{ 0xa0 | SCSI_SIMPLE, 60 },  { 0x20 | SCSI_SIMPLE, 60 },
+		{ 0xa0 | SCSI_ORDERED, 10 }, { 0x20 | SCSI_ORDERED, 10 },
+		{ 0xa0 | SCSI_HEAD, 10 },    { 0x20 | SCSI_HEAD, 10 },
+	};
+
+	for (unsigned i = 0; i < ARRAY_LEN(all); i++) {
+		struct iscsi_session *s;
+		struct mock m;
+
+		fixture((struct iscsi_config){ 0 });
+		ready(&m, 1);
+		s = m.dm.owner->session;
+		command(&m, all[i].flags, 8192, 0x2a, 0, 16, NULL, 0);
+		CHECK(s->data_timer.due_ns <=
+		      env_now(ts.env) + all[i].seconds * SEC);
+		data_misses(&m, all[i].seconds - 1);
+		CHECK(!m.closing);
+		data_misses(&m, 1);
+		CHECK(m.closing);
+		end();
+	}
+}
+
+/* One that is answered already holds nobody up: its data may take longer. */
+TEST(iscsi_task, data_of_a_barrier_that_failed)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	command(&m, 0x20 | SCSI_ORDERED, 8192, 0x2a, 0x7fffffff, 16, NULL, 0);
+	data_misses(&m, 59);
+	CHECK(!m.closing);
+	data_misses(&m, 1);
+	CHECK(m.closing);
+	end();
+}
