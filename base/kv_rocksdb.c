@@ -16,6 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define OPEN_BYTES_MIN (1u << 20) /* a manifest, a log's first blocks */
 
 struct rocks {
 	struct kv kv;
@@ -37,7 +41,10 @@ static int rocks_status(const char *path, const char *doing, char *err)
 
 	if (err == NULL)
 		return 0;
-	if (strstr(err, "Corruption") != NULL)
+	/* First: once full, what RocksDB refuses later repeats it. */
+	if (strstr(err, "No space left") != NULL)
+		status = -ENOSPC;
+	else if (strstr(err, "Corruption") != NULL)
 		status = -EUCLEAN;
 	else if (strstr(err, "does not exist") != NULL)
 		status = -ENOENT;
@@ -286,6 +293,20 @@ static void compactions_yield(void)
 	rocksdb_env_destroy(env);
 }
 
+/*
+ * Debian's build has assertions on, and one of them ends the process when a
+ * store is opened and its first writes find no space.
+ */
+static bool has_room(const char *path)
+{
+	struct statvfs st;
+
+	if (statvfs(path, &st) < 0)
+		return true; /* it is made, or RocksDB says why not */
+	return (geteuid() == 0 ? st.f_bfree : st.f_bavail) * st.f_frsize >=
+	       OPEN_BYTES_MIN;
+}
+
 int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 {
 	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
@@ -294,6 +315,10 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 
 	if (r == NULL)
 		return -ENOMEM;
+	if (!has_room(config->path)) {
+		free(r);
+		return -ENOSPC;
+	}
 	r->kv.ops = &rocks_ops;
 	r->path = strdup(config->path);
 	r->options = rocksdb_options_create();

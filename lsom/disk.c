@@ -117,10 +117,7 @@ static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 
 	if (rv == -ENODATA || rv == -EUCLEAN)
 		snprintf(req->why, sizeof(req->why),
-			 "%.80s has no whole superblock of Basalt: format it "
-			 "with 'basalt disk add --force-erase', which loses "
-			 "what is on it",
-			 disk->path);
+			 "%.80s has no whole superblock of Basalt", disk->path);
 	if (rv == -EMEDIUMTYPE)
 		snprintf(req->why, sizeof(req->why),
 			 "%.80s has format version %u, features %#llx; this "
@@ -129,13 +126,13 @@ static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 			 (unsigned long long)s->incompat, LSOM__VERSION,
 			 (unsigned long long)LSOM__INCOMPAT);
 	if (rv < 0)
-		return rv == -ENODATA ? -EUCLEAN : rv;
+		return rv == -EUCLEAN ? -ENODATA : rv;
 	if (s->disk_bytes > disk->info.bytes) {
 		snprintf(req->why, sizeof(req->why),
 			 "%.80s is %llu bytes and was formatted with %llu",
 			 disk->path, (unsigned long long)disk->info.bytes,
 			 (unsigned long long)s->disk_bytes);
-		return -EUCLEAN;
+		return -ERANGE;
 	}
 	if (!uuid_equal(&s->cluster, &req->cluster)) {
 		snprintf(req->why, sizeof(req->why),
@@ -195,13 +192,14 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 		.merge = lsom__merge,
 	};
 	int rv = env_kv_open(disk->env, &config, &disk->kv);
+	bool damaged = rv < 0 && rv != -EBUSY && rv != -ENOMEM && rv != -ENOSPC;
 
 	if (rv < 0)
-		snprintf(req->why, sizeof(req->why),
-			 "the index %.120s: %s: repair it with 'basalt disk "
-			 "rebuild'",
-			 req->index_path, err_text(rv));
-	return rv < 0 && rv != -EBUSY && rv != -ENOMEM ? -EUCLEAN : rv;
+		snprintf(req->why, sizeof(req->why), "the index %.120s: %s%s",
+			 req->index_path, err_text(rv),
+			 damaged ? ": repair it with 'basalt disk rebuild'"
+				 : "");
+	return damaged ? -EUCLEAN : rv;
 }
 
 struct opening {
@@ -229,10 +227,19 @@ static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
 {
 	int rv = disk_memory(disk);
 
+	/* A store that cannot be opened must not stand in the rebuild's way. */
+	if (rv == 0 && req->rebuild && req->index_remove != NULL)
+		req->index_remove(req->index_path);
 	if (rv == 0 && req->index_path != NULL)
 		rv = index_open(disk, req);
 	if (rv == 0)
 		rv = lsom__recover(disk, req);
+	/* Room is what it wants, not a repair. */
+	if (rv < 0 && disk->index_full) {
+		snprintf(req->why, sizeof(req->why), "the index %.120s: %s",
+			 req->index_path, disk->failure);
+		rv = -ENOSPC;
+	}
 	return rv;
 }
 
@@ -563,6 +570,8 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 		 err_text(status));
 	log_error("disk %s: %s; it has failed and stops", disk->path,
 		  disk->failure);
+	/* A thin device answers so, too; there another place is full. */
+	disk->index_full = status == -ENOSPC && strstr(what, "index") != NULL;
 	disk->failed_untold = true;
 	if (disk->recovery != NULL || disk->state == LSOM_DISK_OPENING) {
 		disk->state = LSOM_DISK_FAILED; /* its opening will fail */
@@ -605,6 +614,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->state = disk->state;
 	memcpy(out->path, disk->path, sizeof(out->path));
 	memcpy(out->failure, disk->failure, sizeof(out->failure));
+	out->index_full = disk->index_full;
 	memcpy(out->damage, disk->damage, sizeof(out->damage));
 	out->dev = disk->info;
 	out->raw_bytes = disk->info.bytes;

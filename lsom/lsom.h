@@ -91,6 +91,7 @@ struct lsom_disk_info {
 	enum lsom_disk_state state;
 	char path[256];
 	char failure[160]; /* why, when FAILED */
+	bool index_full; /* that is: no room where the index is */
 	char damage[160]; /* what opening it found lost; "": nothing */
 	struct env_dev_info dev;
 	uint64_t raw_bytes; /* of the device */
@@ -145,10 +146,12 @@ int lsom_disk_format(struct env *env, struct lsom_format *format);
 
 /*
  * Open a disk and recover it.  0; -ENOENT; -EMEDIUMTYPE (another version, or a
- * feature we do not know; @why names both); -EUCLEAN (superblock or index
- * damaged; @why names the repair command); -ENXIO (another disk, or another
- * cluster's); -ESTALE (an older copy of the disk: its index has seen a later
- * opening; a rebuild takes it as it is); -EIO; -EBUSY.
+ * feature we do not know; @why names both); -ENODATA (no whole superblock);
+ * -ERANGE (smaller than it was formatted); -EUCLEAN (the index is damaged; @why
+ * names the repair command); -ENOSPC (no room where the index is); -ENXIO
+ * (another disk, or another cluster's); -ESTALE (an older copy of the disk: its
+ * index has seen a later opening; a rebuild takes it as it is); -EIO; -EBUSY.
+ * Only -EUCLEAN and -ESTALE are what a rebuild helps against.
  */
 struct lsom_disk_open {
 	void *data;
@@ -156,6 +159,8 @@ struct lsom_disk_open {
 	struct uuid disk; /* zero: whatever is there */
 	struct uuid cluster;
 	bool rebuild; /* throw the index away, make it from the log */
+	/* for that, on a worker, once the superblock is found good; or NULL */
+	void (*index_remove)(const char *index_path);
 	/* out */
 	struct lsom_disk *opened;
 	char why[256];

@@ -270,6 +270,7 @@ struct lsom_disk {
 	struct env_lane *index_lane, *flush_lane;
 	char path[256];
 	char failure[160], damage[160];
+	bool index_full; /* what failed it */
 	struct env_dev_info info;
 	struct lsom__super super;
 	bool super_torn; /* when it was opened one of the two was not whole */

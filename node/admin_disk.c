@@ -228,12 +228,15 @@ static void rebuild_opened(struct node_disk *d, int status, void *arg)
 	struct disk_rebuild *ctx = arg;
 	struct admin_req *r = ctx->r;
 	struct lsom_disk_info info;
+	char fix[400] = "";
 
 	env_timer_stop(r->node->env, &ctx->tick);
 	if (admin__stopping(r))
 		return;
 	if (status < 0) {
-		admin__why(r, status, NULL,
+		if (status != -EUCLEAN) /* its fix is what has just failed */
+			node__disk_fix(d, fix, sizeof(fix));
+		admin__why(r, status, fix,
 			   "disk %s cannot be rebuilt from its log: %s",
 			   ctx->path, d->why);
 		admin__refuse(r);
@@ -412,9 +415,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	t->space.free_bytes =
 		info->usable_bytes - MIN(info->usable_bytes, info->used_bytes);
 	if (info->state == LSOM_DISK_FAILED)
-		snprintf(t->fix, sizeof(t->fix),
-			 "Replace the disk; its data comes back by restarting "
-			 "basaltd if the fault was the cable's");
+		node__disk_failed_fix(d->node, info, t->fix, sizeof(t->fix));
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Add a disk, or delete or unmap data");

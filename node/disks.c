@@ -51,12 +51,13 @@ char *node__disk_path(struct node *node, const Directory__Disk *disk)
 	return d != NULL ? d->path : disk->path;
 }
 
-/* It is not there, or not only there. */
+/* It is not there, not only there, or what is there is not whole. */
 static bool is_missing(const struct node_disk *d)
 {
 	return d->state == NODE_DISK_FAILED &&
 	       (d->status == -ENOENT || d->status == -ENXIO ||
-		d->status == -ENODEV || d->status == -ENOTUNIQ);
+		d->status == -ENODEV || d->status == -ENOTUNIQ ||
+		d->status == -ENODATA);
 }
 
 bool node__disk_is_older(const struct node_disk *d)
@@ -66,7 +67,19 @@ bool node__disk_is_older(const struct node_disk *d)
 
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
-	if (is_missing(d))
+	if (d->status == -ENODATA)
+		snprintf(out, len,
+			 "Put the whole file or device back: basaltd looks for "
+			 "it every %llu s.  If it is lost: basalt disk remove "
+			 "%.100s --force",
+			 (unsigned long long)(LOOK_NS / SEC), d->path);
+	else if (d->status == -ERANGE)
+		snprintf(out, len,
+			 "Put the whole file or device back, then restart "
+			 "basaltd.");
+	else if (d->status == -ENOSPC)
+		node__datadir_fix(d->node, out, len);
+	else if (is_missing(d))
 		snprintf(out, len,
 			 "See that it is there (a device under any name): "
 			 "basaltd looks for it every %llu s.",
@@ -81,6 +94,18 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
 	else
 		snprintf(out, len, "See to that, then restart basaltd.");
+}
+
+void node__disk_failed_fix(const struct node *node,
+			   const struct lsom_disk_info *info, char *out,
+			   size_t len)
+{
+	if (info->index_full)
+		node__datadir_fix(node, out, len);
+	else
+		snprintf(out, len,
+			 "Replace the disk; its data comes back by restarting "
+			 "basaltd if the fault was the cable's.");
 }
 
 void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
@@ -343,6 +368,7 @@ static void open_start(struct node_disk *d)
 	d->open.disk = d->id;
 	d->open.cluster = d->node->cluster;
 	d->open.rebuild = d->rebuild;
+	d->open.index_remove = node__tree_remove;
 	d->there.cb = there_open;
 	env_post(home_env(d), &d->there);
 }
@@ -355,13 +381,6 @@ static void prepare_work(struct env_work *work)
 	d->status = node__disk_locate(d->node->env, &d->node->cluster, &d->id,
 				      d->path, d->found, sizeof(d->found),
 				      d->open.why, sizeof(d->open.why));
-	/*
-	 * A store that cannot be opened must not stand in the rebuild's way; but
-	 * without the disk it is all that there is.
-	 */
-	if (d->status == 0 && d->rebuild &&
-	    node__disk_is_at(d->node->env, &d->node->cluster, &d->id, d->found))
-		node__tree_remove(d->index_path);
 }
 
 static void prepare_done(struct env_work *work)
@@ -680,6 +699,7 @@ static void look_fired(struct env_timer *timer)
 				look_for(d);
 	if (!node->swept)
 		node->swept = node__sweep(node);
+	node__datadir_ask(node);
 	env_timer_start(node->env, timer, LOOK_NS);
 }
 
@@ -705,6 +725,7 @@ void node__disks_start(struct node *node)
 	node->disks_sub.cb = on_change;
 	cmmds_subscribe(node->cmmds, &node->disks_sub);
 	node->disks_subscribed = true;
+	node__datadir_ask(node);
 	node->disks_look.cb = look_fired;
 	env_timer_start(node->env, &node->disks_look, LOOK_NS);
 }

@@ -76,8 +76,8 @@ static void check_disks(struct health_check *check, struct health_result *out)
 		if (info.state == LSOM_DISK_FAILED) {
 			say(out, HEALTH_BAD, "disk %.100s failed: %.120s",
 			    d->path, info.failure);
-			FIX(out, "Replace it; if it was the cable, restart "
-				 "basaltd.");
+			node__disk_failed_fix(node, &info, out->fix,
+					      sizeof(out->fix));
 			return;
 		}
 		if (info.damage[0] != '\0') {
@@ -124,6 +124,20 @@ static void check_space(struct health_check *check, struct health_result *out)
 		}
 		FIX(out, "basalt disk add PATH, or delete or unmap data.");
 	}
+}
+
+static void check_datadir(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+	char free_text[SIZE_TEXT_MAX];
+
+	out->level = node__datadir_level(node);
+	if (out->level == HEALTH_OK)
+		return;
+	say(out, out->level, "data_dir %.150s: %s left", node->config->data_dir,
+	    size_format(node->datadir_free_bytes, free_text));
+	FIX(out, "Free space there: disks stop when their index cannot be "
+		 "written, and basaltd when its directory cannot.");
 }
 
 static void check_objects(struct health_check *check, struct health_result *out)
@@ -231,10 +245,15 @@ static const struct {
 	const char *name;
 	void (*run)(struct health_check *check, struct health_result *out);
 } checks[] = {
-	{ "cluster", check_cluster },	    { "directory", check_directory },
-	{ "disks", check_disks },	    { "disk-space", check_space },
-	{ "virtual-disks", check_objects }, { "targets", check_targets },
-	{ "portals", check_portals },	    { "memory-lock", check_memory },
+	{ "cluster", check_cluster },
+	{ "directory", check_directory },
+	{ "disks", check_disks },
+	{ "disk-space", check_space },
+	{ "data-dir-space", check_datadir },
+	{ "virtual-disks", check_objects },
+	{ "targets", check_targets },
+	{ "portals", check_portals },
+	{ "memory-lock", check_memory },
 };
 
 void node__health_open(struct node *node)

@@ -253,7 +253,7 @@ static void on_directory(struct cmmds_open *req, int status)
 {
 	struct node *node = req->data;
 	const struct cmmds_entry *e;
-	char why[600];
+	char why[900], fix[300] = "";
 
 	node->directory_opening = false;
 	if (status == 0)
@@ -270,9 +270,12 @@ static void on_directory(struct cmmds_open *req, int status)
 		return;
 	}
 	if (status < 0) {
-		snprintf(why, sizeof(why), "directory %s: %s%s%s",
+		if (status == -ENOSPC)
+			node__datadir_fix(node, fix, sizeof(fix));
+		snprintf(why, sizeof(why), "directory %s: %s%s%s%s%s",
 			 node->directory_path, strerror(-status),
-			 req->why[0] ? ": " : "", req->why);
+			 req->why[0] ? ": " : "", req->why, fix[0] ? ". " : "",
+			 fix);
 		init_finish(node, status, why);
 		node_fail(node, why);
 		return;
@@ -307,15 +310,20 @@ static void on_directory(struct cmmds_open *req, int status)
 static void on_directory_failed(void *arg, int status, const char *why)
 {
 	struct node *node = arg;
-	char text[600];
+	char text[800], fix[300];
 
 	if (node->state == NODE_STOPPING || node->state == NODE_CLOSED)
 		return;
+	if (status == -ENOSPC)
+		node__datadir_fix(node, fix, sizeof(fix));
+	else
+		snprintf(fix, sizeof(fix),
+			 "Look at the disk under it, then start basaltd "
+			 "again.");
 	snprintf(text, sizeof(text),
-		 "the directory in %s has stopped: %s. Look at the disk under "
-		 "it, then start basaltd again: what was acknowledged is "
-		 "durable",
-		 node->directory_path, why);
+		 "the directory in %s has stopped: %s. %s What was "
+		 "acknowledged is durable",
+		 node->directory_path, why, fix);
 	node_fail(node, text);
 }
 

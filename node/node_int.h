@@ -188,6 +188,11 @@ bool node__disk_is_older(const struct node_disk *disk);
 /* What to do about a disk that is FAILED or CLOSED. */
 void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 
+/* What to do about one that failed in service. */
+void node__disk_failed_fix(const struct node *node,
+			   const struct lsom_disk_info *info, char *out,
+			   size_t len);
+
 /* Blocking: a directory and all in it. */
 void node__tree_remove(const char *path);
 
@@ -195,6 +200,20 @@ void node__tree_remove(const char *path);
 void node__disk_forget(struct node_disk *disk);
 void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 			   size_t len);
+
+/* ---- datadir.c: what is left where data_dir is ---- */
+
+/* Free bytes; below them health is bad, or warns. */
+#define NODE_DATADIR_BAD (32ull << 20)
+#define NODE_DATADIR_WARN (256ull << 20)
+#define NODE_DATADIR_WARN_PERCENT 5u
+
+/* Ask again, on a worker; until then what was found last counts. */
+void node__datadir_ask(struct node *node);
+enum health_level node__datadir_level(const struct node *node);
+
+/* What to do when a write there has failed for space. */
+void node__datadir_fix(const struct node *node, char *out, size_t len);
 
 /* ---- push.c ---- */
 
@@ -324,11 +343,13 @@ struct node {
 	unsigned disks_looking; /* for how many of them just now */
 	unsigned disks_works; /* on a worker; the disks' end waits for them */
 	bool swept;
+	bool datadir_asked, datadir_known; /* of data_dir: datadir.c */
+	uint64_t datadir_free_bytes, datadir_bytes;
 
 	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
 	struct env_timer stop_timer;
 	uv_signal_t signals[3];
-	struct health_check checks[8];
+	struct health_check checks[9];
 };
 
 /*
