@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define VDISK_MIN 4096ull
-#define VDISK_MAX (1ull << 50)
+#define VDISK_MAX (128ull << 40) /* what an object can have */
 
 struct vdisk_ctx {
 	struct admin_req *r;
@@ -51,7 +51,8 @@ static int size_check(struct admin_req *r, const char *name, uint64_t size)
 
 	if (size < VDISK_MIN || size > VDISK_MAX)
 		return admin__why(r, -ERANGE, NULL,
-				  "virtual disk %s: a size of 4K to 1P", name);
+				  "virtual disk %s: a size of 4K to 128T",
+				  name);
 	if (size % 4096 != 0)
 		return admin__why(r, -EINVAL, NULL,
 				  "virtual disk %s: %s (%llu bytes) is no "
@@ -163,6 +164,19 @@ static void create_done(struct vdisk_ctx *ctx)
 	admin__done(r, what, notes, n, id, ctx->iqn);
 }
 
+/* The directory has it, though what it stands for did not come into being. */
+static bool create_entered(const struct vdisk_ctx *ctx)
+{
+	const struct node *node = ctx->r->node;
+	const Directory__VDisk *v;
+
+	if (node->state != NODE_UP)
+		return false;
+	v = cmmds_vdisk(node->cmmds, ctx->r->msg->vdisk_create->name);
+	return v != NULL && v->oid.len == sizeof(ctx->create.oid) &&
+	       memcmp(v->oid.data, ctx->create.oid.b, v->oid.len) == 0;
+}
+
 static void on_created(struct dom_create *req, int status)
 {
 	struct vdisk_ctx *ctx = req->data;
@@ -172,6 +186,16 @@ static void on_created(struct dom_create *req, int status)
 	if (status == 0) {
 		if (!admin__stopping(r))
 			create_done(ctx);
+		return;
+	}
+	if (create_entered(ctx)) {
+		admin__why(r, status,
+			   "See to that, then basalt vdisk delete it with "
+			   "--force and repeat this.",
+			   "virtual disk %s is made, but its components cannot "
+			   "be made now: %s",
+			   m->name, err_text(status));
+		admin__refuse(r);
 		return;
 	}
 	/* Somebody may have taken the name meanwhile. */
