@@ -37,7 +37,8 @@ static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
 	if (p->iser)
 		out->iser = iser_listening(node->iser, index + 1, why, 240);
 	else if (!p->tcp)
-		snprintf(why, 240, "its address cannot be used");
+		snprintf(why, 240, "its address cannot be used: %s",
+			 strerror(-p->status));
 	out->why = why;
 }
 

@@ -16,9 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How often a disk that is missing is looked for. */
-#define LOOK_NS (10 * SEC)
-
 static void home_close(struct node_disk *d);
 static void there_add(struct env_task *task);
 
@@ -72,7 +69,7 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 			 "Put the whole file or device back: basaltd looks for "
 			 "it every %llu s.  If it is lost: basalt disk remove "
 			 "%.100s --force",
-			 (unsigned long long)(LOOK_NS / SEC), d->path);
+			 (unsigned long long)(NODE_LOOK_NS / SEC), d->path);
 	else if (d->status == -ERANGE)
 		snprintf(out, len,
 			 "Put the whole file or device back, then restart "
@@ -83,7 +80,7 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 		snprintf(out, len,
 			 "See that it is there (a device under any name): "
 			 "basaltd looks for it every %llu s.",
-			 (unsigned long long)(LOOK_NS / SEC));
+			 (unsigned long long)(NODE_LOOK_NS / SEC));
 	else if (node__disk_is_older(d))
 		snprintf(out, len,
 			 "Put the disk itself back and restart basaltd.  If it "
@@ -700,7 +697,7 @@ static void look_fired(struct env_timer *timer)
 	if (!node->swept)
 		node->swept = node__sweep(node);
 	node__datadir_ask(node);
-	env_timer_start(node->env, timer, LOOK_NS);
+	env_timer_start(node->env, timer, NODE_LOOK_NS);
 }
 
 void node__disks_work_done(struct node *node)
@@ -727,7 +724,7 @@ void node__disks_start(struct node *node)
 	node->disks_subscribed = true;
 	node__datadir_ask(node);
 	node->disks_look.cb = look_fired;
-	env_timer_start(node->env, &node->disks_look, LOOK_NS);
+	env_timer_start(node->env, &node->disks_look, NODE_LOOK_NS);
 }
 
 bool node__disks_settled(struct node *node)

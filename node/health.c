@@ -222,12 +222,29 @@ static void check_portals(struct health_check *check, struct health_result *out)
 		    "still recovering");
 		FIX(out, "Wait; basalt disk list shows which.");
 	} else if (node->portals_listening < node->config->portals_count) {
-		say(out, HEALTH_BAD, "%u of %u portals could not listen",
+		say(out, HEALTH_BAD, "%u of %u portals cannot listen",
 		    node->config->portals_count - node->portals_listening,
 		    node->config->portals_count);
-		FIX(out, "The log names them: free the port, or change "
-			 "'portals', and restart basaltd.");
+		FIX(out,
+		    "basalt portal list names them: bring up the address or "
+		    "free the port (it is tried every %llu s), or change "
+		    "'portals' and restart basaltd.",
+		    (unsigned long long)(NODE_LOOK_NS / SEC));
 	}
+}
+
+static void check_metrics(struct health_check *check, struct health_result *out)
+{
+	struct node *node = check->data;
+
+	if (node->metrics_status == 0)
+		return;
+	say(out, HEALTH_WARN, "metrics %s: cannot listen: %s",
+	    node->config->metrics.text, strerror(-node->metrics_status));
+	FIX(out,
+	    "Free the port (it is tried every %llu s), or change 'metrics' and "
+	    "restart basaltd.",
+	    (unsigned long long)(NODE_LOOK_NS / SEC));
 }
 
 static void check_memory(struct health_check *check, struct health_result *out)
@@ -253,6 +270,7 @@ static const struct {
 	{ "virtual-disks", check_objects },
 	{ "targets", check_targets },
 	{ "portals", check_portals },
+	{ "metrics", check_metrics },
 	{ "memory-lock", check_memory },
 };
 

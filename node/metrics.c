@@ -295,8 +295,8 @@ static void on_timer(struct env_timer *timer)
 	http_run(container_of(timer, struct metrics, timer));
 }
 
-int node__metrics_open(struct node *node, const struct config_portal *portal,
-		       struct metrics **out)
+static int http_open(struct node *node, const struct config_portal *portal,
+		     struct metrics **out)
 {
 	struct metrics *m = calloc(1, sizeof(*m));
 	const union MHD_DaemonInfo *info;
@@ -342,8 +342,36 @@ static void on_poll_closed(uv_handle_t *handle)
 	free(m);
 }
 
-void node__metrics_close(struct metrics *m)
+static void metrics_try(struct env_timer *timer)
 {
-	env_timer_stop(m->node->env, &m->timer);
+	struct node *node = container_of(timer, struct node, metrics_look);
+	const struct config_portal *portal = &node->config->metrics;
+	int rv = http_open(node, portal, &node->metrics);
+
+	if (rv < 0 && rv != node->metrics_status)
+		log_error("metrics %s: cannot listen: %s", portal->text,
+			  strerror(-rv));
+	node->metrics_status = rv;
+	if (rv < 0)
+		env_timer_start(node->env, timer, NODE_LOOK_NS);
+}
+
+void node__metrics_start(struct node *node)
+{
+	if (node->config->metrics.text[0] == '\0')
+		return;
+	node->metrics_look.cb = metrics_try;
+	metrics_try(&node->metrics_look);
+}
+
+void node__metrics_stop(struct node *node)
+{
+	struct metrics *m = node->metrics;
+
+	env_timer_stop(node->env, &node->metrics_look);
+	node->metrics = NULL;
+	if (m == NULL)
+		return;
+	env_timer_stop(node->env, &m->timer);
 	uv_close((uv_handle_t *)&m->poll, on_poll_closed);
 }

@@ -467,10 +467,7 @@ void node__stop_go_on(struct node *node)
 		node__push_close(node->push);
 		node->push = NULL;
 	}
-	if (node->metrics != NULL) {
-		node__metrics_close(node->metrics);
-		node->metrics = NULL;
-	}
+	node__metrics_stop(node);
 	node__health_close(node);
 	node__portals_stop(node);
 	if (node->iscsi != NULL)
@@ -641,18 +638,8 @@ err_free:
 
 int node_run(struct node *node)
 {
-	int rv = 0;
-
-	if (node->config->metrics.text[0] != '\0')
-		rv = node__metrics_open(node, &node->config->metrics,
-					&node->metrics);
-	if (rv < 0) {
-		char why[160];
-
-		snprintf(why, sizeof(why), "metrics %s: cannot listen: %s",
-			 node->config->metrics.text, strerror(-rv));
-		node_fail(node, why);
-	} else if (node->state == NODE_STARTING) {
+	node__metrics_start(node);
+	if (node->state == NODE_STARTING) {
 		directory_open(node, false);
 	} else {
 		log_info("in no cluster yet: basalt cluster init --name NAME");

@@ -19,6 +19,7 @@
 
 #define NODE_KEY_LEN 32u
 #define NODE_DISK_MIN (64ull << 20) /* bytes */
+#define NODE_LOOK_NS (10 * SEC) /* how often what is missing is looked for */
 #define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
 
 /* ---- identity.c: the small files of data_dir ---- */
@@ -226,11 +227,13 @@ void node__push_close(struct push *push);
 struct node_portal {
 	bool known; /* to iscsi */
 	bool tcp, iser; /* served by it, or to be as soon as it can */
+	int status; /* of the last try; below 0 it is tried again */
 };
 
 /*
  * Serve the portals of the configuration as the directory says, and follow what
- * it says later.  Returns how many are served.
+ * it says later; one that cannot be served is tried again.  Returns how many are
+ * served.
  */
 unsigned node__portals_start(struct node *node);
 void node__portals_stop(struct node *node);
@@ -254,9 +257,9 @@ void node__health_close(struct node *node);
 enum health_level node__health_worst(void);
 
 struct metrics;
-int node__metrics_open(struct node *node, const struct config_portal *portal,
-		       struct metrics **out);
-void node__metrics_close(struct metrics *metrics);
+/* Serve them where the configuration says; tried again until that works. */
+void node__metrics_start(struct node *node);
+void node__metrics_stop(struct node *node);
 /* Register what node itself counts. */
 void node__metrics_register(struct node *node);
 /* All in the Prometheus text format, malloc()ed; NULL: out of memory. */
@@ -309,6 +312,7 @@ struct node {
 	struct node_portal portals[CONFIG_PORTALS_MAX];
 	struct cmmds_subscription portals_sub;
 	bool portals_subscribed;
+	struct env_timer portals_look; /* for those that are not served */
 	int exit_status;
 	uint64_t started_ns;
 
@@ -335,6 +339,8 @@ struct node {
 	struct push *push;
 	struct admin *admin;
 	struct metrics *metrics;
+	struct env_timer metrics_look;
+	int metrics_status; /* of the last try to listen */
 
 	struct node_disk_list disks;
 	struct cmmds_subscription disks_sub;
@@ -349,7 +355,7 @@ struct node {
 	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
 	struct env_timer stop_timer;
 	uv_signal_t signals[3];
-	struct health_check checks[9];
+	struct health_check checks[10];
 };
 
 /*

@@ -9,6 +9,7 @@
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
+#include "base/util.h"
 #include "node/node_int.h"
 
 #include <string.h>
@@ -80,22 +81,34 @@ static int iser_set(struct node *node, unsigned index, bool on, bool alone)
 	return rv;
 }
 
+/* Said once, however often it is tried again. */
+static void portal_tell(struct node *node, unsigned index, const char *what,
+			int status)
+{
+	struct node_portal *p = &node->portals[index];
+	const char *text = node->config->portals[index].text;
+
+	if (status < 0 && status != p->status)
+		log_error("portal %s: %s: %s", text, what, strerror(-status));
+	else if (status == 0 && p->status < 0)
+		log_info("portal %s: served now", text);
+	p->status = status;
+}
+
 /* The transport that comes goes first: a portal is never without one. */
 static void portal_serve(struct node *node, unsigned index)
 {
 	Directory__Portal__Transport t = node__portal_transport(node, index);
 	bool tcp = t != DIRECTORY__PORTAL__TRANSPORT__ISER;
 	bool iser = t != DIRECTORY__PORTAL__TRANSPORT__TCP;
-	const char *text = node->config->portals[index].text;
 	int rv = tcp_set(node, index, tcp);
 
 	if (rv < 0) {
-		log_error("portal %s: cannot listen: %s", text, strerror(-rv));
+		portal_tell(node, index, "cannot listen", rv);
 		return;
 	}
 	rv = iser_set(node, index, iser, !tcp);
-	if (rv < 0)
-		log_error("portal %s: no iSER: %s", text, strerror(-rv));
+	portal_tell(node, index, "no iSER", rv);
 }
 
 static unsigned served(const struct node *node)
@@ -128,6 +141,18 @@ static void on_change(struct cmmds_subscription *sub,
 		serve_all(node);
 }
 
+/* An address may come up, and a port be given back, after basaltd's start. */
+static void look_fired(struct env_timer *timer)
+{
+	struct node *node = container_of(timer, struct node, portals_look);
+
+	for (unsigned i = 0; i < node->config->portals_count; i++)
+		if (node->portals[i].status < 0)
+			portal_serve(node, i);
+	node->portals_listening = served(node);
+	env_timer_start(node->env, timer, NODE_LOOK_NS);
+}
+
 unsigned node__portals_start(struct node *node)
 {
 	serve_all(node);
@@ -138,12 +163,16 @@ unsigned node__portals_start(struct node *node)
 	node->portals_sub.cb = on_change;
 	cmmds_subscribe(node->cmmds, &node->portals_sub);
 	node->portals_subscribed = true;
+	node->portals_look.cb = look_fired;
+	env_timer_start(node->env, &node->portals_look, NODE_LOOK_NS);
 	return node->portals_listening;
 }
 
 void node__portals_stop(struct node *node)
 {
-	if (node->portals_subscribed)
-		cmmds_unsubscribe(&node->portals_sub);
+	if (!node->portals_subscribed)
+		return;
+	cmmds_unsubscribe(&node->portals_sub);
+	env_timer_stop(node->env, &node->portals_look);
 	node->portals_subscribed = false;
 }
