@@ -210,6 +210,8 @@ struct disk_rebuild {
 	struct uuid id;
 	char path[256];
 	struct env_timer tick;
+	struct lsom_checkpoint checkpoint;
+	unsigned components;
 };
 
 static void on_rebuild_tick(struct env_timer *timer)
@@ -223,14 +225,39 @@ static void on_rebuild_tick(struct env_timer *timer)
 	env_timer_start(ctx->r->node->env, &ctx->tick, SEC);
 }
 
+/* Until here a crash would leave an index that is not whole. */
+static void rebuild_durable(struct lsom_checkpoint *req, int status)
+{
+	struct disk_rebuild *ctx = req->data;
+	struct admin_req *r = ctx->r;
+
+	env_timer_stop(r->node->env, &ctx->tick);
+	if (admin__stopping(r))
+		return;
+	if (status < 0) {
+		admin__why(r, status, "basalt disk list tells its state.",
+			   "disk %s: the index was rebuilt, but cannot be "
+			   "written: %s",
+			   ctx->path, err_text(status));
+		admin__refuse(r);
+		return;
+	}
+	log_info("disk %s: index rebuilt from the log for %s", ctx->path,
+		 r->who);
+	admin__ok(r, "disk %s: index rebuilt from the log, %u components",
+		  ctx->path, ctx->components);
+}
+
 static void rebuild_opened(struct node_disk *d, int status, void *arg)
 {
 	struct disk_rebuild *ctx = arg;
 	struct admin_req *r = ctx->r;
 	struct lsom_disk_info info;
 	char fix[400] = "";
+	int rv;
 
-	env_timer_stop(r->node->env, &ctx->tick);
+	if (status < 0 || r->node->state != NODE_UP)
+		env_timer_stop(r->node->env, &ctx->tick);
 	if (admin__stopping(r))
 		return;
 	if (status < 0) {
@@ -243,10 +270,11 @@ static void rebuild_opened(struct node_disk *d, int status, void *arg)
 		return;
 	}
 	lsom_disk_info(d->disk, &info);
-	log_info("disk %s: index rebuilt from the log for %s", ctx->path,
-		 r->who);
-	admin__ok(r, "disk %s: index rebuilt from the log, %u components",
-		  ctx->path, info.components);
+	ctx->components = info.components;
+	ctx->checkpoint.data = ctx;
+	rv = lsom_checkpoint(d->disk, &ctx->checkpoint, rebuild_durable);
+	if (rv < 0)
+		rebuild_durable(&ctx->checkpoint, rv);
 }
 
 static void rebuild_start(struct disk_rebuild *ctx)
