@@ -2,6 +2,7 @@
  * secret: CHAP secrets from a file, a prompt or standard input, never from the
  * command line; and the question a terminal is asked before something is lost.
  */
+#include "base/util.h"
 #include "node/cli/cli.h"
 
 #include <errno.h>
@@ -27,24 +28,47 @@ static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
 	return c == EOF && *len == 0 ? CLI_REFUSED : CLI_DONE;
 }
 
+/* An interrupt while the echo is off would leave it off. */
+static const int interrupts[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+static struct termios echoing;
+
+static void on_interrupt(int signum)
+{
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &echoing);
+	raise(signum); /* by its default now: SA_RESETHAND */
+}
+
+static void interrupts_catch(struct sigaction before[ARRAY_LEN(interrupts)])
+{
+	struct sigaction act = { .sa_handler = on_interrupt,
+				 .sa_flags = (int)SA_RESETHAND };
+
+	for (unsigned i = 0; i < ARRAY_LEN(interrupts); i++)
+		sigaction(interrupts[i], &act, &before[i]);
+}
+
+static void interrupts_leave(struct sigaction before[ARRAY_LEN(interrupts)])
+{
+	for (unsigned i = 0; i < ARRAY_LEN(interrupts); i++)
+		sigaction(interrupts[i], &before[i], NULL);
+}
+
 static int prompt(const char *what, const char *user, uint8_t *out, size_t max,
 		  size_t *len)
 {
-	struct termios old, quiet;
-	sigset_t all, before;
+	struct sigaction before[ARRAY_LEN(interrupts)];
+	struct termios quiet;
 	int rv;
 
-	/* An interrupt while the echo is off would leave it off. */
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
-	tcgetattr(STDIN_FILENO, &old);
-	quiet = old;
+	tcgetattr(STDIN_FILENO, &echoing);
+	quiet = echoing;
+	interrupts_catch(before);
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
 	fprintf(stderr, "%s secret of %s: ", what, user);
 	rv = line_read(stdin, out, max, len);
-	tcsetattr(STDIN_FILENO, TCSAFLUSH, &old);
-	sigprocmask(SIG_SETMASK, &before, NULL);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &echoing);
+	interrupts_leave(before);
 	fputc('\n', stderr);
 	return rv;
 }
