@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,25 +104,116 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 	return 0;
 }
 
+static unsigned portal_named(const struct node *node, const char *address)
+{
+	unsigned i = 0;
+
+	while (i < node->config->portals_count &&
+	       strcmp(node->config->portals[i].text, address) != 0)
+		i++;
+	return i;
+}
+
 static void set_applied(struct admin_req *r)
 {
 	const Admin__PortalSet *m = r->msg->portal_set;
+	unsigned index = portal_named(r->node, m->address);
+	char why[240], what[400];
+	Admin__PortalInfo now;
 
-	admin__ok(r, "portal %s serves %s", m->address,
-		  strcmp(m->transport, "both") == 0  ? "TCP and iSER"
-		  : strcmp(m->transport, "tcp") == 0 ? "TCP alone"
-						     : "iSER alone");
+	describe(r->node, index, &now, why);
+	snprintf(what, sizeof(what), "portal %.80s: %s; it serves %s%s%s",
+		 m->address,
+		 strcmp(m->transport, "both") == 0  ? "TCP and iSER"
+		 : strcmp(m->transport, "tcp") == 0 ? "TCP alone"
+						    : "iSER alone",
+		 now.tcp && now.iser ? "both now"
+		 : now.tcp	     ? "TCP now"
+		 : now.iser	     ? "iSER now"
+				     : "nothing yet",
+		 why[0] ? ", no iSER: " : "", why);
+	admin__ok(r, "%s", what);
+}
+
+/* ---- what a change would end ---- */
+
+struct ending {
+	const struct config_portal *portal;
+	const char *transport;
+	unsigned count;
+};
+
+/* Is @local, "ADDR:PORT" of a connection, at @portal? */
+static bool is_at(const char *local, const struct config_portal *portal)
+{
+	const struct sockaddr_in *v4 = (const void *)&portal->address;
+	const struct sockaddr_in6 *v6 = (const void *)&portal->address;
+	bool wild = portal->address.ss_family == AF_INET
+			    ? v4->sin_addr.s_addr == INADDR_ANY
+			    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+	const char *port = strrchr(local, ':');
+
+	if (!wild)
+		return strcmp(local, portal->text) == 0;
+	return port != NULL && strcmp(port, strrchr(portal->text, ':')) == 0;
+}
+
+static void count_ending(const struct iscsi_session_info *info, void *arg)
+{
+	struct ending *e = arg;
+
+	e->count += strcmp(info->transport, e->transport) == 0 &&
+		    is_at(info->local, e->portal);
+}
+
+static unsigned sessions_by(struct node *node, unsigned index,
+			    const char *transport)
+{
+	struct ending e = { .portal = &node->config->portals[index],
+			    .transport = transport };
+
+	iscsi_session_each(node->iscsi, count_ending, &e);
+	return e.count;
+}
+
+static int set_check(struct admin_req *r, unsigned index)
+{
+	const Admin__PortalSet *m = r->msg->portal_set;
+	bool alone = strcmp(m->transport, "both") != 0;
+	const char *other = strcmp(m->transport, "tcp") == 0 ? "iser" : "tcp";
+	char why[240];
+	Admin__PortalInfo now;
+	unsigned sessions;
+
+	if (!alone || m->force)
+		return 0;
+	describe(r->node, index, &now, why);
+	if (strcmp(m->transport, "iser") == 0 && !now.iser)
+		return admin__why(r, -ENODEV,
+				  "Set it to both first, which serves iSER as "
+				  "soon as a device can; or repeat it with "
+				  "--force.",
+				  "portal %.80s: no iSER is served there now%s"
+				  "%s",
+				  m->address, why[0] ? ": " : "", why);
+	sessions = sessions_by(r->node, index, other);
+	if (sessions > 0)
+		return admin__why(
+			r, -EBUSY,
+			"Log the initiators out (basalt session "
+			"list), or repeat it with --force.",
+			"portal %.80s: %u session%s over %s would end",
+			m->address, sessions, sessions == 1 ? "" : "s",
+			strcmp(other, "tcp") == 0 ? "TCP" : "iSER");
+	return 0;
 }
 
 void admin__portal_set(struct admin_req *r)
 {
 	const Admin__PortalSet *m = r->msg->portal_set;
-	unsigned i = 0, count = r->node->config->portals_count;
+	unsigned i = portal_named(r->node, m->address);
 
-	while (i < count &&
-	       strcmp(r->node->config->portals[i].text, m->address) != 0)
-		i++;
-	if (i == count) {
+	if (i == r->node->config->portals_count) {
 		admin__why(
 			r, -ENOENT,
 			"basalt portal list shows them; addresses are set by "
@@ -134,6 +226,10 @@ void admin__portal_set(struct admin_req *r)
 		admin__why(r, -EINVAL, "tcp, iser or both.",
 			   "portal %s: there is no transport '%.40s'",
 			   m->address, m->transport);
+		admin__refuse(r);
+		return;
+	}
+	if (set_check(r, i) < 0) {
 		admin__refuse(r);
 		return;
 	}

@@ -275,6 +275,7 @@ static int portal_set(struct cli_call *c)
 		return cli_usage(c, "--transport tcp, iser or both is missing");
 	m->address = c->args[0];
 	m->transport = (char *)cli_option(c, "transport");
+	m->force = cli_has(c, "force");
 	return CLI_DONE;
 }
 
@@ -403,7 +404,9 @@ static const struct cli_option o_lun_add[] = {
 static const struct cli_option o_lun_remove[] = { FORCE("under sessions"),
 						  END };
 static const struct cli_option o_portal_set[] = {
-	{ "transport", "tcp|iser|both", "what it serves", false }, END
+	{ "transport", "tcp|iser|both", "what it serves", false },
+	FORCE("though sessions end, or nothing serves iSER"),
+	END
 };
 static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
