@@ -20,6 +20,7 @@ struct pushed_target {
 	uint64_t revision;
 	bool wanted;
 	TAILQ_ENTRY(pushed_target) link;
+	struct pushed_target *chain; /* of its bucket */
 };
 
 struct pushed_lun {
@@ -29,7 +30,10 @@ struct pushed_lun {
 	uint32_t block_bytes;
 	bool read_only, wanted;
 	TAILQ_ENTRY(pushed_lun) link;
+	struct pushed_lun *chain; /* of its bucket */
 };
+
+#define BUCKETS 4096u /* each change looks for all targets and LUNs */
 
 struct push {
 	struct node *node;
@@ -38,21 +42,39 @@ struct push {
 	struct env_timer retry;
 	TAILQ_HEAD(, pushed_target) targets;
 	TAILQ_HEAD(, pushed_lun) luns;
+	struct pushed_target *targets_by_name[BUCKETS];
+	struct pushed_lun *luns_by_place[BUCKETS];
 	bool failed, closing;
 };
+
+static unsigned bucket_of(const char *name, unsigned number)
+{
+	uint32_t hash = 2166136261u ^ number; /* FNV-1a */
+
+	for (; *name != '\0'; name++)
+		hash = (hash ^ (uint8_t)*name) * 16777619u;
+	return hash % BUCKETS;
+}
 
 /* ---- targets ---- */
 
 static struct pushed_target *target_find(struct push *push, const char *name)
 {
-	struct pushed_target *t;
+	struct pushed_target *t = push->targets_by_name[bucket_of(name, 0)];
 
-	TAILQ_FOREACH (t, &push->targets, link)
-		/* NOLINTBEGIN(clang-analyzer-unix.Malloc): off the list */
-		if (strcmp(t->name, name) == 0)
-			return t;
-	/* NOLINTEND(clang-analyzer-unix.Malloc) */
-	return NULL;
+	while (t != NULL && strcmp(t->name, name) != 0)
+		t = t->chain;
+	return t;
+}
+
+static void target_insert(struct push *push, struct pushed_target *t)
+{
+	struct pushed_target **bucket =
+		&push->targets_by_name[bucket_of(t->name, 0)];
+
+	t->chain = *bucket;
+	*bucket = t;
+	TAILQ_INSERT_TAIL(&push->targets, t, link);
 }
 
 /* 0, or why a secret cannot be used: then nobody is let in. */
@@ -111,6 +133,12 @@ static int target_set(struct node *node, const Directory__Target *m)
 
 static void target_drop(struct push *push, struct pushed_target *t)
 {
+	struct pushed_target **at =
+		&push->targets_by_name[bucket_of(t->name, 0)];
+
+	while (*at != t)
+		at = &(*at)->chain;
+	*at = t->chain;
 	TAILQ_REMOVE(&push->targets, t, link);
 	free(t);
 }
@@ -134,7 +162,7 @@ static void target_want(struct push *push, const struct cmmds_entry *e)
 		}
 		strcpy(t->name, m->name);
 		strcpy(t->iqn, m->iqn);
-		TAILQ_INSERT_TAIL(&push->targets, t, link);
+		target_insert(push, t);
 	}
 	t->wanted = true;
 	if (t->revision == e->revision)
@@ -154,12 +182,33 @@ static void target_want(struct push *push, const struct cmmds_entry *e)
 static struct pushed_lun *lun_find(struct push *push, const char *iqn,
 				   unsigned lun)
 {
-	struct pushed_lun *l;
+	struct pushed_lun *l = push->luns_by_place[bucket_of(iqn, lun)];
 
-	TAILQ_FOREACH (l, &push->luns, link)
-		if (l->lun == lun && strcmp(l->iqn, iqn) == 0)
-			return l;
-	return NULL;
+	while (l != NULL && (l->lun != lun || strcmp(l->iqn, iqn) != 0))
+		l = l->chain;
+	return l;
+}
+
+static void lun_insert(struct push *push, struct pushed_lun *l)
+{
+	struct pushed_lun **bucket =
+		&push->luns_by_place[bucket_of(l->iqn, l->lun)];
+
+	l->chain = *bucket;
+	*bucket = l;
+	TAILQ_INSERT_TAIL(&push->luns, l, link);
+}
+
+static void lun_drop(struct push *push, struct pushed_lun *l)
+{
+	struct pushed_lun **at =
+		&push->luns_by_place[bucket_of(l->iqn, l->lun)];
+
+	while (*at != l)
+		at = &(*at)->chain;
+	*at = l->chain;
+	TAILQ_REMOVE(&push->luns, l, link);
+	free(l);
 }
 
 static void lun_push(struct push *push, struct pushed_lun *l)
@@ -202,7 +251,7 @@ static void lun_want(struct push *push, const Directory__Lun *m)
 		}
 		strcpy(l->iqn, t->iqn);
 		l->lun = m->lun;
-		TAILQ_INSERT_TAIL(&push->luns, l, link);
+		lun_insert(push, l);
 	}
 	l->wanted = true;
 	if (memcmp(l->object.b, v->oid.data, sizeof(l->object.b)) == 0 &&
@@ -259,8 +308,7 @@ static void reconcile(struct push *push)
 	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext)
 		if (!l->wanted) {
 			iscsi_lun_unset(node->iscsi, l->iqn, l->lun);
-			TAILQ_REMOVE(&push->luns, l, link);
-			free(l);
+			lun_drop(push, l);
 		}
 	TAILQ_FOREACH_SAFE (t, &push->targets, link, tnext)
 		if (!t->wanted) {
@@ -335,10 +383,8 @@ void node__push_close(struct push *push)
 	env_timer_stop(push->node->env, &push->retry);
 	TAILQ_FOREACH_SAFE (t, &push->targets, link, tnext)
 		target_drop(push, t);
-	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext) {
-		TAILQ_REMOVE(&push->luns, l, link);
-		free(l);
-	}
+	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext)
+		lun_drop(push, l);
 	/* The task may be queued: the memory goes when it has run. */
 	push->closing = true;
 	env_defer(push->node->env, &push->task);
