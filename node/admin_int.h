@@ -113,11 +113,14 @@ void admin__log_level(struct admin_req *r);
 
 /* ---- shared by handlers ---- */
 
-/* admin_target.c: check @access and put target @name into @cmd. */
+/*
+ * admin_target.c: check @access and put target @name into @cmd.  @made_for: the
+ * object with which it goes; NULL: it stays.
+ */
 int admin__access_check(struct admin_req *r, const Admin__Access *access);
 int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
 		      const char *name, const char *iqn,
-		      const Admin__Access *access);
+		      const Admin__Access *access, const struct uuid *made_for);
 int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn);
 void admin__iqn_default(const char *name, char *out, size_t len);
 void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,

@@ -240,7 +240,7 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 
 int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
 		      const char *name, const char *iqn,
-		      const Admin__Access *access)
+		      const Admin__Access *access, const struct uuid *made_for)
 {
 	Directory__Target *t = calloc(1, sizeof(*t));
 	int rv = 0;
@@ -250,6 +250,12 @@ int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
 	t->name = strdup(name);
 	t->iqn = strdup(iqn);
 	t->tpgt = 1;
+	if (made_for != NULL) {
+		t->made_for.data = malloc(sizeof(made_for->b));
+		assert(t->made_for.data != NULL);
+		memcpy(t->made_for.data, made_for->b, sizeof(made_for->b));
+		t->made_for.len = sizeof(made_for->b);
+	}
 	if (access != NULL)
 		rv = access_apply(r, t, access);
 	if (rv == 0)
@@ -283,7 +289,7 @@ static int create_build(struct admin_req *r, struct cmmds_command *cmd)
 				  "target %s exists already", m->name);
 	rv = admin__iqn_free(r, m->name, iqn);
 	if (rv == 0)
-		rv = admin__target_put(r, cmd, m->name, iqn, m->access);
+		rv = admin__target_put(r, cmd, m->name, iqn, m->access, NULL);
 	if (rv == 0)
 		cmmds_audit(cmd, r->who, "target %s created as %s", m->name,
 			    iqn);

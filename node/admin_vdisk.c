@@ -16,7 +16,7 @@ struct vdisk_ctx {
 	struct dom_resize resize;
 	struct uuid oid;
 	char iqn[ISCSI_NAME_MAX + 1];
-	char gone_target[CMMDS_KEY_MAX + 1];
+	char gone_target[CMMDS_KEY_MAX + 1], idle_target[CMMDS_KEY_MAX + 1];
 	int has_data; /* 1, 0, -errno: not known */
 	bool checked;
 };
@@ -119,8 +119,8 @@ static void create_commit(struct dom_create *req, struct cmmds_command *cmd)
 		admin__iqn_default(m->name, ctx->iqn, sizeof(ctx->iqn));
 		/* It was checked; sealing alone can fail, and then nothing is
 		 * put: the LUN below has no target and is never seen. */
-		if (admin__target_put(r, cmd, m->name, ctx->iqn, m->access) ==
-		    0)
+		if (admin__target_put(r, cmd, m->name, ctx->iqn, m->access,
+				      &req->oid) == 0)
 			admin__lun_put(cmd, m->name, 0, m->name, false,
 				       CMMDS_MUST_NOT_EXIST);
 		else
@@ -416,32 +416,60 @@ void admin__vdisk_rename(struct admin_req *r)
 
 /* ---- delete ---- */
 
+/* Has @target no LUN but those of @vdisk? */
+static bool target_ends(struct node *node, const char *target,
+			const char *vdisk)
+{
+	const struct cmmds_entry *l = NULL;
+
+	while ((l = cmmds_next(node->cmmds, CMMDS_LUN, l)) != NULL) {
+		const Directory__Lun *lun = (const Directory__Lun *)l->message;
+
+		if (strcmp(lun->target, target) == 0 &&
+		    strcmp(lun->vdisk, vdisk) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* One made by hand, maybe with secrets, stays; so does one of an older version,
+ * which did not note what made it. */
+static void delete_target(struct vdisk_ctx *ctx, struct cmmds_command *cmd,
+			  const char *name)
+{
+	const struct cmmds_entry *e = cmmds_get(
+		ctx->r->node->cmmds, CMMDS_TARGET, name, strlen(name));
+	const Directory__Target *t;
+
+	if (e == NULL)
+		return;
+	t = (const Directory__Target *)e->message;
+	if (t->made_for.len != sizeof(ctx->oid) ||
+	    memcmp(t->made_for.data, ctx->oid.b, sizeof(ctx->oid)) != 0) {
+		strcpy(ctx->idle_target, name);
+		return;
+	}
+	cmmds_erase(cmd, CMMDS_TARGET, name, strlen(name), e->revision);
+	strcpy(ctx->gone_target, name);
+}
+
 /* The LUNs go with it, and so does a target that --export made for it. */
 static void delete_luns(struct admin_req *r, struct cmmds_command *cmd,
 			const char *name)
 {
 	struct vdisk_ctx *ctx = r->ctx;
-	const struct cmmds_entry *l = NULL, *t;
-	bool own = false, others = false;
+	const struct cmmds_entry *l = NULL;
 
+	ctx->gone_target[0] = ctx->idle_target[0] = '\0';
 	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL) {
 		const Directory__Lun *lun = (const Directory__Lun *)l->message;
-		bool mine = strcmp(lun->vdisk, name) == 0;
 
-		if (strcmp(lun->target, name) == 0) {
-			own |= mine;
-			others |= !mine;
-		}
-		if (mine)
-			cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len,
-				    l->revision);
-	}
-	ctx->gone_target[0] = '\0';
-	t = cmmds_get(r->node->cmmds, CMMDS_TARGET, name, strlen(name));
-	if (own && !others && t != NULL) {
-		cmmds_erase(cmd, CMMDS_TARGET, name, strlen(name), t->revision);
-		snprintf(ctx->gone_target, sizeof(ctx->gone_target), "%s",
-			 name);
+		if (strcmp(lun->vdisk, name) != 0)
+			continue;
+		cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len, l->revision);
+		if (strcmp(lun->target, ctx->gone_target) != 0 &&
+		    target_ends(r->node, lun->target, name))
+			delete_target(ctx, cmd, lun->target);
 	}
 }
 
@@ -499,8 +527,10 @@ static void delete_applied(struct admin_req *r)
 	const Admin__Name *m = r->msg->vdisk_delete;
 	struct vdisk_ctx *ctx = r->ctx;
 
-	admin__ok(r, "virtual disk %s deleted%s", m->name,
-		  ctx->gone_target[0] ? ", and its target" : "");
+	admin__ok(r, "virtual disk %s deleted%s%s%s%s", m->name,
+		  ctx->gone_target[0] ? ", and its target" : "",
+		  ctx->idle_target[0] ? "; target " : "", ctx->idle_target,
+		  ctx->idle_target[0] ? " has no LUN now, and stays" : "");
 }
 
 static void on_delete_checked(void *arg, int result)
