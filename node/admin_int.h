@@ -133,8 +133,11 @@ size_t admin__luns_of(struct node *node, const char *target, const char *vdisk,
 		      Admin__Lun ***out);
 void admin__luns_free(Admin__Lun **luns, size_t count);
 
-/* Addresses an initiator can use, "ADDR:PORT": wildcards are resolved. */
-size_t admin__portals(struct node *node, char (*out)[64], size_t max);
+/*
+ * Addresses an initiator can use now, "ADDR:PORT": wildcards are resolved.  @tcp:
+ * only those that serve TCP.
+ */
+size_t admin__portals(struct node *node, bool tcp, char (*out)[64], size_t max);
 
 /* objects.c: what an object is now, computed, never stored. */
 const Directory__Object *admin__object(struct node *node,

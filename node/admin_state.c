@@ -155,7 +155,7 @@ static void status_up(struct node *node, struct status_answer *a)
 	status_objects(node, a);
 	a->m.compliance = a->compliance;
 	a->m.n_portals =
-		admin__portals(node, a->portals, ARRAY_LEN(a->portals));
+		admin__portals(node, false, a->portals, ARRAY_LEN(a->portals));
 	for (size_t i = 0; i < a->m.n_portals; i++)
 		a->portal_list[i] = a->portals[i];
 	a->m.portals = a->portal_list;

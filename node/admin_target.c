@@ -562,7 +562,17 @@ static size_t add_wildcard(char (*out)[64], size_t n, size_t max, int family,
 	return n;
 }
 
-size_t admin__portals(struct node *node, char (*out)[64], size_t max)
+static bool is_served(const struct node *node, unsigned index, bool tcp)
+{
+	char why[240];
+
+	if (node->portals[index].tcp)
+		return true;
+	return !tcp && node->portals[index].iser &&
+	       iser_listening(node->iser, index + 1, why, sizeof(why));
+}
+
+size_t admin__portals(struct node *node, bool tcp, char (*out)[64], size_t max)
 {
 	size_t n = 0;
 
@@ -577,6 +587,8 @@ size_t admin__portals(struct node *node, char (*out)[64], size_t max)
 				    ? v4->sin_addr.s_addr == INADDR_ANY
 				    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 
+		if (!is_served(node, i, tcp))
+			continue;
 		if (wild)
 			n = add_wildcard(out, n, max, sa->ss_family, port);
 		else
@@ -622,7 +634,8 @@ static void target_answer(struct admin_req *r, const char *name)
 	size_t n = 0;
 
 	assert(a != NULL);
-	a->portals_count = admin__portals(r->node, a->portals, PORTALS_SHOWN);
+	a->portals_count =
+		admin__portals(r->node, false, a->portals, PORTALS_SHOWN);
 	for (size_t i = 0; i < a->portals_count; i++)
 		a->portal_list[i] = a->portals[i];
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL)

@@ -9,6 +9,7 @@
 #include "node/admin_int.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,10 +205,22 @@ static void libvirt_lines(struct commands *c, const Directory__Target *t,
 		    t->iqn, lun, host, port + 1, auth);
 }
 
+/* A target's name has fewer letters than a virtual disk's. */
+static void target_name(const char *vdisk, char out[CMMDS_KEY_MAX + 1])
+{
+	size_t i;
+
+	for (i = 0; vdisk[i] != '\0' && i < CMMDS_KEY_MAX; i++)
+		out[i] = vdisk[i] == '_'
+				 ? '-'
+				 : (char)tolower((unsigned char)vdisk[i]);
+	out[i] = '\0';
+}
+
 static void commands_fill(struct node *node, const Admin__Vdisk *v,
 			  struct commands *c)
 {
-	char portals[4][64];
+	char portals[4][64], name[CMMDS_KEY_MAX + 1];
 	const Directory__Target *t = NULL;
 	unsigned lun = 0;
 
@@ -216,14 +229,19 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 		lun = v->luns[0]->lun;
 	}
 	if (t == NULL) {
+		target_name(v->name, name);
 		command_add(c, "Export it",
 			    "basalt target create %s --allow IQN\n"
 			    "basalt lun add %s %s",
-			    v->name, v->name, v->name);
+			    name, name, v->name);
 		return;
 	}
-	if (admin__portals(node, portals, ARRAY_LEN(portals)) == 0)
+	/* What follows logs in by TCP. */
+	if (admin__portals(node, true, portals, ARRAY_LEN(portals)) == 0) {
+		command_add(c, "No portal serves TCP now; this says why",
+			    "basalt portal list");
 		return;
+	}
 	if (t->n_allow == 0 && t->chap_user[0] == '\0')
 		command_add(c, "Admit an initiator first",
 			    "basalt target set %s --allow IQN", t->name);

@@ -74,6 +74,8 @@ static void show_status(const Admin__ClusterStatus *m)
 	printf("  portals   ");
 	for (size_t i = 0; i < m->n_portals; i++)
 		printf(" %s", m->portals[i]);
+	if (m->n_portals == 0)
+		printf(" none is served now");
 	printf("\n  disks      %u, %u online\n", m->disks, m->disks_online);
 	printf("  vdisks     %u, %s, %u unavailable\n", m->vdisks,
 	       m->compliance, m->vdisks_unavailable);
@@ -235,6 +237,8 @@ static void show_target(const Admin__Target *t)
 	printf("  portals    ");
 	for (size_t i = 0; i < t->n_portals; i++)
 		printf(" %s", t->portals[i]);
+	if (t->n_portals == 0)
+		printf(" none is served now");
 	printf("\n  sessions    %u\n", t->sessions);
 	for (size_t i = 0; i < t->n_luns; i++)
 		printf("  LUN %-6u  %s%s\n", t->luns[i]->lun, t->luns[i]->vdisk,
