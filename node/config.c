@@ -29,8 +29,7 @@ struct reading {
 	size_t why_len;
 	bool failed;
 	uint64_t seen; /* a bit for each key of the table */
-	char portals[800];
-	unsigned portals_line, metrics_line;
+	unsigned metrics_line;
 	char metrics[64];
 };
 
@@ -168,6 +167,48 @@ static int set_size(struct reading *r, uint64_t *out, uint64_t min,
 	return 1;
 }
 
+static int portal_add(struct reading *r, const char *item)
+{
+	struct config *c = r->conf;
+	struct config_portal *p = &c->portals[c->portals_count];
+
+	if (c->portals_count == CONFIG_PORTALS_MAX)
+		return refuse(r, "more than %u portals", CONFIG_PORTALS_MAX);
+	if (item[0] == '\0')
+		return refuse(r, "portals: nothing stands beside a comma; "
+				 "another line 'portals' adds to the list");
+	if (config_portal_parse(item, 3260, p) < 0)
+		return refuse(r,
+			      "portals: '%s' is not ADDR:PORT with a numeric "
+			      "address (IPv6: [ADDR]:PORT)",
+			      item);
+	for (unsigned i = 0; i < c->portals_count; i++)
+		if (strcmp(c->portals[i].text, p->text) == 0)
+			return refuse(r, "portals: %s is given twice", p->text);
+	c->portals_count++;
+	return 1;
+}
+
+/* Adds to what an earlier line gave: a line has no place for all of them. */
+static int add_portals(struct reading *r, const char *key, const char *value)
+{
+	char copy[256], *list = copy, *item;
+
+	if (set_text(r, copy, sizeof(copy), key, value) == 0)
+		return 0;
+	while ((item = strsep(&list, ",")) != NULL) {
+		size_t len;
+
+		item += strspn(item, " \t");
+		len = strlen(item);
+		while (len > 0 && isspace((unsigned char)item[len - 1]))
+			item[--len] = '\0';
+		if (portal_add(r, item) == 0)
+			return 0;
+	}
+	return 1;
+}
+
 /* ---- the keys ---- */
 
 enum key {
@@ -234,9 +275,8 @@ static int key_set(struct reading *r, enum key key, const char *name,
 		return set_address(r, name, value);
 	case KEY_RDT_PORT:
 		return set_port(r, name, value);
-	case KEY_PORTALS: /* their default address comes from another key */
-		r->portals_line = r->line;
-		return set_text(r, r->portals, sizeof(r->portals), name, value);
+	case KEY_PORTALS:
+		return add_portals(r, name, value);
 	case KEY_METRICS:
 		r->metrics_line = r->line;
 		return set_text(r, r->metrics, sizeof(r->metrics), name, value);
@@ -265,12 +305,22 @@ static int on_key(void *arg, const char *section, const char *name,
 		if (strcmp(keys[i].section, section) != 0 ||
 		    strcmp(keys[i].name, name) != 0)
 			continue;
-		if (r->seen & 1ull << i)
+		if (r->seen & 1ull << i && i != KEY_PORTALS)
 			return refuse(r, "%s is given twice", name);
 		r->seen |= 1ull << i;
 		return key_set(r, (enum key)i, name, value);
 	}
 	return refuse(r, "unknown key '%s' in [%s]", name, section);
+}
+
+/* libinih would cut off one of ';' and take one of '#' for the value's end. */
+static bool has_note(const char *line, const char *end)
+{
+	for (const char *c = line; c + 1 < end; c++)
+		if (isspace((unsigned char)c[0]) &&
+		    (c[1] == '#' || c[1] == ';'))
+			return true;
+	return false;
 }
 
 /* libinih asks for the next line here, as fgets() would give it. */
@@ -289,8 +339,13 @@ static char *next_line(char *buf, int size, void *arg)
 	}
 	if (p > r->at && p < r->at + len && *p != '#' && *p != ';' &&
 	    *p != '\r') {
-		refuse(r, "a line that begins with a blank; lists go on one "
-			  "line");
+		refuse(r, "a line that begins with a blank; another line "
+			  "'portals' adds to the list");
+		return NULL;
+	}
+	if (*p != '#' && *p != ';' && has_note(p, r->at + len)) {
+		refuse(r, "a comment behind a value: give it a line of its "
+			  "own");
 		return NULL;
 	}
 	if (*p == '[') {
@@ -368,40 +423,6 @@ int config_portal_parse(const char *text, uint16_t port,
 	return 0;
 }
 
-static int portals_set(struct reading *r)
-{
-	struct config *c = r->conf;
-	char *list = r->portals, *item;
-
-	if (r->portals[0] == '\0')
-		snprintf(r->portals, sizeof(r->portals), "%s", c->address);
-	r->line = r->portals_line;
-	while ((item = strsep(&list, ",")) != NULL) {
-		size_t len;
-
-		item += strspn(item, " \t");
-		len = strlen(item);
-		while (len > 0 && isspace((unsigned char)item[len - 1]))
-			item[--len] = '\0';
-		if (c->portals_count == CONFIG_PORTALS_MAX)
-			return refuse(r, "more than %u portals",
-				      CONFIG_PORTALS_MAX);
-		if (config_portal_parse(item, 3260,
-					&c->portals[c->portals_count]) < 0)
-			return refuse(r,
-				      "portals: '%s' is not ADDR:PORT with a "
-				      "numeric address (IPv6: [ADDR]:PORT)",
-				      item);
-		for (unsigned i = 0; i < c->portals_count; i++)
-			if (strcmp(c->portals[i].text,
-				   c->portals[c->portals_count].text) == 0)
-				return refuse(r, "portals: %s is given twice",
-					      c->portals[i].text);
-		c->portals_count++;
-	}
-	return 1;
-}
-
 static int metrics_set(struct reading *r)
 {
 	r->line = r->metrics_line;
@@ -449,8 +470,10 @@ int config_parse(const char *name, const char *text, struct config *out,
 	}
 	if (rv < 0 && !r.failed)
 		refuse(&r, "cannot be read");
-	if (!r.failed && portals_set(&r))
+	if (!r.failed)
 		metrics_set(&r);
+	if (!r.failed && out->portals_count == 0)
+		portal_add(&r, out->address);
 	return r.failed ? -EINVAL : 0;
 }
 

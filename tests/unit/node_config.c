@@ -101,8 +101,12 @@ TEST(node_config, refusals_name_the_line)
 	refused("[memory]\narena = 1M\n", "t.conf:2: ", "64M");
 	refused("[memory]\narena = 99999999999999999999\n",
 		"t.conf:2: ", "64M");
-	refused("[network]\nportals = 10.0.0.1,\n   10.0.0.2\n",
+	refused("[node]\ndata_dir = /d # here\n", "t.conf:2: ", "comment");
+	refused("[node]\ndata_dir = /d ; here\n", "t.conf:2: ", "comment");
+	refused("[network]\nportals = 10.0.0.1\n   10.0.0.2\n",
 		"t.conf:3: ", "blank");
+	refused("[network]\nportals = 10.0.0.1,\n   10.0.0.2\n",
+		"t.conf:2: ", "another line 'portals'");
 }
 
 TEST(node_config, long_lines_and_many_portals)
@@ -111,6 +115,17 @@ TEST(node_config, long_lines_and_many_portals)
 
 	memset(text + strlen(text), 'x', 3000);
 	refused(text, "t.conf:2: ", "longer than");
+	strcpy(text, "[network]\n");
+	for (int i = 0; i < 16; i++)
+		sprintf(text + strlen(text),
+			"portals = [fe80::1:2:3:%d]:3261\n", i + 1);
+	CHECK_EQ(parse(text), 0);
+	CHECK_EQ(conf.portals_count, 16);
+	CHECK_STR(conf.portals[15].text, "[fe80::1:2:3:16]:3261");
+	strcat(text, "portals = 10.0.0.1\n");
+	refused(text, "t.conf:18: ", "more than 16");
+	refused("[network]\nportals = ::1\nportals = ::2,::1\n",
+		"t.conf:3: ", "twice");
 	strcpy(text, "[network]\nportals = ");
 	for (int i = 0; i < 17; i++)
 		sprintf(text + strlen(text), "%s10.0.0.%d", i ? "," : "", i);
