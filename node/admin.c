@@ -54,6 +54,7 @@ struct admin_conn {
 	uint32_t have, body_len;
 	struct admin_req *req;
 	unsigned writes;
+	bool turned_away; /* it ends with its answer */
 	bool closing, working, closed;
 	TAILQ_ENTRY(admin_conn) link;
 };
@@ -195,16 +196,19 @@ bool admin__another(const struct admin_req *r,
 	return false;
 }
 
-static void conn_protest(struct admin_conn *conn, int status, const char *error)
+static void conn_protest(struct admin_conn *conn, int status, const char *error,
+			 const char *fix)
 {
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 
 	response.done = true;
 	response.status = status;
 	response.error = (char *)error;
-	response.fix = "Use the basalt that came with this basaltd.";
+	response.fix = (char *)fix;
 	send_response(conn, &response);
 }
+
+#define USE_OURS "Use the basalt that came with this basaltd."
 
 static void conn_request(struct admin_conn *conn)
 {
@@ -223,7 +227,8 @@ static void conn_request(struct admin_conn *conn)
 	conn->have = conn->body_len = 0;
 	if (msg == NULL) {
 		free(r);
-		conn_protest(conn, -EPROTO, "the request cannot be understood");
+		conn_protest(conn, -EPROTO, "the request cannot be understood",
+			     USE_OURS);
 		return;
 	}
 	r->node = admin->node;
@@ -279,7 +284,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 			if (rv == -EPROTO || rv == -ENOMEM)
 				conn_close(conn);
 			else
-				conn_protest(conn, rv, why);
+				conn_protest(conn, rv, why, USE_OURS);
 			return;
 		}
 	}
@@ -291,8 +296,8 @@ static void conn_read(struct admin_conn *conn)
 {
 	struct admin *admin = conn->admin;
 
-	if (conn->have > 0 ||
-	    admin->closing) { /* a broken frame was answered */
+	/* A broken frame was answered, or one too many. */
+	if (conn->have > 0 || conn->turned_away || admin->closing) {
 		conn_close(conn);
 		return;
 	}
@@ -398,6 +403,19 @@ static void conn_start(struct admin_conn *conn)
 	env_work(admin->node->env, NULL, &conn->work);
 }
 
+static void conn_turn_away(struct admin_conn *conn)
+{
+	struct admin *admin = conn->admin;
+
+	if (log_allowed(&admin->full_limit, env_now(admin->node->env)))
+		log_warn("admin socket: over %u connections, one turned away",
+			 CONNS_MAX);
+	conn->turned_away = true;
+	conn_protest(conn, -EBUSY,
+		     "basaltd has too many connections: nothing was done",
+		     "Try again in a moment.");
+}
+
 static void on_connection(uv_stream_t *stream, int status)
 {
 	struct admin *admin = stream->data;
@@ -417,17 +435,12 @@ static void on_connection(uv_stream_t *stream, int status)
 	conn->pipe.data = conn;
 	TAILQ_INSERT_TAIL(&admin->conns, conn, link);
 	admin->conns_count++;
-	if (uv_accept(stream, (uv_stream_t *)&conn->pipe) < 0 || full ||
-	    admin->closing) {
-		if (full &&
-		    log_allowed(&admin->full_limit, env_now(admin->node->env)))
-			log_warn("admin socket: over %u connections, one "
-				 "turned away",
-				 CONNS_MAX);
+	if (uv_accept(stream, (uv_stream_t *)&conn->pipe) < 0 || admin->closing)
 		conn_close(conn);
-		return;
-	}
-	conn_start(conn);
+	else if (full)
+		conn_turn_away(conn);
+	else
+		conn_start(conn);
 }
 
 /* ---- the socket ---- */

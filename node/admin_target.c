@@ -21,7 +21,10 @@ void admin__iqn_default(const char *name, char *out, size_t len)
 	snprintf(out, len, "%s:%s", NODE_IQN_PREFIX, name);
 }
 
-/* RFC 7143, 4.2.7: "iqn.", "eui." or "naa.", no capitals after stringprep. */
+/*
+ * RFC 7143, 4.2.7: "iqn.", "eui." or "naa.", no capitals after stringprep.  What
+ * is not ASCII would have to be prepared first: it is not taken.
+ */
 static bool iscsi_name_ok(const char *name)
 {
 	size_t len = strlen(name);
@@ -32,9 +35,8 @@ static bool iscsi_name_ok(const char *name)
 	    strncmp(name, "naa.", 4) != 0)
 		return false;
 	for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-		if (*p < 0x80 && strchr("abcdefghijklmnopqrstuvwxyz0123456789"
-					".-:",
-					*p) == NULL)
+		if (strchr("abcdefghijklmnopqrstuvwxyz0123456789.-:", *p) ==
+		    NULL)
 			return false;
 	return true;
 }
@@ -112,7 +114,8 @@ int admin__access_check(struct admin_req *r, const Admin__Access *access)
 					  "/etc/iscsi/initiatorname.iscsi; "
 					  "'any' admits everybody.",
 					  "--allow %.80s: not an iSCSI name in "
-					  "small letters (iqn., eui. or naa.)",
+					  "small ASCII letters (iqn., eui. or "
+					  "naa.)",
 					  access->allow[i]);
 	rv = user_check(r, "--chap", access->chap_user, &access->chap_secret);
 	if (rv == 0)
@@ -324,7 +327,8 @@ void admin__target_create(struct admin_req *r)
 	}
 	if (m->iqn[0] != '\0' && !iscsi_name_ok(m->iqn)) {
 		admin__why(r, -EINVAL, "For example " NODE_IQN_PREFIX ":name.",
-			   "--iqn %.80s: not an iSCSI name in small letters",
+			   "--iqn %.80s: not an iSCSI name in small ASCII "
+			   "letters",
 			   m->iqn);
 		admin__refuse(r);
 		return;

@@ -112,6 +112,9 @@ static int request_send(struct cli_call *call, int fd)
 	frame_put(buf, (uint32_t)len);
 	admin__request__pack(&call->request, buf + FRAME_HEADER);
 	rv = write_all(fd, buf, FRAME_HEADER + len);
+	/* One that is turned away may be told why all the same. */
+	if (rv == -EPIPE || rv == -ECONNRESET)
+		rv = 0;
 	explicit_bzero(buf, FRAME_HEADER + len);
 	explicit_bzero(call->secrets, sizeof(call->secrets));
 	free(buf);
@@ -177,6 +180,13 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 	if (fd < 0)
 		return CLI_REFUSED;
 	rv = request_send(call, fd);
+	if (rv == -EMSGSIZE) {
+		close(fd);
+		return cli_refuse(call,
+				  "the request is longer than 64 KiB: nothing "
+				  "was done",
+				  "Do it in several steps.", rv);
+	}
 	while (rv == 0) {
 		rv = response_read(fd, &response, why, sizeof(why));
 		assert(rv < 0 || response != NULL);
