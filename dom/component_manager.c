@@ -119,6 +119,17 @@ static void seal_go(struct env_task *task)
 		req->cb(req, rv);
 }
 
+/*
+ * Was @oepoch, or a later one, served here already?  A directory that was put
+ * back from a backup grants epochs once more: their lsns would be issued twice,
+ * and a new record answered from an old one (R26).  A takeover may repeat its
+ * own SEAL, as no lsn is issued before every leaf has answered.
+ */
+static bool epoch_used(const struct lsom_comp_meta *meta, uint64_t oepoch)
+{
+	return MAX(meta->max_lsn, meta->stable_lsn) > LSN(oepoch, 0);
+}
+
 int dom__cm_seal(struct dom__cm *cm, struct dom__cm_meta *req,
 		 const struct dom__leaf *leaf, uint64_t oepoch, uint64_t csn,
 		 void (*cb)(struct dom__cm_meta *req, int status))
@@ -127,7 +138,7 @@ int dom__cm_seal(struct dom__cm *cm, struct dom__cm_meta *req,
 
 	if (dom__rule(cm->disk->dom, 13) && meta->cinc != leaf->cinc)
 		return -ESTALE;
-	if (oepoch < cm->promised_oepoch)
+	if (oepoch < cm->promised_oepoch || epoch_used(meta, oepoch))
 		return -ESTALE;
 	if (cm->seal != NULL)
 		return -EBUSY;

@@ -196,8 +196,9 @@ int dom__cm_create(struct dom__disk *disk, struct dom__cm_meta *req,
 		   void (*cb)(struct dom__cm_meta *req, int status));
 
 /*
- * SEAL (g1.3): -ESTALE if a larger epoch was promised, or another cinc is
- * there; 0 once the promise is durable and all older records are settled.
+ * SEAL (g1.3): -ESTALE if a larger epoch was promised, @oepoch was served here
+ * already, or another cinc is there; 0 once the promise is durable and all older
+ * records are settled.
  */
 int dom__cm_seal(struct dom__cm *cm, struct dom__cm_meta *req,
 		 const struct dom__leaf *leaf, uint64_t oepoch, uint64_t csn,
