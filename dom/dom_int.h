@@ -730,7 +730,7 @@ struct dom {
 	struct cmmds_subscription objects_sub, policies_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
-	struct dom__lost_shared lossy, gone;
+	struct dom__lost_shared lossy, gone, newer;
 	atomic_bool damaged, look_asked;
 	struct env_task look_task;
 	struct log_limit gone_log;
@@ -764,7 +764,7 @@ void dom__health_look(struct dom *dom); /* soon, for the first shard */
 bool dom__health_idle(const struct dom *dom);
 void dom__health_close(struct dom *dom);
 
-/* gc.c: components whose entry is gone, and entries whose components are */
+/* gc.c: components that are named no more, and entries whose components are gone */
 int dom__gc_open(struct dom *dom);
 void dom__gc_kick(struct dom *dom);
 bool dom__gc_idle(const struct dom *dom);

@@ -1,11 +1,16 @@
 /*
  * gc: what nobody refers to any more (g6.11).
  *
- * A component whose object is gone, deleted, or no longer names it with this
- * cinc is deleted, after a barrier: the local copy of the directory is a hint
- * until then (R22).  A deleted object's entry is erased when none of its
- * components is left; one on a disk that is away keeps it, so that the disk
- * finds the tombstone when it comes back (R25).
+ * A component whose object is deleted, or no longer names it with this cinc, is
+ * deleted, after a barrier: the local copy of the directory is a hint until then
+ * (R22).  A deleted object's entry is erased when none of its components is left;
+ * one on a disk that is away keeps it, so that the disk finds the tombstone when
+ * it comes back (R25).
+ *
+ * The entry is there before the first component and until the last one is gone.
+ * So a component without one, or that has seen a newer layout than the entry's,
+ * was not left over: the directory is an older one, put back from a backup, or
+ * the disk is.  It stays, and health tells of it.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -119,6 +124,22 @@ static const Directory__Leaf *leaf_named(const Directory__TreeNode *node,
 	return found;
 }
 
+/* Has the directory let go of the component? */
+static bool unneeded(const Directory__Object *object,
+		     const struct lsom_comp_meta *meta)
+{
+	const Directory__Leaf *leaf;
+
+	if (object == NULL)
+		return false;
+	if (object->deleted)
+		return true;
+	leaf = leaf_named(object->tree, &meta->cid);
+	if (leaf != NULL && leaf->cinc == meta->cinc)
+		return false;
+	return meta->csn_seen <= object->csn;
+}
+
 static void look_at(struct lsom_comp *comp, void *arg)
 {
 	struct dom__gc *gc = arg;
@@ -126,13 +147,8 @@ static void look_at(struct lsom_comp *comp, void *arg)
 	const Directory__Object *object =
 		cmmds_object(gc->dom->cmmds, &meta->oid);
 	const struct dom__owner *owner = dom__owner_find(gc->dom, &meta->oid);
-	const Directory__Leaf *leaf = NULL;
 
-	if (!dom__mine(gc->dom, &meta->oid))
-		return;
-	if (object != NULL && !object->deleted)
-		leaf = leaf_named(object->tree, &meta->cid);
-	if (leaf != NULL && leaf->cinc == meta->cinc)
+	if (!dom__mine(gc->dom, &meta->oid) || !unneeded(object, meta))
 		return;
 	/* An owner that has not let go yet kicks us when it does. */
 	if (owner != NULL && owner->leaves > 0)
@@ -221,6 +237,31 @@ static bool leaves_gone(struct dom *dom, const Directory__TreeNode *node)
 	return comp == NULL;
 }
 
+struct search {
+	const struct uuid *oid;
+	bool found;
+};
+
+static void search_at(struct lsom_comp *comp, void *arg)
+{
+	struct search *search = arg;
+
+	search->found |= uuid_equal(&lsom_comp_meta(comp)->oid, search->oid);
+}
+
+/* Nor is there one that a resize cut off, and that was not deleted yet. */
+static bool comps_gone(struct dom *dom, const struct uuid *oid)
+{
+	struct search search = { .oid = oid };
+	struct dom__disk *disk;
+
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		if (!disk->removing)
+			lsom_comp_each(disk->lsom, search_at, &search);
+	}
+	return !search.found;
+}
+
 static void tombstone_gone(struct cmmds_command *cmd, int status)
 {
 	struct dom__gc *gc = container_of(cmd, struct dom__gc, cmd);
@@ -249,7 +290,8 @@ static void tombstones(struct dom__gc *gc)
 
 		if (object == NULL || !object->deleted ||
 		    !dom__uuid_of(&object->oid, &oid) ||
-		    !dom__mine(dom, &oid) || !leaves_gone(dom, object->tree))
+		    !dom__mine(dom, &oid) || !leaves_gone(dom, object->tree) ||
+		    !comps_gone(dom, &oid))
 			continue;
 		reservation = cmmds_get(dom->cmmds, CMMDS_RESERVATION,
 					entry->key, entry->key_len);

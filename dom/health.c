@@ -3,7 +3,9 @@
  *
  *  - gone: the directory names a component that its disk does not have, or
  *    whose disk was removed with what it held: the object cannot be opened;
- *  - lossy: the component is there, but not all that it acknowledged.
+ *  - lossy: the component is there, but not all that it acknowledged;
+ *  - newer: the component is there, but the directory does not know its object,
+ *    or knows an older layout of it: gc.c and takeover.c leave it alone.
  *
  * Each shard knows its own objects, so the check, which the first shard runs,
  * takes what the others found when they last looked, and has them look again.
@@ -14,7 +16,7 @@
 
 struct loss {
 	struct dom *dom;
-	struct dom__lost lossy, gone;
+	struct dom__lost lossy, gone, newer;
 	bool damaged; /* the log; lsom knows which blocks */
 };
 
@@ -26,12 +28,19 @@ static void lost_add(struct dom__lost *lost, unsigned count,
 		lost->oid = *oid;
 }
 
-static void lossy_look(struct lsom_comp *comp, void *arg)
+static void comp_look(struct lsom_comp *comp, void *arg)
 {
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	const Directory__Object *object;
 	struct loss *loss = arg;
 
-	if (meta->damaged == 0 || !dom__mine(loss->dom, &meta->oid))
+	if (!dom__mine(loss->dom, &meta->oid))
+		return;
+	object = cmmds_object(loss->dom->cmmds, &meta->oid);
+	if (object == NULL ||
+	    (!object->deleted && meta->csn_seen > object->csn))
+		lost_add(&loss->newer, 1, &meta->oid);
+	if (meta->damaged == 0)
 		return;
 	loss->damaged = true;
 	lost_add(&loss->lossy, 1, &meta->oid);
@@ -74,7 +83,7 @@ static void loss_find(struct dom *dom, struct loss *loss)
 	loss->dom = dom;
 	TAILQ_FOREACH (disk, &dom->disks, link) {
 		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, lossy_look, loss);
+			lsom_comp_each(disk->lsom, comp_look, loss);
 	}
 	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->lossy)
@@ -118,6 +127,7 @@ static void look(struct env_task *task)
 	loss_find(dom, &loss);
 	lost_put(&dom->lossy, &loss.lossy);
 	lost_put(&dom->gone, &loss.gone);
+	lost_put(&dom->newer, &loss.newer);
 	atomic_store(&dom->damaged, loss.damaged);
 	atomic_store(&dom->look_asked, false);
 }
@@ -136,6 +146,7 @@ static void loss_of_other(struct dom *dom, struct loss *loss)
 {
 	lost_get(&dom->lossy, &loss->lossy);
 	lost_get(&dom->gone, &loss->gone);
+	lost_get(&dom->newer, &loss->newer);
 	loss->damaged |= atomic_load(&dom->damaged);
 	dom__health_look(dom);
 }
@@ -156,6 +167,23 @@ static void say_gone(const struct loss *loss, struct health_result *out)
 		 "delete the virtual disk (basalt vdisk show tells its object) "
 		 "and restore it from a backup; replace a disk that is in "
 		 "service and lost data");
+}
+
+static void say_newer(const struct loss *loss, struct health_result *out)
+{
+	char oid[UUID_TEXT_LEN];
+
+	uuid_format(&loss->newer.oid, oid);
+	snprintf(out->cause, sizeof(out->cause),
+		 "the directory is older than %u components, one of object %s: "
+		 "it does not know the object or its last layout; was it, or a "
+		 "disk, put back from a backup?",
+		 loss->newer.count, oid);
+	snprintf(out->fix, sizeof(out->fix),
+		 "put a newer copy of data_dir's directory/ back; to do "
+		 "without such components, save what else is on their disk, "
+		 "then 'basalt disk remove --force' and 'basalt disk add "
+		 "--force-erase' it");
 }
 
 static void say_lossy(const struct loss *loss, struct health_result *out)
@@ -185,10 +213,13 @@ static void check_run(struct health_check *check, struct health_result *out)
 	for (unsigned i = 1; i < dom->parts; i++)
 		if (dom->all[i] != NULL)
 			loss_of_other(dom->all[i], &loss);
-	if (loss.gone.count == 0 && loss.lossy.count == 0)
+	if (loss.gone.count == 0 && loss.lossy.count == 0 &&
+	    loss.newer.count == 0)
 		return;
 	out->level = HEALTH_BAD;
-	if (loss.gone.count > 0)
+	if (loss.newer.count > 0)
+		say_newer(&loss, out);
+	else if (loss.gone.count > 0)
 		say_gone(&loss, out);
 	else
 		say_lossy(&loss, out);

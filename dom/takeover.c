@@ -13,6 +13,11 @@
  * tries again when somebody asks or a disk comes.  Nothing is served before the
  * last step.
  *
+ * A component that has seen a larger csn than the entry's knows a newer layout:
+ * the directory was put back from a backup.  To fit the component to the older
+ * layout would destroy what is newer, so the object waits (health tells of it).
+ * Neither GRANT nor RELEASE raises csn, so trying does not wear this out.
+ *
  * Redundancy groups are single leaves here, so R is that leaf or the object is
  * unavailable, and nothing can be compared with another copy:
  *  - the component is not there, or is another incarnation's (R13): these are
@@ -39,6 +44,7 @@ struct dom__takeover {
 	struct dom__owner *owner;
 	struct cmmds_command cmd;
 	struct cmmds_barrier barrier;
+	bool current; /* the local directory is behind a barrier */
 	void (*next)(struct dom__takeover *t); /* after the command */
 	unsigned grants, unknowns, at, left;
 	int status;
@@ -151,10 +157,15 @@ static bool owned_by_me(const struct dom *dom, const Directory__Object *object)
 
 static void create_next(struct dom__takeover *t);
 
-/* Every leaf that must be there is reachable, before an epoch is spent. */
-static int leaves_check(struct dom__owner *owner, struct dom__tree *tree)
+/*
+ * Every leaf that must be there is reachable, before an epoch is spent.  -ESTALE:
+ * one has seen a newer layout than that of @csn.
+ */
+static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
+			uint64_t csn)
 {
 	struct dom *dom = owner->dom;
+	int rv = 0;
 
 	for (unsigned i = 0; i < dom__tree_leaves_count(tree); i++) {
 		struct dom__leaf *leaf = dom__tree_leaf(tree, i);
@@ -183,9 +194,11 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree)
 					  oid, cid);
 			return -ENXIO;
 		}
+		if (lsom_comp_meta(cm->comp)->csn_seen > csn)
+			rv = -ESTALE;
 		dom__cm_put(cm);
 	}
-	return 0;
+	return rv;
 }
 
 static int tree_of(const Directory__Object *object, struct dom__tree **out)
@@ -251,6 +264,34 @@ static void granted(struct dom__takeover *t)
 	create_next(t);
 }
 
+static void caught_up(struct cmmds_barrier *barrier, int status)
+{
+	struct dom__takeover *t =
+		container_of(barrier, struct dom__takeover, barrier);
+
+	t->current = true;
+	if (status < 0)
+		takeover_end(t, -ENXIO);
+	else
+		grant(t);
+}
+
+/* A component is newer than the entry: is that so behind a barrier, too? */
+static int entry_older(struct dom__takeover *t)
+{
+	struct dom *dom = t->owner->dom;
+	char oid[UUID_TEXT_LEN];
+
+	if (!t->current)
+		return cmmds_barrier(dom->cmmds, &t->barrier, caught_up);
+	uuid_format(&t->owner->oid, oid);
+	if (log_allowed(&dom->gone_log, env_now(dom->env)))
+		log_error("object %s cannot be opened: its components are "
+			  "newer than its entry in the directory",
+			  oid);
+	return -ENXIO;
+}
+
 static void grant(struct dom__takeover *t)
 {
 	struct dom__owner *owner = t->owner;
@@ -265,10 +306,12 @@ static void grant(struct dom__takeover *t)
 	}
 	rv = tree_of(object, &tree);
 	if (rv == 0) {
-		rv = leaves_check(owner, tree);
+		rv = leaves_check(owner, tree, object->csn);
 		dom__tree_free(tree);
 	}
-	if (rv == 0) {
+	if (rv == -ESTALE) {
+		rv = entry_older(t);
+	} else if (rv == 0) {
 		bool mine = owned_by_me(owner->dom, object);
 
 		dom__owner_drop_leaves(owner);

@@ -449,14 +449,14 @@ TEST(dom_fence, wrong_by_one)
 	/* A SEAL bars the older epoch at once, and never goes back. */
 	leaf = *peer->leaf;
 	leaf.cinc++;
-	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch + 1, 9,
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch + 1, 0,
 			      on_sealed),
 		 -ESTALE);
 	leaf.cinc--;
-	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch - 1, 9,
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch - 1, 0,
 			      on_sealed),
 		 -ESTALE);
-	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch + 1, 9,
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, &leaf, good.oepoch + 1, 0,
 			      on_sealed),
 		 0);
 	CHECK_EQ(knock(peer->cm, good), -ESTALE);
@@ -486,7 +486,7 @@ TEST(dom_fence, seal_waits_for_what_was_accepted)
 	nap(f, 10 * MSEC);
 	sealed_done = false;
 	CHECK_EQ(dom__cm_seal(peer->cm, &meta, peer->leaf,
-			      peer->fence.oepoch + 1, 9, on_sealed),
+			      peer->fence.oepoch + 1, 0, on_sealed),
 		 0);
 	nap(f, 50 * MSEC);
 	CHECK(!sealed_done);

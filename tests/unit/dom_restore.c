@@ -53,3 +53,67 @@ TEST(dom_restore, no_epoch_twice)
 	CHECK(all_is(got, B, 0x5a));
 	fixture_close(f);
 }
+
+static void data_check(const struct health_check *check,
+		       const struct health_result *result, void *arg)
+{
+	if (strcmp(check->name, "object-data") == 0)
+		*(struct health_result *)arg = *result;
+}
+
+static void on_resized(struct dom_resize *req, int status)
+{
+	finish(req->data, status);
+}
+
+/* What is newer than the backup stays, and health tells of it. */
+TEST(dom_restore, nothing_newer_is_lost)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize grow = { .data = f, .size_bytes = 2 * SIZE };
+	struct health_result health = { 0 };
+	char newer[300];
+
+	object_make(f, 1);
+	grow.oid = f->oid;
+	directory_keep(f);
+	CHECK_EQ(dom_resize(f->dom, &grow, on_resized), 0);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_write(f, 2 * SIZE - B, buf_b, B, 0, 0), 0);
+	dom_object_close(f->object);
+	f->oid = uuid_of(10);
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	health_each(data_check, &health);
+	CHECK_EQ(health.level, HEALTH_OK);
+	stop(f);
+	snprintf(newer, sizeof(newer), "%s.newer", f->dirs[DISKS]);
+	copy(f->dirs[DISKS], newer);
+	start(f, false);
+
+	directory_put_back(f);
+	nap(f, 100 * MSEC); /* a collection ran */
+	f->oid = grow.oid;
+	for (unsigned i = 0; i < 3; i++)
+		CHECK_EQ(object_open(f), -ENXIO);
+	health_each(data_check, &health);
+	CHECK_EQ(health.level, HEALTH_BAD);
+	CHECK(strstr(health.cause, "older than 2 components") != NULL);
+
+	stop(f);
+	copy(newer, f->dirs[DISKS]);
+	start(f, false);
+	for (unsigned i = 0; i < 2; i++) {
+		f->oid = i ? uuid_of(10) : grow.oid;
+		CHECK_EQ(object_open(f), 0);
+		CHECK_EQ(do_read(f, i ? 0 : 2 * SIZE - B, got, B), 0);
+		CHECK(all_is(got, B, 0x5a));
+		dom_object_close(f->object);
+	}
+	f->object = NULL;
+	health_each(data_check, &health);
+	CHECK_EQ(health.level, HEALTH_OK);
+	fixture_close(f);
+}
