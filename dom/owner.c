@@ -425,7 +425,10 @@ static void step(struct env_task *task)
 		(owner->handles == 0 &&
 		 (!owner->linger || owner->dom->closing));
 	if (!leave && owner->resize == NULL) {
+		/* It was to leave, and somebody came before it was quiet. */
+		owner->hold = false;
 		opens_end(owner, 0);
+		dom__op_start_parked(owner);
 		return;
 	}
 	owner->hold = true;

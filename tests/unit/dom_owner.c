@@ -349,3 +349,27 @@ TEST(dom_owner, collection_passes_a_failed_disk)
 	CHECK(dom__gc_idle(f->dom));
 	fixture_close(f);
 }
+
+/* Unused, it was to leave; a write that nobody waits for held it; it is wanted. */
+TEST(dom_owner, opened_before_it_could_leave)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { .io.deadline_ns = env_now(f->ts.env) + 1 * SEC };
+	struct req r = { .io.data = &r };
+
+	object_make(f, 1);
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &w, 0, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+	dom_object_close(f->object);
+	for (unsigned i = 0; i < 100 && !owner_of(f)->hold; i++)
+		nap(f, 100 * MSEC);
+	CHECK(owner_of(f)->hold);
+	CHECK_EQ(object_open(f), 0);
+	r.io.deadline_ns = env_now(f->ts.env) + 5 * SEC;
+	CHECK_EQ(dom_read(f->object, &r.io, 8 * B, B, on_req), 0);
+	faults_release();
+	CHECK_EQ(req_wait(f, &r), 0);
+	sgl_put(r.io.sgl);
+	fixture_close(f);
+}
