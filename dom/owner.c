@@ -305,6 +305,8 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 	owner->down_status = status;
 	dom__health_look(dom);
 	if (status == 0) {
+		env_timer_stop(dom->env, &owner->again_timer);
+		owner->again_armed = false;
 		owner->state = DOM__READY;
 		owner->hold = owner->deleted || owner->resize != NULL;
 		counter_add(&dom__takeovers, 1);
@@ -379,9 +381,11 @@ static void release_start(struct dom__owner *owner)
 
 static bool wanted(const struct dom__owner *owner)
 {
-	if (!TAILQ_EMPTY(&owner->opens) || !TAILQ_EMPTY(&owner->parked))
+	if (!TAILQ_EMPTY(&owner->opens))
 		return true;
-	return owner->handles > 0 && !owner->again_armed;
+	/* Commands come at any rate: after a failure they wait for the timer. */
+	return !owner->again_armed &&
+	       (owner->handles > 0 || !TAILQ_EMPTY(&owner->parked));
 }
 
 static void step_down(struct dom__owner *owner)

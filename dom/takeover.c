@@ -157,6 +157,17 @@ static bool owned_by_me(const struct dom *dom, const Directory__Object *object)
 
 static void create_next(struct dom__takeover *t);
 
+/* What SEAL would refuse, and what fitting to an older layout would destroy. */
+static int comp_check(const struct dom *dom, const struct dom__leaf *leaf,
+		      const struct dom__cm *cm, uint64_t csn)
+{
+	const struct lsom_comp_meta *meta = lsom_comp_meta(cm->comp);
+
+	if (dom__rule(dom, 13) && meta->cinc != leaf->cinc)
+		return -ENXIO;
+	return meta->csn_seen > csn ? -ESTALE : 0;
+}
+
 /*
  * Every leaf that must be there is reachable, before an epoch is spent.  -ESTALE:
  * one has seen a newer layout than that of @csn.
@@ -165,7 +176,7 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
 			uint64_t csn)
 {
 	struct dom *dom = owner->dom;
-	int rv = 0;
+	int rv;
 
 	for (unsigned i = 0; i < dom__tree_leaves_count(tree); i++) {
 		struct dom__leaf *leaf = dom__tree_leaf(tree, i);
@@ -179,7 +190,7 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
 				 cid);
 			return -ENXIO;
 		}
-		if (disk == NULL || disk->removing)
+		if (disk == NULL || disk->removing || !disk->healthy)
 			return -ENXIO;
 		if (!leaf->created)
 			continue;
@@ -194,11 +205,12 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
 					  oid, cid);
 			return -ENXIO;
 		}
-		if (lsom_comp_meta(cm->comp)->csn_seen > csn)
-			rv = -ESTALE;
+		rv = comp_check(dom, leaf, cm, csn);
 		dom__cm_put(cm);
+		if (rv < 0)
+			return rv;
 	}
-	return rv;
+	return 0;
 }
 
 static int tree_of(const Directory__Object *object, struct dom__tree **out)

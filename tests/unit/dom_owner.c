@@ -373,3 +373,55 @@ TEST(dom_owner, opened_before_it_could_leave)
 	sgl_put(r.io.sgl);
 	fixture_close(f);
 }
+
+/* Nobody spends epochs, or the directory's log, on a disk that failed. */
+TEST(dom_owner, no_epoch_for_a_failed_disk)
+{
+	struct fixture *f = fixture_open();
+	uint32_t oepoch;
+
+	object_make(f, 1);
+	faults.fail[0] = faults.fail[1] = true;
+	CHECK(do_write(f, 0, buf_b, B, 0, 0) < 0);
+	dom_object_close(f->object);
+	f->object = NULL;
+	faults.fail[0] = faults.fail[1] = false;
+	nap(f, 3 * SEC); /* it is not lingering any more */
+	oepoch = cmmds_object(f->cmmds, &f->oid)->oepoch;
+	for (unsigned i = 0; i < 10; i++)
+		CHECK_EQ(object_open(f), -ENXIO);
+	CHECK_EQ(cmmds_object(f->cmmds, &f->oid)->oepoch, oepoch);
+	fixture_close(f);
+}
+
+static bool sealed_done;
+
+static void on_sealed(struct dom__cm_meta *req, int status)
+{
+	CHECK_EQ(status, 0);
+	sealed_done = true;
+}
+
+/* Commands do not hurry an owner that just failed to take over. */
+TEST(dom_owner, commands_wait_for_the_next_try)
+{
+	struct fixture *f = fixture_open();
+	struct dom__cm_meta meta;
+	struct dom__peer *peer;
+	uint64_t start;
+	uint32_t oepoch;
+
+	object_make(f, 1);
+	oepoch = owner_of(f)->oepoch;
+	peer = &owner_of(f)->peers[0];
+	/* A promise that every try of these seconds falls short of. */
+	CHECK_EQ(dom__cm_seal(peer->cm, &meta, peer->leaf, oepoch + 10000, 0,
+			      on_sealed),
+		 0);
+	run(&sealed_done);
+	start = env_now(f->ts.env);
+	while (env_now(f->ts.env) < start + 3 * SEC)
+		CHECK(do_read(f, 0, got, B) < 0);
+	CHECK(cmmds_object(f->cmmds, &f->oid)->oepoch <= oepoch + 5);
+	fixture_close(f);
+}
