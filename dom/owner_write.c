@@ -27,7 +27,23 @@ static void pages_there(struct page_waiter *waiter)
 
 	op->pages_waiting = false;
 	op->stage = DOM__RUNNING;
-	dom__op_merge(op);
+	dom__op_run(op);
+}
+
+/*
+ * No pages to merge into.  Commands that wait for them with what they fetched
+ * in hand would wait for each other: drop it, and fetch it again once there are
+ * pages for both.  The range stays locked, so it is read as it was.
+ */
+static void pages_wait(struct dom__op *op, size_t wanted)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(op->fetch); i++)
+		wanted += op->fetch[i].len / DOM_BLOCK;
+	dom__op_reset(op);
+	op->stage = DOM__WAITING;
+	op->pages_waiting = true;
+	op->pages = (struct page_waiter){ .cb = pages_there };
+	page_wait(op->owner->dom->env->pages, PAGE_RMW, wanted, &op->pages);
 }
 
 /* The bytes of part @index, in the order of its component. */
@@ -186,15 +202,11 @@ static int op_plan(struct dom__op *op)
 
 void dom__op_merge(struct dom__op *op)
 {
-	struct page_cache *pages = op->owner->dom->env->pages;
 	size_t wanted = 0;
 	int rv = dom__merge(op, &wanted);
 
 	if (rv == -EBUSY) {
-		op->stage = DOM__WAITING;
-		op->pages_waiting = true;
-		op->pages = (struct page_waiter){ .cb = pages_there };
-		page_wait(pages, PAGE_RMW, wanted, &op->pages);
+		pages_wait(op, wanted);
 		return;
 	}
 	if (rv == -EINVAL)

@@ -108,6 +108,55 @@ TEST(dom_faults, a_read_waits_for_memory)
 	fixture_close(f);
 }
 
+/* More than memory has for all: they wait, but not for each other. */
+TEST(dom_faults, many_merges_share_memory)
+{
+	enum { COUNT = 20 };
+	static struct sgl *eaten[1000];
+	struct fixture *f = fixture_open();
+	static struct req r[COUNT];
+	unsigned n = 0, done = 0;
+
+	memset(r, 0, sizeof(r));
+	object_make(f, 1);
+	for (unsigned i = 2; i < COUNT; i++)
+		CHECK_EQ(do_write(f, i * (uint64_t)MB, buf_a, MB, 0, 0), 0);
+	for (unsigned i = 0; i < COUNT; i++) {
+		struct sgl *bits = bytes_sgl(f, buf_b, MB, 0);
+
+		r[i].io.data = &r[i];
+		r[i].count = &done;
+		r[i].io.sgl = bits;
+	}
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(f->ts.env->pages, PAGE_RMW, MB, 0, &eaten[n]) == 0)
+		n++;
+	CHECK(n > COUNT);
+	/* Enough to fetch for each of them, not to merge as well. */
+	for (unsigned i = 0; i < COUNT; i++)
+		sgl_put(eaten[--n]);
+	for (unsigned i = 0; i < COUNT; i++) {
+		struct sgl *bits = r[i].io.sgl;
+
+		r[i].io.sgl = NULL;
+		CHECK_EQ(dom_or_write(f->object, &r[i].io, i * (uint64_t)MB,
+				      bits, on_req),
+			 0);
+		sgl_put(bits);
+	}
+	for (unsigned i = 0; i < 100 && done < COUNT; i++)
+		nap(f, 100 * MSEC);
+	CHECK_EQ(done, COUNT);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	for (unsigned i = 0; i < COUNT; i++) {
+		CHECK_EQ(r[i].status, 0);
+		CHECK_EQ(do_read(f, i * (uint64_t)MB, got, MB), 0);
+		CHECK(all_is(got, MB, 0xff));
+	}
+	fixture_close(f);
+}
+
 TEST(dom_faults, cancel_and_deadline)
 {
 	struct fixture *f = fixture_open();
