@@ -160,6 +160,10 @@ static bool op_again(struct dom__op *op)
 		dom__range_unlock(&owner->locks, &op->range);
 	op->locked = false;
 	dom__op_park(op);
+	/* Who waits for it to end must not keep the owner from coming to rest. */
+	if (!TAILQ_EMPTY(&owner->window))
+		dom__window_kick(owner);
+	dom__pr_op_ended(owner);
 	return true;
 }
 

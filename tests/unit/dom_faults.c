@@ -428,6 +428,38 @@ TEST(dom_faults, fenced_commands_run_again)
 	fixture_close(f);
 }
 
+/* A reservation that waits for a command goes on when that one is fenced. */
+TEST(dom_faults, reserving_behind_a_fenced_command)
+{
+	static struct sgl *eaten[100000];
+	struct fixture *f = fixture_open();
+	unsigned n = 0;
+	struct dom_nexus nexus = { .initiator_port = "iqn.a,i,0x1",
+				   .target_port = 1 };
+	struct dom_pr pr = { .action = DOM_SPC2_RESERVE };
+	struct req w = { 0 }, p = { .io.data = &p, .io.nexus = &nexus };
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &nexus);
+	w.io.nexus = &nexus;
+	w.io.deadline_ns = p.io.deadline_ns = env_now(f->ts.env) + 5 * SEC;
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(f->ts.env->pages, PAGE_RMW, B, 0, &eaten[n]) == 0)
+		n++;
+	write_start(f, &w, 512, buf_b, 512, 0);
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	nap(f, 100 * MSEC);
+	CHECK(!p.done);
+	owner_of(f)->groups[0].dead = -ESTALE;
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	CHECK_EQ(req_wait(f, &p), 0);
+	CHECK_EQ(req_wait(f, &w), 0);
+	dom_nexus_close(f->object, &nexus, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
 /* ---- the component manager's own door ---- */
 
 struct knock {
