@@ -236,6 +236,7 @@ struct dom__peer {
 	const struct dom__leaf *leaf;
 	struct dom__cm *cm; /* NULL: not reached */
 	bool sealed; /* in this takeover */
+	uint64_t promised_oepoch; /* before it was sealed */
 	struct dom__fence fence;
 	struct dom__cm_meta meta; /* one metadata exchange at a time */
 	void *data;

@@ -450,10 +450,12 @@ static int seal(struct dom__takeover *t, struct dom__peer *peer)
 
 	if (disk == NULL || disk->removing)
 		return -ENXIO;
-	if (peer->cm == NULL)
+	if (peer->cm == NULL) {
 		peer->cm = dom__cm_get(disk, &peer->leaf->cid);
-	if (peer->cm == NULL)
-		return -ENXIO;
+		if (peer->cm == NULL)
+			return -ENXIO;
+		peer->promised_oepoch = peer->cm->promised_oepoch;
+	}
 	return dom__cm_seal(peer->cm, &peer->meta, peer->leaf, owner->oepoch,
 			    owner->csn, sealed);
 }
@@ -493,8 +495,8 @@ static void seal_all(struct dom__takeover *t)
 static bool leaf_forgot(struct dom__takeover *t, unsigned i)
 {
 	struct dom__owner *owner = t->owner;
-	const struct lsom_comp_meta *meta =
-		lsom_comp_meta(owner->peers[i].cm->comp);
+	const struct dom__peer *peer = &owner->peers[i];
+	const struct lsom_comp_meta *meta = lsom_comp_meta(peer->cm->comp);
 	const struct dom__known *known = dom__known_find(owner, &meta->cid);
 	const char *why = NULL;
 	char cid[UUID_TEXT_LEN];
@@ -509,7 +511,7 @@ static bool leaf_forgot(struct dom__takeover *t, unsigned i)
 	if (dom__rule(owner->dom, 14) && known != NULL &&
 	    (meta->stable_lsn < known->recorded_lsn ||
 	     meta->max_lsn < known->durable_lsn ||
-	     meta->promised_oepoch < known->oepoch))
+	     peer->promised_oepoch < known->oepoch))
 		why = "its disk went back in time";
 	if (why == NULL)
 		return false;

@@ -1,5 +1,6 @@
 /*
- * A directory that was put back from a backup: the disks know more than it.
+ * A directory that was put back from a backup: the disks know more than it.  And
+ * a disk that was, of which only its promise tells.
  */
 #include "tests/unit/dom_rig.h"
 
@@ -115,5 +116,42 @@ TEST(dom_restore, nothing_newer_is_lost)
 	f->object = NULL;
 	health_each(data_check, &health);
 	CHECK_EQ(health.level, HEALTH_OK);
+	fixture_close(f);
+}
+
+static void disk_out(struct fixture *f, unsigned i)
+{
+	struct lsom_disk_close req = { .data = f };
+
+	dom_disk_remove(f->dom, f->disks[i], on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(lsom_disk_close(f->disks[i], &req, on_disk_closed), 0);
+	CHECK_EQ(wait_for(f), 0);
+}
+
+/* Nothing was written since the image was made, but an epoch was promised. */
+TEST(dom_restore, disk_forgot_its_promise)
+{
+	struct fixture *f = fixture_open();
+	char old[DISKS][300];
+
+	object_make(f, 1);
+	for (unsigned i = 0; i < DISKS; i++) {
+		disk_out(f, i);
+		snprintf(old[i], sizeof(old[i]), "%s.old", f->dirs[i]);
+		copy(f->dirs[i], old[i]);
+	}
+	for (unsigned i = 0; i < DISKS; i++)
+		disk_in(f, i);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(!dom_object_lossy(f->object));
+	for (unsigned i = 0; i < DISKS; i++)
+		disk_out(f, i);
+	for (unsigned i = 0; i < DISKS; i++) {
+		copy(old[i], f->dirs[i]);
+		disk_in(f, i);
+	}
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(dom_object_lossy(f->object));
 	fixture_close(f);
 }
