@@ -756,11 +756,23 @@ static int tag_load(struct load *l, char tag)
 	return rv < 0 ? rv : l->status;
 }
 
+static bool key_seen(void *arg, struct kv_slice key, struct kv_slice value)
+{
+	(void)key;
+	(void)value;
+	*(bool *)arg = true;
+	return false; /* one is enough */
+}
+
 static int store_clear(struct lsom_disk *disk)
 {
 	struct kv_batch batch;
-	int rv;
+	bool any = false;
+	int rv = kv_scan(disk->kv, kv_slice("A", 1), kv_slice("Z", 1), key_seen,
+			 &any);
 
+	if (rv < 0 || !any)
+		return rv;
 	kv_batch_init(&batch);
 	kv_batch_delete_range(&batch, kv_slice("A", 1), kv_slice("Z", 1));
 	rv = kv_apply(disk->kv, &batch);
