@@ -115,23 +115,54 @@ static void device_close(struct iser_device *device)
 }
 
 /*
- * librdmacm keeps the context of a device that we use no more, and drivers
- * without disassociation hold the removal up for it.  Looking at its list of
- * devices makes it close those that are gone from the system, which they are a
+ * No event says that a device at rest is pulled out, or that one came.  And
+ * librdmacm keeps the context of each device that it has ever seen, used or not;
+ * drivers without disassociation hold the removal up for that.  Looking at its
+ * list makes it close those that are gone from the system, which they are a
  * moment after we have let go.
  */
+#define LOOK_NS (10 * SEC)
 #define SWEEP_NS (2 * SEC)
 #define SWEEPS 5u
+
+static void devices_look(struct iser *iser)
+{
+	struct iser_device *device, *next;
+
+	for (device = LIST_FIRST(&iser->devices); device; device = next) {
+		next = LIST_NEXT(device, link);
+		if (!device->gone && !rdma_device_listed(device->rdma))
+			iser__device_gone(device);
+	}
+}
 
 void iser__sweep(struct env_timer *timer)
 {
 	struct iser *iser = container_of(timer, struct iser, sweep);
-	struct ibv_context **list = rdma_get_devices(NULL);
+	unsigned devices = rdma_devices_count();
+	struct ibv_context **list = NULL;
 
+	devices_look(iser);
+	if (iser->channel != NULL &&
+	    (iser->sweeps > 0 || devices != iser->devices_seen))
+		list = rdma_get_devices(NULL);
 	if (list != NULL)
 		rdma_free_devices(list);
-	if (--iser->sweeps > 0)
-		env_timer_start(iser->env, &iser->sweep, SWEEP_NS);
+	if (devices != iser->devices_seen)
+		iser__portals_devices(iser);
+	iser->devices_seen = devices;
+	env_timer_start(iser->env, timer,
+			iser->sweeps > 0 ? SWEEP_NS : LOOK_NS);
+	if (iser->sweeps > 0)
+		iser->sweeps--;
+}
+
+void iser__devices_watch(struct iser *iser)
+{
+	if (env_timer_active(&iser->sweep))
+		return;
+	iser->devices_seen = rdma_devices_count();
+	env_timer_start(iser->env, &iser->sweep, LOOK_NS);
 }
 
 /* Close a device that is gone once nothing is on it. */
@@ -171,17 +202,6 @@ void iser__device_gone(struct iser_device *device)
 		if (conn->device == device)
 			iser__conn_removed(conn);
 	device_maybe_close(device);
-}
-
-void iser__devices_look(struct iser *iser)
-{
-	struct iser_device *device, *next;
-
-	for (device = LIST_FIRST(&iser->devices); device; device = next) {
-		next = LIST_NEXT(device, link);
-		if (!device->gone && !rdma_device_listed(device->rdma))
-			iser__device_gone(device);
-	}
 }
 
 void iser__devices_close(struct iser *iser)

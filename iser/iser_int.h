@@ -133,8 +133,8 @@ int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 		     struct iser_device **out, char *why, size_t why_len);
 /* It fails, or is being removed: end what is on it. */
 void iser__device_gone(struct iser_device *device);
-/* See which are there yet: nobody is told that one at rest is pulled out. */
-void iser__devices_look(struct iser *iser);
+/* From now on see which come and go. */
+void iser__devices_watch(struct iser *iser);
 /* A connection less. */
 void iser__device_put(struct iser_device *device);
 void iser__devices_close(struct iser *iser);
@@ -308,12 +308,13 @@ struct iser_portal {
 	bool alone;
 	struct sockaddr_storage address;
 	struct rdma_cm_id *id; /* NULL: not listening */
-	struct env_timer retry; /* at every address also while it listens */
-	unsigned devices; /* there were, at the last look */
+	struct env_timer retry;
 	char why[240]; /* it does not listen */
 	TAILQ_ENTRY(iser_portal) link;
 };
 
+/* Devices came or went: portals at every address use what is there. */
+void iser__portals_devices(struct iser *iser);
 /* The device is about to be closed: listen elsewhere, or later. */
 void iser__portals_device_gone(struct iser *iser, struct ibv_context *verbs);
 void iser__portals_close(struct iser *iser);
@@ -336,8 +337,9 @@ struct iser {
 	struct rdma_event_channel *channel;
 	uv_poll_t *channel_poll;
 	struct env_task poll_task, close_task;
-	struct env_timer sweep; /* for devices that are gone: iser__sweep() */
-	unsigned sweeps;
+	struct env_timer sweep; /* iser__sweep(): devices come and go */
+	unsigned sweeps; /* soon ones that are to come */
+	unsigned devices_seen; /* at the last one */
 	bool closing;
 	void (*close_cb)(void *arg);
 	void *close_arg;

@@ -5,7 +5,7 @@
  * wildcard) whose memory registration succeeds; until then it tries again every
  * few seconds, and says why it does not once for each reason.  The same goes when
  * its device is pulled out.  No event tells a portal at every address of devices
- * that come and go: it looks for itself.
+ * that come and go: device.c looks.
  */
 #define LOG_ROOM LOG_ISER
 #include "iser/iser_int.h"
@@ -15,7 +15,6 @@
 #include <stdio.h>
 
 #define RETRY_NS (5 * SEC)
-#define LOOK_NS (10 * SEC)
 #define BACKLOG 128
 #define EVENTS 8u /* handled before sessions have their turn */
 
@@ -114,16 +113,9 @@ void iser__channel_close(struct iser *iser)
 
 static void portal_try(struct iser_portal *p);
 
-static void portal_look(struct iser_portal *p);
-
 static void on_retry(struct env_timer *timer)
 {
-	struct iser_portal *p = container_of(timer, struct iser_portal, retry);
-
-	if (p->id == NULL)
-		portal_try(p);
-	else
-		portal_look(p);
+	portal_try(container_of(timer, struct iser_portal, retry));
 }
 
 static void portal_down(struct iser_portal *p)
@@ -193,7 +185,6 @@ static int devices_get(struct iser_portal *p, char *why, size_t why_len)
 		return rv;
 	}
 	snprintf(why, why_len, "this machine has no RDMA device");
-	p->devices = rdma_devices_count();
 	for (; list[n] != NULL; n++) {
 		rv = iser__device_get(p->iser, list[n], &device, text,
 				      sizeof(text));
@@ -266,22 +257,20 @@ err:
 	return rv;
 }
 
-/* At every address: what came is used, what went is let go. */
-static void portal_look(struct iser_portal *p)
+void iser__portals_devices(struct iser *iser)
 {
-	struct iser *iser = p->iser;
-	char why[sizeof(p->why)] = "";
+	char why[sizeof(((struct iser_portal *)0)->why)] = "";
+	struct iser_portal *p;
 
-	iser__devices_look(iser);
-	if (rdma_devices_count() != p->devices &&
-	    devices_get(p, why, sizeof(why)) < 0) {
+	TAILQ_FOREACH (p, &iser->portals, link) {
+		if (p->id == NULL || p->id->verbs != NULL ||
+		    devices_get(p, why, sizeof(why)) == 0)
+			continue;
 		portal_down(p);
 		snprintf(p->why, sizeof(p->why), "%s", why);
 		log_info("portal %u: no iSER: %s", p->number, why);
 		env_timer_start(iser->env, &p->retry, RETRY_NS);
-		return;
 	}
-	env_timer_start(iser->env, &p->retry, LOOK_NS);
 }
 
 static void portal_try(struct iser_portal *p)
@@ -292,8 +281,6 @@ static void portal_try(struct iser_portal *p)
 	if (rv == 0) {
 		log_info("portal %u: listening for iSER", p->number);
 		p->why[0] = '\0';
-		if (p->id->verbs == NULL)
-			env_timer_start(p->iser->env, &p->retry, LOOK_NS);
 		return;
 	}
 	if (strcmp(why, p->why) != 0) {
@@ -339,6 +326,7 @@ int iser_listen(struct iser *iser, unsigned portal,
 	       address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 					      : sizeof(struct sockaddr_in));
 	TAILQ_INSERT_TAIL(&iser->portals, p, link);
+	iser__devices_watch(iser);
 	portal_try(p);
 	return 0;
 }
