@@ -372,7 +372,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 
 	assert(disk->checkpoint == c);
 	if (status < 0) {
-		lsom__disk_fail(disk, "writing the index", status);
+		lsom__index_fail(disk, "writing the index", status);
 	} else {
 		disk->flushed_number = c->number;
 		disk->flushed_covered = c->covered;

@@ -236,7 +236,7 @@ static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
 		rv = lsom__recover(disk, req);
 	/* Room is what it wants, not a repair. */
 	if (rv < 0 && disk->index_full) {
-		snprintf(req->why, sizeof(req->why), "the index %.120s: %s",
+		snprintf(req->why, sizeof(req->why), "the index %.80s: %.150s",
 			 req->index_path, disk->failure);
 		rv = -ENOSPC;
 	}
@@ -562,6 +562,14 @@ void lsom__disk_changed(struct lsom_disk *disk)
 		env_defer(disk->env, &disk->watch_task);
 }
 
+void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
+{
+	/* A thin device answers so, too: there another place is full. */
+	if (disk->state != LSOM_DISK_FAILED)
+		disk->index_full = status == -ENOSPC;
+	lsom__disk_fail(disk, what, status);
+}
+
 void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 {
 	if (disk->state == LSOM_DISK_FAILED)
@@ -570,8 +578,6 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 		 err_text(status));
 	log_error("disk %s: %s; it has failed and stops", disk->path,
 		  disk->failure);
-	/* A thin device answers so, too; there another place is full. */
-	disk->index_full = status == -ENOSPC && strstr(what, "index") != NULL;
 	disk->failed_untold = true;
 	if (disk->recovery != NULL || disk->state == LSOM_DISK_OPENING) {
 		disk->state = LSOM_DISK_FAILED; /* its opening will fail */

@@ -187,7 +187,7 @@ static void page_load_done(struct env_work *work)
 		log_error("disk %s: index page %llu of component %llu: %s",
 			  disk->path, (unsigned long long)page->number,
 			  (unsigned long long)comp->key, err_text(status));
-		lsom__disk_fail(disk, "reading the index", status);
+		lsom__index_fail(disk, "reading the index", status);
 	} else {
 		page->loaded = true;
 	}
@@ -235,7 +235,7 @@ static int page_room(struct lsom_disk *disk)
 	if (disk->spills && disk->dirty_count > disk->lsom->pages_max / 2) {
 		rv = lsom__pages_spill(disk);
 		if (rv < 0) {
-			lsom__disk_fail(disk, "writing the index", rv);
+			lsom__index_fail(disk, "writing the index", rv);
 			return rv;
 		}
 	}

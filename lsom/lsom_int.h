@@ -757,6 +757,8 @@ void lsom__hop_again(struct lsom__hop *hop);
 /* ---- disk.c ---- */
 
 void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status);
+/* The same for its index, which lies elsewhere: if that is full it says so. */
+void lsom__index_fail(struct lsom_disk *disk, const char *what, int status);
 /* Something changed that watchers, waiters or a close may care about. */
 void lsom__disk_changed(struct lsom_disk *disk);
 

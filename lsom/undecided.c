@@ -167,7 +167,7 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 							   : source + i);
 		if (rv < 0) {
 			/* The record is durable: a restart applies it. */
-			lsom__disk_fail(comp->disk, "changing the index", rv);
+			lsom__index_fail(comp->disk, "changing the index", rv);
 			return;
 		}
 	}
