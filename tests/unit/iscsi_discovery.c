@@ -303,7 +303,7 @@ TEST(iscsi_discovery, answers_that_are_not_fetched_are_bounded)
 		unsigned n = 0;
 
 		fixture((struct iscsi_config){ 0 });
-		for (unsigned i = 0; i < 100; i++) {
+		for (unsigned i = 0; i < 200; i++) {
 			char iqn[64];
 
 			sprintf(iqn, "iqn.2026-11.internal.basalt:d%u", i);
