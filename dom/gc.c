@@ -249,15 +249,28 @@ static void search_at(struct lsom_comp *comp, void *arg)
 	search->found |= uuid_equal(&lsom_comp_meta(comp)->oid, search->oid);
 }
 
-/* Nor is there one that a resize cut off, and that was not deleted yet. */
+/*
+ * Nor is there one that a resize cut off, and that was not deleted yet.  The
+ * entry says no more where these were, so every disk of this node is asked.
+ */
 static bool comps_gone(struct dom *dom, const struct uuid *oid)
 {
 	struct search search = { .oid = oid };
+	const struct cmmds_entry *e = NULL;
 	struct dom__disk *disk;
+	struct uuid id, node;
 
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		if (!disk->removing)
-			lsom_comp_each(disk->lsom, search_at, &search);
+	while ((e = cmmds_next(dom->cmmds, CMMDS_DISK, e)) != NULL) {
+		const Directory__Disk *m = (const void *)e->message;
+
+		if (m == NULL || !dom__uuid_of(&m->uuid, &id) ||
+		    !dom__uuid_of(&m->node, &node) ||
+		    !uuid_equal(&node, &dom->node))
+			continue;
+		disk = dom__disk_find(dom, &id);
+		if (disk == NULL || disk->removing || !disk->healthy)
+			return false;
+		lsom_comp_each(disk->lsom, search_at, &search);
 	}
 	return !search.found;
 }

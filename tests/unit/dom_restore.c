@@ -155,3 +155,50 @@ TEST(dom_restore, disk_forgot_its_promise)
 	CHECK(dom_object_lossy(f->object));
 	fixture_close(f);
 }
+
+static int resize_to(struct fixture *f, uint64_t size)
+{
+	struct dom_resize req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size };
+	int rv = dom_resize(f->dom, &req, on_resized);
+
+	return rv < 0 ? rv : wait_for(f);
+}
+
+static void count_comp(struct lsom_comp *comp, void *arg)
+{
+	++*(unsigned *)arg;
+}
+
+/* A leg that was cut off lies on a disk that is away when all is deleted. */
+TEST(dom_restore, deleted_while_a_disk_is_away)
+{
+	struct fixture *f = fixture_open();
+	struct uuid id = uuid_of(101);
+	const Directory__TreeNode *tree;
+	unsigned away, n = 0;
+
+	object_make(f, 1);
+	CHECK_EQ(resize_to(f, 300ull << 30), 0);
+	tree = cmmds_object(f->cmmds, &f->oid)->tree;
+	CHECK_EQ(tree->n_children, 2);
+	away = memcmp(tree->children[1]->leaf->disk.data, id.b, 16) == 0;
+	nap(f, 200 * MSEC);
+	faults.fail[away] = true;
+	(void)resize_to(f, SIZE);
+	nap(f, 300 * MSEC);
+	dom_object_close(f->object);
+	f->object = NULL;
+	nap(f, 300 * MSEC);
+	disk_out(f, away);
+	object_delete(f);
+	nap(f, 2500 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
+	faults.fail[away] = false;
+	disk_in(f, away);
+	nap(f, 2500 * MSEC);
+	lsom_comp_each(f->disks[away], count_comp, &n);
+	CHECK_EQ(n, 0);
+	fixture_close(f);
+}
