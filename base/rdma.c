@@ -37,11 +37,12 @@ const char *rdma_device_name(const struct rdma_device *device)
 bool rdma_device_listed(const struct rdma_device *device)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
+	/* Its name may change while it is in use. */
+	uint64_t guid = ibv_get_device_guid(device->verbs->device);
 	bool found = list == NULL; /* who cannot look does not know */
 
 	for (unsigned i = 0; !found && list[i] != NULL; i++)
-		found = strcmp(ibv_get_device_name(list[i]),
-			       rdma_device_name(device)) == 0;
+		found = ibv_get_device_guid(list[i]) == guid;
 	if (list != NULL)
 		ibv_free_device_list(list);
 	return found;

@@ -529,6 +529,11 @@ const char *ibv_get_device_name(struct ibv_device *device)
 	return device == &rdma.broken_device ? "broken0" : "fake0";
 }
 
+__be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return device == &rdma.broken_device ? 2 : 1;
+}
+
 const char *ibv_wc_status_str(enum ibv_wc_status status)
 {
 	return "a work request failed";
