@@ -238,9 +238,9 @@ static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
 	if (rv < 0 && disk->index_full) {
 		snprintf(req->why, sizeof(req->why), "the index %.80s: %.150s",
 			 req->index_path, disk->failure);
-		rv = -ENOSPC;
+		return -ENOSPC;
 	}
-	return rv;
+	return rv == -ENOSPC && disk->kv != NULL ? -EIO : rv; /* the device's */
 }
 
 static void open_work(struct env_work *work)

@@ -19,7 +19,7 @@
  * Segments whose first batches are searched: a disk that had other contents
  * before may have them all.
  */
-#define SEARCHES_MAX 256u
+#define SEARCHES_MAX 64u
 
 /* From the summary: the header, but for the number of its first batch. */
 static int from_summary(struct lsom__recovery *rec, uint32_t segment,
@@ -123,7 +123,7 @@ static int from_later_batch(struct lsom__recovery *rec, uint32_t segment,
 		h->first_batch = echo->frame.batch;
 		h->open_pos = echo->frame.pos;
 	} else {
-		rec->front_lost = true;
+		rec->front_lost[segment] = true;
 	}
 	return 0;
 }
@@ -138,7 +138,6 @@ static int from_behind(struct lsom__recovery *rec, uint32_t segment,
 		       struct lsom__segment_header *h)
 {
 	struct lsom__segment_header summary = { 0 };
-	bool front_lost = rec->front_lost;
 	int rv = from_later_batch(rec, segment, h), by_summary;
 
 	if (rv < 0)
@@ -146,7 +145,7 @@ static int from_behind(struct lsom__recovery *rec, uint32_t segment,
 	by_summary = from_summary(rec, segment, &summary);
 	if (by_summary == 0 && summary.sequence >= h->sequence) {
 		*h = summary;
-		rec->front_lost = front_lost;
+		rec->front_lost[segment] = false;
 		return 0;
 	}
 	return rv < 0 && by_summary < 0 && by_summary != -ENODATA ? by_summary

@@ -462,6 +462,7 @@ static void recovery_fini(struct lsom__recovery *rec)
 	free(rec->void_segment);
 	free(rec->from_table);
 	free(rec->header_lost);
+	free(rec->front_lost);
 	free(rec->buf);
 }
 
@@ -477,10 +478,12 @@ static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
 	rec->void_segment = calloc(n, sizeof(*rec->void_segment));
 	rec->from_table = calloc(n, sizeof(*rec->from_table));
 	rec->header_lost = calloc(n, sizeof(*rec->header_lost));
+	rec->front_lost = calloc(n, sizeof(*rec->front_lost));
 	rec->buf = aligned_alloc(LSOM_BLOCK, disk->super.segment_bytes);
 	if (rec->headers == NULL || rec->open == NULL || rec->order == NULL ||
 	    rec->void_segment == NULL || rec->from_table == NULL ||
-	    rec->header_lost == NULL || rec->buf == NULL)
+	    rec->header_lost == NULL || rec->front_lost == NULL ||
+	    rec->buf == NULL)
 		return -ENOMEM;
 	return 0;
 }

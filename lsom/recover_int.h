@@ -35,7 +35,7 @@ struct lsom__recovery {
 	bool *from_table; /* the index knows it as it is */
 	bool *header_lost; /* its header cannot be read, and is not zeros */
 	bool headers_lost; /* any of them */
-	bool front_lost; /* of a segment the first batches, nobody knows which */
+	bool *front_lost; /* its first batches, nobody knows how many */
 	uint32_t headers_searched;
 	uint32_t headers_unknown; /* that nothing else tells, as yet */
 	uint64_t index_number; /* the checkpoint the log needs at least */

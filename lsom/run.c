@@ -112,7 +112,7 @@ static bool gap_is_reuse(const struct lsom__recovery *rec,
 	/* With an index: taken only when its flushed position covers them all. */
 	if (rec->disk->position.number > 0 && p->generation == run->generation)
 		return rec->headers[segment].first_batch <= p->batch;
-	return rec->disk->position.number == 0 && !rec->front_lost;
+	return rec->disk->position.number == 0 && !rec->front_lost[segment];
 }
 
 /*
