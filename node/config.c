@@ -313,13 +313,13 @@ static int on_key(void *arg, const char *section, const char *name,
 	return refuse(r, "unknown key '%s' in [%s]", name, section);
 }
 
-/* libinih would cut off one of ';' and take one of '#' for the value's end. */
+/* libinih cuts off a comment of ';', and would take one of '#' for the value's. */
 static bool has_note(const char *line, const char *end)
 {
 	for (const char *c = line; c + 1 < end; c++)
 		if (isspace((unsigned char)c[0]) &&
 		    (c[1] == '#' || c[1] == ';'))
-			return true;
+			return c[1] == '#';
 	return false;
 }
 
@@ -344,8 +344,8 @@ static char *next_line(char *buf, int size, void *arg)
 		return NULL;
 	}
 	if (*p != '#' && *p != ';' && has_note(p, r->at + len)) {
-		refuse(r, "a comment behind a value: give it a line of its "
-			  "own");
+		refuse(r, "a comment of # behind a value: give it a line of "
+			  "its own");
 		return NULL;
 	}
 	if (*p == '[') {

@@ -102,7 +102,6 @@ TEST(node_config, refusals_name_the_line)
 	refused("[memory]\narena = 99999999999999999999\n",
 		"t.conf:2: ", "64M");
 	refused("[node]\ndata_dir = /d # here\n", "t.conf:2: ", "comment");
-	refused("[node]\ndata_dir = /d ; here\n", "t.conf:2: ", "comment");
 	refused("[network]\nportals = 10.0.0.1\n   10.0.0.2\n",
 		"t.conf:3: ", "blank");
 	refused("[network]\nportals = 10.0.0.1,\n   10.0.0.2\n",
