@@ -101,6 +101,7 @@ struct scsi_cmd {
 	struct scsi_it_lun *it;
 	const struct scsi_op *op;
 	struct dom_io io;
+	uint64_t until_ns; /* all its steps are over */
 	struct env_task task;
 	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */
 	uint64_t seq; /* order of arrival, of all targets */

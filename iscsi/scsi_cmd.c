@@ -244,9 +244,13 @@ static void leave(struct scsi_cmd *cmd)
 
 static void run(struct scsi_cmd *cmd)
 {
+	uint64_t now = env_now(cmd->target->env);
+
 	cmd->state = CMD_RUNNING;
 	cmd->in_execute = true;
-	cmd->io.deadline_ns = env_now(cmd->target->env) + SCSI_DEADLINE_NS;
+	cmd->io.deadline_ns = now + SCSI_DEADLINE_NS;
+	cmd->until_ns = MAX(cmd->io.deadline_ns,
+			    now + cmd->op->seconds * SEC - SCSI_ANSWER_NS);
 	/* One may have begun while this waited for its data. */
 	if (scsi__check_sanitize(cmd))
 		cmd->op->execute(cmd);
@@ -405,10 +409,14 @@ void scsi__io(struct scsi_cmd *cmd, int rv)
 
 bool scsi__in_time(struct scsi_cmd *cmd)
 {
-	if (env_now(cmd->target->env) < cmd->io.deadline_ns)
-		return true;
-	scsi__status(cmd, -ETIMEDOUT);
-	return false;
+	uint64_t now = env_now(cmd->target->env);
+
+	if (now >= cmd->until_ns) {
+		scsi__status(cmd, -ETIMEDOUT);
+		return false;
+	}
+	cmd->io.deadline_ns = MIN(now + SCSI_DEADLINE_NS, cmd->until_ns);
+	return true;
 }
 
 /* TAS counts as it is now: a reset that does this brings its default back. */

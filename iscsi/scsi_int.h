@@ -41,8 +41,12 @@
 #define SCSI_UNMAP_GRANULE 4096u
 #define SCSI_STEP_MAX (4u << 20) /* bytes of one step of a long command */
 #define SCSI_UNMAP_STEP (64u << 20) /* where nothing is written */
-/* Of a command with all its steps, as dom's of one request: hosts wait 30 s. */
+/*
+ * Of one step, as dom's of one request: hosts wait 30 s.  All steps together
+ * have what the table recommends to hosts, less what it takes to say so.
+ */
 #define SCSI_DEADLINE_NS (25 * SEC)
+#define SCSI_ANSWER_NS (5 * SEC)
 #define SCSI_LIST_MAX 65536u /* bytes of a parameter list */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 

@@ -61,7 +61,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x2e, -1, 10, W, WRITES | OP_GROUP, { 0, 0x16, B4, 0, B2 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },
 	{ 0x2f, -1, 10, R, OP_GROUP, { 0, 0x16, B4, 0, B2 },
-	  scsi__verify_parse, scsi__verify, 30 },
+	  scsi__verify_parse, scsi__verify, 120 },
 	/* PRE-FETCH(10), SYNCHRONIZE CACHE(10), READ DEFECT DATA(10) */
 	{ 0x34, -1, 10, R, OP_GROUP, { 0, 0x02, B4, 0, B2 },
 	  scsi__range_parse, scsi__range, 10 },
@@ -136,7 +136,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x8e, -1, 16, W, WRITES | OP_GROUP, { 0, 0x16, B8, B4 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },
 	{ 0x8f, -1, 16, R, OP_GROUP, { 0, 0x16, B8, B4 }, scsi__verify_parse,
-	  scsi__verify, 30 },
+	  scsi__verify, 120 },
 	/* PRE-FETCH(16), SYNCHRONIZE CACHE(16), WRITE SAME(16) */
 	{ 0x90, -1, 16, R, OP_GROUP, { 0, 0x02, B8, B4 }, scsi__range_parse,
 	  scsi__range, 10 },
@@ -178,7 +178,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0xae, -1, 12, W, WRITES | OP_GROUP, { 0, 0x16, B8 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },
 	{ 0xaf, -1, 12, R, OP_GROUP, { 0, 0x16, B8 }, scsi__verify_parse,
-	  scsi__verify, 30 },
+	  scsi__verify, 120 },
 	/* READ DEFECT DATA(12) */
 	{ 0xb7, -1, 12, N, 0, { 0, 0x1f, B4, B4 }, scsi__defects_parse,
 	  scsi__defects, 10 },

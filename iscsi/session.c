@@ -321,10 +321,18 @@ static void data_timer_set(struct iscsi_session *s, uint64_t due)
 /* When what it waits for, data or memory, is overdue. */
 static uint64_t late_ns(const struct task *task)
 {
-	unsigned seconds = task->parked ? ISCSI_PARKED_SECONDS
-					: iscsi__task_data_seconds(task);
+	const struct iscsi_conn *conn = task->session->conn;
+	uint64_t since = task->since_ns;
+	unsigned seconds;
 
-	return task->since_ns + seconds * SEC;
+	if (task->parked)
+		return since + ISCSI_PARKED_SECONDS * SEC;
+	seconds = iscsi__task_data_seconds(task);
+	/* A link that is slow is heard of; one that hangs is not. */
+	if (seconds < ISCSI_DATA_SECONDS)
+		since = MAX(since, conn->heard_ns);
+	return MIN(since + seconds * SEC,
+		   task->since_ns + ISCSI_DATA_SECONDS * SEC);
 }
 
 /*

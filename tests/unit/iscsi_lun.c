@@ -772,7 +772,8 @@ TEST(lun, steps_share_a_deadline)
 		{ 0x9e, 0x12, [12] = 2 },
 	};
 	static const unsigned out[] = { 512, 0, 40, 0 },
-			      in[] = { 0, 0, 0, 512 };
+			      in[] = { 0, 0, 0, 512 },
+			      seconds[] = { 55, 115, 55, 25 };
 	struct rig *r = rig_open(512);
 	uint8_t data[512] = { 0xab };
 	uint64_t start;
@@ -793,7 +794,7 @@ TEST(lun, steps_share_a_deadline)
 			  false);
 		CHECK_EQ(fake_dom_queued(r->dom), 1);
 		CHECK_EQ(a.cmd.io.deadline_ns, start + 25 * SEC);
-		pass_time(r, 25 * SEC);
+		pass_time(r, seconds[i] * SEC);
 		fake_dom_hold(r->dom, false);
 		CHECK(memenv_run(&r->me, &a.done));
 		CHECK_EQ(a.answer, RIG_SENSE(0xb, 0x2e, 2));

@@ -1,14 +1,19 @@
 /* A command's life in its session: how long what it waits for may take. */
 #include "tests/unit/iscsi_rig.h"
 
-/* What @seconds without any data for its one task mean to the session. */
-static void data_misses(struct mock *m, uint64_t seconds)
+/*
+ * What @seconds without any data for its one task mean to the session, and
+ * without a word on its connection, unless something was @heard.
+ */
+static void data_misses(struct mock *m, uint64_t seconds, bool heard)
 {
 	struct iscsi_session *s = m->dm.owner->session;
 	struct task *task = TAILQ_FIRST(&s->tasks);
 
 	CHECK(s->data_timer_on);
 	task->since_ns -= seconds * SEC;
+	if (!heard)
+		m->dm.owner->heard_ns -= seconds * SEC;
 	env_timer_stop(ts.env, &s->data_timer);
 	s->data_timer.cb(&s->data_timer);
 }
@@ -35,12 +40,27 @@ TEST(iscsi_task, data_that_never_comes)
 		command(&m, all[i].flags, 8192, 0x2a, 0, 16, NULL, 0);
 		CHECK(s->data_timer.due_ns <=
 		      env_now(ts.env) + all[i].seconds * SEC);
-		data_misses(&m, all[i].seconds - 1);
+		data_misses(&m, all[i].seconds - 1, false);
 		CHECK(!m.closing);
-		data_misses(&m, 1);
+		data_misses(&m, 1, false);
 		CHECK(m.closing);
 		end();
 	}
+}
+
+/* Its link is slow and not dead: then it has the time of all others. */
+TEST(iscsi_task, data_of_a_barrier_on_a_slow_link)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	command(&m, 0xa0 | SCSI_ORDERED, 8192, 0x2a, 0, 16, NULL, 0);
+	data_misses(&m, 59, true);
+	CHECK(!m.closing);
+	data_misses(&m, 1, true);
+	CHECK(m.closing);
+	end();
 }
 
 /* One that is answered already holds nobody up: its data may take longer. */
@@ -51,9 +71,9 @@ TEST(iscsi_task, data_of_a_barrier_that_failed)
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
 	command(&m, 0x20 | SCSI_ORDERED, 8192, 0x2a, 0x7fffffff, 16, NULL, 0);
-	data_misses(&m, 59);
+	data_misses(&m, 59, false);
 	CHECK(!m.closing);
-	data_misses(&m, 1);
+	data_misses(&m, 1, false);
 	CHECK(m.closing);
 	end();
 }
