@@ -307,27 +307,10 @@ static bool has_room(const char *path)
 	       OPEN_BYTES_MIN;
 }
 
-int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
+/* @memory: what write buffers and the block cache may take. */
+static void options_set(struct rocks *r, const struct kv_config *config,
+			size_t memory)
 {
-	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
-	struct rocks *r = calloc(1, sizeof(*r));
-	char *err = NULL;
-
-	if (r == NULL)
-		return -ENOMEM;
-	if (!has_room(config->path)) {
-		free(r);
-		return -ENOSPC;
-	}
-	r->kv.ops = &rocks_ops;
-	r->path = strdup(config->path);
-	r->options = rocksdb_options_create();
-	r->table = rocksdb_block_based_options_create();
-	r->cache = rocksdb_cache_create_lru(memory / 2);
-	r->write = rocksdb_writeoptions_create();
-	r->read = rocksdb_readoptions_create();
-	r->flush = rocksdb_flushoptions_create();
-
 	rocksdb_options_set_create_if_missing(r->options, config->create);
 	rocksdb_options_set_paranoid_checks(r->options, 1);
 	/* What is soon written again is not worth it. */
@@ -377,6 +360,28 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		rocksdb_writeoptions_disable_WAL(r->write, 1);
 	}
 	rocksdb_flushoptions_set_wait(r->flush, 1);
+}
+
+int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
+{
+	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
+	struct rocks *r;
+	char *err = NULL;
+
+	if (!has_room(config->path))
+		return -ENOSPC;
+	r = calloc(1, sizeof(*r));
+	if (r == NULL)
+		return -ENOMEM;
+	r->kv.ops = &rocks_ops;
+	r->path = strdup(config->path);
+	r->options = rocksdb_options_create();
+	r->table = rocksdb_block_based_options_create();
+	r->cache = rocksdb_cache_create_lru(memory / 2);
+	r->write = rocksdb_writeoptions_create();
+	r->read = rocksdb_readoptions_create();
+	r->flush = rocksdb_flushoptions_create();
+	options_set(r, config, memory);
 	compactions_yield();
 	rocksdb_readoptions_set_verify_checksums(r->read, 1);
 

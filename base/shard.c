@@ -95,7 +95,7 @@ static void op_post(struct env *to, struct env_task *task)
 							memory_order_relaxed));
 	if (top != NULL)
 		return;
-	/*
+		/*
 	 * libuv looks whether a wake-up is under way before it sends one: that
 	 * look must not come before the task can be seen.  x86 keeps the order
 	 * anyway; TSan knows no fences.
