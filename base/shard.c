@@ -95,12 +95,12 @@ static void op_post(struct env *to, struct env_task *task)
 							memory_order_relaxed));
 	if (top != NULL)
 		return;
-		/*
+#ifndef __SANITIZE_THREAD__
+	/*
 	 * libuv looks whether a wake-up is under way before it sends one: that
 	 * look must not come before the task can be seen.  x86 keeps the order
 	 * anyway; TSan knows no fences.
 	 */
-#ifndef __SANITIZE_THREAD__
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
 	uv_async_send(&s->async);
