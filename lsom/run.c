@@ -176,8 +176,11 @@ int lsom__run_segment(struct lsom__recovery *rec, struct lsom__run *run,
 		if (frame.batch > run->expected && tail &&
 		    run->expected > run->durable)
 			break;
-		if (first_batch <= frame.batch)
+		if (run->expected < first_batch && first_batch <= frame.batch) {
 			gap_before(rec, run, segment);
+			len = 0; /* from there on it may be a torn tail */
+			continue;
+		}
 		if (frame.batch > run->expected) {
 			damage_note(rec, run, segment, frame.batch - 1);
 			rv = lost_insert(rec, segment, f, at, frame.batch - 1);
