@@ -55,7 +55,7 @@ struct checkpoint {
 	struct env_work work;
 	struct kv_batch batch;
 	uint64_t number;
-	uint64_t covered; /* batches of the cleaner's head */
+	uint64_t covered[LSOM__HEADS]; /* batches */
 	int status;
 	TAILQ_HEAD(, lsom_checkpoint) reqs;
 };
@@ -375,7 +375,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 		lsom__index_fail(disk, "writing the index", status);
 	} else {
 		disk->flushed_number = c->number;
-		disk->flushed_covered = c->covered;
+		memcpy(disk->flushed_covered, c->covered, sizeof(c->covered));
 	}
 	/* The next one sees @disk without this one. */
 	disk->checkpoint = NULL;
@@ -459,6 +459,7 @@ static void checkpoint_run(struct env_task *task)
 	struct lsom_disk *disk =
 		container_of(task, struct lsom_disk, checkpoint_task);
 	struct checkpoint *c;
+	unsigned i;
 	int rv;
 
 	disk->works--;
@@ -481,7 +482,8 @@ static void checkpoint_run(struct env_task *task)
 	disk->checkpoint = c;
 	c->disk = disk;
 	c->number = ++disk->checkpoint_number;
-	c->covered = batch_first(&disk->heads[LSOM__HEAD_CLEANER]) - 1;
+	for (i = 0; i < LSOM__HEADS; i++)
+		c->covered[i] = batch_first(&disk->heads[i]) - 1;
 	disk->checkpoint_pos = disk->pos_next;
 	disk->checkpoint_sequence = disk->sequence_next;
 	TAILQ_INIT(&c->reqs);

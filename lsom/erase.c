@@ -40,7 +40,8 @@ static void header_make(const struct lsom_disk *disk, uint32_t segment,
 		.segment = segment,
 		.head = LSOM__HEAD_NONE,
 		.version = LSOM__LOG_VERSION,
-		.covered = disk->flushed_covered,
+		.covered = disk->flushed_covered[LSOM__HEAD_CLEANER],
+		.covered_guest = disk->flushed_covered[LSOM__HEAD_GUEST],
 	};
 
 	assert(seg->sequence != 0);

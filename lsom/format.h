@@ -105,13 +105,13 @@ struct lsom__segment_header {
 	uint16_t head;
 	uint16_t version;
 	/*
-	 * Batches of the cleaner's head, of this generation, that checkpoint
-	 * covers: what they moved may be gone from where it was, so they are no
-	 * torn tail.  0: not known.
+	 * Batches of each head, of this generation, that checkpoint covers: what
+	 * the cleaner's moved may be gone from where it was, and the segments of
+	 * others may be used again, so they are no torn tail.  0: not known.
 	 */
-	uint64_t covered;
+	uint64_t covered, covered_guest;
 } __attribute__((packed));
-static_assert(sizeof(struct lsom__segment_header) == 80, "segment header");
+static_assert(sizeof(struct lsom__segment_header) == 88, "segment header");
 
 struct lsom__batch_header {
 	uint32_t magic;

@@ -184,12 +184,17 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 static void covered_note(struct lsom__recovery *rec,
 			 const struct lsom__segment_header *h)
 {
-	if (h->generation > rec->covered_generation) {
-		rec->covered_generation = h->generation;
-		rec->covered = h->covered;
-	} else if (h->generation == rec->covered_generation) {
-		rec->covered = MAX(rec->covered, h->covered);
-	}
+	uint64_t *covered = rec->covered;
+
+	if (h->generation < rec->covered_generation)
+		return;
+	if (h->generation > rec->covered_generation)
+		memset(covered, 0, sizeof(rec->covered));
+	rec->covered_generation = h->generation;
+	covered[LSOM__HEAD_CLEANER] =
+		MAX(covered[LSOM__HEAD_CLEANER], h->covered);
+	covered[LSOM__HEAD_GUEST] =
+		MAX(covered[LSOM__HEAD_GUEST], h->covered_guest);
 }
 
 int lsom__headers_read(struct lsom__recovery *rec)

@@ -249,10 +249,12 @@ static void segment_header_write(struct lsom_disk *disk, uint32_t segment,
 		.segment = segment,
 		.head = seg->head,
 		.version = LSOM__LOG_VERSION,
-		.covered = seg->index_number == disk->flushed_number
-				   ? disk->flushed_covered
-				   : 0,
 	};
+
+	if (seg->index_number == disk->flushed_number) {
+		h.covered = disk->flushed_covered[LSOM__HEAD_CLEANER];
+		h.covered_guest = disk->flushed_covered[LSOM__HEAD_GUEST];
+	}
 
 	memset(block, 0, LSOM_BLOCK);
 	memcpy(block, &h, sizeof(h));

@@ -310,7 +310,7 @@ struct lsom_disk {
 	uint64_t recovered_records;
 	uint64_t checkpoint_number; /* the last one begun */
 	uint64_t flushed_number; /* the last one durable */
-	uint64_t flushed_covered; /* batches of the cleaner's that it covers */
+	uint64_t flushed_covered[LSOM__HEADS]; /* batches that it covers */
 	uint64_t checkpoint_pos; /* pos_next when it began */
 	void *checkpoint; /* the running one */
 	bool checkpoint_again, checkpoint_ticking, tombs_dirty;

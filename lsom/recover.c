@@ -396,15 +396,14 @@ static void segment_settle(struct lsom__recovery *rec, uint32_t i)
 }
 
 /* What the headers that are erased now tell: the generation is not closed yet. */
-static uint64_t covered_of(const struct lsom__recovery *rec)
+static uint64_t covered_of(const struct lsom__recovery *rec, unsigned head)
 {
 	const struct lsom_disk *disk = rec->disk;
-	const struct lsom__head_position *p =
-		&disk->position.heads[LSOM__HEAD_CLEANER];
+	const struct lsom__head_position *p = &disk->position.heads[head];
 	uint64_t covered = 0;
 
 	if (rec->covered_generation == disk->super.generation)
-		covered = rec->covered;
+		covered = rec->covered[head];
 	if (disk->position.number > 0 &&
 	    p->generation == disk->super.generation)
 		covered = MAX(covered, p->batch - 1);
@@ -417,7 +416,8 @@ static int log_close(struct lsom__recovery *rec)
 	uint32_t i;
 	int rv;
 
-	disk->flushed_covered = covered_of(rec);
+	for (i = 0; i < LSOM__HEADS; i++)
+		disk->flushed_covered[i] = covered_of(rec, i);
 	for (i = 0; i < disk->super.segments; i++) {
 		rv = 0;
 		if (rec->void_segment[i] && rec->headers[i].sequence != 0) {
@@ -436,7 +436,8 @@ static int log_close(struct lsom__recovery *rec)
 				return rv;
 		}
 	}
-	disk->flushed_covered = 0; /* of the next generation */
+	/* Of the next generation. */
+	memset(disk->flushed_covered, 0, sizeof(disk->flushed_covered));
 	disk->super.incompat |= LSOM__INCOMPAT;
 	if (lsom__rule(disk, LSOM_OFF_GENERATION)) {
 		disk->super.generation_closed = disk->super.generation;

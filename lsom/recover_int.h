@@ -39,8 +39,8 @@ struct lsom__recovery {
 	uint32_t headers_searched;
 	uint32_t headers_unknown; /* that nothing else tells, as yet */
 	uint64_t index_number; /* the checkpoint the log needs at least */
-	/* The cleaner's batches that a flushed checkpoint covered, at least. */
-	uint64_t covered, covered_generation;
+	/* Batches of each head that a flushed checkpoint covered, at least. */
+	uint64_t covered[LSOM__HEADS], covered_generation;
 	uint64_t records;
 	bool damaged; /* batches were found missing that nothing covers */
 	uint64_t batches_lost; /* found missing, covered or not */

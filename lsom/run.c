@@ -369,10 +369,9 @@ static int run_find(struct lsom__recovery *rec, struct lsom__run *run)
 	 */
 	if (disk->position.number > 0 && p->generation == run->generation)
 		run->durable = p->batch - 1;
-	/* The same, should the index be lost: where it counts, headers tell. */
-	if (run->head == LSOM__HEAD_CLEANER &&
-	    run->generation == rec->covered_generation)
-		run->durable = MAX(run->durable, rec->covered);
+	/* The same, should the index be lost: headers tell. */
+	if (run->generation == rec->covered_generation)
+		run->durable = MAX(run->durable, rec->covered[run->head]);
 	rv = run_read(rec, run);
 	for (i = 0; i < rec->order_count && rv == 0; i++) {
 		seg = rec->order[i];
