@@ -3,21 +3,34 @@
  *
  * Two books are kept apart.  Which class may have how many pages is counted in
  * the arena, atomically, per allocation of any size.  Where free pages lie is
- * the caches' business: each holds a list, refilled from and drained to the
- * arena's list under a mutex, REFILL pages at a time.
+ * the caches' business: each has a map of its own (page_map.h), refilled from
+ * and drained to the arena's map under a mutex, words of 64 neighbours at a
+ * time.
+ *
+ * Several pages are taken as one run of neighbours, or as few as there are.
+ * What is freed alone lies in a short stack before the map, and is taken alone
+ * from there: single pages, the most of all, cost a push and a pop, stay warm,
+ * and keep out of the runs.
  */
 #include "base/page.h"
 
+#include "base/page_map.h"
 #include "base/util.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define REFILL 64u
+#define CACHE_MAX (16 * REFILL) /* free pages, then half of them go */
+#define SINGLES_MAX 128u
+#define SINGLES_FILL 32u
+/* Runs this short are not worth a search each. */
+#define RUN_SHORT 4u
 #define ALIGN_BYTES (2u << 20)
 
 struct arena {
@@ -30,8 +43,10 @@ struct arena {
 	atomic_size_t used[PAGE_CLASSES];
 
 	pthread_mutex_t lock;
-	struct page *free; /* under lock */
-	size_t untouched; /* pages[untouched..] were never given out */
+	struct page_map free; /* under lock */
+	/* Changed under lock, and looked at without it. */
+	atomic_size_t untouched; /* words from here on were never given out */
+	atomic_size_t whole; /* whole words in free */
 	TAILQ_HEAD(, page_cache) caches; /* under lock */
 	atomic_uint waiting; /* caches with waiters */
 };
@@ -40,8 +55,10 @@ TAILQ_HEAD(waiters, page_waiter);
 
 struct page_cache {
 	struct arena *arena;
-	struct page *free;
-	size_t free_count;
+	struct page_map free;
+	struct page *singles[SINGLES_MAX]; /* freed, too: the last one on top */
+	size_t singles_count;
+	size_t given; /* pages to the map since all of it was the arena's */
 	struct waiters waiters[PAGE_CLASSES]; /* one waits for its own only */
 	atomic_bool waiting; /* has waiters; counted in the arena */
 	void (*wake)(void *arg);
@@ -99,6 +116,8 @@ int arena_open(const struct arena_config *config, struct arena **out)
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (arena->pages == MAP_FAILED)
 		goto err_map;
+	if (page_map_open(&arena->free, arena->count) < 0)
+		goto err_pages;
 	for (int c = 0; c < PAGE_CLASSES; c++)
 		arena->floor[c] = arena->count * percent[c] / 100;
 	pthread_mutex_init(&arena->lock, NULL);
@@ -106,6 +125,8 @@ int arena_open(const struct arena_config *config, struct arena **out)
 	*out = arena;
 	return 0;
 
+err_pages:
+	munmap(arena->pages, arena->count * sizeof(*arena->pages));
 err_map:
 	munmap(arena->base, bytes);
 err_arena:
@@ -117,6 +138,7 @@ void arena_close(struct arena *arena)
 {
 	for (int c = 0; c < PAGE_CLASSES; c++)
 		assert(atomic_load(&arena->used[c]) == 0);
+	page_map_close(&arena->free);
 	munmap(arena->pages, arena->count * sizeof(*arena->pages));
 	munmap(arena->base, arena->bytes);
 	pthread_mutex_destroy(&arena->lock);
@@ -156,6 +178,10 @@ int page_cache_open(struct arena *arena, struct page_cache **out)
 
 	if (cache == NULL)
 		return -ENOMEM;
+	if (page_map_open(&cache->free, arena->count) < 0) {
+		free(cache);
+		return -ENOMEM;
+	}
 	cache->arena = arena;
 	for (int c = 0; c < PAGE_CLASSES; c++)
 		TAILQ_INIT(&cache->waiters[c]);
@@ -189,20 +215,118 @@ static void others_wake(struct page_cache *cache, bool all)
 	pthread_mutex_unlock(&arena->lock);
 }
 
+static size_t cache_count(const struct page_cache *cache)
+{
+	return cache->free.count + cache->singles_count;
+}
+
+/* Give @n pages to the map; neighbours that come one after the other at once. */
+static void map_give(struct page_cache *cache, struct page *const *pages,
+		     size_t n)
+{
+	size_t word = 0;
+	uint64_t bits = 0;
+
+	cache->given += n;
+	for (size_t i = 0; i < n; i++) {
+		size_t at = (size_t)(pages[i] - cache->arena->pages);
+
+		if (at / PAGE_MAP_WORD != word && bits != 0) {
+			page_map_give(&cache->free, word, bits);
+			bits = 0;
+		}
+		word = at / PAGE_MAP_WORD;
+		bits |= 1ull << at % PAGE_MAP_WORD;
+	}
+	if (bits != 0)
+		page_map_give(&cache->free, word, bits);
+}
+
+/* The @n that lie longest go to the map, where they are part of runs. */
+static void singles_flush(struct page_cache *cache, size_t n)
+{
+	map_give(cache, cache->singles, n);
+	cache->singles_count -= n;
+	memmove(cache->singles, cache->singles + n,
+		cache->singles_count * sizeof(cache->singles[0]));
+}
+
+/* Some pages of the lowest word; the map is not empty. */
+static void singles_fill(struct page_cache *cache)
+{
+	size_t word = page_set_next(&cache->free.some, 0);
+	uint64_t left = cache->free.bits[word], bits = 0;
+	struct page **at = &cache->singles[SINGLES_FILL];
+
+	while (left != 0 && at > cache->singles) {
+		uint64_t bit = left & -left;
+
+		*--at = &cache->arena->pages[word * PAGE_MAP_WORD +
+					     (size_t)__builtin_ctzll(left)];
+		bits |= bit;
+		left &= ~bit;
+	}
+	page_map_take(&cache->free, word, bits);
+	cache->singles_count = (size_t)(&cache->singles[SINGLES_FILL] - at);
+	memmove(cache->singles, at,
+		cache->singles_count * sizeof(cache->singles[0]));
+}
+
+/* What is free of @word is the arena's from now on; under lock. */
+static void word_give(struct page_cache *cache, size_t word)
+{
+	struct arena *arena = cache->arena;
+	uint64_t bits = cache->free.bits[word];
+
+	page_map_take(&cache->free, word, bits);
+	page_map_give(&arena->free, word, bits);
+	if (arena->free.bits[word] == UINT64_MAX)
+		atomic_fetch_add_explicit(&arena->whole, 1,
+					  memory_order_relaxed);
+}
+
+/* The other way round. */
+static void word_fetch(struct page_cache *cache, size_t word)
+{
+	struct arena *arena = cache->arena;
+	uint64_t bits = arena->free.bits[word];
+
+	page_map_take(&arena->free, word, bits);
+	page_map_give(&cache->free, word, bits);
+	if (bits == UINT64_MAX)
+		atomic_fetch_sub_explicit(&arena->whole, 1,
+					  memory_order_relaxed);
+}
+
+/* Until @want pages are here, the lowest first: what is used stays close. */
+static void words_fetch(struct page_cache *cache, size_t want)
+{
+	size_t word = 0;
+
+	while (cache->free.count < want) {
+		word = page_set_next(&cache->arena->free.some, word);
+		if (word == PAGE_MAP_NONE)
+			break;
+		word_fetch(cache, word);
+	}
+}
+
+/*
+ * Keep about @keep pages.  All go to the arena first: a word of which a part
+ * went there earlier is one again.
+ */
 static void cache_drain(struct page_cache *cache, size_t keep)
 {
 	struct arena *arena = cache->arena;
+	size_t word = 0;
 
+	singles_flush(cache, cache->singles_count);
 	pthread_mutex_lock(&arena->lock);
-	while (cache->free_count > keep) {
-		struct page *page = cache->free;
-
-		cache->free = page->next;
-		cache->free_count--;
-		page->next = arena->free;
-		arena->free = page;
-	}
+	while ((word = page_set_next(&cache->free.some, word)) != PAGE_MAP_NONE)
+		word_give(cache, word);
+	words_fetch(cache, keep);
 	pthread_mutex_unlock(&arena->lock);
+	cache->given = 0;
 }
 
 void page_cache_close(struct page_cache *cache)
@@ -216,35 +340,93 @@ void page_cache_close(struct page_cache *cache)
 	pthread_mutex_lock(&arena->lock);
 	TAILQ_REMOVE(&arena->caches, cache, link);
 	pthread_mutex_unlock(&arena->lock);
+	page_map_close(&cache->free);
 	free(cache);
 }
 
-/* There are @n free pages somewhere: the books say so.  True once here. */
+/* A word of pages that were never used.  False: there is none. */
+static bool word_touch(struct page_cache *cache)
+{
+	struct arena *arena = cache->arena;
+	size_t word =
+		atomic_load_explicit(&arena->untouched, memory_order_relaxed);
+	size_t first = word * PAGE_MAP_WORD;
+
+	if (first == arena->count)
+		return false;
+	for (size_t i = first; i < first + PAGE_MAP_WORD; i++)
+		arena->pages[i].data = arena->base + i * PAGE_BYTES;
+	atomic_store_explicit(&arena->untouched, word + 1,
+			      memory_order_relaxed);
+	page_map_give(&cache->free, word, UINT64_MAX);
+	return true;
+}
+
+/*
+ * There are @n free pages somewhere: the books say so.  True once here.  Memory
+ * that was never touched comes last.
+ */
 static bool cache_fill(struct page_cache *cache, size_t n)
 {
 	struct arena *arena = cache->arena;
 	size_t want = n + REFILL;
 
 	pthread_mutex_lock(&arena->lock);
-	while (cache->free_count < want) {
-		struct page *page = arena->free;
+	words_fetch(cache, want);
+	while (cache->free.count < want && word_touch(cache))
+		;
+	pthread_mutex_unlock(&arena->lock);
+	return cache->free.count >= n;
+}
 
-		if (page != NULL) {
-			arena->free = page->next;
-		} else if (arena->untouched < arena->count) {
-			page = &arena->pages[arena->untouched];
-			page->data =
-				arena->base + arena->untouched * PAGE_BYTES;
-			arena->untouched++;
-		} else {
+/*
+ * For the sake of a run fresh memory is touched only where half of what was
+ * touched is in use: that is the room in which runs are found after any churn,
+ * and an idle node grows no further than it needs.
+ */
+static bool may_touch(const struct arena *arena)
+{
+	size_t used = 0, touched;
+
+	touched =
+		atomic_load_explicit(&arena->untouched, memory_order_relaxed) *
+		PAGE_MAP_WORD;
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		used += arena_used(arena, c);
+	return touched < arena->count && touched / 2 <= used;
+}
+
+static bool any_whole(const struct arena *arena)
+{
+	return atomic_load_explicit(&arena->whole, memory_order_relaxed) > 0;
+}
+
+/*
+ * Whole words for a run of @n pages that the cache has in pieces only.  Where
+ * nobody has any, what this cache and the arena have of the same words is put
+ * together, once in a while: it costs more than a few short runs.
+ */
+static bool cache_fill_run(struct page_cache *cache, size_t n)
+{
+	struct arena *arena = cache->arena;
+	size_t words = DIV_UP(n, PAGE_MAP_WORD);
+
+	if (!any_whole(arena) && !may_touch(arena)) {
+		if (cache->given < CACHE_MAX / 2)
+			return false;
+		cache_drain(cache, MAX(n, CACHE_MAX / 2));
+	}
+	pthread_mutex_lock(&arena->lock);
+	for (; words > 0; words--) {
+		size_t word = page_set_next(&arena->free.whole, 0);
+
+		if (word != PAGE_MAP_NONE)
+			word_fetch(cache, word);
+		else if (!may_touch(arena) || !word_touch(cache))
 			break;
-		}
-		page->next = cache->free;
-		cache->free = page;
-		cache->free_count++;
 	}
 	pthread_mutex_unlock(&arena->lock);
-	return cache->free_count >= n;
+	return true;
 }
 
 /*
@@ -272,6 +454,61 @@ static bool class_admit(struct arena *arena, enum page_class class, size_t n)
 	return false;
 }
 
+static inline struct page *page_hand(struct page *page, enum page_class class)
+{
+	page->class = (uint8_t) class;
+	atomic_store_explicit(&page->refs, 1, memory_order_relaxed);
+	return page;
+}
+
+/* @n pages, which are here, in as few runs as a short search finds. */
+static void runs_take(struct page_cache *cache, enum page_class class, size_t n,
+		      struct page **out)
+{
+	struct page *pages = cache->arena->pages;
+	size_t first, run = page_map_find(&cache->free, n, &first);
+
+	if (run < n && cache->singles_count > 0) {
+		singles_flush(cache, cache->singles_count);
+		run = page_map_find(&cache->free, n, &first);
+	}
+	if (run < n && cache_fill_run(cache, n))
+		run = page_map_find(&cache->free, n, &first);
+	while (run == n || run > RUN_SHORT) {
+		page_map_take_run(&cache->free, first, run);
+		n -= run;
+		while (run-- > 0)
+			*out++ = page_hand(&pages[first++], class);
+		if (n == 0)
+			return;
+		run = page_map_find(&cache->free, n, &first);
+	}
+	while (n-- > 0)
+		*out++ = page_hand(&pages[page_map_take_lowest(&cache->free)],
+				   class);
+}
+
+/* As pages_alloc(), of admitted pages that are not on top of the stack. */
+static __attribute__((noinline)) int pages_take(struct page_cache *cache,
+						enum page_class class, size_t n,
+						struct page **out)
+{
+	if (cache->free.count < n)
+		singles_flush(cache, cache->singles_count);
+	if (cache->free.count < n && !cache_fill(cache, n)) {
+		/* Free pages lie in the caches of other shards. */
+		atomic_fetch_sub(&cache->arena->used[class], n);
+		return -EBUSY;
+	}
+	if (n == 1) {
+		singles_fill(cache);
+		*out = page_hand(cache->singles[--cache->singles_count], class);
+	} else {
+		runs_take(cache, class, n, out);
+	}
+	return 0;
+}
+
 int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 		struct page **out)
 {
@@ -281,24 +518,15 @@ int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 		return -EINVAL;
 	if (!class_admit(arena, class, n))
 		return -EBUSY;
-	if (cache->free_count < n && !cache_fill(cache, n)) {
-		/* Free pages lie in the caches of other shards. */
-		atomic_fetch_sub(&arena->used[class], n);
-		return -EBUSY;
+	if (n == 1 && cache->singles_count > 0) {
+		*out = page_hand(cache->singles[--cache->singles_count], class);
+		return 0;
 	}
-	for (size_t i = 0; i < n; i++) {
-		struct page *page = cache->free;
-
-		cache->free = page->next;
-		page->class = (uint8_t) class;
-		atomic_store_explicit(&page->refs, 1, memory_order_relaxed);
-		out[i] = page;
-	}
-	cache->free_count -= n;
-	return 0;
+	return n > 0 ? pages_take(cache, class, n, out) : 0;
 }
 
-void page_put(struct page_cache *cache, struct page *page)
+/* Drop a reference.  True if it was the last. */
+static inline bool page_drop(struct page *page)
 {
 	unsigned refs = atomic_load_explicit(&page->refs, memory_order_acquire);
 
@@ -308,14 +536,39 @@ void page_put(struct page_cache *cache, struct page *page)
 		atomic_store_explicit(&page->refs, 0, memory_order_relaxed);
 	else if (atomic_fetch_sub_explicit(&page->refs, 1,
 					   memory_order_acq_rel) > 1)
-		return;
+		return false;
 	assert(!page->fixed);
+	return true;
+}
+
+void page_put(struct page_cache *cache, struct page *page)
+{
+	if (!page_drop(page))
+		return;
 	atomic_fetch_sub(&cache->arena->used[page->class], 1);
-	page->next = cache->free;
-	cache->free = page;
-	cache->free_count++;
-	if (cache->free_count > 16 * REFILL)
-		cache_drain(cache, 8 * REFILL);
+	if (cache->singles_count == SINGLES_MAX) {
+		singles_flush(cache, SINGLES_MAX / 2);
+		if (cache->free.count > CACHE_MAX)
+			cache_drain(cache, CACHE_MAX / 2);
+	}
+	cache->singles[cache->singles_count++] = page;
+}
+
+void pages_put(struct page_cache *cache, struct page **pages, size_t n)
+{
+	size_t freed[PAGE_CLASSES] = { 0 }, count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (page_drop(pages[i])) {
+			freed[pages[i]->class]++;
+			pages[count++] = pages[i];
+		}
+	map_give(cache, pages, count);
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		if (freed[c] > 0)
+			atomic_fetch_sub(&cache->arena->used[c], freed[c]);
+	if (cache->free.count > CACHE_MAX)
+		cache_drain(cache, CACHE_MAX / 2);
 }
 
 void page_wait(struct page_cache *cache, enum page_class class, size_t n,
@@ -364,7 +617,7 @@ bool page_cache_waiting(const struct page_cache *cache)
 }
 
 /*
- * Free pages in this list are of no use to a shard that waits: the arena gets
+ * Free pages in this cache are of no use to a shard that waits: the arena gets
  * them.  A page freed after the look here is seen by the waiter's own turn: it
  * counts itself first and looks at the books then.
  */
@@ -373,7 +626,7 @@ static void others_help(struct page_cache *cache)
 	unsigned own = atomic_load(&cache->waiting) ? 1 : 0;
 
 	if (atomic_load(&cache->arena->waiting) <= own ||
-	    cache->free_count == 0)
+	    cache_count(cache) == 0)
 		return;
 	cache_drain(cache, 0);
 	others_wake(cache, false);

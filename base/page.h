@@ -35,7 +35,6 @@ struct page {
 	atomic_uint refs;
 	uint8_t class; /* enum page_class */
 	bool fixed; /* the zero page: never freed */
-	struct page *next;
 };
 
 struct arena;
@@ -76,8 +75,10 @@ void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
 
 /*
  * Fill @out with @n pages of @class, each with one reference and contents
- * undefined.  All or none: returns 0, or -EBUSY when the class may not have
- * that many now, or -EINVAL when it never could.
+ * undefined.  Neighbours in memory come one after the other, ascending: one
+ * run of @n where there is one, else few and long ones.  All or none: returns
+ * 0, or -EBUSY when the class may not have that many now, or -EINVAL when it
+ * never could.
  */
 int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 		struct page **out);
@@ -90,6 +91,9 @@ static inline struct page *page_get(struct page *page)
 
 /* Drop a reference; the last one gives the page to @cache.  Any shard's. */
 void page_put(struct page_cache *cache, struct page *page);
+
+/* As page_put() of each, at less cost.  What @pages holds is lost. */
+void pages_put(struct page_cache *cache, struct page **pages, size_t n);
 
 /* A page of zeros that is nobody's: read it, reference it, never write it. */
 struct page *page_zero(void);

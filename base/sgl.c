@@ -167,6 +167,19 @@ struct sgl *sgl_join(struct page_cache *home, struct sgl *const *parts,
 	return sgl;
 }
 
+static void pieces_put(struct sgl *sgl)
+{
+	struct page *pages[64];
+	unsigned i, n;
+
+	for (i = 0; i < sgl->pieces_count; i += n) {
+		n = MIN(sgl->pieces_count - i, (unsigned)ARRAY_LEN(pages));
+		for (unsigned k = 0; k < n; k++)
+			pages[k] = sgl->pieces[i + k].page;
+		pages_put(sgl->home, pages, n);
+	}
+}
+
 void sgl_put(struct sgl *sgl)
 {
 	if (sgl == NULL)
@@ -174,39 +187,39 @@ void sgl_put(struct sgl *sgl)
 	assert(sgl->refs > 0);
 	if (--sgl->refs > 0)
 		return;
-	for (unsigned i = 0; i < sgl->pieces_count; i++)
-		page_put(sgl->home, sgl->pieces[i].page);
+	if (sgl->pieces_count == 1)
+		page_put(sgl->home, sgl->pieces[0].page);
+	else
+		pieces_put(sgl);
 	free(sgl);
 }
 
 unsigned sgl_iov(const struct sgl *sgl, size_t offset, size_t len,
 		 struct iovec *iov, unsigned iov_max, size_t *covered)
 {
-	unsigned i, count = 0;
-	size_t done = 0;
+	const struct sgl_piece *p;
+	unsigned count = 0;
+	size_t left = len;
 
 	assert(offset + len <= sgl->len_bytes);
-	i = sgl_find(sgl, &offset);
-	for (; done < len; i++) {
-		const struct sgl_piece *p = &sgl->pieces[i];
-		uint8_t *at = p->page->data + p->offset + offset;
-		size_t n = MIN(p->len - offset, len - done);
+	p = &sgl->pieces[sgl_find(sgl, &offset)];
+	while (left > 0 && count < iov_max) {
+		uint8_t *at = p->page->data + p->offset + offset, *end;
+		size_t n = MIN(p->len - offset, left);
 
-		if (count > 0 && (uint8_t *)iov[count - 1].iov_base +
-						 iov[count - 1].iov_len ==
-					 at) {
-			iov[count - 1].iov_len += n;
-		} else if (count < iov_max) {
-			iov[count++] =
-				(struct iovec){ .iov_base = at, .iov_len = n };
-		} else {
-			break;
+		end = at + n;
+		left -= n;
+		for (p++; left > 0 && p->page->data + p->offset == end; p++) {
+			n = MIN(p->len, left);
+			end += n;
+			left -= n;
 		}
-		done += n;
+		iov[count++] = (struct iovec){ .iov_base = at,
+					       .iov_len = (size_t)(end - at) };
 		offset = 0;
 	}
 	if (covered != NULL)
-		*covered = done;
+		*covered = len - left;
 	return count;
 }
 

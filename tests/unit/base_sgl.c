@@ -79,6 +79,51 @@ TEST(sgl, like_flat_bytes)
 	close_fixture(&f);
 }
 
+/* Neighbours are one iovec, also within a page; others are not. */
+TEST(sgl, iovecs_of_pieces)
+{
+	struct fixture f = open_fixture(4 << 20);
+	struct sgl_piece pieces[6];
+	struct page *pages[5];
+	struct iovec iov[8];
+	struct sgl *sgl;
+	size_t covered;
+
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 5, pages), 0);
+	pieces[0] = (struct sgl_piece){ pages[0], 512, PAGE_BYTES - 512 };
+	pieces[1] = (struct sgl_piece){ pages[1], 0, PAGE_BYTES };
+	pieces[2] = (struct sgl_piece){ pages[2], 0, 1000 };
+	pieces[3] = (struct sgl_piece){ pages[2], 1000, 1000 };
+	pieces[4] = (struct sgl_piece){ pages[4], 0, PAGE_BYTES };
+	pieces[5] = (struct sgl_piece){ pages[3], 0, PAGE_BYTES };
+	sgl = sgl_of_pieces(f.cache, pieces, 6);
+	CHECK_EQ(sgl_iov(sgl, 0, sgl->len_bytes, iov, 8, &covered), 3);
+	CHECK_EQ(covered, sgl->len_bytes);
+	CHECK(iov[0].iov_base == pages[0]->data + 512);
+	CHECK_EQ(iov[0].iov_len, 2 * PAGE_BYTES - 512 + 2000);
+	CHECK(iov[1].iov_base == pages[4]->data);
+	CHECK(iov[2].iov_base == pages[3]->data);
+	CHECK_EQ(iov[2].iov_len, PAGE_BYTES);
+	/* From the middle of one to the middle of another, and no room. */
+	CHECK_EQ(sgl_iov(sgl, 4000, 8000, iov, 1, &covered), 1);
+	CHECK(iov[0].iov_base == pages[1]->data + 416);
+	CHECK_EQ(covered, 2 * PAGE_BYTES - 512 + 2000 - 4000);
+	CHECK_EQ(iov[0].iov_len, covered);
+	CHECK_EQ(sgl_iov(sgl, 9680, 4095, iov, 8, &covered), 1);
+	CHECK(iov[0].iov_base == pages[4]->data);
+	CHECK_EQ(iov[0].iov_len, 4095);
+	CHECK_EQ(sgl_iov(sgl, 100, 0, iov, 8, &covered), 0);
+	CHECK_EQ(covered, 0);
+	sgl_put(sgl);
+	pages_put(f.cache, pages, 5);
+	/* Pages of their own each time. */
+	sgl = sgl_repeat(f.cache, page_zero(), 10 * PAGE_BYTES, 0);
+	CHECK_EQ(sgl_iov(sgl, 0, sgl->len_bytes, iov, 4, &covered), 4);
+	CHECK_EQ(covered, 4 * PAGE_BYTES);
+	sgl_put(sgl);
+	close_fixture(&f);
+}
+
 TEST(sgl, compare_and_zero)
 {
 	struct fixture f = open_fixture(16 << 20);
