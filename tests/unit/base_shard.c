@@ -1,14 +1,17 @@
 /* The shard: tasks, timers, lanes and the ring, on a real file. */
 #include "base/page.h"
 #include "base/sgl.h"
-#include "base/shard.h"
+#include "base/shard_int.h"
 #include "base/util.h"
 #include "tests/lib/test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static bool done;
@@ -178,6 +181,117 @@ TEST(shard, device_write_read)
 	CHECK_EQ(result, 0);
 	sgl_put(in);
 	sgl_put(out);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
+/* What the kernel was not given yet: the newest request in the ring. */
+static const struct io_uring_sqe *newest(struct env *env)
+{
+	const struct io_uring_sq *sq = &shard_of(env)->uring.ring.sq;
+
+	return &sq->sqes[(sq->sqe_tail - 1) & sq->ring_mask];
+}
+
+static void write_and_look(struct test_shard *ts, struct env_dev *dev,
+			   const struct iovec *iov, unsigned n, unsigned flags)
+{
+	struct env_io io = { .cb = on_io };
+
+	done = false;
+	env_dev_writev(ts->env, dev, &io, iov, n, 4096, flags);
+	CHECK_EQ(newest(ts->env)->opcode, IORING_OP_WRITEV);
+	CHECK_EQ(newest(ts->env)->rw_flags,
+		 flags & ENV_DURABLE ? RWF_DSYNC : 0);
+	test_run(ts, &done);
+	CHECK_EQ(result, n * 8192);
+}
+
+/*
+ * A write that must be durable says so to the kernel, in one piece and in
+ * several: without the flag it would be answered and could be lost.
+ */
+TEST(shard, durable_writes_say_so)
+{
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct iovec iov[2];
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct sgl *sgl;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 5 * 4096, 0, &sgl), 0);
+	iov[0] = (struct iovec){ sgl->pieces[0].page->data, 8192 };
+	iov[1] = (struct iovec){ sgl->pieces[3].page->data, 8192 };
+	write_and_look(&ts, dev, iov, 1, ENV_DURABLE);
+	write_and_look(&ts, dev, iov, 1, 0);
+	write_and_look(&ts, dev, iov, 2, ENV_DURABLE);
+	write_and_look(&ts, dev, iov, 2, 0);
+	sgl_put(sgl);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
+/* A request that was in the ring: what it asked at @offset, or NULL. */
+static const struct io_uring_sqe *asked_at(struct env *env, uint64_t offset)
+{
+	const struct io_uring_sq *sq = &shard_of(env)->uring.ring.sq;
+
+	for (unsigned i = 0; i < sq->ring_entries; i++)
+		if (sq->sqes[i].opcode == IORING_OP_WRITEV &&
+		    sq->sqes[i].off == offset)
+			return &sq->sqes[i];
+	return NULL;
+}
+
+/*
+ * A limit of the process's cuts a write in the middle of its first piece: what
+ * follows of that piece is as durable, and begins where the other ended.
+ */
+TEST(shard, rest_of_a_short_write)
+{
+	char *dir = test_dir(), path[600];
+	struct rlimit limit, cut;
+	const struct io_uring_sqe *sqe;
+	struct env_io io = { .cb = on_io };
+	const struct iovec *rest;
+	struct env_dev_info info;
+	struct iovec iov[2];
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct sgl *sgl;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 5 * 4096, 0, &sgl), 0);
+	iov[0] = (struct iovec){ sgl->pieces[0].page->data, 8192 };
+	iov[1] = (struct iovec){ sgl->pieces[3].page->data, 8192 };
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	cut = limit;
+	cut.rlim_cur = 65536 + 4096;
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &cut), 0);
+	done = false;
+	env_dev_writev(ts.env, dev, &io, iov, 2, 65536, ENV_DURABLE);
+	test_run(&ts, &done);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK_EQ(result, -EFBIG);
+	sqe = asked_at(ts.env, 65536 + 4096);
+	CHECK(sqe != NULL);
+	CHECK_EQ(sqe->rw_flags, RWF_DSYNC);
+	CHECK_EQ(sqe->len, 1);
+	rest = (const struct iovec *)(uintptr_t)sqe->addr;
+	CHECK(rest->iov_base == sgl->pieces[1].page->data);
+	CHECK_EQ(rest->iov_len, 4096);
+	sgl_put(sgl);
 	env_dev_close(ts.env, dev);
 	test_shard_close(&ts);
 }
