@@ -86,6 +86,14 @@ struct env_io {
 	void *impl[4];
 };
 
+/* One of many blocking reads: as dev_read_now(), @result is what that returns. */
+struct env_read {
+	void *buf;
+	size_t len;
+	uint64_t offset;
+	int result;
+};
+
 /* env_dev_writev(): durable once complete (RWF_DSYNC; FUA or a flush). */
 #define ENV_DURABLE 1u
 
@@ -146,6 +154,9 @@ struct env_ops {
 			    uint64_t offset);
 	int (*dev_write_now)(struct env_dev *dev, const void *buf, size_t len,
 			     uint64_t offset, unsigned flags);
+	/* NULL: they are read one after the other, in their order. */
+	void (*dev_read_many_now)(struct env_dev *dev, struct env_read *reads,
+				  unsigned n);
 
 	/* Blocking: an ordered key-value store; see kv.h. */
 	int (*kv_open)(struct env *env, const struct kv_config *config,
@@ -274,6 +285,24 @@ static inline int env_dev_write_now(struct env *env, struct env_dev *dev,
 				    uint64_t offset, unsigned flags)
 {
 	return env->ops->dev_write_now(dev, buf, len, offset, flags);
+}
+
+/*
+ * Read @n places at once: it takes the device's time, not @n times its latency.
+ * Each has a result of its own.
+ */
+static inline void env_dev_read_many_now(struct env *env, struct env_dev *dev,
+					 struct env_read *reads, unsigned n)
+{
+	unsigned i;
+
+	if (env->ops->dev_read_many_now != NULL) {
+		env->ops->dev_read_many_now(dev, reads, n);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		reads[i].result = env_dev_read_now(
+			env, dev, reads[i].buf, reads[i].len, reads[i].offset);
 }
 
 static inline int env_kv_open(struct env *env, const struct kv_config *config,

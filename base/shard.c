@@ -144,6 +144,7 @@ static const struct env_ops shard_ops = {
 	.dev_discard = shard__dev_discard,
 	.dev_read_now = shard__dev_read_now,
 	.dev_write_now = shard__dev_write_now,
+	.dev_read_many_now = shard__dev_read_many_now,
 	.kv_open = op_kv_open,
 };
 

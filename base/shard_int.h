@@ -78,6 +78,11 @@ int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
 			uint64_t offset);
 int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 			 uint64_t offset, unsigned flags);
+int shard__dev_fd(const struct env_dev *dev);
+
+/* dev_many.c */
+void shard__dev_read_many_now(struct env_dev *dev, struct env_read *reads,
+			      unsigned n);
 
 /* lane.c */
 int shard__lane_open(struct env *env, const char *name, struct env_lane **out);

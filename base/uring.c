@@ -520,3 +520,8 @@ void shard__dev_close(struct env_dev *dev)
 	close(dev->fd);
 	free(dev);
 }
+
+int shard__dev_fd(const struct env_dev *dev)
+{
+	return dev->fd;
+}

@@ -336,6 +336,93 @@ TEST(shard, more_than_the_ring)
 	test_shard_close(&ts);
 }
 
+/* ---- many blocking reads ---- */
+
+enum { READS = 300, PLACES = 256, LONG = 16 * 4096 };
+
+/*
+ * Places all over the file; one past its end, one across it, one of many blocks,
+ * and one that the device refuses, if its file system has blocks.
+ */
+static void reads_make(struct env_read *reads, uint8_t *mem)
+{
+	for (unsigned i = 0; i < READS; i++)
+		reads[i] = (struct env_read){
+			.buf = mem + (size_t)i * 4096,
+			.len = 4096,
+			.offset = (uint64_t)(i * 97 % PLACES) * 4096,
+			.result = -1,
+		};
+	reads[7].offset = (uint64_t)PLACES * 4096;
+	reads[8].offset = (uint64_t)(PLACES - 1) * 4096;
+	reads[8].len = LONG;
+	reads[8].buf = mem + (size_t)READS * 4096;
+	reads[10].offset = 100;
+	reads[9].offset = 4096;
+	reads[9].len = LONG;
+	reads[9].buf = mem + (size_t)READS * 4096 + LONG;
+}
+
+static void reads_check(struct test_shard *ts, struct env_dev *dev,
+			struct env_read *reads, uint8_t *mem)
+{
+	uint8_t *one = aligned_alloc(4096, LONG);
+
+	CHECK(one != NULL);
+	memset(mem, 0xee, (size_t)READS * 4096 + 2 * LONG);
+	env_dev_read_many_now(ts->env, dev, reads, READS);
+	for (unsigned i = 0; i < READS; i++) {
+		CHECK_EQ(reads[i].result,
+			 env_dev_read_now(ts->env, dev, one, reads[i].len,
+					  reads[i].offset));
+		if (i != 10)
+			CHECK_EQ(reads[i].result, i == 7 || i == 8 ? -EIO : 0);
+		if (reads[i].result == 0)
+			CHECK_EQ(memcmp(reads[i].buf, one, reads[i].len), 0);
+	}
+	free(one);
+}
+
+/*
+ * More than go at once; each has its own result, which is that of the same read
+ * alone.  The same where there is no descriptor for a ring.
+ */
+TEST(shard, many_reads_at_once)
+{
+	uint8_t *mem = aligned_alloc(4096, (size_t)READS * 4096 + 2 * LONG);
+	char *dir = test_dir(), path[600];
+	struct env_read reads[READS];
+	struct env_dev_info info;
+	struct rlimit files, none;
+	struct env_dev *dev;
+	struct test_shard ts;
+
+	CHECK(mem != NULL);
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, PLACES * 4096);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	for (unsigned i = 0; i < PLACES; i++) {
+		memset(mem, (int)i, 4096);
+		CHECK_EQ(env_dev_write_now(ts.env, dev, mem, 4096, i * 4096ull,
+					   0),
+			 0);
+	}
+	reads_make(reads, mem);
+	reads_check(&ts, dev, reads, mem);
+
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+	none = files;
+	none.rlim_cur = 0;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	reads_check(&ts, dev, reads, mem);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+	free(mem);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
 /* ---- several shards ---- */
 
 #define POSTS 2000u
