@@ -54,10 +54,12 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 {
 	struct lsom_disk *disk = rec->disk;
 	uint64_t place = lsom__place(disk, segment, block);
-	int rv = env_dev_read_now(disk->env, disk->dev, buf,
-				  (size_t)blocks * LSOM_BLOCK,
-				  place * LSOM_BLOCK);
+	size_t len = (size_t)blocks * LSOM_BLOCK;
+	int rv;
 
+	if (!lsom__ahead_take(&rec->ahead, place * LSOM_BLOCK, len, buf, &rv))
+		rv = env_dev_read_now(disk->env, disk->dev, buf, len,
+				      place * LSOM_BLOCK);
 	return rv == -ENODATA ? blocks_read(rec, place, blocks, buf) : rv;
 }
 
@@ -264,6 +266,25 @@ static int frames_replay(struct lsom__recovery *rec, uint32_t segment,
 	return 0;
 }
 
+/* Is there anything in it that the checkpoint does not cover? */
+static bool replayed(const struct lsom__recovery *rec, uint32_t segment)
+{
+	return !rec->void_segment[segment] &&
+	       !lsom__segment_covered(rec, segment);
+}
+
+static void replay_plan(struct lsom__recovery *rec)
+{
+	uint32_t i, seg;
+
+	lsom__ahead_plan(&rec->ahead);
+	for (i = 0; i < rec->order_count; i++) {
+		seg = rec->order[i];
+		if (replayed(rec, seg) && rec->open[seg] == NULL)
+			lsom__ahead_add(&rec->ahead, seg);
+	}
+}
+
 static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 {
 	/* Percent before each pass: all read the log, the data takes the time. */
@@ -273,13 +294,16 @@ static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 	uint32_t i, seg;
 	int rv;
 
+	replay_plan(rec);
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
 		*rec->percent = done[pass] + (done[pass + 1] - done[pass]) *
 						     (uint64_t)i /
 						     rec->order_count;
-		if (rec->void_segment[seg] || lsom__segment_covered(rec, seg))
+		if (!replayed(rec, seg))
 			continue;
+		if (rec->open[seg] == NULL)
+			lsom__ahead_next(rec);
 		rv = lsom__frames_read(rec, seg, &f);
 		if (rv == -ENODATA) {
 			/* Of a closed generation, never closed: void. */
@@ -465,6 +489,7 @@ static void recovery_fini(struct lsom__recovery *rec)
 	free(rec->header_lost);
 	free(rec->front_lost);
 	free(rec->buf);
+	lsom__ahead_fini(&rec->ahead);
 }
 
 static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
@@ -486,7 +511,7 @@ static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
 	    rec->header_lost == NULL || rec->front_lost == NULL ||
 	    rec->buf == NULL)
 		return -ENOMEM;
-	return 0;
+	return lsom__ahead_init(&rec->ahead, disk);
 }
 
 /*

@@ -25,6 +25,25 @@ struct lsom__run {
 	bool ended;
 };
 
+#define LSOM__AHEAD 256u /* reads in a window */
+
+/* Places that were read before anybody asked for them. */
+struct lsom__window {
+	struct env_read *reads;
+	uint8_t *mem;
+	uint32_t count, room, blocks; /* blocks: of @mem, used of room */
+	uint32_t
+		next; /* of reads: those before it were taken, or passed over */
+};
+
+struct lsom__ahead {
+	/* Headers, and last blocks of segments; summaries. */
+	struct lsom__window ones, bodies;
+	uint32_t *plan; /* segments whose summaries are wanted, in this order */
+	uint32_t plan_count, plan_next;
+	uint32_t ones_from, ones_to, bodies_to; /* of the plan: what is there */
+};
+
 struct lsom__recovery {
 	struct lsom_disk *disk;
 	struct lsom__segment_header *headers; /* sequence 0: none */
@@ -47,6 +66,7 @@ struct lsom__recovery {
 	uint64_t lost_below; /* so it was before: component keys concerned */
 	_Atomic unsigned *percent; /* of the replay, for people */
 	uint8_t *buf; /* one segment */
+	struct lsom__ahead ahead;
 };
 
 /*
@@ -104,6 +124,22 @@ bool lsom__segment_covered(const struct lsom__recovery *rec, uint32_t segment);
 
 /* erase.c: durable when it returns 0; rec->buf is used. */
 int lsom__segment_erase_now(struct lsom__recovery *rec, uint32_t segment);
+
+/* ahead.c */
+int lsom__ahead_init(struct lsom__ahead *a, const struct lsom_disk *disk);
+void lsom__ahead_fini(struct lsom__ahead *a);
+/* True: it was read ahead; @result is what reading it now would have said. */
+bool lsom__ahead_take(struct lsom__ahead *a, uint64_t offset, size_t len,
+		      void *buf, int *result);
+/* The headers are wanted one by one, and this one is next. */
+void lsom__ahead_header(struct lsom__recovery *rec, uint32_t segment);
+/*
+ * Begin a plan; add a segment whose summary will be read, or only the last block
+ * if the checkpoint covers it; and: the plan's next segment is read now.
+ */
+void lsom__ahead_plan(struct lsom__ahead *a);
+void lsom__ahead_add(struct lsom__ahead *a, uint32_t segment);
+void lsom__ahead_next(struct lsom__recovery *rec);
 
 /* undo.c */
 /* Is it the cleaner's, and all of it still where it came from? */

@@ -279,6 +279,16 @@ static int frames_get(struct lsom__recovery *rec, struct lsom__run *run,
 	return 0;
 }
 
+static void run_plan(struct lsom__recovery *rec, const struct lsom__run *run)
+{
+	uint32_t i;
+
+	lsom__ahead_plan(&rec->ahead);
+	for (i = 0; i < rec->order_count; i++)
+		if (of_run(rec, run, rec->order[i]))
+			lsom__ahead_add(&rec->ahead, rec->order[i]);
+}
+
 /* Read its segments; what each first batch tells of the one before. */
 static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 {
@@ -286,10 +296,12 @@ static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 	uint32_t i, seg, last = LSOM__NONE;
 	int rv;
 
+	run_plan(rec, run);
 	for (i = 0; i < rec->order_count; i++) {
 		seg = rec->order[i];
 		if (!of_run(rec, run, seg))
 			continue;
+		lsom__ahead_next(rec);
 		f = calloc(1, sizeof(*f));
 		if (f == NULL)
 			return -ENOMEM;

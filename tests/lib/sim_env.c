@@ -166,16 +166,31 @@ static int64_t io_end(struct sim_env *sim, struct env_io *io)
 	return 0;
 }
 
-static int sim_read_now(struct env_dev *dev, void *buf, size_t len,
-			uint64_t offset)
+static int read_now(struct sim_env *sim, void *buf, size_t len, uint64_t offset)
 {
-	struct sim_env *sim = dev->sim;
-
 	if (!wb_disk_holds(&sim->disk, offset, len))
 		return -EIO;
 	sim->read_bytes += len;
 	memcpy(buf, sim->disk.now + offset, len);
 	return read_status(sim, offset, len);
+}
+
+static int sim_read_now(struct env_dev *dev, void *buf, size_t len,
+			uint64_t offset)
+{
+	dev->sim->reads_alone++;
+	return read_now(dev->sim, buf, len, offset);
+}
+
+static void sim_read_many_now(struct env_dev *dev, struct env_read *reads,
+			      unsigned n)
+{
+	unsigned i;
+
+	dev->sim->reads_together += n;
+	for (i = 0; i < n; i++)
+		reads[i].result = read_now(dev->sim, reads[i].buf, reads[i].len,
+					   reads[i].offset);
 }
 
 static int sim_write_now(struct env_dev *dev, const void *buf, size_t len,
@@ -244,6 +259,7 @@ static const struct env_ops sim_ops = {
 	.dev_discard = sim_dev_discard,
 	.dev_read_now = sim_read_now,
 	.dev_write_now = sim_write_now,
+	.dev_read_many_now = sim_read_many_now,
 	.kv_open = sim_kv_open,
 };
 

@@ -34,7 +34,8 @@ struct sim_env {
 	uint64_t fail_flush; /* of the store */
 	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;
-	uint64_t read_bytes; /* by an opening, which reads on its worker */
+	/* By an opening, which reads on its worker. */
+	uint64_t read_bytes, reads_alone, reads_together;
 	struct env_io **ios; /* in flight */
 	size_t ios_count, ios_room;
 };

@@ -5,9 +5,6 @@
  */
 #include "tests/unit/lsom_rig.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 static void turns(struct fixture *f, unsigned n)
 {
 	while (n-- > 0 && sim_env_turn(&f->sim))
@@ -256,26 +253,6 @@ TEST(faults, opening_fails_anywhere)
 	fixture_close(f);
 }
 
-/* Open the disk; how many errors that says. */
-static unsigned open_errors(struct fixture *f, bool rebuild)
-{
-	FILE *said = tmpfile();
-	int saved = dup(STDERR_FILENO);
-	char line[512];
-	unsigned n = 0;
-
-	CHECK(said != NULL && saved >= 0);
-	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
-	CHECK_EQ(disk_open(f, rebuild), 0);
-	CHECK(dup2(saved, STDERR_FILENO) >= 0);
-	close(saved);
-	rewind(said);
-	while (fgets(line, sizeof(line), said) != NULL)
-		n += strstr(line, " error ") != NULL;
-	fclose(said);
-	return n;
-}
-
 /* What another program left on the disk is no damage of ours. */
 TEST(faults, used_before_it_was_formatted)
 {
@@ -294,14 +271,14 @@ TEST(faults, used_before_it_was_formatted)
 	format.disk = uuid_of(101);
 	format.cluster = f->cluster;
 	CHECK_EQ(lsom_disk_format(&f->sim.loop.env, &format), 0);
-	CHECK_EQ(open_errors(f, false), 0);
+	CHECK_EQ(open_saying(f, false, " error "), 0);
 	CHECK_EQ(create(f, 1, 8192), 0);
 	comp = comp_of(f, 1);
 	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
 	lsom_comp_put(comp);
 	for (i = 0; i < 3; i++) {
 		disk_close(f);
-		CHECK_EQ(open_errors(f, i == 1), 0);
+		CHECK_EQ(open_saying(f, i == 1, " error "), 0);
 		comp = comp_of(f, 1);
 		lsom_decided(comp,
 			     &(struct lsom_decided){ .stable_lsn = LSN(1, 1) });

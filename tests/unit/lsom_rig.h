@@ -13,8 +13,10 @@
 #include "tests/lib/sim_env.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PENDING 1
 #define FLIGHTS 64u
@@ -70,6 +72,27 @@ static int disk_open(struct fixture *f, bool rebuild)
 	return f->status;
 }
 
+/* Open the disk; how many lines with @text that says. */
+static inline unsigned open_saying(struct fixture *f, bool rebuild,
+				   const char *text)
+{
+	FILE *said = tmpfile();
+	int saved = dup(STDERR_FILENO);
+	char line[512];
+	unsigned n = 0;
+
+	CHECK(said != NULL && saved >= 0);
+	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
+	CHECK_EQ(disk_open(f, rebuild), 0);
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	rewind(said);
+	while (fgets(line, sizeof(line), said) != NULL)
+		n += strstr(line, text) != NULL;
+	fclose(said);
+	return n;
+}
+
 static void closed(struct lsom_disk_close *req, int status)
 {
 	struct fixture *f = req->data;
@@ -88,24 +111,31 @@ static void disk_close(struct fixture *f)
 	f->disk = NULL;
 }
 
-static inline struct fixture *fixture_open(uint64_t seed)
+static inline struct fixture *fixture_of(uint64_t seed, uint64_t bytes,
+					 uint32_t segment_bytes)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct lsom_config config = { .page_cache_bytes = 80000 };
 	struct lsom_format format = { .path = "disk" };
 
 	lsom__segment_checks = true;
-	sim_env_init(&f->sim, 64u << 20, seed);
+	sim_env_init(&f->sim, bytes, seed);
 	f->id = uuid_of(100);
 	f->cluster = uuid_of(200);
 	config.env = &f->sim.loop.env;
 	CHECK_EQ(lsom_open(&config, &f->lsom), 0);
 	format.disk = f->id;
 	format.cluster = f->cluster;
-	format.segment_bytes = 1u << 20;
+	format.segment_bytes = segment_bytes;
+	format.tiny = segment_bytes < LSOM__SEGMENT_MIN;
 	CHECK_EQ(lsom_disk_format(&f->sim.loop.env, &format), 0);
 	CHECK_EQ(disk_open(f, false), 0);
 	return f;
+}
+
+static inline struct fixture *fixture_open(uint64_t seed)
+{
+	return fixture_of(seed, 64u << 20, 1u << 20);
 }
 
 static inline void fixture_close(struct fixture *f)
@@ -157,8 +187,8 @@ static int create(struct fixture *f, unsigned n, uint64_t blocks)
 	return finish(&c, lsom_comp_create(f->disk, &c.m, meta_done));
 }
 
-static int update(struct fixture *f, struct lsom_comp *comp,
-		  enum lsom_meta_op op, struct lsom_comp_meta meta)
+static inline int update(struct fixture *f, struct lsom_comp *comp,
+			 enum lsom_meta_op op, struct lsom_comp_meta meta)
 {
 	struct call c = { .f = f };
 
