@@ -209,6 +209,8 @@ int lsom__headers_read(struct lsom__recovery *rec)
 	for (i = 0; i < disk->super.segments; i++) {
 		h = &rec->headers[i];
 		seg = &disk->segments[i];
+		*rec->percent = LSOM__HEADERS_PERCENT * (uint64_t)i /
+				disk->super.segments;
 		lsom__ahead_header(rec, i);
 		rv = lsom__recovery_read(rec, i, 0, 1, rec->buf);
 		if (rv < 0 || lsom__segment_header_decode(

@@ -164,7 +164,7 @@ struct lsom_disk_open {
 	/* out */
 	struct lsom_disk *opened;
 	char why[256];
-	_Atomic unsigned percent; /* of the log, replayed; from any thread */
+	_Atomic unsigned percent; /* of its recovery; from any thread */
 	/* private */
 	struct lsom *lsom;
 	struct env_work work;

@@ -288,7 +288,8 @@ static void replay_plan(struct lsom__recovery *rec)
 static int segments_replay(struct lsom__recovery *rec, unsigned pass)
 {
 	/* Percent before each pass: all read the log, the data takes the time. */
-	static const unsigned done[LSOM__PASSES + 1] = { 0, 10, 20, 90, 100 };
+	static const unsigned done[LSOM__PASSES + 1] = { LSOM__HEADERS_PERCENT,
+							 15, 20, 90, 100 };
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__frames f;
 	uint32_t i, seg;

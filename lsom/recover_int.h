@@ -5,6 +5,7 @@
 #include "lsom/lsom_int.h"
 
 #define LSOM__PASSES 4u
+#define LSOM__HEADERS_PERCENT 10u /* of an opening, as people are told */
 
 /* The records of one segment: frames, as in a summary. */
 struct lsom__frames {
@@ -64,7 +65,7 @@ struct lsom__recovery {
 	bool damaged; /* batches were found missing that nothing covers */
 	uint64_t batches_lost; /* found missing, covered or not */
 	uint64_t lost_below; /* so it was before: component keys concerned */
-	_Atomic unsigned *percent; /* of the replay, for people */
+	_Atomic unsigned *percent; /* for people */
 	uint8_t *buf; /* one segment */
 	struct lsom__ahead ahead;
 };

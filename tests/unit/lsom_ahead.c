@@ -203,3 +203,27 @@ TEST(ahead, a_read_in_a_window_fails)
 	all_there(f, 380);
 	fixture_close(f);
 }
+
+/* Who waits for an opening sees it go on, from the headers on. */
+TEST(ahead, headers_are_progress)
+{
+	struct fixture *f = many_open(37);
+	struct lsom_disk_open req = {
+		.data = f,
+		.path = "disk",
+		.index_path = "index",
+		.cluster = f->cluster,
+	};
+	uint32_t n = f->disk->super.segments;
+
+	fill_segments(f, 0, 2);
+	disk_close(f);
+	f->sim.fail_read = SUPERS + n + 1; /* the first that is no header */
+	f->done = false;
+	CHECK_EQ(lsom_disk_open(f->lsom, &req, opened), 0);
+	CHECK(sim_env_run(&f->sim, &f->done));
+	CHECK_EQ(f->status, -EIO);
+	CHECK_EQ(req.percent, LSOM__HEADERS_PERCENT - 1);
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
