@@ -482,8 +482,13 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 		disk_live(d, out, t);
 		return;
 	}
+	if (d->state == NODE_DISK_OPENING) {
+		/* What was against it before is not known to be so now. */
+		out->opening_percent = d->open.percent;
+		return;
+	}
 	out->failure = d->why;
-	out->health = d->state == NODE_DISK_OPENING ? "info" : "bad";
+	out->health = "bad";
 	if (d->state == NODE_DISK_FAILED || d->state == NODE_DISK_CLOSED)
 		node__disk_fix(d, t->fix, sizeof(t->fix));
 }

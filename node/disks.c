@@ -428,6 +428,7 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	d->rebuild = rebuild;
 	d->shard = home_pick(node);
 	d->state = NODE_DISK_OPENING;
+	d->open.percent = 0;
 	memset(&d->work, 0, sizeof(d->work));
 	d->work.work = prepare_work;
 	d->work.done = prepare_done;

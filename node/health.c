@@ -70,6 +70,15 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			node__disk_fix(d, out->fix, sizeof(out->fix));
 			return;
 		}
+		if (d->state == NODE_DISK_OPENING && out->level == HEALTH_OK) {
+			say(out, HEALTH_INFO,
+			    "disk %.100s is not in service yet: %s, %u %% done",
+			    d->path,
+			    d->rebuild ? "its index is rebuilt from its log"
+				       : "it is being opened",
+			    d->open.percent);
+			FIX(out, "Wait; the log says what takes long.");
+		}
 		if (d->state != NODE_DISK_ONLINE)
 			continue;
 		lsom_disk_info(d->disk, &info);

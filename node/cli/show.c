@@ -99,7 +99,10 @@ static void show_disks(const Admin__DiskInfos *m)
 		columns_cell(c, "%.8s", d->id);
 		columns_cell(c, "%s", d->node);
 		columns_cell(c, "%s", d->path);
-		columns_cell(c, "%s", d->state);
+		if (strcmp(d->state, "opening") == 0)
+			columns_cell(c, "opening %u %%", d->opening_percent);
+		else
+			columns_cell(c, "%s", d->state);
 		columns_cell(c, "%s", d->health);
 		cell_size(c, d->space->raw_bytes);
 		cell_size(c, d->space->used_bytes);
