@@ -19,6 +19,11 @@
  *	SET_ACTIVE	SYNC -> ACTIVE, stale_lsn := 0, member_csn stays.
  *	CREATED		the leaf's component exists durably.
  *	RESIZE		another tree, which keeps the layout of what stays.
+ *	ACCEPT		csn := the op's, which is larger; oepoch := the op's, if
+ *			that is larger; owner := none.  Refused while it has a
+ *			live owner.  For an entry of a backup, whose components
+ *			have seen a newer one and are let alone until then; the
+ *			layout stays, and dom has checked that they fit it.
  *	DELETE		a tombstone; the entry goes later by an erase.
  *
  * EXCLUDE, SET_SYNC and SET_ACTIVE need an owner: a late one of an owner that
@@ -31,6 +36,7 @@
 #include <stdlib.h>
 
 #define LEAVES_MAX 1024u
+#define CSN_MAX (UINT64_MAX >> 1)
 #define OEPOCH_MAX 0xffffffu /* 24 bits of an lsn */
 
 static bool same_id(const ProtobufCBinaryData *a, const ProtobufCBinaryData *b)
@@ -368,6 +374,24 @@ static int op_release(Directory__Object *object,
 	return 0;
 }
 
+/* @object's csn was raised by one already, as by every command. */
+static int op_accept(const struct cmmds_state *state, Directory__Object *object,
+		     const Directory__ObjectCommand *op, char why[128])
+{
+	if (object->owner != NULL && owner_live(state, object->owner))
+		return rules__refuse(why, "ACCEPT: the object has a live "
+					  "owner");
+	if (op->csn <= object->csn || op->csn > CSN_MAX)
+		return rules__refuse(why, "ACCEPT: nothing has seen that csn");
+	if (op->oepoch >= OEPOCH_MAX)
+		return rules__refuse(why, "ACCEPT: the owner epochs are used "
+					  "up");
+	object->csn = op->csn;
+	object->oepoch = MAX(object->oepoch, op->oepoch);
+	owner_set(object, NULL);
+	return 0;
+}
+
 struct find_leaf {
 	const ProtobufCBinaryData *cid;
 	Directory__Leaf *leaf;
@@ -567,6 +591,8 @@ int rules__object_op(const struct cmmds_state *state, Directory__Object *object,
 		return op_leaf(object, op, why);
 	case DIRECTORY__OBJECT_COMMAND__OP__RESIZE:
 		return op_resize(object, op, why);
+	case DIRECTORY__OBJECT_COMMAND__OP__ACCEPT:
+		return op_accept(state, object, op, why);
 	case DIRECTORY__OBJECT_COMMAND__OP__DELETE:
 		object->deleted = true;
 		return 0;

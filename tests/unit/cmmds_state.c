@@ -314,6 +314,50 @@ TEST(cmmds_state, grant_and_release)
 	state__fini(&d.s);
 }
 
+static int op_accept(struct dir *d, uint32_t oepoch, uint64_t csn)
+{
+	struct cmmds_command cmd = { 0 };
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	struct uuid oid = id(99);
+	int rv;
+
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__ACCEPT;
+	op.oid = BYTES(oid);
+	op.expect_oepoch = object(d, &oid)->oepoch;
+	op.expect_csn = object(d, &oid)->csn;
+	op.oepoch = oepoch;
+	op.csn = csn;
+	cmmds_command_init(&cmd);
+	cmmds_object_op(&cmd, &op);
+	rv = apply(d, &cmd);
+	cmmds_command_fini(&cmd);
+	return rv;
+}
+
+TEST(cmmds_state, accept_raises_what_was_seen)
+{
+	struct dir d;
+	struct mirror m;
+
+	begin(&d, &m, 2);
+	CHECK_EQ(op_owner(&d, GRANT, 1, 5), 0);
+	CHECK_EQ(op_accept(&d, 9, 9), -EINVAL); /* a live owner */
+	CHECK_EQ(put_node(&d, 1, 6, 1), 0);
+	CHECK_EQ(op_accept(&d, 9, 2), -EINVAL); /* any command does that */
+	CHECK_EQ(op_accept(&d, 9, UINT64_MAX), -EINVAL);
+	CHECK_EQ(op_accept(&d, 0xffffff, 9), -EINVAL);
+	CHECK_EQ(object(&d, &m.oid)->csn, 1);
+	CHECK_EQ(op_accept(&d, 9, 9), 0);
+	CHECK_EQ(object(&d, &m.oid)->csn, 9);
+	CHECK_EQ(object(&d, &m.oid)->oepoch, 9);
+	CHECK(object(&d, &m.oid)->owner == NULL);
+	CHECK_EQ(op_accept(&d, 3, 11), 0); /* it never falls */
+	CHECK_EQ(object(&d, &m.oid)->oepoch, 9);
+	CHECK_EQ(op_owner(&d, GRANT, 1, 6), 0);
+	CHECK_EQ(object(&d, &m.oid)->oepoch, 10);
+	state__fini(&d.s);
+}
+
 TEST(cmmds_state, leaf_states)
 {
 	struct dir d;
