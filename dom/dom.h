@@ -356,6 +356,78 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
  * DELETE); dom hears of it, deletes the components and then the entry.
  */
 
+/*
+ * Components that the directory does not know, or knows of old only: it was put
+ * back from a backup, or a disk was (gc.c).  They are let alone until somebody
+ * decides; these calls are for that.  On the first shard, for all of them; no dom
+ * is closed before @cb.
+ */
+struct dom_stray {
+	struct uuid oid, cid, disk;
+	uint64_t size_bytes;
+	uint64_t used_bytes; /* committed blocks */
+	bool used_exact; /* else an upper bound: counting took too long */
+	bool known; /* the directory has the object, with an older layout */
+};
+
+/* List them.  @cb: 0, -ENOMEM. */
+struct dom_strays {
+	void *data;
+	struct uuid oid; /* of this object; zero: all */
+	struct dom_stray *items; /* out, malloc()ed: the caller's */
+	unsigned count;
+	/* private */
+	struct dom *dom;
+	void (*cb)(struct dom_strays *req, int status);
+};
+typedef void (*dom_strays_cb)(struct dom_strays *req, int status);
+int dom_strays(struct dom *dom, struct dom_strays *req, dom_strays_cb cb);
+
+/*
+ * Delete the components of @oid on this node's disks, if behind a barrier the
+ * directory has no entry for it: with one, -EEXIST and nothing was deleted.  Else
+ * 0 or the first error, and how many are deleted durably either way; those of a
+ * disk that is away or has failed stay.
+ */
+struct dom_drop {
+	void *data;
+	struct uuid oid;
+	unsigned dropped; /* out */
+	/* private */
+	struct dom *here, *there;
+	bool taken, more;
+	int status;
+	struct env_task task;
+	void (*cb)(struct dom_drop *req, int status);
+	TAILQ_ENTRY(dom_drop) link;
+};
+typedef void (*dom_drop_cb)(struct dom_drop *req, int status);
+int dom_drop(struct dom *dom, struct dom_drop *req, dom_drop_cb cb);
+
+/*
+ * May @oid be opened with the layout that the directory has, though components
+ * have seen a newer one (stray.c says when)?  0: an ACCEPT that expects
+ * (@expect_oepoch, @expect_csn) and names @oepoch and @csn makes it open, and
+ * @cut_bytes of component space behind the layout's end are lost with it, and
+ * @extra components that it does not name.  -EPERM, -ENOENT with @why.
+ */
+struct dom_accept {
+	void *data;
+	struct uuid oid;
+	/* out */
+	uint32_t expect_oepoch, oepoch;
+	uint64_t expect_csn, csn, cut_bytes;
+	unsigned extra;
+	char why[256];
+	/* private */
+	struct dom *here, *there;
+	int status;
+	struct env_task task;
+	void (*cb)(struct dom_accept *req, int status);
+};
+typedef void (*dom_accept_cb)(struct dom_accept *req, int status);
+int dom_accept_check(struct dom *dom, struct dom_accept *req, dom_accept_cb cb);
+
 /* ---- SANITIZE (SBC-3 5.27) ---- */
 
 /*

@@ -770,6 +770,15 @@ int dom__gc_open(struct dom *dom);
 void dom__gc_kick(struct dom *dom);
 bool dom__gc_idle(const struct dom *dom);
 void dom__gc_close(struct dom *dom);
+/* On the shard of @drop->oid; dom__dropped() there, later, once. */
+void dom__gc_drop(struct dom *dom, struct dom_drop *drop);
+bool dom__leaf_named(const Directory__TreeNode *tree,
+		     const struct lsom_comp_meta *meta);
+
+/* stray.c: components that the directory does not know, or knows of old */
+void dom__dropped(struct dom_drop *drop);
+bool dom__stray(const struct dom *dom, const struct lsom_comp_meta *meta,
+		bool *known);
 
 /* create.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */

@@ -10,7 +10,10 @@
  * The entry is there before the first component and until the last one is gone.
  * So a component without one, or that has seen a newer layout than the entry's,
  * was not left over: the directory is an older one, put back from a backup, or
- * the disk is.  It stays, and health tells of it.
+ * the disk is.  It stays, and health tells of it; where there is no entry, until
+ * an administrator says that it shall go (a drop).  That is asked for behind the
+ * barrier, too, and once more before each deletion: an entry that is there by
+ * then keeps what is left.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -25,7 +28,10 @@
 struct victim {
 	struct dom__disk *disk;
 	struct uuid cid;
+	struct dom_drop *drop; /* NULL: the directory let it go */
 };
+
+TAILQ_HEAD(drops, dom_drop);
 
 struct dom__gc {
 	struct dom *dom;
@@ -40,24 +46,96 @@ struct dom__gc {
 	struct dom__cm *cm;
 	struct lsom_meta meta;
 	struct cmmds_command cmd;
+	struct drops drops; /* those `taken` belong to the run */
 };
 
 static void gc_barrier_done(struct cmmds_barrier *barrier, int status);
 
+/* ---- drops ---- */
+
+static void drop_fail(struct dom_drop *drop, int status)
+{
+	if (drop->status == 0)
+		drop->status = status;
+}
+
+/* The drops of this run are done, but those of more victims than a run takes. */
+static void drops_end(struct dom__gc *gc, int status)
+{
+	struct dom_drop *drop, *next;
+
+	TAILQ_FOREACH_SAFE (drop, &gc->drops, link, next) {
+		if (!drop->taken)
+			continue;
+		if (status < 0)
+			drop_fail(drop, status);
+		if (drop->more && drop->status == 0) {
+			drop->more = false;
+			continue;
+		}
+		TAILQ_REMOVE(&gc->drops, drop, link);
+		dom__dropped(drop);
+	}
+}
+
+static void drops_take(struct dom__gc *gc)
+{
+	struct dom_drop *drop;
+
+	TAILQ_FOREACH (drop, &gc->drops, link)
+		drop->taken = true;
+}
+
+static struct dom_drop *drop_of(struct dom__gc *gc, const struct uuid *oid)
+{
+	struct dom_drop *drop;
+
+	TAILQ_FOREACH (drop, &gc->drops, link) {
+		if (drop->taken && uuid_equal(&drop->oid, oid))
+			return drop;
+	}
+	return NULL;
+}
+
+static void drops_check(struct dom__gc *gc)
+{
+	struct dom_drop *drop;
+
+	TAILQ_FOREACH (drop, &gc->drops, link) {
+		if (drop->taken &&
+		    cmmds_object(gc->dom->cmmds, &drop->oid) != NULL)
+			drop_fail(drop, -EEXIST);
+	}
+}
+
+void dom__gc_drop(struct dom *dom, struct dom_drop *drop)
+{
+	TAILQ_INSERT_TAIL(&dom->gc->drops, drop, link);
+	dom__gc_kick(dom);
+}
+
+/* ---- a run ---- */
+
 static void gc_task(struct env_task *task)
 {
 	struct dom__gc *gc = container_of(task, struct dom__gc, task);
+	int rv;
 
 	if (gc->busy)
 		return;
+	drops_take(gc);
 	if (gc->dom->closing) {
+		drops_end(gc, -ESHUTDOWN);
 		dom__kick(gc->dom); /* it may wait for this very task */
 		return;
 	}
 	gc->again = false;
 	gc->retry = false;
-	if (cmmds_barrier(gc->dom->cmmds, &gc->barrier, gc_barrier_done) == 0)
+	rv = cmmds_barrier(gc->dom->cmmds, &gc->barrier, gc_barrier_done);
+	if (rv == 0)
 		gc->busy = true;
+	else
+		drops_end(gc, rv);
 }
 
 static void gc_timer(struct env_timer *timer)
@@ -71,6 +149,7 @@ int dom__gc_open(struct dom *dom)
 	if (dom->gc == NULL)
 		return -ENOMEM;
 	dom->gc->dom = dom;
+	TAILQ_INIT(&dom->gc->drops);
 	dom->gc->task.cb = gc_task;
 	dom->gc->timer.cb = gc_timer;
 	return 0;
@@ -101,6 +180,7 @@ void dom__gc_kick(struct dom *dom)
 static void gc_end(struct dom__gc *gc)
 {
 	gc->busy = false;
+	drops_end(gc, 0);
 	if (gc->again)
 		env_defer(gc->dom->env, &gc->task);
 	else if (gc->retry)
@@ -124,20 +204,25 @@ static const Directory__Leaf *leaf_named(const Directory__TreeNode *node,
 	return found;
 }
 
-/* Has the directory let go of the component? */
-static bool unneeded(const Directory__Object *object,
+bool dom__leaf_named(const Directory__TreeNode *tree,
 		     const struct lsom_comp_meta *meta)
 {
-	const Directory__Leaf *leaf;
+	const Directory__Leaf *leaf = leaf_named(tree, &meta->cid);
 
+	return leaf != NULL && leaf->cinc == meta->cinc;
+}
+
+/* Has the directory, or @drop, let go of the component? */
+static bool unneeded(const Directory__Object *object,
+		     const struct dom_drop *drop,
+		     const struct lsom_comp_meta *meta)
+{
 	if (object == NULL)
-		return false;
+		return drop != NULL;
 	if (object->deleted)
 		return true;
-	leaf = leaf_named(object->tree, &meta->cid);
-	if (leaf != NULL && leaf->cinc == meta->cinc)
-		return false;
-	return meta->csn_seen <= object->csn;
+	return !dom__leaf_named(object->tree, meta) &&
+	       meta->csn_seen <= object->csn;
 }
 
 static void look_at(struct lsom_comp *comp, void *arg)
@@ -147,18 +232,25 @@ static void look_at(struct lsom_comp *comp, void *arg)
 	const Directory__Object *object =
 		cmmds_object(gc->dom->cmmds, &meta->oid);
 	const struct dom__owner *owner = dom__owner_find(gc->dom, &meta->oid);
+	struct dom_drop *drop = object == NULL ? drop_of(gc, &meta->oid) : NULL;
 
-	if (!dom__mine(gc->dom, &meta->oid) || !unneeded(object, meta))
+	if (!dom__mine(gc->dom, &meta->oid) || !unneeded(object, drop, meta))
 		return;
 	/* An owner that has not let go yet kicks us when it does. */
-	if (owner != NULL && owner->leaves > 0)
-		return;
-	if (gc->victims_count == BATCH) {
-		gc->again = true;
+	if (owner != NULL && owner->leaves > 0) {
+		if (drop != NULL)
+			drop_fail(drop, -EBUSY);
 		return;
 	}
-	gc->victims[gc->victims_count++] =
-		(struct victim){ .disk = gc->looking, .cid = meta->cid };
+	if (gc->victims_count == BATCH) {
+		gc->again = true;
+		if (drop != NULL)
+			drop->more = true;
+		return;
+	}
+	gc->victims[gc->victims_count++] = (struct victim){ .disk = gc->looking,
+							    .cid = meta->cid,
+							    .drop = drop };
 }
 
 static void tombstones(struct dom__gc *gc);
@@ -167,46 +259,70 @@ static void victim_next(struct dom__gc *gc);
 static void victim_gone(struct lsom_meta *meta, int status)
 {
 	struct dom__gc *gc = container_of(meta, struct dom__gc, meta);
+	const struct victim *v = &gc->victims[gc->at];
 	char cid[UUID_TEXT_LEN];
 
-	uuid_format(&gc->victims[gc->at].cid, cid);
+	uuid_format(&v->cid, cid);
 	gc->retry |= status == -ETIMEDOUT; /* a disk of another shard */
+	if (v->drop != NULL && status < 0)
+		drop_fail(v->drop, status);
+	else if (v->drop != NULL)
+		v->drop->dropped++;
 	if (status < 0)
 		log_warn("component %s cannot be deleted: %s", cid,
 			 err_text(status));
 	else
-		log_info("component %s is no longer needed: deleted", cid);
+		log_info("component %s is %s: deleted", cid,
+			 v->drop != NULL ? "given up" : "no longer needed");
 	dom__cm_put(gc->cm);
 	gc->cm = NULL;
 	gc->at++;
 	victim_next(gc);
 }
 
+/* 0: victim_gone() follows. */
+static int victim_delete(struct dom__gc *gc, struct victim *v)
+{
+	const struct uuid *oid;
+	struct dom__disk *disk;
+	int rv;
+
+	TAILQ_FOREACH (disk, &gc->dom->disks, link) {
+		if (disk == v->disk)
+			break;
+	}
+	if (gc->dom->closing)
+		return -ESHUTDOWN;
+	if (disk == NULL || disk->removing)
+		return -ENODEV;
+	gc->cm = dom__cm_get(disk, &v->cid);
+	if (gc->cm == NULL)
+		return -ENOENT;
+	gc->meta = (struct lsom_meta){ .op = LSOM_DELETE,
+				       .meta = *lsom_comp_meta(gc->cm->comp) };
+	oid = &gc->meta.meta.oid;
+	if (v->drop != NULL && cmmds_object(gc->dom->cmmds, oid) != NULL)
+		rv = -EEXIST;
+	else
+		rv = lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone);
+	if (rv < 0) {
+		dom__cm_put(gc->cm);
+		gc->cm = NULL;
+	}
+	return rv;
+}
+
 static void victim_next(struct dom__gc *gc)
 {
 	for (; gc->at < gc->victims_count; gc->at++) {
 		struct victim *v = &gc->victims[gc->at];
-		struct dom__disk *disk;
-		int rv;
+		int rv = victim_delete(gc, v);
 
-		TAILQ_FOREACH (disk, &gc->dom->disks, link) {
-			if (disk == v->disk)
-				break;
-		}
-		if (disk == NULL || disk->removing || gc->dom->closing)
-			continue;
-		gc->cm = dom__cm_get(disk, &v->cid);
-		if (gc->cm == NULL)
-			continue;
-		gc->meta = (struct lsom_meta){
-			.op = LSOM_DELETE, .meta = *lsom_comp_meta(gc->cm->comp)
-		};
-		rv = lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone);
 		if (rv == 0)
 			return;
 		gc->retry |= rv == -EBUSY;
-		dom__cm_put(gc->cm);
-		gc->cm = NULL;
+		if (v->drop != NULL && rv != -ENOENT)
+			drop_fail(v->drop, rv);
 	}
 	tombstones(gc);
 }
@@ -331,9 +447,11 @@ static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 	gc->at = 0;
 	gc->retry = status == -ETIMEDOUT;
 	if (status < 0 || gc->dom->closing) {
+		drops_end(gc, status < 0 ? status : -ESHUTDOWN);
 		gc_end(gc);
 		return;
 	}
+	drops_check(gc);
 	TAILQ_FOREACH (gc->looking, &gc->dom->disks, link) {
 		/* A failed one deletes nothing: a batch of it is for ever. */
 		if (!gc->looking->removing && gc->looking->healthy)

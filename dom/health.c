@@ -5,7 +5,8 @@
  *    whose disk was removed with what it held: the object cannot be opened;
  *  - lossy: the component is there, but not all that it acknowledged;
  *  - newer: the component is there, but the directory does not know its object,
- *    or knows an older layout of it: gc.c and takeover.c leave it alone.
+ *    or knows an older layout of it: gc.c and takeover.c leave it alone, until
+ *    somebody decides (stray.c).
  *
  * Each shard knows its own objects, so the check, which the first shard runs,
  * takes what the others found when they last looked, and has them look again.
@@ -31,14 +32,12 @@ static void lost_add(struct dom__lost *lost, unsigned count,
 static void comp_look(struct lsom_comp *comp, void *arg)
 {
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
-	const Directory__Object *object;
 	struct loss *loss = arg;
+	bool known;
 
 	if (!dom__mine(loss->dom, &meta->oid))
 		return;
-	object = cmmds_object(loss->dom->cmmds, &meta->oid);
-	if (object == NULL ||
-	    (!object->deleted && meta->csn_seen > object->csn))
+	if (dom__stray(loss->dom, meta, &known))
 		lost_add(&loss->newer, 1, &meta->oid);
 	if (meta->damaged == 0)
 		return;
@@ -180,10 +179,10 @@ static void say_newer(const struct loss *loss, struct health_result *out)
 		 "disk, put back from a backup?",
 		 loss->newer.count, oid);
 	snprintf(out->fix, sizeof(out->fix),
-		 "put a newer copy of data_dir's directory/ back; to do "
-		 "without such components, save what else is on their disk, "
-		 "then 'basalt disk remove --force' and 'basalt disk add "
-		 "--force-erase' it");
+		 "put a newer copy of data_dir's directory/ back; if there is "
+		 "none: 'basalt object list --unknown' lists them, 'basalt "
+		 "object drop' deletes those of an object that is not known, "
+		 "'basalt object accept' opens one with its older layout");
 }
 
 static void say_lossy(const struct loss *loss, struct health_result *out)
