@@ -36,6 +36,7 @@ struct cli_command {
 	const struct cli_option *options; /* ends with name NULL */
 	/* Fill the request; CLI_DONE, or CLI_USAGE / CLI_REFUSED, said why. */
 	int (*fill)(struct cli_call *call);
+	const char *more; /* what else is to know, or NULL; lines of 76 */
 };
 
 struct cli_call {
@@ -69,6 +70,7 @@ struct cli_call {
 		Admin__LunList lun_list;
 		Admin__LunRemove lun_remove;
 		Admin__SessionDrop session_drop;
+		Admin__ObjectList object_list;
 		Admin__EventList events;
 		Admin__LogLevel log_level;
 	} body;

@@ -73,6 +73,8 @@ void cli_help_command(const struct cli_command *c)
 	       c->help[0] >= 'a' && c->help[0] <= 'z' ? c->help[0] - 32
 						      : c->help[0],
 	       c->help + 1);
+	if (c->more != NULL)
+		printf("\n%s\n", c->more);
 	if (c->options[0].name != NULL) {
 		printf("\n");
 		print_options(c->options);
@@ -140,6 +142,11 @@ void cli_man(void)
 		roff(c->help);
 		printf("\n");
 		man_options(c->options);
+		if (c->more != NULL) {
+			printf(".PP\n");
+			roff(c->more);
+			printf("\n");
+		}
 	}
 	printf(".SH OPTIONS OF EVERY COMMAND\n");
 	man_options(cli_globals);

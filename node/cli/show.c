@@ -373,6 +373,34 @@ static void show_object(const Admin__ObjectInfo *m)
 	show_tree(m->tree, 0);
 }
 
+static void show_strays(const Admin__Strays *m)
+{
+	HEADS("OBJECT", "COMPONENT", "DISK", "<SIZE", "<USED", "THE DIRECTORY",
+	      "VDISK");
+
+	for (size_t i = 0; i < m->n_components; i++) {
+		const Admin__Stray *s = m->components[i];
+		char text[SIZE_TEXT_MAX];
+
+		columns_cell(c, "%s", s->object);
+		columns_cell(c, "%s", s->component);
+		columns_cell(c, "%s", s->disk_path);
+		cell_size(c, s->size_bytes);
+		columns_cell(c, "%s%s", s->used_exact ? "" : "<=",
+			     size_format(s->used_bytes, text));
+		columns_cell(c, "%s",
+			     strcmp(s->directory, "older") == 0
+				     ? "has an older layout"
+				     : "has nothing of it");
+		columns_cell(c, "%s", s->vdisk);
+	}
+	columns_print(c);
+	for (size_t i = 0; i < m->n_away; i++)
+		printf("disk %s is not in service: what is on it is not "
+		       "listed\n",
+		       m->away[i]);
+}
+
 static void show_health(const Admin__Healths *m)
 {
 	HEADS("CHECK", "LEVEL", "CAUSE");
@@ -455,6 +483,9 @@ void cli_show(const struct cli_call *call, const Admin__Response *r)
 		break;
 	case ADMIN__RESPONSE__RESULT_OBJECT:
 		show_object(r->object);
+		break;
+	case ADMIN__RESPONSE__RESULT_STRAYS:
+		show_strays(r->strays);
 		break;
 	case ADMIN__RESPONSE__RESULT_HEALTH:
 		show_health(r->health);

@@ -46,6 +46,8 @@ FILL_NAME(vdisk_delete_fill, VDISK_DELETE, vdisk_delete)
 FILL_NAME(target_show, TARGET_SHOW, target_show)
 FILL_NAME(target_delete_fill, TARGET_DELETE, target_delete)
 FILL_NAME(object_show, OBJECT_SHOW, object_show)
+FILL_NAME(object_drop_fill, OBJECT_DROP, object_drop)
+FILL_NAME(object_accept_fill, OBJECT_ACCEPT, object_accept)
 
 static int vdisk_delete(struct cli_call *c)
 {
@@ -57,6 +59,18 @@ static int target_delete(struct cli_call *c)
 {
 	target_delete_fill(c);
 	return cli_confirm(c, "target", c->args[0]);
+}
+
+static int object_drop(struct cli_call *c)
+{
+	object_drop_fill(c);
+	return cli_confirm(c, "object", c->args[0]);
+}
+
+static int object_accept(struct cli_call *c)
+{
+	object_accept_fill(c);
+	return cli_confirm(c, "object", c->args[0]);
 }
 
 /* Point the request at @member of the body. */
@@ -267,6 +281,16 @@ static int session_drop(struct cli_call *c)
 	return CLI_DONE;
 }
 
+static int object_list(struct cli_call *c)
+{
+	Admin__ObjectList *m = BODY(c, OBJECT_LIST, object_list, object_list);
+
+	m->unknown = cli_has(c, "unknown");
+	return m->unknown ? CLI_DONE
+			  : cli_usage(c, "--unknown is missing; basalt vdisk "
+					 "list shows what is known");
+}
+
 static int portal_set(struct cli_call *c)
 {
 	Admin__PortalSet *m = BODY(c, PORTAL_SET, portal_set, portal_set);
@@ -408,9 +432,50 @@ static const struct cli_option o_portal_set[] = {
 	FORCE("though sessions end, or nothing serves iSER"),
 	END
 };
+static const struct cli_option o_object_list[] = {
+	{ "unknown", NULL,
+	  "components that the directory does not know, or whose object it "
+	  "knows with an older layout only",
+	  false },
+	END
+};
+static const struct cli_option o_object_drop[] = {
+	FORCE("delete them; without: say what would be deleted"), END
+};
+static const struct cli_option o_object_accept[] = {
+	FORCE("do it; without: say what would be cut off"), END
+};
 static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
 };
+
+/* ---- what takes more words ---- */
+
+static const char list_more[] =
+	"After the directory was put back from a backup, the disks may hold more\n"
+	"than it knows.  That is left alone: a newer copy of data_dir's directory/\n"
+	"makes it known again, with basaltd stopped.  Where there is none, basalt\n"
+	"object drop and basalt object accept decide, object by object.";
+
+static const char drop_more[] =
+	"Deletes the components on this node's disks of an object that the\n"
+	"directory does not know (OBJECT: its id, from basalt object list\n"
+	"--unknown), for good: no copy of the directory brings them back.  Refused\n"
+	"if the directory knows the object by then.  A disk that is away keeps\n"
+	"what it has of it; repeat the command when it is back.";
+
+static const char accept_more[] =
+	"An object of which the directory has an older layout than its components\n"
+	"stays closed, as opening it destroys what the older layout does not show.\n"
+	"This opens it, with the size and layout that the directory has.  What was\n"
+	"written in that range is there as it was written last.  What lies behind\n"
+	"is cut off for good: a virtual disk that had grown since the backup loses\n"
+	"what was written beyond its size at the time.  What was shrunk and grown\n"
+	"again since reads as zeros there.  A newer copy of the directory is of no\n"
+	"use to the object any more.\n"
+	"Refused unless each component that the layout names is there, the same\n"
+	"one, and not smaller than the layout has it: an object that shrank since\n"
+	"the backup can only be deleted (basalt vdisk delete --force).";
 
 /* ---- the table ---- */
 
@@ -470,6 +535,14 @@ const struct cli_command cli_commands[] = {
 	{ "object", "show", "VDISK", 1, 1,
 	  "the tree of a virtual disk's object, and where it lies", none,
 	  object_show },
+	{ "object", "list", "", 0, 0, "what the directory is too old to know",
+	  o_object_list, object_list, list_more },
+	{ "object", "drop", "OBJECT", 1, 1,
+	  "delete what the directory does not know of", o_object_drop,
+	  object_drop, drop_more },
+	{ "object", "accept", "OBJECT", 1, 1,
+	  "open it with the older layout that the directory has",
+	  o_object_accept, object_accept, accept_more },
 	{ "health", NULL, "", 0, 0, "named checks, each with cause and fix",
 	  none, health },
 	{ "metrics", NULL, "", 0, 0, "all counters, as Prometheus reads them",
