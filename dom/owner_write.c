@@ -92,7 +92,10 @@ static int part_gather(struct dom__op *op, unsigned index)
 	return rv;
 }
 
-/* The one place where the CRC of a block is computed; lsom checks it. */
+/*
+ * The one place where the CRC of a block is computed.  A component on this node
+ * gets these very pages and does not compute it again; it checks what it reads.
+ */
 static void part_crcs(struct dom__part *part, uint32_t *crcs)
 {
 	const struct page *last = NULL;
@@ -384,7 +387,7 @@ void dom__part_submit(struct dom__part *part)
 	part->stable_sent = group->told_lsn;
 	part->write.write = (struct lsom_write){
 		.kind = LSOM_PREP,
-		.flags = (part->hole ? LSOM_W_HOLE : 0) |
+		.flags = (part->hole ? LSOM_W_HOLE : LSOM_W_CHECKED) |
 			 (dom__op_atomic(op) && op->plan.parts_count > 1
 				  ? LSOM_W_ATOMIC
 				  : 0),

@@ -331,12 +331,17 @@ enum lsom_write_kind {
 
 #define LSOM_W_HOLE 1u /* an UNMAP: no data, sgl NULL */
 #define LSOM_W_ATOMIC 2u /* decided with the other groups it lists (g3) */
+/*
+ * The caller computed @crcs itself, in this process, from the pages of @sgl, and
+ * nobody has written to them since.  Never for what came from another node.
+ */
+#define LSOM_W_CHECKED 4u
 
 /*
  * One range of one component.  @offset and @len are multiples of LSOM_BLOCK,
  * @len 1 block .. LSOM_WRITE_MAX (a HOLE: any length).  @sgl is shared, a whole
  * page for each block; @crcs (one CRC32C a block, borrowed until @cb) are what is
- * stored: a block that does not match is refused.
+ * stored: without LSOM_W_CHECKED a block that does not match is refused.
  *
  * Status: 0 durable.  -EBADMSG (a CRC does not match), -ESTALE (a PREP with lsn
  * <= the stable_lsn known, or in the abort set), -ENOSPC, -EIO/-ENODEV (the

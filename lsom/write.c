@@ -99,12 +99,14 @@ static int write_check(const struct lsom_comp *comp,
 		       const struct lsom_write *req)
 {
 	bool hole = req->flags & LSOM_W_HOLE;
+	bool checked = req->flags & LSOM_W_CHECKED;
 	uint64_t blocks = req->len / LSOM_BLOCK, i;
 	const struct sgl_piece *piece;
 
 	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
 	    req->len == 0 || req->kind > LSOM_REPAIR || req->lsn == 0 ||
-	    (req->flags & ~(LSOM_W_HOLE | LSOM_W_ATOMIC)) ||
+	    (req->flags & ~(LSOM_W_HOLE | LSOM_W_ATOMIC | LSOM_W_CHECKED)) ||
+	    (hole && checked) ||
 	    req->participants_count > LSOM_PARTICIPANTS_MAX)
 		return -EINVAL;
 	if (req->len > comp->meta.size_bytes ||
@@ -124,7 +126,8 @@ static int write_check(const struct lsom_comp *comp,
 		piece = &req->sgl->pieces[i];
 		if (piece->offset != 0 || piece->len != LSOM_BLOCK)
 			return -EINVAL;
-		if (crc32c(piece->page->data, LSOM_BLOCK) != req->crcs[i])
+		if (!checked &&
+		    crc32c(piece->page->data, LSOM_BLOCK) != req->crcs[i])
 			return -EBADMSG;
 	}
 	return 0;

@@ -165,13 +165,16 @@ static struct sgl *pattern(struct fixture *f, uint64_t len, uint64_t seed,
 	return sgl;
 }
 
-static int put(struct fixture *f, struct lsom_comp *c, uint64_t offset,
-	       uint64_t len, uint64_t lsn, uint64_t seed)
+/* @spoil: the last block's CRC is another one. */
+static int put_with(struct fixture *f, struct lsom_comp *c, uint64_t offset,
+		    uint64_t len, uint64_t lsn, uint64_t seed, unsigned flags,
+		    bool spoil)
 {
 	uint32_t crcs[256];
 	struct lsom_write req = {
 		.data = f,
 		.kind = LSOM_PREP,
+		.flags = flags,
 		.offset = offset,
 		.len = len,
 		.crcs = crcs,
@@ -181,6 +184,8 @@ static int put(struct fixture *f, struct lsom_comp *c, uint64_t offset,
 	int rv;
 
 	req.sgl = pattern(f, len, seed, crcs);
+	if (spoil)
+		crcs[len / LSOM_BLOCK - 1] ^= 1;
 	f->done = false;
 	rv = lsom_write(c, &req, written);
 	if (rv == 0) {
@@ -189,6 +194,12 @@ static int put(struct fixture *f, struct lsom_comp *c, uint64_t offset,
 	}
 	sgl_put(req.sgl);
 	return rv;
+}
+
+static int put(struct fixture *f, struct lsom_comp *c, uint64_t offset,
+	       uint64_t len, uint64_t lsn, uint64_t seed)
+{
+	return put_with(f, c, offset, len, lsn, seed, 0, false);
 }
 
 static void stable(struct lsom_comp *c, uint64_t lsn)
@@ -257,6 +268,35 @@ TEST(disk, write_and_read)
 	CHECK_EQ(put(f, c, 12288, 4096, LSN(1, 2), 2), 0);
 	stable(c, LSN(1, 2));
 	CHECK_EQ(get(f, c, 12288, 4096, 2), 1);
+	lsom_comp_put(c);
+	fixture_close(f);
+}
+
+/* A CRC that is wrong is found: before the write, or else by every read. */
+TEST(disk, crcs_of_the_caller)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_write hole = { .data = f,
+				   .flags = LSOM_W_HOLE | LSOM_W_CHECKED,
+				   .len = 4096,
+				   .lsn = LSN(1, 9),
+				   .member_csn = 1 };
+	struct lsom_comp *c;
+
+	CHECK_EQ(create(f, 1, 16u << 20), 0);
+	c = comp(f, 1);
+	CHECK_EQ(put_with(f, c, 0, 65536, LSN(1, 1), 1, 0, true), -EBADMSG);
+	CHECK_EQ(put_with(f, c, 0, 65536, LSN(1, 1), 1, LSOM_W_CHECKED, false),
+		 0);
+	stable(c, LSN(1, 1));
+	CHECK_EQ(get(f, c, 0, 65536, 1), 1);
+	CHECK_EQ(put_with(f, c, 0, 65536, LSN(1, 2), 2, LSOM_W_CHECKED, true),
+		 0);
+	stable(c, LSN(1, 2));
+	CHECK_EQ(get(f, c, 0, 61440, 2), 1);
+	CHECK_EQ(get(f, c, 0, 65536, 2), -EBADMSG);
+	CHECK_EQ(get(f, c, 61440, 4096, 2), -EBADMSG);
+	CHECK_EQ(lsom_write(c, &hole, written), -EINVAL);
 	lsom_comp_put(c);
 	fixture_close(f);
 }
