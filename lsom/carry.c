@@ -133,7 +133,7 @@ static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
 	struct lsom__entry e = { .lsn = d->r.lsn,
 				 .member_csn = d->r.member_csn };
 	bool needed = hole_needed(c, comp, d);
-	uint64_t at = d->first + c->block, n, i;
+	uint64_t at = d->first + c->block, n;
 	int rv;
 
 	while (at < end) {
@@ -142,8 +142,8 @@ static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
 		for (n = 0; at + n < end; n++)
 			if (!entry_here(comp, at + n, place, LSOM__E_HOLE))
 				break;
-		for (i = 0; i < n && !needed; i++)
-			(void)lsom__index_apply(comp, at + i, &e,
+		if (n > 0 && !needed)
+			(void)lsom__index_apply(comp, at, (unsigned)n, &e, NULL,
 						LSOM__APPLY_DROP, place);
 		if (n > 0 && needed) {
 			rv = lsom__move_start(c, comp, d, at, n, false, true);

@@ -88,11 +88,27 @@ uint64_t lsom__page_next(const struct lsom_comp *comp, uint64_t number)
 
 /* ---- loading ---- */
 
-static void slot_live(struct lsom_disk *disk, const struct lsom__entry *e,
-		      int64_t n)
+/* What @old points to is dead: counted once for neighbours of one segment. */
+static void entries_dead(struct lsom_disk *disk, const struct lsom__entry *old,
+			 unsigned count)
 {
-	if (e->kind == LSOM__E_RAW)
-		lsom__segment_live(disk, e->place, n);
+	uint64_t first = 0, end = 0;
+	int64_t n = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		if (old[i].kind != LSOM__E_RAW)
+			continue;
+		if (old[i].place < first || old[i].place >= end) {
+			if (n > 0)
+				lsom__segment_live(disk, first, -n);
+			first = old[i].place;
+			end = lsom__segment_end(disk, first);
+			n = 0;
+		}
+		n++;
+	}
+	if (n > 0)
+		lsom__segment_live(disk, first, -n);
 }
 
 /* Fold the stored slots under the overlay. */
@@ -116,7 +132,7 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 		if (old.slot[i].bits == 0)
 			continue;
 		if (!lsom__bit(page->known, i)) {
-			rv = lsom__slots_set(&page->slots, i, &theirs);
+			rv = lsom__slots_set(&page->slots, i, 1, &theirs, NULL);
 			continue;
 		}
 		lsom__slots_get(&page->slots, i, &mine);
@@ -124,11 +140,11 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 			/* The same place may come back from the store. */
 			if (mine.place != theirs.place ||
 			    mine.kind != theirs.kind)
-				slot_live(disk, &theirs, -1);
+				entries_dead(disk, &theirs, 1);
 			continue;
 		}
-		slot_live(disk, &mine, -1);
-		rv = lsom__slots_set(&page->slots, i, &theirs);
+		entries_dead(disk, &mine, 1);
+		rv = lsom__slots_set(&page->slots, i, 1, &theirs, NULL);
 	}
 	lsom__slots_fini(&old);
 	return rv;
@@ -348,11 +364,11 @@ void lsom__range_unpin(struct lsom__range *range)
 
 /* ---- changing ---- */
 
-void lsom__page_dirty(struct lsom__page *page, unsigned slot)
+void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count)
 {
 	struct lsom_disk *disk = page->comp->disk;
 
-	lsom__bit_set(page->dirty, slot);
+	lsom__bits_set(page->dirty, slot, count);
 	if (page->is_dirty)
 		return;
 	if (!page->loading)
@@ -401,16 +417,52 @@ static bool applies(const struct lsom__entry *old,
 	return false;
 }
 
-int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
-		      const struct lsom__entry *entry, enum lsom__apply how,
-		      uint64_t source)
+/* Does slot @slot, in which @old is, become @now? */
+static bool slot_takes(const struct lsom__page *page, unsigned slot,
+		       const struct lsom__entry *old,
+		       const struct lsom__entry *now, enum lsom__apply how,
+		       uint64_t source)
 {
-	struct lsom_disk *disk = comp->disk;
+	if (page->slots.slot[slot].bits == 0)
+		return how == LSOM__APPLY_NEWER || how == LSOM__APPLY_REPLAY;
+	return applies(old, now, how, source) ||
+	       (how == LSOM__APPLY_MOVE &&
+		!lsom__rule(page->comp->disk, LSOM_OFF_MOVE));
+}
+
+/* They are in the page now: the books follow. */
+static void slots_changed(struct lsom__page *page, unsigned slot,
+			  unsigned count, const struct lsom__entry *old,
+			  const struct lsom__entry *now)
+{
+	struct lsom_disk *disk = page->comp->disk;
+
+	entries_dead(disk, old, count);
+	/* One record's, so they lie in one segment. */
+	if (now->kind == LSOM__E_RAW)
+		lsom__segment_live(disk, now->place, count);
+	for (unsigned i = slot; i < slot + count && !page->loaded; i++) {
+		if (lsom__bit(page->known, i))
+			continue;
+		lsom__bit_set(page->known, i);
+		page->unknown++;
+		disk->unknown++;
+	}
+	lsom__page_dirty(page, slot, count);
+}
+
+int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
+		      const struct lsom__entry *entry, const uint32_t *crcs,
+		      enum lsom__apply how, uint64_t source)
+{
+	unsigned slot = block % LSOM__PAGE_SLOTS, i, n;
+	const unsigned step = entry->kind == LSOM__E_RAW ? 1 : 0;
+	const unsigned source_step = source != 0 ? step : 0;
+	struct lsom__entry old[LSOM__PAGE_SLOTS], now = *entry;
 	struct lsom__page *page;
-	unsigned slot = block % LSOM__PAGE_SLOTS;
-	struct lsom__entry old, now = *entry;
 	int rv;
 
+	assert(slot + count <= LSOM__PAGE_SLOTS);
 	/* These change what is there; a page made for nothing would cost one. */
 	if ((how == LSOM__APPLY_REPAIR || how == LSOM__APPLY_MOVE ||
 	     how == LSOM__APPLY_DROP) &&
@@ -423,35 +475,22 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 		return 0;
 	/* Moves and repairs look at what is there: callers have it loaded. */
 	assert(page->loaded || how == LSOM__APPLY_NEWER);
-	lsom__slots_get(&page->slots, slot, &old);
-	if (page->slots.slot[slot].bits != 0 || page->loaded) {
-		if (page->slots.slot[slot].bits == 0 &&
-		    (how == LSOM__APPLY_REPAIR || how == LSOM__APPLY_MOVE ||
-		     how == LSOM__APPLY_DROP))
-			return 0;
-		if (page->slots.slot[slot].bits != 0 &&
-		    !applies(&old, &now, how, source) &&
-		    (how != LSOM__APPLY_MOVE ||
-		     lsom__rule(disk, LSOM_OFF_MOVE)))
-			return 0;
+	lsom__slots_get_run(&page->slots, slot, count, old);
+	for (i = 0; i < count; i += MAX(n, 1u)) {
+		for (n = 0; i + n < count; n++)
+			if (!slot_takes(
+				    page, slot + i + n, &old[i + n], &now, how,
+				    source + (uint64_t)(i + n) * source_step))
+				break;
+		if (n == 0)
+			continue;
+		now.place = entry->place + (uint64_t)i * step;
+		rv = lsom__slots_set(&page->slots, slot + i, n, &now,
+				     crcs != NULL ? crcs + i : NULL);
+		if (rv < 0)
+			return rv;
+		slots_changed(page, slot + i, n, &old[i], &now);
 	}
-	if (how == LSOM__APPLY_DROP) {
-		now = old;
-		now.kind = LSOM__E_EMPTY;
-		now.place = 0;
-		now.crc = 0;
-	}
-	rv = lsom__slots_set(&page->slots, slot, &now);
-	if (rv < 0)
-		return rv;
-	slot_live(disk, &old, -1);
-	slot_live(disk, &now, 1);
-	if (!page->loaded && !lsom__bit(page->known, slot)) {
-		page->unknown++;
-		disk->unknown++;
-	}
-	lsom__bit_set(page->known, slot);
-	lsom__page_dirty(page, slot);
 	return 0;
 }
 
@@ -459,16 +498,13 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page)
 {
-	struct lsom__entry e;
-	unsigned i;
+	struct lsom__entry old[LSOM__PAGE_SLOTS];
 
-	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
-		lsom__slots_get(&page->slots, i, &e);
-		slot_live(comp->disk, &e, -1);
-	}
+	lsom__slots_get_run(&page->slots, 0, LSOM__PAGE_SLOTS, old);
+	entries_dead(comp->disk, old, LSOM__PAGE_SLOTS);
 	memset(page->slots.slot, 0, sizeof(page->slots.slot));
 	page->gone = true;
-	lsom__page_dirty(page, 0);
+	lsom__page_dirty(page, 0, 1);
 }
 
 void lsom__page_free(struct lsom__page *page)

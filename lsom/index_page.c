@@ -40,23 +40,40 @@ void lsom__slots_fini(struct lsom__slots *slots)
 	slots->epochs = NULL;
 }
 
-void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
-		     struct lsom__entry *out)
+static inline void slot_get(const struct lsom__slots *slots, unsigned slot,
+			    struct lsom__entry *out)
 {
 	const struct lsom__slot *s = &slots->slot[slot];
 	unsigned epoch = s->bits >> 44 & (EPOCHS_MAX - 1);
 
-	memset(out, 0, sizeof(*out));
-	if (s->bits == 0)
+	if (s->bits == 0) {
+		*out = (struct lsom__entry){ 0 };
 		return;
+	}
 	assert(epoch < slots->epochs_count);
-	out->place = (s->bits & PLACE_MASK) / UNITS;
-	/* Kind 0 is an empty slot that remembers its version. */
-	out->kind = s->bits >> 40 & 15;
-	out->crc = s->crc;
-	out->member_csn = slots->epochs[epoch].member_csn;
-	out->lsn = LSN(slots->epochs[epoch].oepoch,
-		       (s->bits >> 56) << 32 | s->seq_low);
+	*out = (struct lsom__entry){
+		.place = (s->bits & PLACE_MASK) / UNITS,
+		/* Kind 0 is an empty slot that remembers its version. */
+		.kind = s->bits >> 40 & 15,
+		.crc = s->crc,
+		.member_csn = slots->epochs[epoch].member_csn,
+		.lsn = LSN(slots->epochs[epoch].oepoch,
+			   (s->bits >> 56) << 32 | s->seq_low),
+	};
+}
+
+void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
+		     struct lsom__entry *out)
+{
+	slot_get(slots, slot, out);
+}
+
+void lsom__slots_get_run(const struct lsom__slots *slots, unsigned slot,
+			 unsigned count, struct lsom__entry *out)
+{
+	assert(slot + count <= LSOM__PAGE_SLOTS);
+	for (unsigned i = 0; i < count; i++)
+		slot_get(slots, slot + i, &out[i]);
 }
 
 /* Throw out epochs that no slot uses. */
@@ -114,22 +131,31 @@ static int epoch_find(struct lsom__slots *slots, uint64_t member_csn,
 	return (int)slots->epochs_count++;
 }
 
-int lsom__slots_set(struct lsom__slots *slots, unsigned slot,
-		    const struct lsom__entry *entry)
+int lsom__slots_set(struct lsom__slots *slots, unsigned slot, unsigned count,
+		    const struct lsom__entry *entry, const uint32_t *crcs)
 {
 	uint64_t seq = entry->lsn & ((1ull << LSN_SEQ_BITS) - 1);
+	bool raw = entry->kind == LSOM__E_RAW;
 	int epoch =
 		epoch_find(slots, entry->member_csn, LSN_OEPOCH(entry->lsn));
+	struct lsom__slot s;
 
 	if (epoch < 0)
 		return epoch;
-	assert(entry->place * UNITS <= PLACE_MASK);
-	slots->slot[slot].bits = entry->place * UNITS |
-				 (uint64_t)(UNITS - 1) << PLACE_BITS |
-				 (uint64_t)entry->kind << 40 |
-				 (uint64_t)epoch << 44 | (seq >> 32) << 56;
-	slots->slot[slot].crc = entry->crc;
-	slots->slot[slot].seq_low = (uint32_t)seq;
+	assert(slot + count <= LSOM__PAGE_SLOTS);
+	assert((entry->place + count - 1) * UNITS <= PLACE_MASK);
+	s.bits = entry->place * UNITS | (uint64_t)(UNITS - 1) << PLACE_BITS |
+		 (uint64_t)entry->kind << 40 | (uint64_t)epoch << 44 |
+		 (seq >> 32) << 56;
+	s.crc = entry->crc;
+	s.seq_low = (uint32_t)seq;
+	for (unsigned i = 0; i < count; i++) {
+		if (raw && crcs != NULL)
+			s.crc = crcs[i];
+		slots->slot[slot + i] = s;
+		if (raw)
+			s.bits += UNITS;
+	}
 	return 0;
 }
 
@@ -199,7 +225,7 @@ static int slot_fold(struct lsom__slots *slots, unsigned i,
 		if (lsom__version_compare(&now, &old) < 0)
 			return 0;
 	}
-	return lsom__slots_set(slots, i, &now);
+	return lsom__slots_set(slots, i, 1, &now, NULL);
 }
 
 int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,

@@ -473,9 +473,14 @@ void lsom__slots_init(struct lsom__slots *slots);
 void lsom__slots_fini(struct lsom__slots *slots);
 void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
 		     struct lsom__entry *out);
-/* 0 or -ENOMEM. */
-int lsom__slots_set(struct lsom__slots *slots, unsigned slot,
-		    const struct lsom__entry *entry);
+void lsom__slots_get_run(const struct lsom__slots *slots, unsigned slot,
+			 unsigned count, struct lsom__entry *out);
+/*
+ * @entry is the first one's.  Places of RAW ones follow each other, with a CRC
+ * each in @crcs (NULL: @entry's); others are all alike.  0 or -ENOMEM: as before.
+ */
+int lsom__slots_set(struct lsom__slots *slots, unsigned slot, unsigned count,
+		    const struct lsom__entry *entry, const uint32_t *crcs);
 /* Encode the slots whose bit is set; malloc()ed, or NULL. */
 void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 			 size_t *out_len);
@@ -507,6 +512,18 @@ static inline void lsom__bit_set(uint32_t *bits, unsigned i)
 	bits[i / 32] |= 1u << (i % 32);
 }
 
+/* @count of them from @i on. */
+static inline void lsom__bits_set(uint32_t *bits, unsigned i, unsigned count)
+{
+	while (count > 0) {
+		unsigned n = MIN(count, 32 - i % 32);
+
+		bits[i / 32] |= (uint32_t)((1ull << n) - 1) << (i % 32);
+		i += n;
+		count -= n;
+	}
+}
+
 /* ---- index.c ---- */
 
 /* The page if it is in memory; else NULL. */
@@ -533,14 +550,18 @@ enum lsom__apply {
 	LSOM__APPLY_REPLAY, /* larger, or equal and a later record */
 	LSOM__APPLY_DROP, /* a hole that nobody needs, if it points there */
 };
-/* 0 or -ENOMEM. */
-int lsom__index_apply(struct lsom_comp *comp, uint64_t block,
-		      const struct lsom__entry *entry, enum lsom__apply how,
-		      uint64_t source);
+/*
+ * @count blocks from @block on, all of one page, as lsom__slots_set() has them.
+ * @source is where the first one was, or 0; RAW ones' follow each other.  0 or
+ * -ENOMEM.
+ */
+int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
+		      const struct lsom__entry *entry, const uint32_t *crcs,
+		      enum lsom__apply how, uint64_t source);
 /* Forget all pages in memory; live counts stay. */
 void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
-void lsom__page_dirty(struct lsom__page *page, unsigned slot);
+void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);
 void lsom__pages_evict(struct lsom_disk *disk);
 void lsom__page_free(struct lsom__page *page);
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page);

@@ -39,23 +39,20 @@ struct read {
 	struct lsom_read *req;
 	struct lsom_comp *comp;
 	struct env_task start;
-	unsigned blocks, parts_left, parts_count, pages_count;
+	unsigned blocks, parts_left, parts_count;
 	int status;
 	bool again;
 	struct lsom__entry *entries;
-	struct page **pages;
-	struct iovec *iov;
-	struct sgl_piece *pieces;
+	struct iovec *iov; /* of req->sgl, a page each */
 	struct part *parts;
 };
 
 /* One piece of memory; the arrays hold what @blocks blocks may need. */
 static struct read *read_new(size_t blocks)
 {
-	struct read *r = malloc(
-		sizeof(*r) + blocks * (sizeof(*r->parts) + sizeof(*r->entries) +
-				       sizeof(*r->iov) + sizeof(*r->pieces) +
-				       sizeof(*r->pages)));
+	struct read *r = malloc(sizeof(*r) + blocks * (sizeof(*r->parts) +
+						       sizeof(*r->entries) +
+						       sizeof(*r->iov)));
 
 	if (r == NULL)
 		return NULL;
@@ -63,9 +60,6 @@ static struct read *read_new(size_t blocks)
 	r->parts = (struct part *)(r + 1);
 	r->entries = (struct lsom__entry *)(r->parts + blocks);
 	r->iov = (struct iovec *)(r->entries + blocks);
-	r->pieces = (struct sgl_piece *)(r->iov + blocks);
-	r->pages = (struct page **)(r->pieces + blocks);
-	memset(r->pages, 0, blocks * sizeof(*r->pages));
 	r->blocks = (unsigned)blocks;
 	return r;
 }
@@ -74,16 +68,11 @@ static void read_finish(struct read *r, int status)
 {
 	struct lsom_comp *comp = r->comp;
 	struct lsom_read *req = r->req;
-	struct env *env = comp->disk->env;
-	unsigned i;
 
 	if (status < 0 && req->sgl != NULL) {
 		sgl_put(req->sgl);
 		req->sgl = NULL;
 	}
-	for (i = 0; i < r->blocks; i++)
-		if (r->pages[i] != NULL && r->pages[i] != page_zero())
-			page_put(env->pages, r->pages[i]);
 	lsom__range_unpin(&r->range);
 	free(r);
 	assert(comp->disk->reads > 0);
@@ -96,17 +85,20 @@ static void read_finish(struct read *r, int status)
 /* The places, as the index has them now. */
 static void entries_take(struct read *r)
 {
+	uint64_t block = r->range.first, end = block + r->blocks;
+	struct lsom__entry *e = r->entries;
 	struct lsom__page *page;
-	uint64_t block;
-	unsigned i;
+	unsigned n;
 
-	for (i = 0; i < r->blocks; i++) {
-		block = r->range.first + i;
+	for (; block < end; block += n, e += n) {
+		n = (unsigned)MIN(end - block,
+				  LSOM__PAGE_SLOTS - block % LSOM__PAGE_SLOTS);
 		page = lsom__page_find(r->comp, block / LSOM__PAGE_SLOTS);
-		memset(&r->entries[i], 0, sizeof(r->entries[i]));
-		if (page != NULL && !page->gone)
-			lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS,
-					&r->entries[i]);
+		if (page == NULL || page->gone)
+			memset(e, 0, n * sizeof(*e));
+		else
+			lsom__slots_get_run(&page->slots,
+					    block % LSOM__PAGE_SLOTS, n, e);
 	}
 }
 
@@ -126,16 +118,22 @@ static void part_send(struct read *r, unsigned first, unsigned count)
 		      r->entries[first].place * LSOM_BLOCK);
 }
 
-static bool neighbours(const struct lsom__entry *a, const struct lsom__entry *b)
+/* How many of @count entries, the first with data, are neighbours there. */
+static unsigned neighbours(const struct lsom_disk *disk,
+			   const struct lsom__entry *e, unsigned count)
 {
-	return a->kind == LSOM__E_RAW && b->kind == LSOM__E_RAW &&
-	       a->place + 1 == b->place;
+	uint64_t place = e->place, end = lsom__segment_end(disk, place);
+	unsigned n = 1;
+
+	count = (unsigned)MIN(count, end - place);
+	while (n < count && e[n].kind == LSOM__E_RAW && e[n].place == place + n)
+		n++;
+	return n;
 }
 
 static void parts_send(struct read *r)
 {
 	struct lsom_disk *disk = r->comp->disk;
-	uint64_t end;
 	unsigned i, n;
 
 	r->parts_count = 0;
@@ -144,53 +142,59 @@ static void parts_send(struct read *r)
 		n = 1;
 		if (r->entries[i].kind != LSOM__E_RAW)
 			continue;
-		end = lsom__segment_end(disk, r->entries[i].place);
-		while (i + n < r->blocks &&
-		       neighbours(&r->entries[i + n - 1], &r->entries[i + n]) &&
-		       r->entries[i + n].place < end)
-			n++;
+		n = neighbours(disk, &r->entries[i], r->blocks - i);
 		lsom__segment_read_get(disk, r->entries[i].place);
 		part_send(r, i, n);
 	}
 	r->parts_left--;
 }
 
-/* Pages for blocks with data; the zero page for the others. */
-static int pages_make(struct read *r)
+/* What the caller gets: pages for blocks with data, zeros for the others. */
+static int sgl_make(struct read *r)
 {
-	struct env *env = r->comp->disk->env;
+	struct page_cache *pages = r->comp->disk->env->pages;
+	struct sgl_piece pieces[LSOM_WRITE_MAX / LSOM_BLOCK];
+	struct sgl *data;
 	unsigned i, n = 0;
 	int rv;
 
 	for (i = 0; i < r->blocks; i++)
 		if (r->entries[i].kind == LSOM__E_RAW)
 			n++;
-	if (n > 0) {
-		rv = pages_alloc(env->pages, r->req->class, n, r->pages);
-		if (rv < 0) {
-			memset(r->pages, 0, n * sizeof(*r->pages));
-			return rv == -EINVAL ? -EBUSY : rv;
-		}
+	rv = sgl_new(pages, r->req->class, (size_t)n * LSOM_BLOCK, 0, &data);
+	if (rv < 0)
+		return rv == -EINVAL ? -EBUSY : rv;
+	if (n < r->blocks) {
+		for (i = n = 0; i < r->blocks; i++)
+			pieces[i] = (struct sgl_piece){
+				r->entries[i].kind == LSOM__E_RAW
+					? data->pieces[n++].page
+					: page_zero(),
+				0, LSOM_BLOCK
+			};
+		r->req->sgl = sgl_of_pieces(pages, pieces, r->blocks);
+		sgl_put(data);
+		if (r->req->sgl == NULL)
+			return -ENOMEM;
+	} else {
+		r->req->sgl = data;
 	}
-	for (i = r->blocks; i-- > 0;) {
-		if (r->entries[i].kind == LSOM__E_RAW)
-			r->pages[i] = r->pages[--n];
-		else
-			r->pages[i] = page_zero();
-		r->iov[i].iov_base = r->pages[i]->data;
-		r->iov[i].iov_len = LSOM_BLOCK;
-	}
+	for (i = 0; i < r->blocks; i++)
+		r->iov[i] = (struct iovec){ r->req->sgl->pieces[i].page->data,
+					    LSOM_BLOCK };
 	return 0;
 }
 
 static bool block_bad(const struct read *r, unsigned i)
 {
-	if (lsom__entry_lost(r->comp, &r->entries[i]))
+	const struct lsom__entry *e = &r->entries[i];
+
+	if (lsom__entry_lost(r->comp, e))
 		return true;
-	if (r->entries[i].kind != LSOM__E_RAW)
+	if (e->kind != LSOM__E_RAW)
 		return false;
-	return crc32c(r->pages[i]->data, LSOM_BLOCK) != r->entries[i].crc ||
-	       lsom__segment_set_back(r->comp->disk, r->entries[i].place);
+	return crc32c(r->iov[i].iov_base, LSOM_BLOCK) != e->crc ||
+	       lsom__segment_set_back(r->comp->disk, e->place);
 }
 
 /* True if a bad block has moved since: then everything is read once more. */
@@ -220,17 +224,6 @@ static bool places_changed(struct read *r)
 	return changed;
 }
 
-static int sgl_make(struct read *r)
-{
-	unsigned i;
-
-	for (i = 0; i < r->blocks; i++)
-		r->pieces[i] = (struct sgl_piece){ r->pages[i], 0, LSOM_BLOCK };
-	r->req->sgl =
-		sgl_of_pieces(r->comp->disk->env->pages, r->pieces, r->blocks);
-	return r->req->sgl == NULL ? -ENOMEM : 0;
-}
-
 static void read_check(struct read *r)
 {
 	struct lsom_read *req = r->req;
@@ -255,8 +248,6 @@ static void read_check(struct read *r)
 			req->crcs[i] = r->entries[i].kind == LSOM__E_RAW
 					       ? r->entries[i].crc
 					       : CRC32C_ZERO_PAGE;
-	if (r->status == 0)
-		r->status = sgl_make(r);
 	read_finish(r, r->status);
 }
 
@@ -283,7 +274,7 @@ static void read_go(struct read *r)
 		rv = -ENOENT;
 	if (rv == 0) {
 		entries_take(r);
-		rv = pages_make(r);
+		rv = sgl_make(r);
 	}
 	if (rv < 0) {
 		read_finish(r, rv);
@@ -357,13 +348,15 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 		return 0;
 	if (rv == 0) {
 		entries_take(r);
-		rv = pages_make(r);
+		rv = sgl_make(r);
 		if (rv == 0) {
 			parts_send(r);
 			if (r->parts_left > 0)
 				return 0;
 		}
-		if (rv == 0) { /* all holes */
+		if (rv == 0) { /* all holes: in a turn of its own, anew */
+			sgl_put(req->sgl);
+			req->sgl = NULL;
 			env_defer(disk->env, &r->start);
 			return 0;
 		}

@@ -134,14 +134,17 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 	struct lsom__entry e = {
 		.member_csn = member_csn,
 		.lsn = lsn,
+		.place = place,
 		.kind = hole ? LSOM__E_HOLE : LSOM__E_RAW,
 	};
-	const uint64_t end = LSOM__COMP_BYTES_MAX / LSOM_BLOCK;
-	uint64_t i, next;
+	/* Also behind the present end: holes there bar what was before. */
+	const uint64_t limit = LSOM__COMP_BYTES_MAX / LSOM_BLOCK;
+	const uint64_t end = first + MIN(blocks, limit - MIN(first, limit));
+	uint64_t at, next;
+	unsigned n;
 	int rv;
 
-	/* Also behind the present end: holes there bar what was before. */
-	for (i = 0; i < blocks && first + i < end; i++) {
+	for (at = first; at < end; at += n) {
 		/*
 		 * On a whole replica a block that was never written needs no
 		 * hole: nothing older can come for it.  On one being filled a
@@ -152,19 +155,20 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		 */
 		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
 		    comp->meta.damaged == 0 && !comp->disk->replaying &&
-		    !lsom__page_exists(comp, (first + i) / LSOM__PAGE_SLOTS)) {
-			next = hole_page_next(comp, lsn, first + i);
+		    !lsom__page_exists(comp, at / LSOM__PAGE_SLOTS)) {
+			next = hole_page_next(comp, lsn, at);
 			if (next == UINT64_MAX ||
-			    next * LSOM__PAGE_SLOTS >= first + blocks)
+			    next * LSOM__PAGE_SLOTS >= end)
 				return;
-			if (next * LSOM__PAGE_SLOTS > first + i)
-				i = next * LSOM__PAGE_SLOTS - first;
+			at = MAX(at, next * LSOM__PAGE_SLOTS);
 		}
-		e.place = hole ? place : place + i;
-		e.crc = hole ? 0 : crcs[i];
-		rv = lsom__index_apply(comp, first + i, &e, how,
-				       source == 0 || hole ? source
-							   : source + i);
+		if (!hole)
+			e.place = place + (at - first);
+		n = (unsigned)MIN(end - at,
+				  LSOM__PAGE_SLOTS - at % LSOM__PAGE_SLOTS);
+		rv = lsom__index_apply(
+			comp, at, n, &e, hole ? NULL : crcs + (at - first), how,
+			source == 0 || hole ? source : source + (at - first));
 		if (rv < 0) {
 			/* The record is durable: a restart applies it. */
 			lsom__index_fail(comp->disk, "changing the index", rv);

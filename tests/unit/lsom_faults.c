@@ -454,6 +454,82 @@ TEST(faults, one_block_rots)
 	fixture_close(f);
 }
 
+static uint64_t used_blocks(struct fixture *f)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disk, &info);
+	return info.used_bytes / LSOM_BLOCK;
+}
+
+static uint64_t run_seed(uint64_t block)
+{
+	if (block < 230 || block >= 272)
+		return 0;
+	return block < 240 ? 1 : block < 250 || block >= 258 ? 3 : 4;
+}
+
+/* All of it in one read: holes, blocks of three writes, and two pages. */
+static void run_check(struct fixture *f, struct lsom_comp *comp)
+{
+	struct call c = { .f = f };
+	uint8_t want[LSOM_BLOCK];
+	const void *data;
+
+	c.r.offset = 220 * LSOM_BLOCK;
+	c.r.len = 60 * LSOM_BLOCK;
+	c.r.class = PAGE_FRONT;
+	c.r.crcs = c.crcs;
+	CHECK_EQ(finish(&c, lsom_read(comp, &c.r, read_done)), 0);
+	for (uint64_t i = 0; i < 60; i++) {
+		memset(want, 0, sizeof(want));
+		if (run_seed(220 + i) > 0)
+			fill(want, 220 + i, run_seed(220 + i));
+		data = c.r.sgl->pieces[i].page->data;
+		CHECK_EQ(memcmp(want, data, LSOM_BLOCK), 0);
+		CHECK_EQ(c.crcs[i], crc32c(want, LSOM_BLOCK));
+	}
+	sgl_put(c.r.sgl);
+}
+
+/* A range of two pages of the index in which some blocks are newer, or rot. */
+TEST(faults, runs_of_blocks)
+{
+	struct fixture *f = fixture_open(7);
+	struct lsom_comp *comp;
+	unsigned round;
+	uint64_t i;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 230, 40, LSN(1, 1), 1), 0);
+	CHECK_EQ(put(f, comp, 250, 8, LSN(1, 4), 4), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 240, 32, LSN(1, 3), 3), 0);
+	CHECK_EQ(used_blocks(f), 42);
+	for (i = 243; i < 246; i++)
+		rot(f, entry_place(comp, i));
+	for (i = 243; i < 246; i++)
+		CHECK_EQ(get(f, comp, i, 3), -EBADMSG);
+	CHECK_EQ(put_kind(f, comp, LSOM_REPAIR, 242, 20, LSN(1, 3), 3), 0);
+	for (round = 0; round < 3; round++) {
+		run_check(f, comp);
+		CHECK_EQ(used_blocks(f), 42);
+		lsom_comp_put(comp);
+		disk_close(f);
+		CHECK_EQ(disk_open(f, round == 1), 0);
+		comp = comp_of(f, 1);
+	}
+	/* Holes, with the pages in memory: what is newer stays. */
+	CHECK_EQ(get(f, comp, 230, 1), 1);
+	CHECK_EQ(get(f, comp, 271, 3), 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 300, LSN(1, 2), 0), 0);
+	CHECK_EQ(used_blocks(f), 32);
+	CHECK_EQ(put(f, comp, 0, 300, LSN(1, 5), 0), 0);
+	CHECK_EQ(used_blocks(f), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /*
  * R27: the header of a batch in the middle of the log cannot be read, and a later
  * one knew it durable.  That one has its echo, so nothing is lost; also when the
