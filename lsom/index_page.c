@@ -19,6 +19,11 @@
 #define PLACE_BITS 36
 #define PLACE_MASK ((1ull << PLACE_BITS) - 1)
 #define UNITS 8u /* 512-byte units of a block */
+#define EPOCH_BITS 44
+#define EPOCH_MASK ((uint64_t)(EPOCHS_MAX - 1) << EPOCH_BITS)
+#define SLOT_KIND(s) ((s)->bits >> 40 & 15)
+#define SLOT_EPOCH(s) ((unsigned)((s)->bits >> EPOCH_BITS & (EPOCHS_MAX - 1)))
+#define SLOT_SEQ(s) ((s)->bits >> 56 << 32 | (s)->seq_low)
 #define VALUE_VERSION 1u
 
 struct value_header {
@@ -44,7 +49,7 @@ static inline void slot_get(const struct lsom__slots *slots, unsigned slot,
 			    struct lsom__entry *out)
 {
 	const struct lsom__slot *s = &slots->slot[slot];
-	unsigned epoch = s->bits >> 44 & (EPOCHS_MAX - 1);
+	unsigned epoch = SLOT_EPOCH(s);
 
 	if (s->bits == 0) {
 		*out = (struct lsom__entry){ 0 };
@@ -54,11 +59,10 @@ static inline void slot_get(const struct lsom__slots *slots, unsigned slot,
 	*out = (struct lsom__entry){
 		.place = (s->bits & PLACE_MASK) / UNITS,
 		/* Kind 0 is an empty slot that remembers its version. */
-		.kind = s->bits >> 40 & 15,
+		.kind = SLOT_KIND(s),
 		.crc = s->crc,
 		.member_csn = slots->epochs[epoch].member_csn,
-		.lsn = LSN(slots->epochs[epoch].oepoch,
-			   (s->bits >> 56) << 32 | s->seq_low),
+		.lsn = LSN(slots->epochs[epoch].oepoch, SLOT_SEQ(s)),
 	};
 }
 
@@ -85,8 +89,7 @@ static void epochs_compact(struct lsom__slots *slots)
 
 	for (i = 0; i < LSOM__PAGE_SLOTS; i++)
 		if (slots->slot[i].bits != 0)
-			used[slots->slot[i].bits >> 44 & (EPOCHS_MAX - 1)] =
-				true;
+			used[SLOT_EPOCH(&slots->slot[i])] = true;
 	for (i = 0; i < slots->epochs_count; i++) {
 		if (!used[i])
 			continue;
@@ -97,9 +100,9 @@ static void epochs_compact(struct lsom__slots *slots)
 	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
 		if (slots->slot[i].bits == 0)
 			continue;
-		from = slots->slot[i].bits >> 44 & (EPOCHS_MAX - 1);
-		slots->slot[i].bits &= ~((uint64_t)(EPOCHS_MAX - 1) << 44);
-		slots->slot[i].bits |= (uint64_t)map[from] << 44;
+		from = SLOT_EPOCH(&slots->slot[i]);
+		slots->slot[i].bits &= ~EPOCH_MASK;
+		slots->slot[i].bits |= (uint64_t)map[from] << EPOCH_BITS;
 	}
 }
 
@@ -145,7 +148,7 @@ int lsom__slots_set(struct lsom__slots *slots, unsigned slot, unsigned count,
 	assert(slot + count <= LSOM__PAGE_SLOTS);
 	assert((entry->place + count - 1) * UNITS <= PLACE_MASK);
 	s.bits = entry->place * UNITS | (uint64_t)(UNITS - 1) << PLACE_BITS |
-		 (uint64_t)entry->kind << 40 | (uint64_t)epoch << 44 |
+		 (uint64_t)entry->kind << 40 | (uint64_t)epoch << EPOCH_BITS |
 		 (seq >> 32) << 56;
 	s.crc = entry->crc;
 	s.seq_low = (uint32_t)seq;
@@ -207,25 +210,18 @@ void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 	return buf;
 }
 
-/* One stored slot over what @slots has: the larger version, or a tie, wins. */
-static int slot_fold(struct lsom__slots *slots, unsigned i,
-		     const struct lsom__slot *s, const struct lsom__epoch *e)
+/* Is the version of @a smaller?  Both with epochs of @slots. */
+static bool slot_older(const struct lsom__slots *slots,
+		       const struct lsom__slot *a, const struct lsom__slot *b)
 {
-	struct lsom__entry now, old;
+	const struct lsom__epoch *x = &slots->epochs[SLOT_EPOCH(a)];
+	const struct lsom__epoch *y = &slots->epochs[SLOT_EPOCH(b)];
 
-	now.place = (s->bits & PLACE_MASK) / UNITS;
-	now.kind = s->bits >> 40 & 15;
-	now.crc = s->crc;
-	now.member_csn = e->member_csn;
-	now.lsn = LSN(e->oepoch, (s->bits >> 56) << 32 | s->seq_low);
-	if (now.kind > LSOM__E_HOLE)
-		return -EUCLEAN;
-	if (slots->slot[i].bits != 0) {
-		lsom__slots_get(slots, i, &old);
-		if (lsom__version_compare(&now, &old) < 0)
-			return 0;
-	}
-	return lsom__slots_set(slots, i, 1, &now, NULL);
+	if (x->member_csn != y->member_csn)
+		return x->member_csn < y->member_csn;
+	if (x->oepoch != y->oepoch)
+		return x->oepoch < y->oepoch;
+	return SLOT_SEQ(a) < SLOT_SEQ(b);
 }
 
 int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
@@ -236,8 +232,8 @@ int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
 	struct lsom__epoch e;
 	struct lsom__slot s;
 	size_t count = 0;
-	unsigned i, epoch;
-	int rv;
+	unsigned i, epoch, last = EPOCHS_MAX;
+	int mine = 0; /* what its last epoch is in @slots */
 
 	if (len < sizeof(h))
 		return -EUCLEAN;
@@ -254,13 +250,22 @@ int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
 			continue;
 		memcpy(&s, p, sizeof(s));
 		p += sizeof(s);
-		epoch = s.bits >> 44 & (EPOCHS_MAX - 1);
-		if (epoch >= h.epochs || s.bits == 0)
+		epoch = SLOT_EPOCH(&s);
+		if (epoch >= h.epochs || s.bits == 0 ||
+		    SLOT_KIND(&s) > LSOM__E_HOLE)
 			return -EUCLEAN;
-		memcpy(&e, epochs + epoch * sizeof(e), sizeof(e));
-		rv = slot_fold(slots, i, &s, &e);
-		if (rv < 0)
-			return rv;
+		if (epoch != last) {
+			memcpy(&e, epochs + epoch * sizeof(e), sizeof(e));
+			mine = epoch_find(slots, e.member_csn, e.oepoch);
+			if (mine < 0)
+				return mine;
+			last = epoch;
+		}
+		s.bits = (s.bits & ~EPOCH_MASK) | (uint64_t)mine << EPOCH_BITS;
+		/* The larger version wins, and on a tie the later record. */
+		if (slots->slot[i].bits == 0 ||
+		    !slot_older(slots, &s, &slots->slot[i]))
+			slots->slot[i] = s;
 		if (bits != NULL)
 			lsom__bit_set(bits, i);
 	}

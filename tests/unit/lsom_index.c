@@ -1,0 +1,134 @@
+/* An index page: versions of slots, packed, folded and merged. */
+#include "tests/lib/test.h"
+
+#include "lsom/lsom_int.h"
+
+#include <stdlib.h>
+
+#define OPERANDS 6u
+
+/* What each slot is to be: the largest version, the later one on a tie. */
+struct model {
+	struct lsom__entry e[LSOM__PAGE_SLOTS];
+};
+
+static uint64_t seed = 1;
+
+static uint64_t random_below(uint64_t n)
+{
+	seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+	return (seed >> 33) % n;
+}
+
+static bool older(const struct lsom__entry *a, const struct lsom__entry *b)
+{
+	return a->member_csn != b->member_csn ? a->member_csn < b->member_csn
+					      : a->lsn < b->lsn;
+}
+
+/* Some runs of slots of some versions, into @slots, @bits and the model. */
+static void change(struct lsom__slots *slots, uint32_t *bits, struct model *m,
+		   uint64_t epochs)
+{
+	uint32_t crcs[8];
+
+	for (unsigned k = 0; k < 20; k++) {
+		unsigned n = 1 + (unsigned)random_below(8);
+		unsigned at = (unsigned)random_below(LSOM__PAGE_SLOTS - n);
+		struct lsom__entry e = {
+			.member_csn = random_below(3),
+			.lsn = LSN(1 + random_below(epochs),
+				   random_below(4) << 31 | 1),
+			.place = random_below(1000000),
+			.kind = (uint8_t)random_below(3),
+		};
+
+		for (unsigned i = 0; i < n; i++)
+			crcs[i] = (uint32_t)random_below(UINT32_MAX);
+		CHECK_EQ(lsom__slots_set(slots, at, n, &e, crcs), 0);
+		for (unsigned i = 0; i < n; i++, e.place++) {
+			e.crc = e.kind == LSOM__E_RAW ? crcs[i] : 0;
+			lsom__bit_set(bits, at + i);
+			m->e[at + i] = e;
+			if (e.kind != LSOM__E_RAW)
+				e.place--;
+		}
+	}
+}
+
+static struct kv_slice operand(struct model *m, uint64_t epochs)
+{
+	uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 0 };
+	struct model mine = { 0 };
+	struct lsom__slots slots;
+	struct kv_slice out;
+	size_t len;
+
+	lsom__slots_init(&slots);
+	change(&slots, bits, &mine, epochs);
+	out.data = lsom__slots_encode(&slots, bits, &len);
+	out.len = len;
+	CHECK(out.data != NULL);
+	lsom__slots_fini(&slots);
+	for (unsigned i = 0; i < LSOM__PAGE_SLOTS; i++)
+		if (lsom__bit(bits, i) && !older(&mine.e[i], &m->e[i]))
+			m->e[i] = mine.e[i];
+	return out;
+}
+
+static void check(struct kv_slice value, const struct model *m)
+{
+	struct lsom__entry got[LSOM__PAGE_SLOTS], one;
+	struct lsom__slots slots;
+
+	lsom__slots_init(&slots);
+	CHECK_EQ(lsom__slots_decode(value.data, value.len, &slots, NULL), 0);
+	lsom__slots_get_run(&slots, 0, LSOM__PAGE_SLOTS, got);
+	for (unsigned i = 0; i < LSOM__PAGE_SLOTS; i++) {
+		lsom__slots_get(&slots, i, &one);
+		CHECK_EQ(got[i].member_csn, m->e[i].member_csn);
+		CHECK_EQ(got[i].lsn, m->e[i].lsn);
+		CHECK_EQ(got[i].place, m->e[i].place);
+		CHECK_EQ(got[i].crc, m->e[i].crc);
+		CHECK_EQ(got[i].kind, m->e[i].kind);
+		CHECK_EQ(one.lsn, got[i].lsn);
+		CHECK_EQ(one.place, got[i].place);
+	}
+	lsom__slots_fini(&slots);
+}
+
+static struct kv_slice merge(struct kv_slice old, const struct kv_slice *ops,
+			     size_t count)
+{
+	struct kv_slice out;
+	size_t len;
+
+	out.data = lsom__merge(kv_slice("P", 1), old, ops, count, &len);
+	out.len = len;
+	CHECK(out.data != NULL);
+	return out;
+}
+
+/* With few epochs versions tie; with many the table of a page is compacted. */
+TEST(lsom_index, merges_by_version)
+{
+	const struct kv_slice none = { 0 };
+
+	for (unsigned round = 0; round < 200; round++) {
+		struct kv_slice ops[OPERANDS], all, half, last;
+		struct model m = { 0 };
+
+		for (unsigned i = 0; i < OPERANDS; i++)
+			ops[i] = operand(&m, round % 2 ? 3 : 1000);
+		all = merge(none, ops, OPERANDS);
+		check(all, &m);
+		half = merge(none, ops, OPERANDS / 2);
+		last = merge(half, ops + OPERANDS / 2, OPERANDS - OPERANDS / 2);
+		check(last, &m);
+		for (unsigned i = 0; i < OPERANDS; i++)
+			free((void *)(uintptr_t)ops[i].data);
+		free((void *)(uintptr_t)all.data);
+		free((void *)(uintptr_t)half.data);
+		free((void *)(uintptr_t)last.data);
+	}
+}
