@@ -367,6 +367,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 		.records = (uint16_t)p->records,
 		.block = block,
 	};
+	const size_t bytes = header_bytes(p);
 	bool first = block == 1;
 	unsigned n;
 	int rv;
@@ -376,8 +377,11 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	b->segment = head->segment;
 	b->done = false;
 	b->status = 0;
-	memset(h, 0, b->written);
-	b->written = header_bytes(p);
+	/* Records and echo fill what is between. */
+	memset(h, 0, sizeof(*h));
+	if (b->written > bytes)
+		memset((uint8_t *)h + bytes, 0, b->written - bytes);
+	b->written = bytes;
 	/* Room in the frames first: it alone can fail. */
 	rv = lsom__segment_frame(seg, &frame, h + 1);
 	if (rv < 0)

@@ -154,47 +154,57 @@ static int sgl_make(struct read *r)
 {
 	struct page_cache *pages = r->comp->disk->env->pages;
 	struct sgl_piece pieces[LSOM_WRITE_MAX / LSOM_BLOCK];
-	struct sgl *data;
+	const unsigned blocks = r->blocks;
+	struct iovec *iov = r->iov;
+	struct sgl *sgl, *data;
 	unsigned i, n = 0;
 	int rv;
 
-	for (i = 0; i < r->blocks; i++)
+	for (i = 0; i < blocks; i++)
 		if (r->entries[i].kind == LSOM__E_RAW)
 			n++;
 	rv = sgl_new(pages, r->req->class, (size_t)n * LSOM_BLOCK, 0, &data);
 	if (rv < 0)
 		return rv == -EINVAL ? -EBUSY : rv;
-	if (n < r->blocks) {
-		for (i = n = 0; i < r->blocks; i++)
+	sgl = data;
+	if (n < blocks) {
+		for (i = n = 0; i < blocks; i++)
 			pieces[i] = (struct sgl_piece){
 				r->entries[i].kind == LSOM__E_RAW
 					? data->pieces[n++].page
 					: page_zero(),
 				0, LSOM_BLOCK
 			};
-		r->req->sgl = sgl_of_pieces(pages, pieces, r->blocks);
+		sgl = sgl_of_pieces(pages, pieces, blocks);
 		sgl_put(data);
-		if (r->req->sgl == NULL)
+		if (sgl == NULL)
 			return -ENOMEM;
-	} else {
-		r->req->sgl = data;
 	}
-	for (i = 0; i < r->blocks; i++)
-		r->iov[i] = (struct iovec){ r->req->sgl->pieces[i].page->data,
-					    LSOM_BLOCK };
+	for (i = 0; i < blocks; i++)
+		iov[i] =
+			(struct iovec){ sgl->pieces[i].page->data, LSOM_BLOCK };
+	r->req->sgl = sgl;
 	return 0;
 }
 
-static bool block_bad(const struct read *r, unsigned i)
+/* The first block that is not what its entry says, or is lost; or r->blocks. */
+static unsigned bad_find(const struct read *r)
 {
-	const struct lsom__entry *e = &r->entries[i];
+	const struct lsom_comp *comp = r->comp;
+	const struct lsom__entry *e = r->entries;
+	const struct iovec *iov = r->iov;
+	const unsigned n = r->blocks;
+	unsigned i;
 
-	if (lsom__entry_lost(r->comp, e))
-		return true;
-	if (e->kind != LSOM__E_RAW)
-		return false;
-	return crc32c(r->iov[i].iov_base, LSOM_BLOCK) != e->crc ||
-	       lsom__segment_set_back(r->comp->disk, e->place);
+	for (i = 0; i < n; i++, e++, iov++) {
+		if (lsom__entry_lost(comp, e))
+			break;
+		if (e->kind == LSOM__E_RAW &&
+		    (crc32c(iov->iov_base, LSOM_BLOCK) != e->crc ||
+		     lsom__segment_set_back(comp->disk, e->place)))
+			break;
+	}
+	return i;
 }
 
 /* True if a bad block has moved since: then everything is read once more. */
@@ -229,10 +239,8 @@ static void read_check(struct read *r)
 	struct lsom_read *req = r->req;
 	unsigned i;
 
-	for (i = 0; i < r->blocks && r->status == 0; i++)
-		if (block_bad(r, i))
-			break;
-	if (r->status == 0 && i < r->blocks) {
+	i = r->status == 0 ? bad_find(r) : r->blocks;
+	if (i < r->blocks) {
 		if (!r->again && places_changed(r)) {
 			r->again = true;
 			parts_send(r);
