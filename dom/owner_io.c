@@ -363,6 +363,8 @@ static void plan_drop(struct dom__plan *plan)
 void dom__op_reset(struct dom__op *op)
 {
 	for (unsigned i = 0; i < ARRAY_LEN(op->fetch); i++) {
+		if (!op->fetch[i].used)
+			continue;
 		plan_drop(&op->fetch[i].plan);
 		sgl_put(op->fetch[i].sgl);
 		dom__fetch_clear(&op->fetch[i]);

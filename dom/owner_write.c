@@ -98,12 +98,12 @@ static int part_gather(struct dom__op *op, unsigned index)
  */
 static void part_crcs(struct dom__part *part, uint32_t *crcs)
 {
+	const struct sgl_piece *piece = part->sgl->pieces;
+	const unsigned n = part->sgl->pieces_count;
 	const struct page *last = NULL;
 
 	part->crcs = crcs;
-	for (unsigned i = 0; i < part->sgl->pieces_count; i++) {
-		const struct sgl_piece *piece = &part->sgl->pieces[i];
-
+	for (unsigned i = 0; i < n; i++, piece++) {
 		assert(piece->offset == 0);
 		assert(piece->len == DOM_BLOCK);
 		if (i > 0 && piece->page == last)

@@ -85,7 +85,7 @@ static unsigned part_for(struct dom__plan *plan, const struct dom__extent *run)
 int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
 		   uint64_t offset, uint64_t len)
 {
-	struct dom__extent run;
+	struct dom__extent run = { 0 };
 	uint64_t at;
 	unsigned frags = 0;
 	int rv;
@@ -100,7 +100,8 @@ int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
 	for (at = 0; at < len; at += run.len) {
 		struct dom__frag *frag = &plan->frags[plan->frags_count++];
 
-		run = next_run(tree, offset + at, len - at);
+		if (frags > 1) /* else it is the one */
+			run = next_run(tree, offset + at, len - at);
 		frag->part = part_for(plan, &run);
 		frag->len = run.len;
 		frag->offset = plan->parts[frag->part].len - run.len;

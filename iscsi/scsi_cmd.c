@@ -64,12 +64,12 @@ static bool check_reserved(struct scsi_cmd *cmd)
 	unsigned group = op->len == 16 ? 14 : op->len == 12 ? 10 : 6;
 
 	for (unsigned i = 1; i < op->len; i++) {
-		uint8_t known = op->usage[i];
-		uint8_t bad;
+		uint8_t bad = cmd->cdb[i] & (uint8_t)~op->usage[i];
 
+		if (bad == 0)
+			continue;
 		if ((op->flags & OP_GROUP) != 0 && i == group)
-			known |= 0x1f;
-		bad = cmd->cdb[i] & (uint8_t)~known;
+			bad &= (uint8_t)~0x1f;
 		if (bad != 0)
 			return scsi__check_field(cmd, i,
 						 31 - __builtin_clz(bad));

@@ -230,18 +230,23 @@ static bool lies_right(const struct task *task, const struct sgl *sgl)
 	return true;
 }
 
-/* task->buf: the pages of @first, then @len bytes more.  As sgl_new(). */
-static int buf_extend(struct task *task, struct sgl *first, size_t len)
+/*
+ * task->buf: @len bytes, the first in the pages of @first, which lies right: they
+ * take the places of fresh ones.  As sgl_new().
+ */
+static int buf_extend(struct task *task, const struct sgl *first, size_t len)
 {
 	struct page_cache *pages = task->session->iscsi->env->pages;
-	struct sgl *parts[2] = { first, NULL };
-	int rv = sgl_new(pages, PAGE_FRONT, len, 0, &parts[1]);
+	int rv = sgl_new(pages, PAGE_FRONT, len, 0, &task->buf);
 
-	if (rv < 0)
-		return rv;
-	task->buf = sgl_join(pages, parts, 2);
-	sgl_put(parts[1]);
-	return task->buf != NULL ? 0 : -ENOMEM;
+	for (unsigned i = 0; i < first->pieces_count && rv == 0; i++) {
+		struct sgl_piece *piece = &task->buf->pieces[i];
+
+		assert(piece->len == first->pieces[i].len);
+		page_put(pages, piece->page);
+		piece->page = page_get(first->pieces[i].page);
+	}
+	return rv;
 }
 
 /* Bytes that the data of a write takes. */
@@ -274,7 +279,7 @@ static int take_memory(struct task *task, bool coming, struct sgl *first)
 	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
 		return -EBUSY;
 	if (first != NULL)
-		rv = buf_extend(task, first, len - first->len_bytes);
+		rv = buf_extend(task, first, len);
 	else
 		rv = sgl_new(s->iscsi->env->pages, PAGE_FRONT, len,
 			     task->cmd.page_offset % PAGE_BYTES, &task->buf);

@@ -226,18 +226,24 @@ static bool room(const struct tx *tx)
 	return tx->tail - tx->head < tx->depth - 1;
 }
 
+/* What @opcode does not use of it is left as it is. */
 static struct ibv_send_wr *wr_new(struct tx *tx, struct batch *b,
-				  enum ibv_wr_opcode opcode)
+				  enum ibv_wr_opcode opcode,
+				  struct tx_wr **mine)
 {
 	struct ibv_send_wr *wr = &b->wr[b->count];
 
-	*wr = (struct ibv_send_wr){ .wr_id = tx->tail << 1,
-				    .sg_list = b->sge[b->count],
-				    .opcode = opcode };
+	wr->wr_id = tx->tail << 1;
+	wr->next = NULL;
+	wr->sg_list = b->sge[b->count];
+	wr->num_sge = 0;
+	wr->opcode = opcode;
+	wr->send_flags = 0;
 	if (b->count > 0)
 		b->wr[b->count - 1].next = wr;
 	b->count++;
-	tx->wrs[tx->tail % tx->depth] = (struct tx_wr){ .slot = TX_SLOTS };
+	*mine = &tx->wrs[tx->tail % tx->depth];
+	**mine = (struct tx_wr){ .slot = TX_SLOTS };
 	tx->tail++;
 	return wr;
 }
@@ -262,8 +268,8 @@ static void post_read(struct iser_conn *conn, struct batch *b,
 	struct tx *tx = &conn->tx;
 	struct dm_data *data = dm_data_of(d);
 	const struct dm_stags *stags = data->stags;
-	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_READ);
-	struct tx_wr *mine = &tx->wrs[(tx->tail - 1) % tx->depth];
+	struct tx_wr *mine;
+	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_READ, &mine);
 	uint32_t n = wr_sges(conn, wr, data, tx->read_sge);
 
 	wr->send_flags = IBV_SEND_SIGNALED;
@@ -286,7 +292,8 @@ static void post_write(struct iser_conn *conn, struct batch *b,
 {
 	struct tx *tx = &conn->tx;
 	struct iser_data *d = data_of(data);
-	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_WRITE);
+	struct tx_wr *mine;
+	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_WRITE, &mine);
 	uint32_t n = wr_sges(conn, wr, data, tx->write_sge);
 
 	wr->wr.rdma.rkey = data->stags->read;
@@ -298,7 +305,7 @@ static void post_write(struct iser_conn *conn, struct batch *b,
 		return;
 	TAILQ_REMOVE(&tx->queue, &d->item, link);
 	d->item.queued = false;
-	tx->wrs[(tx->tail - 1) % tx->depth].item = &d->item;
+	mine->item = &d->item;
 }
 
 static uint8_t *slot_at(struct tx *tx, unsigned slot)
@@ -374,8 +381,8 @@ static void post_send(struct iser_conn *conn, struct batch *b,
 		      struct dm_send *send)
 {
 	struct tx *tx = &conn->tx;
-	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_SEND);
-	struct tx_wr *mine = &tx->wrs[(tx->tail - 1) % tx->depth];
+	struct tx_wr *mine;
+	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_SEND, &mine);
 	uint8_t *at, *bhs;
 	uint32_t rkey;
 
