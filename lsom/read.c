@@ -43,7 +43,7 @@ struct read {
 	int status;
 	bool again;
 	struct lsom__entry *entries;
-	struct iovec *iov; /* of req->sgl, a page each */
+	struct iovec *iov; /* a part's begin at its first block's */
 	struct part *parts;
 };
 
@@ -104,17 +104,37 @@ static void entries_take(struct read *r)
 
 static void part_done(struct env_io *io, int64_t res);
 
+/* The pages of the blocks [first, first + count), neighbours in memory merged. */
+static unsigned part_iov(struct read *r, unsigned first, unsigned count)
+{
+	const struct sgl_piece *piece = r->req->sgl->pieces + first;
+	struct iovec *iov = r->iov + first, *last = iov;
+	unsigned i;
+
+	*last = (struct iovec){ piece->page->data, LSOM_BLOCK };
+	for (i = 1; i < count; i++) {
+		uint8_t *at = piece[i].page->data;
+
+		if ((uint8_t *)last->iov_base + last->iov_len == at)
+			last->iov_len += LSOM_BLOCK;
+		else
+			*++last = (struct iovec){ at, LSOM_BLOCK };
+	}
+	return (unsigned)(last - iov) + 1;
+}
+
 /* Read the blocks [first, first + count), neighbours on the disk. */
 static void part_send(struct read *r, unsigned first, unsigned count)
 {
 	struct part *part = &r->parts[r->parts_count++];
 	struct lsom_disk *disk = r->comp->disk;
+	unsigned n = part_iov(r, first, count);
 
 	*part = (struct part){
 		.io.cb = part_done, .read = r, .first = first, .count = count
 	};
 	r->parts_left++;
-	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first, count,
+	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first, n,
 		      r->entries[first].place * LSOM_BLOCK);
 }
 
@@ -155,7 +175,6 @@ static int sgl_make(struct read *r)
 	struct page_cache *pages = r->comp->disk->env->pages;
 	struct sgl_piece pieces[LSOM_WRITE_MAX / LSOM_BLOCK];
 	const unsigned blocks = r->blocks;
-	struct iovec *iov = r->iov;
 	struct sgl *sgl, *data;
 	unsigned i, n = 0;
 	int rv;
@@ -180,9 +199,6 @@ static int sgl_make(struct read *r)
 		if (sgl == NULL)
 			return -ENOMEM;
 	}
-	for (i = 0; i < blocks; i++)
-		iov[i] =
-			(struct iovec){ sgl->pieces[i].page->data, LSOM_BLOCK };
 	r->req->sgl = sgl;
 	return 0;
 }
@@ -192,15 +208,15 @@ static unsigned bad_find(const struct read *r)
 {
 	const struct lsom_comp *comp = r->comp;
 	const struct lsom__entry *e = r->entries;
-	const struct iovec *iov = r->iov;
+	const struct sgl_piece *piece = r->req->sgl->pieces;
 	const unsigned n = r->blocks;
 	unsigned i;
 
-	for (i = 0; i < n; i++, e++, iov++) {
+	for (i = 0; i < n; i++, e++, piece++) {
 		if (lsom__entry_lost(comp, e))
 			break;
 		if (e->kind == LSOM__E_RAW &&
-		    (crc32c(iov->iov_base, LSOM_BLOCK) != e->crc ||
+		    (crc32c(piece->page->data, LSOM_BLOCK) != e->crc ||
 		     lsom__segment_set_back(comp->disk, e->place)))
 			break;
 	}

@@ -289,8 +289,8 @@ static void read_done(struct lsom_read *req, int status)
 }
 
 /* 1: the pattern of @seed.  0: zeros.  -1: something else.  Else -errno. */
-static int get(struct fixture *f, struct lsom_comp *comp, uint64_t block,
-	       uint64_t seed)
+static inline int get(struct fixture *f, struct lsom_comp *comp, uint64_t block,
+		      uint64_t seed)
 {
 	struct call c = { .f = f };
 	uint8_t want[LSOM_BLOCK];
