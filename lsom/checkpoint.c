@@ -43,8 +43,10 @@ struct stored_segment {
 
 struct stored_comp {
 	uint8_t deleted;
-	uint8_t reserved[7];
+	uint8_t counted; /* enum lsom__count; earlier versions: 0 */
+	uint8_t mapped[6]; /* blocks, big endian */
 } __attribute__((packed)); /* then a state record */
+static_assert(LSOM__COMP_BYTES_MAX / LSOM_BLOCK < 1ull << 48, "a count fits");
 
 struct stored_prep {
 	uint64_t place, pos;
@@ -236,9 +238,15 @@ static int comp_put(struct checkpoint *c, struct lsom_comp *comp)
 	struct stored_comp s = { .deleted = comp->deleted };
 	struct lsom__prep *p;
 	struct lsom__op *op;
-	uint8_t *buf;
+	uint8_t *buf, count[8];
+	bool exact;
 	int rv = 0;
 
+	put_be64(count, lsom__count_stored(comp, &exact));
+	memcpy(s.mapped, count + 2, sizeof(s.mapped));
+	s.counted = comp->counted;
+	if (s.counted == LSOM__COUNT_EXACT && !exact)
+		s.counted = LSOM__COUNT_LEAST;
 	op = lsom__state_op(comp, &comp->meta, comp->meta_sequence);
 	if (op == NULL)
 		return -ENOMEM;
@@ -651,6 +659,7 @@ static bool comp_load(struct load *l, uint64_t key, struct kv_slice v)
 	const struct lsom__state_record *r;
 	struct stored_comp s;
 	struct lsom_comp *comp;
+	uint8_t count[8] = { 0 };
 
 	if (v.len < sizeof(s) + sizeof(*r))
 		return false;
@@ -668,7 +677,11 @@ static bool comp_load(struct load *l, uint64_t key, struct kv_slice v)
 		comp->deleted = true;
 	else
 		l->disk->comps_count++;
-	return lsom__state_take(comp, r) == 0;
+	if (s.counted > LSOM__COUNT_LEAST || lsom__state_take(comp, r) < 0)
+		return false;
+	memcpy(count + 2, s.mapped, sizeof(s.mapped));
+	lsom__count_load(comp, s.counted, get_be64(count));
+	return true;
 }
 
 static bool chunk_load(struct load *l, uint64_t key, uint64_t chunk,

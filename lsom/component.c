@@ -31,6 +31,7 @@ struct lsom_comp *lsom__comp_new(struct lsom_disk *disk, uint64_t key,
 	comp->disk = disk;
 	comp->key = key;
 	comp->refs = 1;
+	comp->counted = LSOM__COUNT_EXACT; /* nothing */
 	comp->meta.cid = *cid;
 	TAILQ_INIT(&comp->preps);
 	TAILQ_INIT(&comp->metas);
@@ -684,72 +685,11 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 	comp->deleted = true;
 	comp->dirty = true;
 	disk->comps_count--;
-	assert(disk->credits >= comp->credits);
-	disk->credits -= comp->credits;
+	lsom__credits_drop(comp, comp->credits);
 	comp->credits = 0;
+	lsom__promise_set(comp);
 	while ((p = TAILQ_FIRST(&comp->preps)) != NULL)
 		lsom__prep_drop(comp, p);
 	if (disk->recovery == NULL)
 		lsom__comp_reap(comp);
-}
-
-/* ---- space ---- */
-
-static uint64_t space_limit(const struct lsom_disk *disk)
-{
-	/*
-	 * What a change replaced is not known while its page is being read.  It
-	 * counts as freed, or an UNMAP of a full disk would not give room at
-	 * once; where that was wrong, the reserve has lent a little.
-	 */
-	return disk->usable_blocks +
-	       MIN(disk->unknown, disk->reserve_blocks / 8);
-}
-
-bool lsom__space(const struct lsom_disk *disk, uint64_t blocks)
-{
-	return disk->live_blocks + disk->credits + blocks <= space_limit(disk);
-}
-
-bool lsom__space_take(struct lsom_disk *disk, uint64_t blocks)
-{
-	uint64_t taken = disk->credits;
-
-	do {
-		if (blocks > disk->usable_blocks ||
-		    disk->live_blocks + taken + blocks > space_limit(disk))
-			return false;
-	} while (!atomic_compare_exchange_weak(&disk->credits, &taken,
-					       taken + blocks));
-	return true;
-}
-
-int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
-{
-	struct lsom_disk *disk = comp->disk;
-	int rv = lsom__state_of(disk);
-
-	if (rv < 0)
-		return rv;
-	if (comp->deleted)
-		return -ENOENT;
-	if (!lsom__space_take(disk->view ? disk->view->home : disk, blocks))
-		return -ENOSPC;
-	comp->credits += blocks;
-	lsom__disk_changed(disk);
-	return 0;
-}
-
-void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks)
-{
-	struct lsom_disk *disk = comp->disk;
-
-	/* What a restart or a deletion ended is not there to be returned. */
-	blocks = MIN(blocks, comp->credits);
-	comp->credits -= blocks;
-	if (disk->view != NULL)
-		disk->view->home->credits -= blocks;
-	else
-		disk->credits -= blocks;
-	lsom__disk_changed(disk);
 }

@@ -542,9 +542,9 @@ static void changed_run(struct env_task *task)
 		if (now[i] / 16 != disk->congestion[i] / 16 ||
 		    (now[i] == 0) != (disk->congestion[i] == 0))
 			tell = true;
-	if (state == LSOM_DISK_ONLINE && !lsom__space(disk, 1))
+	if (state == LSOM_DISK_ONLINE && !lsom__space(disk))
 		disk->state = LSOM_DISK_FULL;
-	else if (state == LSOM_DISK_FULL && lsom__space(disk, 1))
+	else if (state == LSOM_DISK_FULL && lsom__space(disk))
 		disk->state = LSOM_DISK_ONLINE;
 	tell = tell || disk->state != state;
 	disk->failed_untold = false;
@@ -626,6 +626,8 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->raw_bytes = disk->info.bytes;
 	out->usable_bytes = disk->usable_blocks * LSOM_BLOCK;
 	out->used_bytes = disk->live_blocks * LSOM_BLOCK;
+	out->kept_bytes = disk->promised * LSOM_BLOCK;
+	out->uncovered_bytes = lsom__space_missing(disk) * LSOM_BLOCK;
 	out->segments = disk->super.segments;
 	out->segments_free = disk->segments_free;
 	out->segment_bytes = disk->super.segment_bytes;

@@ -111,6 +111,26 @@ static void entries_dead(struct lsom_disk *disk, const struct lsom__entry *old,
 		lsom__segment_live(disk, first, -n);
 }
 
+/* Entries [0, @count) of @page are @now, @old before: count that. */
+static void entries_changed(const struct lsom__page *page,
+			    const struct lsom__entry *old, unsigned count,
+			    const struct lsom__entry *now)
+{
+	struct lsom_disk *disk = page->comp->disk;
+	int n = 0;
+
+	/* One record's, so they lie in one segment. */
+	if (now != NULL && now->kind == LSOM__E_RAW) {
+		lsom__segment_live(disk, now->place, count);
+		n = (int)count;
+	}
+	for (unsigned i = 0; i < count; i++)
+		n -= old[i].kind == LSOM__E_RAW;
+	if (n != 0)
+		lsom__comp_mapped(page->comp, page->number, n);
+	entries_dead(disk, old, count);
+}
+
 /* Fold the stored slots under the overlay. */
 static int page_fill(struct lsom__page *page, const void *value, size_t len)
 {
@@ -140,10 +160,10 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 			/* The same place may come back from the store. */
 			if (mine.place != theirs.place ||
 			    mine.kind != theirs.kind)
-				entries_dead(disk, &theirs, 1);
+				entries_changed(page, &theirs, 1, NULL);
 			continue;
 		}
-		entries_dead(disk, &mine, 1);
+		entries_changed(page, &mine, 1, NULL);
 		rv = lsom__slots_set(&page->slots, i, 1, &theirs, NULL);
 	}
 	lsom__slots_fini(&old);
@@ -198,6 +218,8 @@ static void page_load_done(struct env_work *work)
 	page->loaded_value = NULL;
 	assert(disk->unknown >= page->unknown);
 	disk->unknown -= page->unknown;
+	comp->unknown -= page->unknown;
+	comp->dirty = comp->dirty || page->unknown > 0; /* of a better count */
 	page->unknown = 0;
 	if (status < 0) {
 		log_error("disk %s: index page %llu of component %llu: %s",
@@ -435,18 +457,14 @@ static void slots_changed(struct lsom__page *page, unsigned slot,
 			  unsigned count, const struct lsom__entry *old,
 			  const struct lsom__entry *now)
 {
-	struct lsom_disk *disk = page->comp->disk;
-
-	entries_dead(disk, old, count);
-	/* One record's, so they lie in one segment. */
-	if (now->kind == LSOM__E_RAW)
-		lsom__segment_live(disk, now->place, count);
+	entries_changed(page, old, count, now);
 	for (unsigned i = slot; i < slot + count && !page->loaded; i++) {
 		if (lsom__bit(page->known, i))
 			continue;
 		lsom__bit_set(page->known, i);
 		page->unknown++;
-		disk->unknown++;
+		page->comp->unknown++;
+		page->comp->disk->unknown++;
 	}
 	lsom__page_dirty(page, slot, count);
 }
@@ -501,7 +519,7 @@ void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page)
 	struct lsom__entry old[LSOM__PAGE_SLOTS];
 
 	lsom__slots_get_run(&page->slots, 0, LSOM__PAGE_SLOTS, old);
-	entries_dead(comp->disk, old, LSOM__PAGE_SLOTS);
+	entries_changed(page, old, LSOM__PAGE_SLOTS, NULL);
 	memset(page->slots.slot, 0, sizeof(page->slots.slot));
 	page->gone = true;
 	lsom__page_dirty(page, 0, 1);

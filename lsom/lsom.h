@@ -97,6 +97,9 @@ struct lsom_disk_info {
 	uint64_t raw_bytes; /* of the device */
 	uint64_t usable_bytes; /* for components: raw less the reserve */
 	uint64_t used_bytes; /* live blocks */
+	uint64_t kept_bytes; /* promised to components, not used by them */
+	/* Of these, what the disk has no room for: others had it before. */
+	uint64_t uncovered_bytes;
 	uint64_t segments, segments_free;
 	uint32_t segment_bytes;
 	unsigned components;
@@ -317,10 +320,24 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 /*
  * Space credits (g2.0): a PREP that holds credit for its blocks cannot fail for
  * space.  Taking is bookkeeping, in memory; credits end with a restart.
- * Returns 0 or -ENOSPC.
+ * Returns 0, -ENOSPC, or -EBUSY: of a component with a promise, try again, as
+ * room is on its way.
  */
 int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
 void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks);
+
+/*
+ * Promise @bytes of the disk to @comp, in all; 0: none.  While it has mapped less
+ * than that its writes find room, and others get -ENOSPC before they have what
+ * is kept for it.  In memory: told again after a restart.  Nobody is asked
+ * whether the disk has as much (lsom_disk_info.uncovered_bytes).
+ *
+ * One that is promised its whole size never gets -ENOSPC for what replaces its
+ * data, either: -EBUSY, until earlier versions are gone.
+ */
+void lsom_comp_reserve(struct lsom_comp *comp, uint64_t bytes);
+/* What is kept for it: promised and not used. */
+uint64_t lsom_comp_kept(struct lsom_comp *comp);
 
 enum lsom_write_kind {
 	LSOM_PREP, /* undecided until committed or lsn <= stable_lsn */

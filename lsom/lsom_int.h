@@ -2,8 +2,8 @@
  * lsom_int: what the files of the room share.
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
- * this order: format, super; segment, log; index_page, index; undecided, component,
- * read; checkpoint; recover; victim, cleaner; disk, which puts them together;
+ * this order: format, super; segment, log; space, count; index_page, index;
+ * undecided, component, read; checkpoint; recover; victim, cleaner; disk, which puts them together;
  * view and view_io, the same disk seen from another shard.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
@@ -197,6 +197,9 @@ struct lsom__prep {
 	uint32_t mem[];
 };
 
+/* How well it is known what a component has mapped. */
+enum lsom__count { LSOM__COUNT_NONE, LSOM__COUNT_EXACT, LSOM__COUNT_LEAST };
+
 struct lsom_comp {
 	struct lsom_disk *disk;
 	uint64_t key;
@@ -219,6 +222,17 @@ struct lsom_comp {
 	uint64_t meta_sequence;
 	uint64_t state_pos; /* records before it are in a later state record */
 	uint64_t credits;
+	/* What it uses and was promised, in blocks: space.c. */
+	_Atomic int64_t mapped; /* by the index */
+	_Atomic uint64_t unknown; /* slots of its overlays */
+	_Atomic uint64_t promise; /* what of @reserved is in force */
+	_Atomic int64_t spare; /* @promise less what it uses */
+	uint64_t reserved;
+	enum lsom__count counted; /* @mapped: count.c */
+	uint64_t count_next; /* page */
+	int64_t count_sum;
+	struct lsom__page_wait count_wait;
+	struct lsom__op *count_op; /* waits for a page */
 	uint64_t reap_next; /* deleted: the next page to release */
 	bool reaping;
 	struct lsom__page_wait reap_wait, shrink_wait;
@@ -288,6 +302,9 @@ struct lsom_disk {
 	uint32_t segments_set_back;
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
+	_Atomic uint64_t undecided; /* of the live blocks */
+	_Atomic uint64_t promised; /* to components, and not used: space.c */
+	struct lsom_comp *counting; /* referenced by its op */
 	uint64_t usable_blocks, reserve_blocks;
 	struct lsom__head heads[LSOM__HEADS];
 	struct env_timer stall_timer; /* while a head waits */
@@ -645,10 +662,36 @@ int lsom__comp_shrink(struct lsom_comp *comp, uint64_t blocks,
 		      void (*cb)(struct lsom_comp *comp, int status));
 int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos);
 int lsom__state_of(const struct lsom_disk *disk);
-/* Is there room for @blocks more of guests? */
-bool lsom__space(const struct lsom_disk *disk, uint64_t blocks);
-/* Count @blocks as taken if there is room: true.  From any shard. */
-bool lsom__space_take(struct lsom_disk *disk, uint64_t blocks);
+
+/* ---- space.c: from any shard, if not said otherwise ---- */
+
+/* @comp uses so many blocks more, or less. */
+void lsom__comp_used(struct lsom_comp *comp, int64_t blocks);
+/* Credit on its way to be blocks, or back. */
+void lsom__credits_add(struct lsom_comp *comp, uint64_t blocks);
+void lsom__credits_drop(struct lsom_comp *comp, uint64_t blocks);
+/*
+ * Credit for a guest's @blocks.  0, -ENOSPC, or -EBUSY: what is on its way will
+ * give room, or say that there is none.
+ */
+int lsom__space_take(struct lsom_comp *comp, uint64_t blocks);
+/* Is there room that anybody may have? */
+bool lsom__space(const struct lsom_disk *disk);
+/* What is promised and the disk does not have any more, in blocks. */
+uint64_t lsom__space_missing(const struct lsom_disk *disk);
+/* Home: what is reserved, counted or deleted has changed. */
+void lsom__promise_set(struct lsom_comp *comp);
+
+/* ---- count.c ---- */
+
+/* Page @number of @comp maps @n blocks more. */
+void lsom__comp_mapped(struct lsom_comp *comp, uint64_t number, int n);
+/* What a checkpoint of now says of it. */
+uint64_t lsom__count_stored(const struct lsom_comp *comp, bool *exact);
+void lsom__count_load(struct lsom_comp *comp, enum lsom__count counted,
+		      uint64_t mapped);
+/* Count the next component that has to be. */
+void lsom__count_kick(struct lsom_disk *disk);
 
 /* ---- checkpoint.c ---- */
 
@@ -704,6 +747,9 @@ struct lsom__far {
 	struct lsom_comp *real; /* home's; referenced by a handle */
 	struct lsom__list *list;
 	struct env_task put;
+	struct env_task reserve;
+	_Atomic bool reserve_sent;
+	_Atomic uint64_t reserved; /* blocks; what @reserve brings */
 };
 
 /* A request on its way to the disk's home and back. */

@@ -57,7 +57,9 @@ void lsom__prep_insert(struct lsom_comp *comp, struct lsom__prep *prep)
 	else
 		TAILQ_INSERT_HEAD(&comp->preps, prep, link);
 	comp->preps_count++;
+	comp->disk->undecided += prep_live(prep);
 	lsom__segment_live(comp->disk, prep->place, (int64_t)prep_live(prep));
+	lsom__comp_used(comp, (int64_t)prep_live(prep));
 	comp->dirty = true;
 }
 
@@ -66,7 +68,9 @@ void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep)
 	assert(comp->preps_count > 0);
 	comp->preps_count--;
 	TAILQ_REMOVE(&comp->preps, prep, link);
+	comp->disk->undecided -= prep_live(prep);
 	lsom__segment_live(comp->disk, prep->place, -(int64_t)prep_live(prep));
+	lsom__comp_used(comp, -(int64_t)prep_live(prep));
 	comp->dirty = true;
 }
 

@@ -59,7 +59,7 @@ void lsom__view_comp_free(struct lsom_comp *comp)
 {
 	struct lsom__view *view = comp->disk->view;
 
-	view->home->credits -= comp->credits;
+	lsom__credits_drop(comp, comp->credits);
 	lsom__far_put(view, comp->far);
 	free(comp);
 }
@@ -120,6 +120,8 @@ void lsom__view_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 
 	*out = disk->view->info;
 	out->used_bytes = home->live_blocks * LSOM_BLOCK;
+	out->kept_bytes = home->promised * LSOM_BLOCK;
+	out->uncovered_bytes = lsom__space_missing(home) * LSOM_BLOCK;
 	out->segments_free = home->segments_free;
 	out->components = home->comps_count;
 }

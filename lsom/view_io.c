@@ -346,7 +346,7 @@ static void here_write(struct lsom__hop *hop, int status)
 	struct lsom_write *req = w->req;
 
 	if (hop->status == -EBUSY) { /* it was never taken */
-		hop->view->home->credits -= w->write.credits;
+		lsom__credits_drop(hop->comp, w->write.credits);
 		if (w->write.sgl != NULL)
 			w->write.sgl->home = hop->view->here->pages;
 		sgl_put(w->write.sgl);

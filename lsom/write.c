@@ -71,8 +71,7 @@ static void write_apply(struct lsom__op *op, int status)
 	struct lsom_write *req = op->req;
 	struct lsom__range *range = req->impl;
 
-	assert(op->disk->credits >= op->blocks);
-	op->disk->credits -= op->blocks;
+	lsom__credits_drop(op->comp, op->blocks);
 	if (status == 0)
 		status = write_arrived(op);
 	else
@@ -246,11 +245,21 @@ static int repair_start(struct lsom_write *req, struct lsom__op *op)
 	return rv;
 }
 
+/* Credit for @blocks that it did not bring: what is no guest's gets it always. */
+static int credit_more(struct lsom_comp *comp, const struct lsom_write *req,
+		       uint64_t blocks)
+{
+	if (req->kind == LSOM_PREP && blocks > 0)
+		return lsom__space_take(comp, blocks);
+	lsom__credits_add(comp, blocks);
+	return 0;
+}
+
 int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 {
 	struct lsom_disk *disk = comp->disk;
 	uint64_t need = req->flags & LSOM_W_HOLE ? 0 : req->len / LSOM_BLOCK;
-	uint64_t credits = MIN(req->credits, comp->credits);
+	uint64_t brought = MIN(MIN(req->credits, comp->credits), need);
 	struct lsom__op *op;
 	int rv = lsom__state_of(disk);
 
@@ -270,12 +279,16 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 	rv = 0;
 	if (req->kind == LSOM_PREP || req->kind == LSOM_RPREP)
 		rv = prep_check(comp, req);
-	if (rv == 0 && req->kind == LSOM_PREP && need > credits &&
-	    !lsom__space(disk, need - credits))
-		rv = -ENOSPC;
+	if (rv == 0)
+		rv = credit_more(comp, req, need - brought);
+	if (rv == -EBUSY)
+		return rv;
 	op = write_record(comp, req);
-	if (op == NULL)
+	if (op == NULL) {
+		if (rv == 0)
+			lsom__credits_drop(comp, need - brought);
 		return -ENOMEM;
+	}
 
 	req->comp = comp;
 	req->cb = cb;
@@ -290,13 +303,12 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 	}
 	op->apply = write_apply;
 	/* Credit becomes blocks on their way, and those live blocks. */
-	comp->credits -= MIN(credits, need);
-	disk->credits -= MIN(credits, need);
-	disk->credits += op->blocks;
+	comp->credits -= brought;
+	assert(op->blocks == need);
 	if (req->kind == LSOM_REPAIR) {
 		rv = repair_start(req, op);
 		if (rv < 0) {
-			disk->credits -= op->blocks;
+			lsom__credits_drop(comp, op->blocks);
 			lsom__op_free(op);
 		}
 		return rv;

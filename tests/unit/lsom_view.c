@@ -394,6 +394,8 @@ static void after_create(struct user *u)
 	NEED(u->status == 0);
 	u->comp = lsom_comp_get(u->disk, &cid);
 	NEED(u->comp != NULL);
+	lsom_comp_reserve(u->comp, LSOM_BLOCK); /* the last one counts */
+	lsom_comp_reserve(u->comp, BLOCKS * LSOM_BLOCK);
 	u->life = SEAL;
 	meta_send(u, LSOM_SEAL);
 }
@@ -430,6 +432,12 @@ static void step(struct user *u)
 	case SEAL:
 		NEED(u->status == 0);
 		NEED(lsom_comp_meta(u->comp)->promised_oepoch == u->oepoch);
+		/* It was told behind what has been answered. */
+		NEED(lsom_comp_kept(u->comp) == BLOCKS * LSOM_BLOCK);
+		NEED(lsom_credit_take(u->comp, 3) == 0);
+		NEED(lsom_comp_kept(u->comp) == (BLOCKS - 3) * LSOM_BLOCK);
+		lsom_credit_return(u->comp, 3);
+		NEED(lsom_comp_kept(u->comp) == BLOCKS * LSOM_BLOCK);
 		if (u->fail)
 			atomic_store(&failing, true);
 		u->round = 1;
@@ -448,7 +456,10 @@ static void step(struct user *u)
 		if (u->oepoch == 3) { /* the second life */
 			u->life = DELETE;
 			meta_send(u, LSOM_DELETE);
-		} else if (++u->round <= ROUNDS) {
+			break;
+		}
+		NEED(u->round > 1 || lsom_comp_kept(u->comp) == 0);
+		if (++u->round <= ROUNDS) {
 			writes_send(u);
 		} else {
 			u->round = ROUNDS;
@@ -488,6 +499,7 @@ static void step(struct user *u)
 	case DELETE:
 		NEED(u->status == 0);
 		lsom_comp_each(u->disk, count, u);
+		NEED(lsom_comp_kept(u->comp) == 0);
 		NEED(lsom_credit_take(u->comp, 1) == -ENOENT);
 		leave(u);
 		break;
