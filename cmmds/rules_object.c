@@ -547,6 +547,9 @@ static int op_resize(Directory__Object *object,
 	if (op->size_bytes == 0 || op->size_bytes > op->tree->size_bytes)
 		return rules__refuse(why, "RESIZE: the tree holds less than "
 					  "the size");
+	if (op->reserved_set && op->reserved_bytes > op->size_bytes)
+		return rules__refuse(why, "RESIZE: more is reserved than the "
+					  "size");
 	new = op->tree;
 	if (!same_layout(old, new, true)) {
 		if (new->type != DIRECTORY__TREE_NODE__TYPE__CONCAT)
@@ -568,6 +571,8 @@ static int op_resize(Directory__Object *object,
 							  "added is not new");
 	}
 	object->size_bytes = op->size_bytes;
+	if (op->reserved_set)
+		object->reserved_bytes = op->reserved_bytes;
 	object->tree = tree_copy(new);
 	directory__tree_node__free_unpacked(old, NULL);
 	return 0;

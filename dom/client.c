@@ -92,28 +92,6 @@ bool dom__object_uses_disk(const struct dom_object *object,
 				   : dom__owner_uses_disk(object->owner, disk);
 }
 
-/*
- * What the disks under the object have used and left.  A disk holds many
- * objects, so used is at most what this one could use.
- */
-void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
-		      uint64_t *free_bytes)
-{
-	struct dom__disk *disk;
-
-	*used_bytes = 0;
-	*free_bytes = 0;
-	TAILQ_FOREACH (disk, &object->dom->disks, link) {
-		if (!dom__object_uses_disk(object, disk))
-			continue;
-		dom__disk_look(disk);
-		*used_bytes += disk->used_bytes;
-		if (disk->usable_bytes > disk->used_bytes)
-			*free_bytes += disk->usable_bytes - disk->used_bytes;
-	}
-	*used_bytes = MIN(*used_bytes, dom_object_size(object));
-}
-
 void dom_object_watch(struct dom_object *object, struct dom_watch *watch)
 {
 	TAILQ_INSERT_TAIL(&object->watches, watch, link);

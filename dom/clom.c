@@ -3,9 +3,11 @@
  *
  * A leg is one component, or RAID0 over as many disks as the policy's stripe
  * width; a size beyond one leg's makes a CONCAT of legs.  Disks with the most
- * free space come first, then those with the fewest components.  What needs
- * several fault domains is refused with what is missing, or with force_provision
- * placed as one copy and flagged.
+ * free space come first, then those with the fewest components.  What is
+ * reserved of a leaf must be free on its disk: used by nobody and kept for
+ * nobody.  The rest may be promised many times.  What needs several fault
+ * domains is refused with what is missing, or with force_provision placed as one
+ * copy and flagged.
  */
 #include "dom/dom_int.h"
 
@@ -23,8 +25,57 @@ struct place {
 	unsigned width;
 	uint64_t unit, leg_bytes;
 	uint64_t *planned; /* bytes put on each disk by this plan */
+	int64_t *reserved; /* of these; in a resize, what is more than before */
 	unsigned *added; /* components, likewise */
+	/* A leaf found no disk with room for what is reserved of it. */
+	uint64_t short_of;
+	int short_disk; /* which came closest; -1: there is none */
 };
+
+/* ---- what is reserved ---- */
+
+/* @a / @b of @n, where that is not more than @n.  The product may be 128 bits. */
+static uint64_t part_of(uint64_t n, uint64_t a, uint64_t b)
+{
+	__extension__ typedef unsigned __int128 wide;
+
+	return b == 0 || a >= b ? n : (uint64_t)((wide)n * a / b);
+}
+
+uint64_t clom_reserved(const Directory__Policy *policy, uint64_t size_bytes)
+{
+	return policy ? part_of(size_bytes, policy->reserve_percent, 100) : 0;
+}
+
+uint64_t clom_resized(const Directory__Policy *policy, uint64_t old_bytes,
+		      uint64_t reserved_bytes, uint64_t size_bytes)
+{
+	uint64_t had = MIN(reserved_bytes, old_bytes);
+
+	if (size_bytes < old_bytes)
+		return part_of(size_bytes, had, old_bytes);
+	return had + clom_reserved(policy, size_bytes - old_bytes);
+}
+
+uint64_t clom_share(uint64_t leaf_bytes, uint64_t size_bytes,
+		    uint64_t reserved_bytes)
+{
+	uint64_t share = part_of(leaf_bytes, reserved_bytes, size_bytes);
+
+	return MIN(ROUND_UP(share, (uint64_t)DOM_BLOCK), leaf_bytes);
+}
+
+bool clom_thick(const Directory__Object *object)
+{
+	return clom_share(object->size_bytes, object->size_bytes,
+			  object->reserved_bytes) == object->size_bytes;
+}
+
+static uint64_t share_of(const struct place *p, uint64_t leaf_bytes)
+{
+	return clom_share(leaf_bytes, p->request->size_bytes,
+			  p->request->reserved_bytes);
+}
 
 /* ---- trees ---- */
 
@@ -90,6 +141,7 @@ static Directory__TreeNode *leaf_new(const struct place *p, unsigned disk,
 	node->leaf->member_csn = rq->csn;
 	node->leaf->votes = 1;
 	p->planned[disk] += size;
+	p->reserved[disk] += (int64_t)share_of(p, size);
 	p->added[disk]++;
 	return node;
 
@@ -113,20 +165,36 @@ static int64_t space_left(const struct place *p, unsigned i)
 {
 	const struct clom_disk *d = &p->snapshot->disks[i];
 
-	return (int64_t)d->usable_bytes -
-	       (int64_t)MAX(d->used_bytes, d->reserved_bytes) -
-	       (int64_t)p->planned[i];
+	return (int64_t)d->usable_bytes - (int64_t)d->used_bytes -
+	       (int64_t)d->kept_bytes - (int64_t)p->planned[i];
 }
 
-/* The best disk that @taken does not have yet; -1: none. */
-static int disk_best(const struct place *p, const bool *taken)
+/* What may still be reserved there. */
+static int64_t room_left(const struct place *p, unsigned i)
 {
-	int best = -1;
+	const struct clom_disk *d = &p->snapshot->disks[i];
+
+	return (int64_t)d->usable_bytes - (int64_t)d->used_bytes -
+	       (int64_t)d->kept_bytes - p->reserved[i];
+}
+
+/*
+ * The best disk for a leaf of @size that @taken does not have yet.  -ENXIO: none;
+ * -ENOSPC: none with room for what is reserved of it.
+ */
+static int disk_best(struct place *p, const bool *taken, uint64_t size)
+{
+	int64_t want = (int64_t)share_of(p, size);
+	int best = -1, most = -1;
 
 	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
 		int64_t a, b;
 
 		if (taken[i] || !usable(p, i))
+			continue;
+		if (most < 0 || room_left(p, i) > room_left(p, (unsigned)most))
+			most = (int)i;
+		if (want > 0 && room_left(p, i) < want)
 			continue;
 		if (best < 0) {
 			best = (int)i;
@@ -137,7 +205,11 @@ static int disk_best(const struct place *p, const bool *taken)
 		if (a > b || (a == b && p->added[i] < p->added[best]))
 			best = (int)i;
 	}
-	return best;
+	if (best >= 0)
+		return best;
+	p->short_of = (uint64_t)want;
+	p->short_disk = most;
+	return most < 0 ? -ENXIO : -ENOSPC;
 }
 
 static unsigned disks_usable(const struct place *p)
@@ -163,9 +235,9 @@ static int leg_new(struct place *p, uint64_t size, Directory__TreeNode **out)
 	if (taken == NULL)
 		return -ENOMEM;
 	if (p->width == 1) {
-		disk = disk_best(p, taken);
+		disk = disk_best(p, taken, size);
 		if (disk < 0) {
-			rv = -ENXIO;
+			rv = disk;
 			goto out;
 		}
 		leg = leaf_new(p, (unsigned)disk, size);
@@ -177,9 +249,9 @@ static int leg_new(struct place *p, uint64_t size, Directory__TreeNode **out)
 		goto out;
 	leg->stripe_unit_bytes = (uint32_t)p->unit;
 	for (unsigned c = 0; c < p->width; c++) {
-		disk = disk_best(p, taken);
+		disk = disk_best(p, taken, column_size(p, size));
 		if (disk < 0) {
-			rv = -ENXIO;
+			rv = disk;
 			goto out;
 		}
 		taken[disk] = true;
@@ -277,27 +349,24 @@ static int policy_check(struct place *p, bool *forced, char *why,
 	return 0;
 }
 
-/* Reserved space must be there; what is thin may be promised. */
-static int space_check(const struct place *p, uint64_t size, char *why,
-		       size_t why_len)
+/* What is missing, where, and what helps. */
+static void short_tell(const struct place *p, char *why, size_t why_len)
 {
-	const Directory__Policy *policy = p->request->policy;
-	uint64_t want = policy ? size / 100 * policy->reserve_percent : 0;
-	uint64_t have = 0;
+	const struct clom_disk *d;
+	char id[UUID_TEXT_LEN];
+	int64_t left;
 
-	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
-		int64_t left = space_left(p, i);
-
-		if (usable(p, i) && left > 0)
-			have += (uint64_t)left;
-	}
-	if (want <= have)
-		return 0;
+	if (p->short_disk < 0)
+		return;
+	d = &p->snapshot->disks[p->short_disk];
+	left = MAX(room_left(p, (unsigned)p->short_disk), (int64_t)0);
+	uuid_format(&d->disk, id);
 	snprintf(why, why_len,
-		 "the policy reserves %llu MiB, %llu MiB are left to reserve",
-		 (unsigned long long)(want >> 20),
-		 (unsigned long long)(have >> 20));
-	return -ENOSPC;
+		 "%llu MiB are to be reserved on one disk; disk %.8s, the best "
+		 "for it, has %llu MiB that are neither used nor reserved: add "
+		 "a disk, or reserve less",
+		 (unsigned long long)DIV_UP(p->short_of, 1ull << 20), id,
+		 (unsigned long long)left >> 20);
 }
 
 static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
@@ -311,14 +380,19 @@ static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
 	p->leg_bytes = request->leg_bytes ? request->leg_bytes : LEG_BYTES;
 	if (p->unit % DOM_BLOCK || p->leg_bytes % DOM_BLOCK)
 		return -EINVAL;
+	p->short_disk = -1;
 	p->planned = calloc(snapshot->disks_count + 1, sizeof(*p->planned));
+	p->reserved = calloc(snapshot->disks_count + 1, sizeof(*p->reserved));
 	p->added = calloc(snapshot->disks_count + 1, sizeof(*p->added));
-	return p->planned == NULL || p->added == NULL ? -ENOMEM : 0;
+	return p->planned == NULL || p->reserved == NULL || p->added == NULL
+		       ? -ENOMEM
+		       : 0;
 }
 
 static void place_end(struct place *p)
 {
 	free(p->planned);
+	free(p->reserved);
 	free(p->added);
 }
 
@@ -353,8 +427,6 @@ int clom_place(const struct clom_snapshot *snapshot,
 	if (rv < 0)
 		goto out;
 	rv = policy_check(&p, forced, why, why_len);
-	if (rv == 0)
-		rv = space_check(&p, size, why, why_len);
 	if (rv < 0)
 		goto out;
 	legs = DIV_UP(size, p.leg_bytes);
@@ -377,6 +449,8 @@ int clom_place(const struct clom_snapshot *snapshot,
 		root = NULL;
 	}
 out:
+	if (rv == -ENOSPC)
+		short_tell(&p, why, why_len);
 	place_end(&p);
 	if (rv == 0)
 		*out = root;
@@ -434,7 +508,55 @@ static Directory__TreeNode *concat_of(Directory__TreeNode *root, uint64_t legs)
 	return root;
 }
 
-static int grow(struct place *p, Directory__TreeNode **root, uint64_t size)
+static int disk_at(const struct place *p, const ProtobufCBinaryData *id)
+{
+	struct uuid disk;
+
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++)
+		if (dom__uuid_of(id, &disk) &&
+		    uuid_equal(&disk, &p->snapshot->disks[i].disk))
+			return (int)i;
+	return -1;
+}
+
+/* Count what is reserved below @node, of an object like that. */
+static void shares_add(struct place *p, const Directory__TreeNode *node,
+		       uint64_t size_bytes, uint64_t reserved_bytes, int sign)
+{
+	int i = node->leaf != NULL ? disk_at(p, &node->leaf->disk) : -1;
+
+	if (i >= 0)
+		p->reserved[i] +=
+			sign * (int64_t)clom_share(node->size_bytes, size_bytes,
+						   reserved_bytes);
+	for (size_t c = 0; c < node->n_children; c++)
+		shares_add(p, node->children[c], size_bytes, reserved_bytes,
+			   sign);
+}
+
+/* The leaves there are stay where they are: is there room for their shares? */
+static int shares_check(struct place *p, const Directory__Object *object,
+			const Directory__TreeNode *tree)
+{
+	shares_add(p, object->tree, object->size_bytes, object->reserved_bytes,
+		   -1);
+	shares_add(p, tree, p->request->size_bytes, p->request->reserved_bytes,
+		   1);
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
+		int64_t more = p->reserved[i];
+
+		if (more <= 0 || room_left(p, i) >= 0)
+			continue;
+		p->short_of = (uint64_t)more;
+		p->short_disk = (int)i;
+		p->reserved[i] = 0; /* to tell what there is */
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+static int grow(struct place *p, const Directory__Object *object,
+		Directory__TreeNode **root, uint64_t size)
 {
 	Directory__TreeNode *tree = *root, *last;
 	bool concat = tree->type == DIRECTORY__TREE_NODE__TYPE__CONCAT;
@@ -446,6 +568,9 @@ static int grow(struct place *p, Directory__TreeNode **root, uint64_t size)
 		       ? MIN(p->leg_bytes - last->size_bytes, more)
 		       : 0;
 	leg_size_set(last, last->size_bytes + room);
+	rv = shares_check(p, object, tree);
+	if (rv < 0)
+		return rv;
 	more -= room;
 	if (more > 0) {
 		legs = (concat ? tree->n_children : 1) +
@@ -488,9 +613,10 @@ static void shrink(Directory__TreeNode *tree, uint64_t size)
 
 int clom__resize(const struct clom_snapshot *snapshot,
 		 const struct clom_request *request,
-		 const Directory__TreeNode *root, Directory__TreeNode **out,
+		 const Directory__Object *object, Directory__TreeNode **out,
 		 char *why, size_t why_len)
 {
+	const Directory__TreeNode *root = object->tree;
 	uint64_t size = ROUND_UP(request->size_bytes, (uint64_t)DOM_BLOCK);
 	Directory__TreeNode *tree = NULL;
 	bool forced;
@@ -504,10 +630,9 @@ int clom__resize(const struct clom_snapshot *snapshot,
 	if (rv == 0 && size > root->size_bytes) {
 		rv = policy_check(&p, &forced, why, why_len);
 		if (rv == 0)
-			rv = space_check(&p, size - root->size_bytes, why,
-					 why_len);
-		if (rv == 0)
-			rv = grow(&p, &tree, size);
+			rv = grow(&p, object, &tree, size);
+		if (rv == -ENOSPC)
+			short_tell(&p, why, why_len);
 		if (rv == -ENOSPC && why[0] == '\0')
 			snprintf(why, why_len, "an object has at most %u legs",
 				 LEGS_MAX);

@@ -12,7 +12,8 @@
 struct clom_disk {
 	struct uuid disk, node;
 	char fault_domain[64]; /* the node's id where none is set */
-	uint64_t usable_bytes, used_bytes, reserved_bytes;
+	uint64_t usable_bytes, used_bytes;
+	uint64_t kept_bytes; /* reserved, and not yet used */
 	unsigned components;
 	bool healthy, removing;
 };
@@ -25,6 +26,7 @@ struct clom_snapshot {
 struct clom_request {
 	const Directory__Policy *policy; /* NULL: one copy, no stripes */
 	uint64_t size_bytes;
+	uint64_t reserved_bytes; /* of these: clom_reserved(), clom_resized() */
 	uint64_t leg_bytes; /* of a concat; 0: 256 GiB */
 	uint32_t stripe_unit_bytes; /* 0: 1 MiB */
 	uint64_t csn; /* member_csn of the new leaves */
@@ -32,10 +34,30 @@ struct clom_request {
 	void *arg;
 };
 
+/* What @policy (NULL: none) reserves of an object of @size_bytes. */
+uint64_t clom_reserved(const Directory__Policy *policy, uint64_t size_bytes);
+/*
+ * What is reserved of one that had @reserved_bytes of @old_bytes, and gets
+ * @size_bytes: of what it grows as the policy says, of what is left the same
+ * share as before.
+ */
+uint64_t clom_resized(const Directory__Policy *policy, uint64_t old_bytes,
+		      uint64_t reserved_bytes, uint64_t size_bytes);
+/*
+ * What of an object's @reserved_bytes is for a leaf of @leaf_bytes; a multiple
+ * of DOM_BLOCK.  Of a thick object each leaf gets all its size.
+ */
+uint64_t clom_share(uint64_t leaf_bytes, uint64_t size_bytes,
+		    uint64_t reserved_bytes);
+
+/* Is all its size reserved? */
+bool clom_thick(const Directory__Object *object);
+
 /*
  * A tree that satisfies the policy, freed with
  * directory__tree_node__free_unpacked(*out, NULL).  0; -ENXIO (too few fault
- * domains or disks) or -ENOSPC, @why says which and how many.  With
+ * domains or disks) or -ENOSPC (a disk has no room for what is reserved on it),
+ * @why says which and how many.  With
  * force_provision what can be had is placed and *forced set.
  */
 int clom_place(const struct clom_snapshot *snapshot,

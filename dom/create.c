@@ -24,40 +24,52 @@ struct snapshot {
 	struct clom_disk *disks;
 };
 
-static uint64_t reserved_on(struct dom *dom, const struct uuid *disk,
-			    const Directory__TreeNode *node, unsigned *leaves)
+/* A create under way: its object is not in the directory yet. */
+struct create {
+	struct dom_create *req;
+	struct cmmds_command cmd;
+	struct dom_object_open open;
+	Directory__TreeNode *tree; /* NULL: it is */
+	uint64_t reserved_bytes;
+	unsigned unknowns;
+	TAILQ_ENTRY(create) link;
+};
+
+/* What is reserved on @disk for leaves that lsom does not know of yet. */
+static uint64_t coming_on(const struct uuid *disk,
+			  const Directory__TreeNode *node, uint64_t size_bytes,
+			  uint64_t reserved_bytes)
 {
-	uint64_t mine = 0;
+	uint64_t sum = 0;
 	struct uuid id;
 
-	if (node == NULL)
-		return 0;
-	if (node->leaf != NULL) {
-		(*leaves)++;
-		return dom__uuid_of(&node->leaf->disk, &id) &&
-		       uuid_equal(&id, disk);
-	}
+	if (node->leaf != NULL && !node->leaf->created &&
+	    dom__uuid_of(&node->leaf->disk, &id) && uuid_equal(&id, disk))
+		sum = clom_share(node->size_bytes, size_bytes, reserved_bytes);
 	for (size_t i = 0; i < node->n_children; i++)
-		mine += reserved_on(dom, disk, node->children[i], leaves);
-	return mine;
+		sum += coming_on(disk, node->children[i], size_bytes,
+				 reserved_bytes);
+	return sum;
 }
 
-static uint64_t disk_reserved(struct dom *dom, const struct uuid *disk)
+static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
 {
 	const struct cmmds_entry *entry = NULL;
+	const struct create *c;
 	uint64_t sum = 0;
 
 	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
 		const Directory__Object *o = (const void *)entry->message;
-		unsigned leaves = 0;
-		uint64_t mine;
 
-		if (o == NULL || o->deleted || o->reserved_bytes == 0)
-			continue;
-		mine = reserved_on(dom, disk, o->tree, &leaves);
-		if (leaves > 0)
-			sum += o->reserved_bytes / leaves * mine;
+		if (o != NULL && !o->deleted && o->reserved_bytes > 0 &&
+		    o->tree != NULL)
+			sum += coming_on(disk, o->tree, o->size_bytes,
+					 o->reserved_bytes);
 	}
+	TAILQ_FOREACH (c, &dom->creates, link)
+		if (c->tree != NULL)
+			sum += coming_on(disk, c->tree, c->req->size_bytes,
+					 c->reserved_bytes);
 	return sum;
 }
 
@@ -86,7 +98,8 @@ static int snapshot_take(struct dom *dom, struct snapshot *s)
 		uuid_format(&dom->node, out->fault_domain);
 		out->usable_bytes = disk->usable_bytes;
 		out->used_bytes = disk->used_bytes;
-		out->reserved_bytes = disk_reserved(dom, &disk->id);
+		out->kept_bytes =
+			disk->kept_bytes + disk_coming(dom, &disk->id);
 		out->components = disk->components;
 		out->healthy = disk->healthy;
 		/* Not yet in the directory, or no more: nothing goes there. */
@@ -135,14 +148,19 @@ static void id_make(void *arg, struct uuid *out)
 
 /* ---- create ---- */
 
-struct create {
-	struct dom_create *req;
-	struct cmmds_command cmd;
-	struct dom_object_open open;
-	unsigned unknowns;
-	struct env_task task;
-	int status;
-};
+static void tree_free(struct create *c)
+{
+	if (c->tree != NULL)
+		directory__tree_node__free_unpacked(c->tree, NULL);
+	c->tree = NULL;
+}
+
+static void create_free(struct create *c)
+{
+	TAILQ_REMOVE(&c->req->dom->creates, c, link);
+	tree_free(c);
+	free(c);
+}
 
 static void create_end(struct create *c, int status)
 {
@@ -151,7 +169,7 @@ static void create_end(struct create *c, int status)
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
-	free(c);
+	create_free(c);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);
@@ -182,6 +200,7 @@ static void create_stored(struct cmmds_command *cmd, int status)
 		snprintf(c->req->why, sizeof(c->req->why), "%s",
 			 cmd->why[0] ? cmd->why : err_text(status));
 	cmmds_command_fini(cmd);
+	tree_free(c);
 	if (status == 0) {
 		c->open.data = c;
 		status = dom_object_open(c->req->dom, &c->open, &c->req->oid,
@@ -192,14 +211,74 @@ static void create_stored(struct cmmds_command *cmd, int status)
 	create_end(c, status);
 }
 
+/* The policy that @req names, or none.  0; -ENOENT. */
+static int policy_find(struct dom *dom, struct dom_create *req,
+		       const Directory__Policy **out)
+{
+	const char *name = req->policy ? req->policy : "";
+
+	*out = name[0] != '\0' ? cmmds_policy(dom->cmmds, name) : NULL;
+	if (name[0] == '\0' || *out != NULL)
+		return 0;
+	snprintf(req->why, sizeof(req->why), "there is no policy '%.64s'",
+		 name);
+	return -ENOENT;
+}
+
+static int place(struct dom *dom, struct create *c,
+		 const Directory__Policy *policy, bool *forced)
+{
+	struct dom_create *req = c->req;
+	struct snapshot s;
+	int rv = snapshot_take(dom, &s);
+
+	if (rv < 0)
+		return rv;
+	c->reserved_bytes = clom_reserved(policy, req->size_bytes);
+	rv = clom_place(&s.clom,
+			&(struct clom_request){ .policy = policy,
+						.size_bytes = req->size_bytes,
+						.reserved_bytes =
+							c->reserved_bytes,
+						.csn = 1,
+						.uuid_make = id_make,
+						.arg = dom },
+			&c->tree, forced, req->why, sizeof(req->why));
+	free(s.disks);
+	return rv;
+}
+
+static void create_command(struct dom *dom, struct create *c, bool forced)
+{
+	struct dom_create *req = c->req;
+	Directory__Object object = DIRECTORY__OBJECT__INIT;
+	char oid[UUID_TEXT_LEN];
+
+	object.oid.data = req->oid.b;
+	object.oid.len = sizeof(req->oid.b);
+	object.csn = 1;
+	object.tree = c->tree;
+	object.size_bytes = req->size_bytes;
+	object.policy = (char *)(req->policy ? req->policy : "");
+	object.forced = forced;
+	object.reserved_bytes = c->reserved_bytes;
+	cmmds_command_init(&c->cmd);
+	cmmds_put(&c->cmd, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b),
+		  CMMDS_MUST_NOT_EXIST, &object.base);
+	disks_expect(dom, &c->cmd, c->tree);
+	uuid_format(&req->oid, oid);
+	if (req->commit != NULL)
+		req->commit(req, &c->cmd);
+	else
+		cmmds_audit(&c->cmd, req->who ? req->who : "",
+			    "object %s created, %llu bytes", oid,
+			    (unsigned long long)req->size_bytes);
+}
+
 int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 {
-	Directory__Object object = DIRECTORY__OBJECT__INIT;
-	const Directory__Policy *policy = NULL;
-	const char *name = req->policy ? req->policy : "";
-	struct snapshot s;
+	const Directory__Policy *policy;
 	struct create *c;
-	char oid[UUID_TEXT_LEN];
 	bool forced = false;
 	int rv;
 
@@ -210,60 +289,25 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 		return -ESHUTDOWN;
 	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
 		return -EINVAL;
-	if (name[0] != '\0') {
-		policy = cmmds_policy(dom->cmmds, name);
-		if (policy == NULL) {
-			snprintf(req->why, sizeof(req->why),
-				 "there is no policy '%.64s'", name);
-			return -ENOENT;
-		}
-	}
+	rv = policy_find(dom, req, &policy);
+	if (rv < 0)
+		return rv;
 	if (uuid_is_zero(&req->oid))
 		uuid_make(dom->env, &req->oid);
-	rv = snapshot_take(dom, &s);
-	if (rv < 0)
-		return rv;
-	rv = clom_place(&s.clom,
-			&(struct clom_request){ .policy = policy,
-						.size_bytes = req->size_bytes,
-						.csn = 1,
-						.uuid_make = id_make,
-						.arg = dom },
-			&object.tree, &forced, req->why, sizeof(req->why));
-	free(s.disks);
-	if (rv < 0)
-		return rv;
 	c = calloc(1, sizeof(*c));
-	if (c == NULL) {
-		directory__tree_node__free_unpacked(object.tree, NULL);
+	if (c == NULL)
 		return -ENOMEM;
-	}
-	object.oid.data = req->oid.b;
-	object.oid.len = sizeof(req->oid.b);
-	object.csn = 1;
-	object.size_bytes = req->size_bytes;
-	object.policy = (char *)name;
-	object.forced = forced;
-	if (policy != NULL)
-		object.reserved_bytes =
-			req->size_bytes / 100 * policy->reserve_percent;
 	c->req = req;
-	cmmds_command_init(&c->cmd);
-	cmmds_put(&c->cmd, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b),
-		  CMMDS_MUST_NOT_EXIST, &object.base);
-	disks_expect(dom, &c->cmd, object.tree);
-	directory__tree_node__free_unpacked(object.tree, NULL);
-	uuid_format(&req->oid, oid);
-	if (req->commit != NULL)
-		req->commit(req, &c->cmd);
-	else
-		cmmds_audit(&c->cmd, req->who ? req->who : "",
-			    "object %s created, %llu bytes", oid,
-			    (unsigned long long)req->size_bytes);
-	rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
+	TAILQ_INSERT_TAIL(&dom->creates, c, link);
+	rv = place(dom, c, policy, &forced);
+	if (rv == 0) {
+		create_command(dom, c, forced);
+		rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
+		if (rv < 0)
+			cmmds_command_fini(&c->cmd);
+	}
 	if (rv < 0) {
-		cmmds_command_fini(&c->cmd);
-		free(c);
+		create_free(c);
 		return rv;
 	}
 	dom->jobs++;
@@ -335,6 +379,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 	struct dom *dom = owner->dom;
 	const Directory__Object *object = cmmds_object(dom->cmmds, &owner->oid);
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	const Directory__Policy *policy;
 	Directory__TreeNode *tree = NULL;
 	struct snapshot s;
 	int rv;
@@ -346,20 +391,23 @@ void dom__resize_quiet(struct dom__owner *owner)
 		resize_end(r, -ENOENT);
 		return;
 	}
+	policy = object->policy[0] ? cmmds_policy(dom->cmmds, object->policy)
+				   : NULL;
+	op.reserved_bytes =
+		clom_resized(policy, object->size_bytes, object->reserved_bytes,
+			     r->req->size_bytes);
 	rv = snapshot_take(dom, &s);
 	if (rv == 0) {
-		rv = clom__resize(
-			&s.clom,
-			&(struct clom_request){
-				.policy = object->policy[0]
-						  ? cmmds_policy(dom->cmmds,
-								 object->policy)
-						  : NULL,
-				.size_bytes = r->req->size_bytes,
-				.csn = object->csn + 1,
-				.uuid_make = id_make,
-				.arg = dom },
-			object->tree, &tree, r->req->why, sizeof(r->req->why));
+		rv = clom__resize(&s.clom,
+				  &(struct clom_request){
+					  .policy = policy,
+					  .size_bytes = r->req->size_bytes,
+					  .reserved_bytes = op.reserved_bytes,
+					  .csn = object->csn + 1,
+					  .uuid_make = id_make,
+					  .arg = dom },
+				  object, &tree, r->req->why,
+				  sizeof(r->req->why));
 		free(s.disks);
 	}
 	if (rv < 0) {
@@ -373,6 +421,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 	op.expect_csn = object->csn;
 	op.tree = tree;
 	op.size_bytes = r->req->size_bytes;
+	op.reserved_set = true;
 	cmmds_command_init(&r->cmd);
 	cmmds_object_op(&r->cmd, &op);
 	disks_expect(dom, &r->cmd, tree);

@@ -69,9 +69,10 @@ void dom__disk_look(struct dom__disk *disk)
 		congestion = MAX(congestion, info.congestion[i]);
 	disk->used_bytes = info.used_bytes;
 	disk->usable_bytes = info.usable_bytes;
+	disk->kept_bytes = info.kept_bytes;
 	disk->components = info.components;
 	disk->healthy = info.state != LSOM_DISK_FAILED;
-	low = info.used_bytes >
+	low = info.used_bytes + info.kept_bytes >
 	      info.usable_bytes / 100 * (100 - DOM_LOW_SPACE_PERCENT);
 	more = low && !disk->low_space;
 	disk->low_space = low;
@@ -82,7 +83,7 @@ void dom__disk_look(struct dom__disk *disk)
 		if (!dom__owner_uses_disk(owner, disk))
 			continue;
 		dom__owner_event(owner, DOM_CONGESTION);
-		if (more)
+		if (more && !dom__owner_thick(owner))
 			dom__owner_event(owner, DOM_LOW_SPACE);
 	}
 }
@@ -95,6 +96,7 @@ static void disk_changed(struct lsom_disk_watch *watch, struct lsom_disk *lsom)
 void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 {
 	struct dom__disk *disk = calloc(1, sizeof(*disk));
+	const struct cmmds_entry *entry = NULL;
 	struct dom__owner *owner;
 	struct lsom_disk_info info;
 
@@ -110,6 +112,10 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	TAILQ_INIT(&disk->cms);
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
 	lsom_disk_watch(lsom, &disk->watch);
+	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
+		if (entry->message != NULL)
+			dom__space_reserve(dom, (const void *)entry->message,
+					   disk);
 	dom__disk_look(disk);
 	dom__health_look(dom);
 	/* Objects that waited for it need not wait for their timer. */
@@ -178,6 +184,8 @@ static void object_changed(struct cmmds_subscription *sub,
 	memcpy(oid.b, entry->key, sizeof(oid.b));
 	if (!dom__mine(dom, &oid))
 		return;
+	if (object != NULL)
+		dom__space_reserve(dom, object, NULL);
 	if (object != NULL && !object->deleted) {
 		/* ACCEPT: what its layout does not name is to go. */
 		if (change->old_entry != NULL && leapt(change))
@@ -228,6 +236,7 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	dom->all = config->all;
 	/* So that a generation of an earlier run is nobody's. */
 	dom->generation = env_rand(dom->env) >> 1 | 1;
+	TAILQ_INIT(&dom->creates);
 	TAILQ_INIT(&dom->disks);
 	TAILQ_INIT(&dom->owners);
 	rv = dom__gc_open(dom);

@@ -106,13 +106,21 @@ bool dom_object_lossy(const struct dom_object *object);
  */
 unsigned dom_damaged(struct dom *dom, const struct uuid *oid, struct uuid *cids,
 		     unsigned max);
-/* Space under the object's components: bytes used by it, and free for it. */
+/*
+ * Space under the object's components: bytes used by it, and free for it: what
+ * is reserved for it, and what is for nobody.  Of an object of another shard the
+ * former is as it was when asked the last time.
+ */
 void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 		      uint64_t *free_bytes);
+
+/* What of that is reserved for it and not used; as it was, likewise. */
+uint64_t dom_object_kept(const struct dom_object *object);
 
 /*
  * Bytes free (as dom_object_space() has them) at which space is called low, and
  * DOM_LOW_SPACE told: that share of what the disks under the object may use.
+ * Nobody is told about one that has all its size reserved.
  */
 #define DOM_LOW_SPACE_PERCENT 20u
 uint64_t dom_object_low_space(const struct dom_object *object);

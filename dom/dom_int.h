@@ -70,12 +70,12 @@ unsigned dom__tree_spread(const struct dom__tree *tree, uint64_t offset,
 /* ---- clom.c, beside clom.h ---- */
 
 /*
- * @root (an object's tree) made to cover @size_bytes: the last leg grows up to
- * its limit and new legs follow, or legs and tails beyond are cut off.
+ * @object's tree made to cover @size_bytes: the last leg grows up to its limit
+ * and new legs follow, or legs and tails beyond are cut off.
  */
 int clom__resize(const struct clom_snapshot *snapshot,
 		 const struct clom_request *request,
-		 const Directory__TreeNode *root, Directory__TreeNode **out,
+		 const Directory__Object *object, Directory__TreeNode **out,
 		 char *why, size_t why_len);
 
 /* ---- range_lock.c ---- */
@@ -451,6 +451,7 @@ struct dom__owner {
 	struct env_timer linger_timer; /* keep an unused owner a little */
 	struct env_timer again_timer; /* after a takeover that failed */
 	bool retry_armed, decided_armed, tick_armed, again_armed;
+	bool space_short; /* the first in @window waits for space */
 	struct env_task step_task;
 
 	struct dom__takeover *takeover;
@@ -558,6 +559,7 @@ void dom__op_reset(struct dom__op *op); /* drop what running gathered */
 bool dom__op_expired(const struct dom__op *op);
 bool dom__session_valid(struct dom__op *op);
 void dom__part_retry(struct dom__part *part);
+void dom__retry_later(struct dom__owner *owner);
 void dom__retries_run(struct dom__owner *owner);
 
 /* owner_write.c: writing them */
@@ -615,6 +617,7 @@ struct dom__far_state {
 	uint32_t stripe_bytes;
 	unsigned congestion;
 	bool lossy;
+	uint64_t kept_bytes; /* reserved for it, and not used */
 	struct dom_reservation reservation;
 	struct uuid *disks; /* under it */
 	unsigned disks_count;
@@ -633,7 +636,8 @@ struct dom__far {
 	struct dom_object object; /* the handle, here */
 	struct dom *dom; /* there */
 	struct dom_object_open *req;
-	struct env_task task;
+	struct env_task task, look_task;
+	atomic_bool looking;
 	int status;
 	bool closing;
 
@@ -661,6 +665,8 @@ struct dom__far_nexus *dom__far_nexus_find(struct dom__far *far,
 /* There: what the handle should know, and @events (bits), on their way. */
 void dom__far_tell(struct dom__far *far, unsigned events);
 void dom__far_tell_all(struct dom__owner *owner); /* every such handle */
+/* What is kept for it, as it was heard; asks for news. */
+uint64_t dom__far_kept(struct dom__far *far);
 /* Does @disk lie under the object, as it was heard? */
 bool dom__far_uses_disk(const struct dom__far *far,
 			const struct dom__disk *disk);
@@ -694,7 +700,7 @@ struct dom__disk {
 	uint8_t congestion;
 	bool low_space, removing, healthy;
 	unsigned metas; /* creations under way */
-	uint64_t used_bytes, usable_bytes;
+	uint64_t used_bytes, usable_bytes, kept_bytes;
 	unsigned components;
 	TAILQ_HEAD(, dom__cm) cms;
 	void (*removed)(void *arg);
@@ -728,6 +734,7 @@ struct dom {
 	void *closed_arg;
 	struct env_task task;
 	unsigned jobs; /* creates and resizes under way */
+	TAILQ_HEAD(, create) creates;
 	struct cmmds_subscription objects_sub, policies_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
@@ -779,6 +786,14 @@ bool dom__leaf_named(const Directory__TreeNode *tree,
 void dom__dropped(struct dom_drop *drop);
 bool dom__stray(const struct dom *dom, const struct lsom_comp_meta *meta,
 		bool *known);
+
+/* space.c */
+/* Tell lsom what is reserved for @object: for its leaves on @disk, NULL: all. */
+void dom__space_reserve(struct dom *dom, const Directory__Object *object,
+			const struct dom__disk *disk);
+uint64_t dom__owner_kept(const struct dom__owner *owner);
+/* Is all that the object can have reserved for it? */
+bool dom__owner_thick(const struct dom__owner *owner);
 
 /* create.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */

@@ -63,6 +63,7 @@ static void there_state(struct dom__far *far, struct dom__far_state *out)
 	out->stripe_bytes = dom_object_stripe_bytes(far->real);
 	out->congestion = dom_object_congestion(far->real);
 	out->lossy = owner->lossy;
+	out->kept_bytes = dom__owner_kept(owner);
 	dom__reservation_init(&out->reservation);
 	if (dom__reservation_copy(&out->reservation, &owner->reservation) < 0)
 		abort();
@@ -160,6 +161,23 @@ void dom__far_tell_all(struct dom__owner *owner)
 static void there_event(struct dom_watch *watch, enum dom_event event)
 {
 	dom__far_tell(container_of(watch, struct dom__far, watch), 1u << event);
+}
+
+static void there_look(struct env_task *task)
+{
+	struct dom__far *far = container_of(task, struct dom__far, look_task);
+
+	far->looking = false;
+	dom__far_tell(far, 0);
+}
+
+uint64_t dom__far_kept(struct dom__far *far)
+{
+	if (!far->closing && !atomic_exchange(&far->looking, true)) {
+		far->look_task.cb = there_look;
+		env_post(far->dom->env, &far->look_task);
+	}
+	return far->state.kept_bytes;
 }
 
 /* ---- opening ---- */

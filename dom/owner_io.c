@@ -27,6 +27,7 @@ static void retry_fired(struct env_timer *timer)
 
 	owner->retry_armed = false;
 	dom__retries_run(owner);
+	dom__window_kick(owner);
 }
 
 void dom__part_retry(struct dom__part *part)
@@ -35,6 +36,11 @@ void dom__part_retry(struct dom__part *part)
 
 	part->retrying = true;
 	TAILQ_INSERT_TAIL(&owner->retries, part, link);
+	dom__retry_later(owner);
+}
+
+void dom__retry_later(struct dom__owner *owner)
+{
 	if (!owner->retry_armed) {
 		owner->retry_armed = true;
 		owner->retry_timer.cb = retry_fired;

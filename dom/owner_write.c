@@ -267,8 +267,26 @@ void dom__window_kick(struct dom__owner *owner)
 		TAILQ_REMOVE(&owner->window, op, wait_link);
 		op->window_waiting = false;
 		op->stage = DOM__RUNNING;
+		owner->space_short = false;
 		op_prep(op);
+		if (owner->space_short)
+			return; /* it is the first again */
 	}
+}
+
+/*
+ * The space is reserved for it, but older versions are in the way.  Those who
+ * come later wait behind it.
+ */
+static void space_wait(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	op->stage = DOM__WAITING;
+	op->window_waiting = true;
+	TAILQ_INSERT_HEAD(&owner->window, op, wait_link);
+	owner->space_short = true;
+	dom__retry_later(owner);
 }
 
 void dom__credits_drop(struct dom__op *op)
@@ -317,13 +335,18 @@ static void op_prep(struct dom__op *op)
 		dom__op_finish(op, rv);
 		return;
 	}
-	if (!window_has_room(op)) {
+	if (!window_has_room(op) ||
+	    (owner->space_short && !TAILQ_EMPTY(&owner->window))) {
 		op->stage = DOM__WAITING;
 		op->window_waiting = true;
 		TAILQ_INSERT_TAIL(&owner->window, op, wait_link);
 		return;
 	}
 	rv = credits_take(op);
+	if (rv == -EBUSY) {
+		space_wait(op);
+		return;
+	}
 	if (rv < 0) {
 		dom__op_finish(op, rv);
 		return;

@@ -442,6 +442,35 @@ static int resize(struct dir *d, struct mirror *m, Directory__TreeNode *tree,
 	return rv;
 }
 
+/* What is reserved changes with the size, if the command says so. */
+TEST(cmmds_state, resize_reserves)
+{
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	struct cmmds_command cmd;
+	struct dir d;
+	struct mirror m;
+
+	begin(&d, &m, 1);
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__RESIZE;
+	op.oid = BYTES(m.oid);
+	op.tree = &m.root;
+	op.size_bytes = m.root.size_bytes;
+	for (uint64_t i = 1; i < 5; i++) {
+		int want = i == 2 ? -EINVAL : 0;
+
+		op.expect_csn = object(&d, &m.oid)->csn;
+		/* 1, too much, as by an earlier version: not told, none */
+		op.reserved_set = i != 3;
+		op.reserved_bytes = i == 2 ? op.size_bytes + 1 : i % 4;
+		cmmds_command_init(&cmd);
+		cmmds_object_op(&cmd, &op);
+		CHECK_EQ(apply(&d, &cmd), want);
+		cmmds_command_fini(&cmd);
+		CHECK_EQ(object(&d, &m.oid)->reserved_bytes, i < 4 ? 1 : 0);
+	}
+	state__fini(&d.s);
+}
+
 TEST(cmmds_state, resize_keeps_the_layout)
 {
 	Directory__TreeNode concat = DIRECTORY__TREE_NODE__INIT, more;

@@ -36,6 +36,8 @@ static int place(const Directory__Policy *policy, uint64_t size,
 {
 	struct clom_request request = { .policy = policy,
 					.size_bytes = size,
+					.reserved_bytes =
+						clom_reserved(policy, size),
 					.leg_bytes = 64 << 20,
 					.csn = 1,
 					.uuid_make = id_make };
@@ -97,6 +99,7 @@ TEST(dom_clom, resizing)
 	Directory__Policy p = DIRECTORY__POLICY__INIT;
 
 	for (unsigned width = 1; width <= 3; width++) {
+		Directory__Object object = DIRECTORY__OBJECT__INIT;
 		Directory__TreeNode *tree, *next;
 		char why[256] = "";
 		bool forced;
@@ -111,8 +114,10 @@ TEST(dom_clom, resizing)
 							.uuid_make = id_make };
 			struct dom__tree *mapped;
 
-			CHECK_EQ(clom__resize(&snapshot, &request, tree, &next,
-					      why, sizeof(why)),
+			object.tree = tree;
+			object.size_bytes = tree->size_bytes;
+			CHECK_EQ(clom__resize(&snapshot, &request, &object,
+					      &next, why, sizeof(why)),
 				 0);
 			directory__tree_node__free_unpacked(tree, NULL);
 			tree = next;
@@ -124,4 +129,125 @@ TEST(dom_clom, resizing)
 		}
 		directory__tree_node__free_unpacked(tree, NULL);
 	}
+}
+
+/* ---- what is reserved ---- */
+
+TEST(dom_clom, shares)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	const uint64_t gib = 1ull << 30, tib = 1ull << 40;
+
+	CHECK_EQ(clom_reserved(NULL, gib), 0);
+	p.reserve_percent = 100;
+	CHECK_EQ(clom_reserved(&p, gib + 512), gib + 512);
+	p.reserve_percent = 30;
+	CHECK_EQ(clom_reserved(&p, 1000), 300);
+	CHECK_EQ(clom_share(gib, 4 * gib, 2 * gib), gib / 2);
+	CHECK_EQ(clom_share(gib, gib, 1), 4096);
+	CHECK_EQ(clom_share(gib, gib, 0), 0);
+	/* Thick, also as an earlier version counted: bytes / 100 * 100. */
+	CHECK_EQ(clom_share(gib, gib, gib / 100 * 100), gib);
+	CHECK_EQ(clom_share(gib, 3 * gib, 3 * gib / 100 * 100), gib);
+	/* A product of more than 64 bits. */
+	CHECK_EQ(clom_share(256 * gib, 128 * tib, 64 * tib), 128 * gib);
+	/* By the policy of what it grows; and the same share of what stays. */
+	CHECK_EQ(clom_resized(&p, 1000, 500, 2000), 800);
+	CHECK_EQ(clom_resized(&p, 1000, 500, 600), 300);
+	CHECK_EQ(clom_resized(NULL, 1000, 1000, 2000), 1000);
+	CHECK_EQ(clom_resized(&p, 1000, 5000, 2000), 1300);
+}
+
+/* Room on the disks together is none: each has to have it. */
+TEST(dom_clom, reserved_on_each_disk)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	Directory__TreeNode *tree;
+	char why[256];
+	bool forced;
+
+	p.reserve_percent = 100;
+	/* Legs of 64 MiB: 1 + 4 + 3 of them, and not one more. */
+	CHECK_EQ(place(&p, 512 << 20, &tree, &forced, why), 0);
+	directory__tree_node__free_unpacked(tree, NULL);
+	CHECK_EQ(place(&p, 576 << 20, &tree, &forced, why), -ENOSPC);
+	CHECK_STR(why, "64 MiB are to be reserved on one disk; disk 02000000, "
+		       "the best for it, has 44 MiB that are neither used nor "
+		       "reserved: add a disk, or reserve less");
+	p.reserve_percent = 50;
+	CHECK_EQ(place(&p, 576 << 20, &tree, &forced, why), 0);
+	directory__tree_node__free_unpacked(tree, NULL);
+	/* Three columns of 52 and 62 MiB: the small disk has 60. */
+	p.reserve_percent = 100;
+	p.stripe_width = 3;
+	disks[0].kept_bytes = 40 << 20;
+	CHECK_EQ(place(&p, 150 << 20, &tree, &forced, why), 0);
+	directory__tree_node__free_unpacked(tree, NULL);
+	CHECK_EQ(place(&p, 180 << 20, &tree, &forced, why), -ENOSPC);
+	disks[0].used_bytes = 10 << 20;
+	CHECK_EQ(place(&p, 150 << 20, &tree, &forced, why), -ENOSPC);
+	disks[0].used_bytes = disks[0].kept_bytes = 0;
+	/* Thin goes anywhere, where others are full of promises, too. */
+	for (unsigned i = 0; i < 3; i++)
+		disks[i].kept_bytes = disks[i].usable_bytes;
+	CHECK_EQ(place(NULL, 10 << 20, &tree, &forced, why), 0);
+	directory__tree_node__free_unpacked(tree, NULL);
+	for (unsigned i = 0; i < 3; i++)
+		disks[i].kept_bytes = 0;
+}
+
+static int grown(const Directory__TreeNode *tree, uint64_t was,
+		 uint64_t reserved, uint64_t size, char *why)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	Directory__Object object = DIRECTORY__OBJECT__INIT;
+	Directory__TreeNode *next = NULL;
+	struct clom_request request = { .policy = &p,
+					.size_bytes = size,
+					.leg_bytes = 64 << 20,
+					.csn = 2,
+					.uuid_make = id_make };
+	int rv;
+
+	p.reserve_percent = 100;
+	object.tree = (Directory__TreeNode *)tree;
+	object.size_bytes = was;
+	object.reserved_bytes = reserved;
+	request.reserved_bytes = clom_resized(&p, was, reserved, size);
+	rv = clom__resize(&snapshot, &request, &object, &next, why, 256);
+	if (rv == 0)
+		directory__tree_node__free_unpacked(next, NULL);
+	return rv;
+}
+
+/* A leg that grows stays on its disk, which must have the room. */
+TEST(dom_clom, reserved_and_grown)
+{
+	Directory__TreeNode *tree;
+	char why[256] = "";
+	bool forced;
+
+	/* On the disk of 300 MiB, where 20 of it are kept already. */
+	CHECK_EQ(place(NULL, 20 << 20, &tree, &forced, why), 0);
+	CHECK_EQ(tree->leaf->disk.data[0], 2);
+	disks[1].used_bytes = 230 << 20;
+	disks[1].kept_bytes = 20 << 20;
+	CHECK_EQ(grown(tree, 20 << 20, 20 << 20, 60 << 20, why), 0);
+	disks[1].used_bytes = 241 << 20;
+	CHECK_EQ(grown(tree, 20 << 20, 20 << 20, 60 << 20, why), -ENOSPC);
+	CHECK_STR(why, "40 MiB are to be reserved on one disk; disk 02000000, "
+		       "the best for it, has 39 MiB that are neither used nor "
+		       "reserved: add a disk, or reserve less");
+	/* One that gets no more there grows elsewhere. */
+	directory__tree_node__free_unpacked(tree, NULL);
+	disks[1].used_bytes = 0;
+	CHECK_EQ(place(NULL, 64 << 20, &tree, &forced, why), 0);
+	disks[1].used_bytes = 280 << 20;
+	CHECK_EQ(grown(tree, 64 << 20, 64 << 20, 256 << 20, why), 0);
+	CHECK_EQ(grown(tree, 64 << 20, 64 << 20, 384 << 20, why), -ENOSPC);
+	/* What was promised before there was room is no reason to refuse. */
+	disks[1].used_bytes = 310 << 20;
+	CHECK_EQ(grown(tree, 64 << 20, 64 << 20, 128 << 20, why), 0);
+	directory__tree_node__free_unpacked(tree, NULL);
+	disks[1].used_bytes = disks[1].kept_bytes = 0;
 }

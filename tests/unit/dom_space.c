@@ -1,0 +1,296 @@
+/*
+ * What a policy reserves is kept: an object is made, or grown, where each disk
+ * has the room, lsom is told of it in every life, and a write finds its space
+ * though others filled the disks.
+ */
+#include "tests/unit/dom_rig.h"
+
+static void reserve_put(struct fixture *f, const char *name, unsigned width,
+			unsigned percent)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+
+	p.name = (char *)name;
+	p.stripe_width = width;
+	p.reserve_percent = percent;
+	entry_put(f, CMMDS_POLICY, name, strlen(name), &p.base);
+}
+
+static uint64_t kept(struct fixture *f, unsigned disk)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disks[disk], &info);
+	return info.kept_bytes;
+}
+
+static uint64_t free_on(struct fixture *f, unsigned disk)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disks[disk], &info);
+	return info.usable_bytes - info.used_bytes - info.kept_bytes;
+}
+
+/* Another object; the one before is left as it is. */
+static int object_next(struct fixture *f, unsigned n, uint64_t size,
+		       const char *policy)
+{
+	int rv;
+
+	if (f->object != NULL)
+		dom_object_close(f->object);
+	f->object = NULL;
+	f->oid = uuid_of(n);
+	rv = create(f, size, policy);
+	return rv < 0 ? rv : object_open(f);
+}
+
+static int object_back(struct fixture *f, unsigned n)
+{
+	if (f->object != NULL)
+		dom_object_close(f->object);
+	f->object = NULL;
+	f->oid = uuid_of(n);
+	return object_open(f);
+}
+
+/* Write the object from @at on until that is refused; where. */
+static uint64_t write_up(struct fixture *f, uint64_t at, uint8_t byte)
+{
+	size_t len = MB;
+	int rv;
+
+	memset(buf_b, byte, MB);
+	while (len >= B && at + len <= dom_object_size(f->object)) {
+		rv = do_write(f, at, buf_b, len, 0, 0);
+		if (rv != -ENOSPC)
+			CHECK_EQ(rv, 0);
+		if (rv == 0)
+			at += len;
+		else
+			len /= 2;
+	}
+	return at;
+}
+
+static void whole_check(struct fixture *f, uint64_t size, uint8_t byte)
+{
+	for (uint64_t at = 0; at < size; at += MB) {
+		CHECK_EQ(do_read(f, at, got, MB), 0);
+		CHECK(all_is(got, MB, byte));
+	}
+}
+
+/* ---- told ---- */
+
+/* A thick object of 16 MiB on both disks, and a thin one that takes the rest. */
+static uint64_t filled(struct fixture *f)
+{
+	uint64_t used, left, at;
+
+	reserve_put(f, "thick", 2, 100);
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thick"), 0);
+	CHECK_EQ(object_next(f, 51, 1024 * MB, "thin"), 0);
+	at = write_up(f, 0, 1);
+	CHECK_EQ(kept(f, 0), 8 * MB);
+	CHECK_EQ(kept(f, 1), 8 * MB);
+	CHECK(free_on(f, 0) < B || free_on(f, 1) < B);
+	dom_object_space(f->object, &used, &left);
+	CHECK(left <= MB + B);
+	return at;
+}
+
+static void fill_and_go(struct fixture *f)
+{
+	filled(f);
+}
+
+/*
+ * The directory tells lsom in each life, after a kill -9 as well.  The first
+ * test: RocksDB's own threads, which flush, do not go into the child.
+ */
+TEST(dom_space, told_in_every_life)
+{
+	struct fixture *f = fixture_new();
+
+	life(f, true, fill_and_go);
+	start(f, false);
+	CHECK_EQ(kept(f, 0), 8 * MB);
+	CHECK_EQ(object_back(f, 51), 0);
+	CHECK(write_up(f, 512 * MB, 1) < 514 * MB);
+	stop(f);
+	f->incarnation++;
+	start(f, false);
+	CHECK_EQ(kept(f, 0), 8 * MB);
+	CHECK_EQ(kept(f, 1), 8 * MB);
+	CHECK_EQ(object_back(f, 50), 0);
+	CHECK_EQ(write_up(f, 0, 2), 16 * MB);
+	whole_check(f, 16 * MB, 2);
+	fixture_close(f);
+}
+
+/* ---- made and grown ---- */
+
+TEST(dom_space, each_disk_must_have_it)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = free_on(f, 0);
+
+	CHECK_EQ(free_on(f, 1), room);
+	reserve_put(f, "thick", 1, 100);
+	reserve_put(f, "half", 1, 50);
+	reserve_put(f, "wide", 2, 100);
+	/* Both disks together have it. */
+	CHECK_EQ(object_next(f, 50, ROUND_DOWN(room, MB) + MB, "thick"),
+		 -ENOSPC);
+	CHECK(strstr(f->why, "to be reserved on one disk; disk ") != NULL);
+	CHECK_EQ(object_next(f, 50, ROUND_DOWN(room, MB), "thick"), 0);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), ROUND_DOWN(room, MB));
+	CHECK_EQ(object_next(f, 51, 16 * MB, "wide"), -ENOSPC);
+	CHECK_EQ(object_next(f, 51, 64 * MB, "half"), 0);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), ROUND_DOWN(room, MB) + 32 * MB);
+	CHECK_EQ(object_next(f, 52, ROUND_DOWN(room, MB), "half"), 0);
+	CHECK_EQ(object_next(f, 53, ROUND_DOWN(room, MB), "half"), -ENOSPC);
+	fixture_close(f);
+}
+
+struct two {
+	struct dom_create req;
+	struct fixture *f;
+	int status;
+	bool done;
+};
+
+static void on_one(struct dom_create *req, int status)
+{
+	struct two *one = req->data;
+
+	one->status = status;
+	one->done = true;
+}
+
+/* Neither knows of the other by the directory. */
+TEST(dom_space, two_at_once)
+{
+	struct fixture *f = fixture_open();
+	struct two two[3];
+	uint64_t size = ROUND_DOWN(free_on(f, 0), MB);
+
+	reserve_put(f, "thick", 1, 100);
+	for (unsigned i = 0; i < 3; i++) {
+		two[i] = (struct two){ .f = f };
+		two[i].req = (struct dom_create){ .data = &two[i],
+						  .oid = uuid_of(50 + i),
+						  .size_bytes = size,
+						  .policy = "thick" };
+		CHECK_EQ(dom_create(f->dom, &two[i].req, on_one),
+			 i < 2 ? 0 : -ENOSPC);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		run(&two[i].done);
+		CHECK_EQ(two[i].status, 0);
+	}
+	CHECK_EQ(kept(f, 0), size);
+	CHECK_EQ(kept(f, 1), size);
+	fixture_close(f);
+}
+
+static void on_resized(struct dom_resize *req, int status)
+{
+	struct fixture *f = req->data;
+
+	snprintf(f->why, sizeof(f->why), "%s", req->why);
+	finish(f, status);
+}
+
+static int resize(struct fixture *f, uint64_t size)
+{
+	struct dom_resize req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size };
+	int rv = dom_resize(f->dom, &req, on_resized);
+
+	return rv < 0 ? rv : wait_for(f);
+}
+
+static uint64_t reserved(struct fixture *f)
+{
+	return cmmds_object(f->cmmds, &f->oid)->reserved_bytes;
+}
+
+TEST(dom_space, grows_with_its_object)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = ROUND_DOWN(free_on(f, 0), MB);
+
+	reserve_put(f, "thick", 1, 100);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thick"), 0);
+	CHECK_EQ(resize(f, 24 * MB), 0);
+	CHECK_EQ(reserved(f), 24 * MB);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), 24 * MB);
+	/* By as much as is left, and not by more. */
+	CHECK_EQ(resize(f, room + MB), -ENOSPC);
+	CHECK(strstr(f->why, "to be reserved on one disk; disk ") != NULL);
+	CHECK_EQ(reserved(f), 24 * MB);
+	CHECK_EQ(dom_object_size(f->object), 24 * MB);
+	CHECK_EQ(resize(f, room), 0);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), room);
+	CHECK_EQ(resize(f, 8 * MB), 0);
+	CHECK_EQ(reserved(f), 8 * MB);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), 8 * MB);
+	/* As the policy is now. */
+	reserve_put(f, "thick", 1, 0);
+	CHECK_EQ(resize(f, 16 * MB), 0);
+	CHECK_EQ(reserved(f), 8 * MB);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), 8 * MB);
+	object_delete(f);
+	nap(f, 50 * MSEC);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), 0);
+	fixture_close(f);
+}
+
+/* ---- others fill the disks ---- */
+
+TEST(dom_space, written_whole_on_a_full_disk)
+{
+	struct fixture *f = fixture_open();
+	uint64_t at = filled(f), used, left;
+
+	CHECK_EQ(object_back(f, 50), 0);
+	dom_object_space(f->object, &used, &left);
+	CHECK(left >= 16 * MB);
+	CHECK_EQ(write_up(f, 0, 2), 16 * MB);
+	/* Again and again, and what is unmapped stays its own. */
+	for (uint8_t byte = 3; byte < 6; byte++)
+		CHECK_EQ(write_up(f, 0, byte), 16 * MB);
+	whole_check(f, 16 * MB, 5);
+	CHECK_EQ(object_back(f, 51), 0);
+	CHECK_EQ(do_write(f, at, buf_b, MB, 0, 0), -ENOSPC);
+	whole_check(f, ROUND_DOWN(at, MB), 1);
+	fixture_close(f);
+}
+
+/* Many at a time: older versions are in the way, and then are not. */
+TEST(dom_space, overwritten_by_many)
+{
+	enum { MANY = 64 };
+	struct fixture *f = fixture_open();
+	struct req reqs[MANY];
+
+	filled(f);
+	CHECK_EQ(object_back(f, 50), 0);
+	CHECK_EQ(write_up(f, 0, 2), 16 * MB);
+	memset(buf_b, 9, MB);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < MANY; i++) {
+			memset(&reqs[i], 0, sizeof(reqs[i]));
+			write_start(f, &reqs[i], i % 16 * MB, buf_b, MB, 0);
+		}
+		for (unsigned i = 0; i < MANY; i++)
+			CHECK_EQ(req_wait(f, &reqs[i]), 0);
+	}
+	whole_check(f, 16 * MB, 9);
+	fixture_close(f);
+}
