@@ -433,20 +433,26 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->recovery_ms = info->recovery_ns / MSEC;
 	out->log_generation = info->generation;
 	out->health = info->state == LSOM_DISK_FAILED ? "bad"
-		      : info->state == LSOM_DISK_FULL || info->damage[0] != '\0'
+		      : info->state == LSOM_DISK_FULL ||
+				      info->damage[0] != '\0' ||
+				      info->uncovered_bytes > 0
 			      ? "warning"
 			      : "ok";
 	t->space.raw_bytes = info->raw_bytes;
 	t->space.used_bytes = info->used_bytes;
 	t->space.reserved_bytes =
 		info->raw_bytes - MIN(info->raw_bytes, info->usable_bytes);
+	t->space.kept_bytes = info->kept_bytes;
 	t->space.free_bytes =
-		info->usable_bytes - MIN(info->usable_bytes, info->used_bytes);
+		info->usable_bytes -
+		MIN(info->usable_bytes, info->used_bytes + info->kept_bytes);
 	if (info->state == LSOM_DISK_FAILED)
 		node__disk_failed_fix(d->node, info, t->fix, sizeof(t->fix));
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Add a disk, or delete or unmap data");
+	else if (info->uncovered_bytes > 0)
+		snprintf(t->fix, sizeof(t->fix), "%s", NODE_UNCOVERED_FIX);
 	else if (info->damage[0] != '\0')
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_DAMAGE_FIX);
 }

@@ -168,7 +168,7 @@ void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 
 /* objects.c: space of one object; @cb once, later, with 0 or -errno. */
 struct object_space {
-	uint64_t used_bytes, free_bytes;
+	uint64_t used_bytes, free_bytes, kept_bytes;
 	bool exact; /* else used_bytes is an upper bound */
 };
 void admin__space_ask(struct node *node, const struct uuid *oid,

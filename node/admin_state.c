@@ -84,7 +84,7 @@ static void status_space(struct node *node, struct status_answer *a)
 	const struct cmmds_entry *e = NULL;
 	struct lsom_disk_info info;
 	struct node_disk *d;
-	uint64_t usable = 0;
+	uint64_t usable = 0, taken;
 
 	TAILQ_FOREACH (d, &node->disks, link) {
 		if (d->state != NODE_DISK_ONLINE)
@@ -95,6 +95,7 @@ static void status_space(struct node *node, struct status_answer *a)
 		a->m.disks_online++;
 		a->space.raw_bytes += info.raw_bytes;
 		a->space.used_bytes += info.used_bytes;
+		a->space.kept_bytes += info.kept_bytes;
 		usable += info.usable_bytes;
 	}
 	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
@@ -103,7 +104,8 @@ static void status_space(struct node *node, struct status_answer *a)
 		if (!o->deleted)
 			a->space.reserved_bytes += o->reserved_bytes;
 	}
-	a->space.free_bytes = usable - MIN(usable, a->space.used_bytes);
+	taken = a->space.used_bytes + a->space.kept_bytes;
+	a->space.free_bytes = usable - MIN(usable, taken);
 }
 
 static void status_objects(struct node *node, struct status_answer *a)

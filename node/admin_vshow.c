@@ -58,6 +58,7 @@ static void vdisk_fill(struct node *node, const struct shown *item,
 	out->used_exact = item->space.exact;
 	t->space.used_bytes = item->space.used_bytes;
 	t->space.free_bytes = item->space.free_bytes;
+	t->space.kept_bytes = item->space.kept_bytes;
 	out->health = "unavailable";
 	strcpy(t->compliance, "its object is missing");
 	if (o != NULL) {

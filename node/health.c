@@ -3,6 +3,7 @@
  * to do.  Run on the loop; nothing here waits.
  */
 #include "base/util.h"
+#include "dom/clom.h"
 #include "node/admin_int.h"
 #include "node/size.h"
 
@@ -103,6 +104,48 @@ static void check_disks(struct health_check *check, struct health_result *out)
 	}
 }
 
+/* Does @disk hold a part of an object that is not reserved whole? */
+static bool has_thin(struct node *node, const struct uuid *disk)
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (const void *)e->message;
+
+		if (!o->deleted && node__tree_uses(o->tree, disk) &&
+		    !clom_thick(o))
+			return true;
+	}
+	return false;
+}
+
+/* What is reserved: others have it, or must not have it.  True: told. */
+static bool reserved_tell(struct node *node, const struct node_disk *d,
+			  const struct lsom_disk_info *info,
+			  struct health_result *out)
+{
+	char text[SIZE_TEXT_MAX];
+
+	if (info->uncovered_bytes > 0) {
+		say(out, HEALTH_BAD,
+		    "disk %.120s: of what is reserved there %s are missing: "
+		    "others had used them before",
+		    d->path, size_format(info->uncovered_bytes, text));
+		FIX(out, "%s", NODE_UNCOVERED_FIX);
+		return true;
+	}
+	if (info->kept_bytes == 0 ||
+	    info->used_bytes + info->kept_bytes < info->usable_bytes ||
+	    !has_thin(node, &info->disk))
+		return false;
+	say(out, HEALTH_BAD,
+	    "disk %.120s: all that is left, %s, is reserved: writes beyond are "
+	    "refused",
+	    d->path, size_format(info->kept_bytes, text));
+	FIX(out, "basalt disk add PATH, or delete or unmap data.");
+	return true;
+}
+
 static void check_space(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
@@ -122,6 +165,8 @@ static void check_space(struct health_check *check, struct health_result *out)
 		if (info.state == LSOM_DISK_FULL) {
 			say(out, HEALTH_BAD,
 			    "disk %.120s is full: writes are refused", d->path);
+		} else if (reserved_tell(node, d, &info, out)) {
+			continue;
 		} else if (percent >= 85 && out->level < HEALTH_BAD) {
 			size_format(info.usable_bytes - info.used_bytes,
 				    free_text);

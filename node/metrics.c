@@ -77,6 +77,16 @@ static uint64_t info_used(const struct lsom_disk_info *info)
 	return info->used_bytes;
 }
 
+static uint64_t info_kept(const struct lsom_disk_info *info)
+{
+	return info->kept_bytes;
+}
+
+static uint64_t info_uncovered(const struct lsom_disk_info *info)
+{
+	return info->uncovered_bytes;
+}
+
 static uint64_t info_failed(const struct lsom_disk_info *info)
 {
 	return info->state == LSOM_DISK_FAILED;
@@ -100,6 +110,16 @@ static uint64_t read_usable(struct counter *c)
 static uint64_t read_used(struct counter *c)
 {
 	return disks_sum(info_used);
+}
+
+static uint64_t read_kept(struct counter *c)
+{
+	return disks_sum(info_kept);
+}
+
+static uint64_t read_uncovered(struct counter *c)
+{
+	return disks_sum(info_uncovered);
 }
 
 static uint64_t read_free_segments(struct counter *c)
@@ -168,6 +188,12 @@ static struct counter gauges[] = {
 	{ .name = "basalt_node_disk_used_bytes",
 	  .help = "live blocks",
 	  .read = read_used },
+	{ .name = "basalt_node_disk_kept_bytes",
+	  .help = "reserved by policies, not used yet",
+	  .read = read_kept },
+	{ .name = "basalt_node_disk_uncovered_bytes",
+	  .help = "of these, what the disks have no room for",
+	  .read = read_uncovered },
 	{ .name = "basalt_node_disk_segments_free",
 	  .help = "segments ready to be written",
 	  .read = read_free_segments },

@@ -186,6 +186,11 @@ bool node__disk_is_older(const struct node_disk *disk);
 	"Read the virtual disks on it through: what cannot be read must be "   \
 	"written again, from a backup."
 
+/* What to do where others have space that is reserved. */
+#define NODE_UNCOVERED_FIX                                                     \
+	"Delete or unmap data on it, or delete a virtual disk there that "     \
+	"reserves space."
+
 /* What to do about a disk that is FAILED or CLOSED. */
 void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 

@@ -326,6 +326,7 @@ static void on_ask_open(struct dom_object_open *req, int status)
 	a->object = req->object;
 	a->end_ns = env_now(a->node->env) + SPACE_WALK_NS;
 	dom_object_space(a->object, &a->space.used_bytes, &a->space.free_bytes);
+	a->space.kept_bytes = dom_object_kept(a->object);
 	ask_walk(a);
 }
 

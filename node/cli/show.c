@@ -49,6 +49,7 @@ static void show_space(const Admin__Space *s)
 	line_size("raw", s->raw_bytes);
 	line_size("used", s->used_bytes);
 	line_size("reserved", s->reserved_bytes);
+	line_size("kept", s->kept_bytes);
 	line_size("free", s->free_bytes);
 }
 
@@ -90,7 +91,7 @@ static void show_status(const Admin__ClusterStatus *m)
 
 static void show_disks(const Admin__DiskInfos *m)
 {
-	HEADS("ID", "NODE", "PATH", "STATE", "HEALTH", "<RAW", "<USED",
+	HEADS("ID", "NODE", "PATH", "STATE", "HEALTH", "<RAW", "<USED", "<KEPT",
 	      "<RESERVED", "<FREE", "MODEL", "SERIAL");
 
 	for (size_t i = 0; i < m->n_disks; i++) {
@@ -106,6 +107,7 @@ static void show_disks(const Admin__DiskInfos *m)
 		columns_cell(c, "%s", d->health);
 		cell_size(c, d->space->raw_bytes);
 		cell_size(c, d->space->used_bytes);
+		cell_size(c, d->space->kept_bytes);
 		cell_size(c, d->space->reserved_bytes);
 		cell_size(c, d->space->free_bytes);
 		columns_cell(c, "%s", d->model);
@@ -157,8 +159,9 @@ static void exports_text(const Admin__Vdisk *v, char *out, size_t len)
 
 static void show_vdisks(const Admin__Vdisks *m)
 {
-	HEADS("NAME", "<SIZE", "<RAW", "<USED", "<RESERVED", "<FREE", "<BLOCK",
-	      "POLICY", "COMPLIANCE", "HEALTH", "<SESSIONS", "EXPORTED");
+	HEADS("NAME", "<SIZE", "<RAW", "<USED", "<RESERVED", "<KEPT", "<FREE",
+	      "<BLOCK", "POLICY", "COMPLIANCE", "HEALTH", "<SESSIONS",
+	      "EXPORTED");
 
 	for (size_t i = 0; i < m->n_vdisks; i++) {
 		const Admin__Vdisk *v = m->vdisks[i];
@@ -175,10 +178,13 @@ static void show_vdisks(const Admin__Vdisks *m)
 				     ? ""
 				     : size_format(v->space->used_bytes, text));
 		cell_size(c, v->space->reserved_bytes);
-		if (v->space_known)
+		if (v->space_known) {
+			cell_size(c, v->space->kept_bytes);
 			cell_size(c, v->space->free_bytes);
-		else
+		} else {
 			columns_cell(c, "?");
+			columns_cell(c, "?");
+		}
 		columns_cell(c, "%u", v->block_bytes);
 		columns_cell(c, "%s", v->policy);
 		columns_cell(c, "%s", v->compliant ? "compliant" : "NOT");
@@ -212,9 +218,12 @@ static void show_vdisk(const Admin__VdiskDetails *m)
 		       size_format(v->space->used_bytes, text));
 	printf("  reserved    %s\n",
 	       size_format(v->space->reserved_bytes, text));
-	if (v->space_known)
+	if (v->space_known) {
+		printf("  kept        %s, reserved and not used\n",
+		       size_format(v->space->kept_bytes, text));
 		printf("  free        %s\n",
 		       size_format(v->space->free_bytes, text));
+	}
 	printf("  sessions    %u\n", v->sessions);
 	printf("  created     %s\n", when(v->created_wall_ns, at));
 	for (size_t i = 0; i < v->n_luns; i++)

@@ -383,7 +383,10 @@ static const struct cli_option o_policy_create[] = {
 	{ "ftt", "N", "failures to tolerate, 0 to 3 (0)", false },
 	{ "method", "mirror|raid5|raid6", "how (mirror)", false },
 	{ "stripe-width", "N", "disks a copy is striped over (1)", false },
-	{ "reserve", "PCT", "of the size to reserve (0)", false },
+	{ "reserve", "PCT",
+	  "of the size to keep free for it on its disks, whatever others "
+	  "write; 100: thick (0)",
+	  false },
 	{ "iops-limit", "N", "commands a second (0: none)", false },
 	{ "force-provision", NULL,
 	  "place what can be had, and report the "
