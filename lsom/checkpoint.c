@@ -11,7 +11,7 @@
  * Keys, numbers big endian so that they sort:
  *	M			position
  *	S segment		lsom__segment as of the position
- *	C component		its state
+ *	C component		its state, and how much it has mapped
  *	B component chunk	which pages the store has
  *	P component page	slots
  *	U component lsn first	an undecided version

@@ -3,8 +3,8 @@
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
  * this order: format, super; segment, log; space, count; index_page, index;
- * undecided, component, read; checkpoint; recover; victim, cleaner; disk, which puts them together;
- * view and view_io, the same disk seen from another shard.
+ * undecided, component, read; checkpoint; recover; victim, cleaner; disk, which
+ * puts them together; view and view_io, the same disk seen from another shard.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
  * counts batches in the order they were submitted, over all heads.

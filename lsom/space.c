@@ -24,7 +24,8 @@
  * Each component has one number, what is promised less what is used, so that a
  * view's shard, which takes credit, and the disk's home can both change it: what
  * is kept for it is that number while it is above zero, and whoever changes it
- * changes the disk's sum by the difference.
+ * changes the disk's sum by the difference.  Where blocks go from one count to
+ * another they are in both for a moment, never in none: another shard may look.
  *
  * How many blocks the index points to is counted as it changes, and kept with
  * the component's state at a checkpoint (count.c).
@@ -69,8 +70,8 @@ void lsom__credits_drop(struct lsom_comp *comp, uint64_t blocks)
 	struct lsom_disk *disk = real_of(comp)->disk;
 
 	assert(disk->credits >= blocks);
-	disk->credits -= blocks;
 	lsom__comp_used(comp, -(int64_t)blocks);
+	disk->credits -= blocks;
 }
 
 /* ---- who gets how much ---- */

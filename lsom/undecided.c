@@ -69,8 +69,8 @@ void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep)
 	comp->preps_count--;
 	TAILQ_REMOVE(&comp->preps, prep, link);
 	comp->disk->undecided -= prep_live(prep);
-	lsom__segment_live(comp->disk, prep->place, -(int64_t)prep_live(prep));
 	lsom__comp_used(comp, -(int64_t)prep_live(prep));
+	lsom__segment_live(comp->disk, prep->place, -(int64_t)prep_live(prep));
 	comp->dirty = true;
 }
 

@@ -71,11 +71,11 @@ static void write_apply(struct lsom__op *op, int status)
 	struct lsom_write *req = op->req;
 	struct lsom__range *range = req->impl;
 
-	lsom__credits_drop(op->comp, op->blocks);
 	if (status == 0)
 		status = write_arrived(op);
 	else
 		free((void *)(uintptr_t)op->extra);
+	lsom__credits_drop(op->comp, op->blocks); /* live blocks now */
 	if (range != NULL) {
 		lsom__range_unpin(range);
 		free(range);
