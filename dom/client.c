@@ -79,7 +79,12 @@ unsigned dom_object_congestion(const struct dom_object *object)
 	for (unsigned i = 0; i < owner->leaves; i++) {
 		const struct dom__cm *cm = owner->peers[i].cm;
 
-		if (cm != NULL)
+		if (cm == NULL)
+			continue;
+		/* What has room of its own need not save that of others. */
+		if (owner->thick || lsom_comp_kept(cm->comp) > 0)
+			most = MAX(most, cm->disk->pressed);
+		else
 			most = MAX(most, cm->disk->congestion);
 	}
 	return most;

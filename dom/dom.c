@@ -61,12 +61,15 @@ void dom__disk_look(struct dom__disk *disk)
 {
 	struct lsom_disk_info info;
 	struct dom__owner *owner;
-	uint8_t congestion = 0;
+	uint8_t congestion = 0, pressed = 0;
 	bool low, more;
 
 	lsom_disk_info(disk->lsom, &info);
-	for (size_t i = 0; i < ARRAY_LEN(info.congestion); i++)
+	for (size_t i = 0; i < ARRAY_LEN(info.congestion); i++) {
 		congestion = MAX(congestion, info.congestion[i]);
+		if (i != LSOM_CONGESTION_ROOM)
+			pressed = MAX(pressed, info.congestion[i]);
+	}
 	disk->used_bytes = info.used_bytes;
 	disk->usable_bytes = info.usable_bytes;
 	disk->kept_bytes = info.kept_bytes;
@@ -76,14 +79,15 @@ void dom__disk_look(struct dom__disk *disk)
 	      info.usable_bytes / 100 * (100 - DOM_LOW_SPACE_PERCENT);
 	more = low && !disk->low_space;
 	disk->low_space = low;
-	if (congestion == disk->congestion && !more)
+	if (congestion == disk->congestion && pressed == disk->pressed && !more)
 		return;
 	disk->congestion = congestion;
+	disk->pressed = pressed;
 	TAILQ_FOREACH (owner, &disk->dom->owners, link) {
 		if (!dom__owner_uses_disk(owner, disk))
 			continue;
 		dom__owner_event(owner, DOM_CONGESTION);
-		if (more && !dom__owner_thick(owner))
+		if (more && !owner->thick)
 			dom__owner_event(owner, DOM_LOW_SPACE);
 	}
 }
@@ -91,6 +95,14 @@ void dom__disk_look(struct dom__disk *disk)
 static void disk_changed(struct lsom_disk_watch *watch, struct lsom_disk *lsom)
 {
 	dom__disk_look(container_of(watch, struct dom__disk, watch));
+}
+
+static bool reserves(const struct cmmds_entry *entry)
+{
+	const Directory__Object *object =
+		entry != NULL ? (const void *)entry->message : NULL;
+
+	return object != NULL && object->reserved_bytes > 0;
 }
 
 void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
@@ -113,7 +125,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
 	lsom_disk_watch(lsom, &disk->watch);
 	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
-		if (entry->message != NULL)
+		if (reserves(entry))
 			dom__space_reserve(dom, (const void *)entry->message,
 					   disk);
 	dom__disk_look(disk);
@@ -184,7 +196,8 @@ static void object_changed(struct cmmds_subscription *sub,
 	memcpy(oid.b, entry->key, sizeof(oid.b));
 	if (!dom__mine(dom, &oid))
 		return;
-	if (object != NULL)
+	if (object != NULL &&
+	    (reserves(change->new_entry) || reserves(change->old_entry)))
 		dom__space_reserve(dom, object, NULL);
 	if (object != NULL && !object->deleted) {
 		/* ACCEPT: what its layout does not name is to go. */

@@ -432,6 +432,7 @@ struct dom__owner {
 	unsigned handles; /* dom_object's and internal references */
 	uint32_t oepoch;
 	uint64_t csn, size_bytes;
+	bool thick; /* all its size is reserved */
 	struct dom__tree *tree;
 	struct dom__peer *peers; /* one per leaf */
 	struct dom__group *groups; /* one per leaf: no mirrors yet */
@@ -697,7 +698,8 @@ struct dom__disk {
 	struct lsom_disk *lsom;
 	struct uuid id;
 	struct lsom_disk_watch watch;
-	uint8_t congestion;
+	uint8_t congestion; /* of all kinds */
+	uint8_t pressed; /* of all but the room that is for anybody */
 	bool low_space, removing, healthy;
 	unsigned metas; /* creations under way */
 	uint64_t used_bytes, usable_bytes, kept_bytes;
@@ -792,8 +794,6 @@ bool dom__stray(const struct dom *dom, const struct lsom_comp_meta *meta,
 void dom__space_reserve(struct dom *dom, const Directory__Object *object,
 			const struct dom__disk *disk);
 uint64_t dom__owner_kept(const struct dom__owner *owner);
-/* Is all that the object can have reserved for it? */
-bool dom__owner_thick(const struct dom__owner *owner);
 
 /* create.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */

@@ -67,14 +67,6 @@ uint64_t dom__owner_kept(const struct dom__owner *owner)
 	return sum;
 }
 
-bool dom__owner_thick(const struct dom__owner *owner)
-{
-	const Directory__Object *object =
-		cmmds_object(owner->dom->cmmds, &owner->oid);
-
-	return object != NULL && clom_thick(object);
-}
-
 uint64_t dom_object_kept(const struct dom_object *object)
 {
 	return object->far != NULL ? dom__far_kept(object->far)

@@ -245,6 +245,7 @@ static void granted(struct dom__takeover *t)
 	owner->oepoch = object->oepoch;
 	owner->csn = object->csn;
 	owner->size_bytes = object->size_bytes;
+	owner->thick = clom_thick(object);
 	dom__qos_load(owner);
 	rv = tree_of(object, &owner->tree);
 	if (rv < 0) {

@@ -498,23 +498,29 @@ static uint8_t ratio(uint64_t part, uint64_t whole)
 static uint8_t space_congestion(const struct lsom_disk *disk)
 {
 	uint64_t low = MAX(disk->super.segments / 16, 4u);
-	uint64_t used = disk->live_blocks + disk->credits;
-	uint64_t knee = disk->usable_blocks - disk->usable_blocks / 20;
-	uint8_t by_free = 0, by_use = 0;
 
-	if (disk->segments_free < low)
-		by_free = ratio(low - disk->segments_free, low);
-	if (used > knee)
-		by_use = ratio(used - knee, disk->usable_blocks - knee);
-	return MAX(by_free, by_use);
+	return disk->segments_free < low ? ratio(low - disk->segments_free, low)
+					 : 0;
 }
 
-static void congestion_now(const struct lsom_disk *disk, uint8_t out[4])
+/* So does the last twentieth of what is for anybody. */
+static uint8_t room_congestion(const struct lsom_disk *disk)
+{
+	uint64_t taken = disk->live_blocks + disk->credits + disk->promised;
+	uint64_t knee = disk->usable_blocks - disk->usable_blocks / 20;
+
+	return taken > knee ? ratio(taken - knee, disk->usable_blocks - knee)
+			    : 0;
+}
+
+static void congestion_now(const struct lsom_disk *disk,
+			   uint8_t out[LSOM_CONGESTIONS])
 {
 	const struct lsom__head *head = &disk->heads[LSOM__HEAD_GUEST];
 	uint64_t pages = disk->lsom->pages_max;
 
 	out[LSOM_CONGESTION_SPACE] = space_congestion(disk);
+	out[LSOM_CONGESTION_ROOM] = room_congestion(disk);
 	out[LSOM_CONGESTION_LOG] =
 		MAX(ratio(head->queued, LSOM__OPS_MAX),
 		    ratio(head->queued_blocks, LSOM__QUEUE_BLOCKS));
@@ -532,13 +538,13 @@ static void changed_run(struct env_task *task)
 		container_of(task, struct lsom_disk, watch_task);
 	struct lsom_disk_watch *watch, *next;
 	enum lsom_disk_state state = disk->state;
-	uint8_t now[4];
+	uint8_t now[LSOM_CONGESTIONS];
 	bool tell = disk->failed_untold;
 	unsigned i;
 
 	congestion_now(disk, now);
 	/* Steps of 16: watchers slow guests, they do not draw curves. */
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < LSOM_CONGESTIONS; i++)
 		if (now[i] / 16 != disk->congestion[i] / 16 ||
 		    (now[i] == 0) != (disk->congestion[i] == 0))
 			tell = true;

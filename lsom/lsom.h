@@ -86,6 +86,15 @@ enum lsom_disk_state {
 	LSOM_DISK_FAILED, /* fail-stop: every request gets -ENODEV */
 };
 
+enum {
+	LSOM_CONGESTION_SPACE, /* free segments */
+	LSOM_CONGESTION_LOG,
+	LSOM_CONGESTION_INDEX,
+	LSOM_CONGESTION_MEMORY,
+	LSOM_CONGESTION_ROOM, /* for those who were promised none */
+	LSOM_CONGESTIONS
+};
+
 struct lsom_disk_info {
 	struct uuid disk, cluster;
 	enum lsom_disk_state state;
@@ -103,16 +112,9 @@ struct lsom_disk_info {
 	uint64_t segments, segments_free;
 	uint32_t segment_bytes;
 	unsigned components;
-	uint8_t congestion[4]; /* 0..255; LSOM_CONGESTION_* */
+	uint8_t congestion[LSOM_CONGESTIONS]; /* 0..255, of each kind */
 	uint64_t recovery_ns; /* what the last open took */
 	uint64_t generation; /* of the log */
-};
-
-enum {
-	LSOM_CONGESTION_SPACE,
-	LSOM_CONGESTION_LOG,
-	LSOM_CONGESTION_INDEX,
-	LSOM_CONGESTION_MEMORY
 };
 
 /* What a path holds; for `disk add` (blocking: call it from env_work()). */

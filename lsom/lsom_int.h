@@ -351,7 +351,7 @@ struct lsom_disk {
 	struct iovec *zero_iov;
 	uint32_t zero_at; /* block within the segment being zeroed */
 
-	uint8_t congestion[4];
+	uint8_t congestion[LSOM_CONGESTIONS];
 	bool failed_untold; /* watchers are to hear of it */
 	bool closed, close_checkpointed;
 	struct env_task watch_task;

@@ -258,7 +258,9 @@ TEST(dom_space, written_whole_on_a_full_disk)
 	struct fixture *f = fixture_open();
 	uint64_t at = filled(f), used, left;
 
+	CHECK(dom_object_congestion(f->object) > 240);
 	CHECK_EQ(object_back(f, 50), 0);
+	CHECK(dom_object_congestion(f->object) < 200);
 	dom_object_space(f->object, &used, &left);
 	CHECK(left >= 16 * MB);
 	CHECK_EQ(write_up(f, 0, 2), 16 * MB);
@@ -266,6 +268,7 @@ TEST(dom_space, written_whole_on_a_full_disk)
 	for (uint8_t byte = 3; byte < 6; byte++)
 		CHECK_EQ(write_up(f, 0, byte), 16 * MB);
 	whole_check(f, 16 * MB, 5);
+	CHECK(dom_object_congestion(f->object) < 200);
 	CHECK_EQ(object_back(f, 51), 0);
 	CHECK_EQ(do_write(f, at, buf_b, MB, 0, 0), -ENOSPC);
 	whole_check(f, ROUND_DOWN(at, MB), 1);

@@ -365,7 +365,7 @@ TEST(faults, full_disk)
 	lsom_disk_info(f->disk, &info);
 	CHECK_EQ(info.state, LSOM_DISK_FULL);
 	CHECK(info.used_bytes <= info.usable_bytes + (1u << 20));
-	CHECK(info.congestion[LSOM_CONGESTION_SPACE] > 200);
+	CHECK(info.congestion[LSOM_CONGESTION_ROOM] > 200);
 	/* UNMAP works, and gives room. */
 	CHECK_EQ(put(f, comp, 0, 1024, LSN(1, lsn++), 0), 0);
 	mine = at;
