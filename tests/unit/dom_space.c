@@ -115,7 +115,14 @@ TEST(dom_space, told_in_every_life)
 {
 	struct fixture *f = fixture_new();
 
-	life(f, true, fill_and_go);
+	if (RIG_SHARDS == 1) {
+		life(f, true, fill_and_go);
+	} else { /* with threads there is no child that TSan can look at */
+		start(f, true);
+		filled(f);
+		stop(f);
+		f->incarnation++;
+	}
 	start(f, false);
 	CHECK_EQ(kept(f, 0), 8 * MB);
 	CHECK_EQ(object_back(f, 51), 0);
