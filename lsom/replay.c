@@ -5,7 +5,9 @@
  * stable_lsn; data; holes.  When data comes, everything about its fate is known,
  * so a block goes into the index, or the table, or nowhere, at once.  Holes come
  * last: only then it is known where they have nothing to bar, and a large UNMAP
- * of what was never written costs nothing again.
+ * of what was never written costs nothing again.  But one that the cleaner moved
+ * was in the index, block for block, and may be all that is left there of what a
+ * peer still has: it comes with the data.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"
@@ -195,7 +197,9 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 	if (pass == PASS_DECISIONS)
 		return replay_decision(disk, r);
 	if (r->type == LSOM__R_DATA &&
-	    pass == (r->flags & LSOM__F_HOLE ? PASS_HOLES : PASS_DATA))
+	    pass == ((r->flags & (LSOM__F_HOLE | LSOM__F_MOVED)) == LSOM__F_HOLE
+			     ? PASS_HOLES
+			     : PASS_DATA))
 		return replay_data(rec, segment, frame, (const void *)r);
 	return 0;
 }
