@@ -55,6 +55,7 @@
 #define TX_DEPTH 256u
 #define TX_BATCH 16u
 #define TX_SGE 16u
+#define TX_WR_BYTES (1u << 20) /* devices have a limit: SoftRoCE 8 MiB */
 #define TX_BUCKETS 64u
 #define TX_READS_MAX 32u
 

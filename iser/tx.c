@@ -253,12 +253,11 @@ static uint32_t wr_sges(struct iser_conn *conn, struct ibv_send_wr *wr,
 			const struct dm_data *data, unsigned sge_max)
 {
 	const struct iser_data *d = (const struct iser_data *)data->impl;
-	size_t covered;
+	size_t left = MIN(data->len - d->posted, TX_WR_BYTES), covered;
 
 	wr->num_sge = (int)rdma_sges(conn->device->rdma, data->sgl,
-				     data->sgl_offset + d->posted,
-				     data->len - d->posted, wr->sg_list,
-				     sge_max, &covered);
+				     data->sgl_offset + d->posted, left,
+				     wr->sg_list, sge_max, &covered);
 	return (uint32_t)covered;
 }
 

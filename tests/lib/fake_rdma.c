@@ -15,6 +15,7 @@
 
 #define KEYS 64u
 #define INFLIGHT 1024u
+#define MESSAGE_MAX (1u << 20)
 
 struct fake_mr {
 	struct ibv_mr mr;
@@ -416,6 +417,16 @@ static void check_fence(const struct fake_qp *qp, const struct ibv_send_wr *wr)
 		       w->wr.wr.rdma.rkey != wr->invalidate_rkey);
 }
 
+/* A device has a largest message (max_msg_sz), and SoftRoCE 8 MiB. */
+static void check_length(const struct ibv_send_wr *wr)
+{
+	size_t sum = 0;
+
+	for (int i = 0; i < wr->num_sge; i++)
+		sum += wr->sg_list[i].length;
+	assert(sum <= MESSAGE_MAX);
+}
+
 static int op_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
 			struct ibv_send_wr **bad)
 {
@@ -430,6 +441,7 @@ static int op_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
 		assert(qp->works_count < qp->works_max);
 		assert(wr->num_sge <= 16);
 		check_fence(qp, wr);
+		check_length(wr);
 		w = calloc(1, sizeof(*w));
 		w->wr = *wr;
 		for (int i = 0; i < wr->num_sge; i++)

@@ -250,7 +250,8 @@ TEST(iser_conn, write_immediate)
 
 TEST(iser_conn, write_fetched)
 {
-	static const uint32_t sizes[] = { 1, 7, 8, 16, 17, 128, 255, 2048 };
+	static const uint32_t sizes[] = { 1,   7,   8,	  16,	17,
+					  128, 255, 2048, 5000, 8000 };
 
 	fixture();
 	ready();
