@@ -15,6 +15,7 @@
  *	notice_keys		digests, lengths	RDSLs, depth
  *	enable			digests from here on	receives posted first
  *	task_done		forget R2Ts		forget READs
+ *	detach, attach		the socket		completions, events
  *	terminate		close			disconnect
  *
  * Payload never leaves its sgl: TCP receives straight into the pages that the
@@ -157,8 +158,16 @@ struct dm_ops {
 	 * dm_up.closed() runs, last.
 	 */
 	void (*terminate)(struct dm_conn *conn);
-	/* After login: continue on another shard's loop; may be NULL. */
-	void (*move)(struct dm_conn *conn, struct env *to);
+	/*
+	 * To another shard, once, during login, when nothing of the session's
+	 * side is in flight.  detach() takes it off its loop: nothing goes up
+	 * any more, then dm_up.detached() runs, later, from where the memory may
+	 * be handed over; after terminate() closed() does instead.  attach(), on
+	 * the loop of @to (or of the same shard again), goes on there: what came
+	 * meanwhile, a loss too, goes up on a later turn of that loop.
+	 */
+	void (*detach)(struct dm_conn *conn);
+	void (*attach)(struct dm_conn *conn, struct env *to);
 };
 
 struct dm_up {
@@ -187,6 +196,8 @@ struct dm_up {
 	 * tasks and calls terminate().  At most once.
 	 */
 	void (*lost)(struct iscsi_conn *conn, int status, const char *why);
+	/* After detach(): its loop has nothing of it any more. */
+	void (*detached)(struct iscsi_conn *conn);
 	/* After terminate(): nothing refers to the connection any more. */
 	void (*closed)(struct iscsi_conn *conn);
 };

@@ -24,8 +24,16 @@ struct dom;
 #define ISCSI_LUN_MAX 16383u
 
 struct iscsi_config {
-	struct env *env;
+	struct env *env; /* of the first shard: all calls are made there */
 	struct dom *dom;
+	/*
+	 * All shards, by their number, and their doms: sessions are spread over
+	 * them (shards.c).  @shards 0: there is one.  The arrays are the
+	 * caller's and stay.
+	 */
+	unsigned shards;
+	struct env *const *envs;
+	struct dom *const *doms;
 	/* limits; 0: the default in brackets */
 	unsigned sessions_max; /* [1024] */
 	unsigned connections_max; /* [2048], half-open logins included */
@@ -141,11 +149,13 @@ struct iscsi_session_info {
 	char peer[64], local[64];
 	char isid[16]; /* 12 hex */
 	uint16_t tsih;
+	unsigned shard; /* where it is served */
 	bool discovery;
 	uint64_t commands, read_bytes, written_bytes;
 	uint64_t since_ns; /* env_now() at login */
 	unsigned in_flight;
 };
+/* @cb calls nothing of iscsi. */
 void iscsi_session_each(struct iscsi *iscsi,
 			void (*cb)(const struct iscsi_session_info *info,
 				   void *arg),

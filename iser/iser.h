@@ -22,7 +22,10 @@ struct iser;
 struct iscsi;
 
 struct iser_config {
-	struct env *env;
+	struct env *env; /* of the first shard: all calls are made there */
+	/* As in iscsi_config: connections move to the shard of their session. */
+	unsigned shards;
+	struct env *const *envs;
 	struct iscsi *iscsi;
 	struct arena *arena; /* all payload lies in it: registered */
 	/*
