@@ -7,6 +7,10 @@
  *
  * Whatever goes wrong is told once, through dm_up.lost(); the session then
  * calls terminate(), and after dm_up.closed() nothing is left.
+ *
+ * A connection moves to another shard as a descriptor: its poll handle is closed
+ * on the old loop and opened anew on the other.  What was read and not looked at
+ * goes along in the buffer.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/tcp_int.h"
@@ -48,8 +52,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	if (events & UV_WRITABLE)
 		iscsi__tcp_flush(conn);
-	if (events & (UV_READABLE | UV_DISCONNECT) && !conn->closing &&
-	    !conn->lost)
+	if (events & (UV_READABLE | UV_DISCONNECT) && tcp_alive(conn))
 		iscsi__tcp_receive(conn);
 }
 
@@ -58,7 +61,7 @@ void iscsi__tcp_poll(struct tcp_conn *conn)
 {
 	int events = 0;
 
-	if (conn->closing)
+	if (conn->handle != HANDLE_OPEN)
 		return;
 	if (!conn->lost)
 		events |= UV_READABLE;
@@ -94,7 +97,7 @@ static void on_timer(struct env_timer *timer)
 	uint64_t now = env_now(conn->dm.env);
 
 	conn->timer_on = false;
-	if (conn->closing || conn->lost)
+	if (!tcp_alive(conn))
 		return;
 	if (conn->pdu_since_ns != 0 &&
 	    now - conn->pdu_since_ns >= conn->pdu_ms * MSEC) {
@@ -114,7 +117,7 @@ void iscsi__tcp_timer(struct tcp_conn *conn)
 {
 	uint64_t now = env_now(conn->dm.env), due = UINT64_MAX;
 
-	if (conn->timer_on || conn->closing || conn->lost)
+	if (conn->timer_on || !tcp_alive(conn))
 		return;
 	if (conn->pdu_since_ns != 0)
 		due = conn->pdu_since_ns + conn->pdu_ms * MSEC;
@@ -143,9 +146,8 @@ static void on_turn(struct env_task *task)
 	struct tcp_conn *conn = container_of(task, struct tcp_conn, turn);
 
 	cancelled_finish(conn);
-	if (conn->closing || conn->lost)
-		return;
-	iscsi__tcp_flush(conn);
+	if (tcp_alive(conn))
+		iscsi__tcp_flush(conn);
 }
 
 static void gets_cancel(struct tcp_conn *conn)
@@ -160,10 +162,8 @@ static void gets_cancel(struct tcp_conn *conn)
 	}
 }
 
-static void end_finish(struct env_task *task)
+static void end_finish(struct tcp_conn *conn)
 {
-	struct tcp_conn *conn = container_of(task, struct tcp_conn, turn);
-
 	/* Callbacks may queue something more: nothing of it will leave. */
 	do {
 		iscsi__tcp_tx_cancel(conn);
@@ -175,15 +175,45 @@ static void end_finish(struct env_task *task)
 	free(conn);
 }
 
+/* The session's side detaches when it waits for nothing, and starts nothing. */
+static void idle_assert(const struct tcp_conn *conn)
+{
+	assert(TAILQ_EMPTY(&conn->queue));
+	assert(TAILQ_EMPTY(&conn->cancelled));
+	assert(conn->slots_count == 0);
+	assert(conn->gets_count == 0);
+}
+
+/* The loop has nothing of it any more: the end, or on to another loop. */
+static void on_off(struct env_task *task)
+{
+	struct tcp_conn *conn = container_of(task, struct tcp_conn, turn);
+
+	if (conn->closing) {
+		end_finish(conn);
+		return;
+	}
+	idle_assert(conn);
+	/* From here on it may be in another thread's hands. */
+	conn->dm.up->detached(conn->dm.owner);
+}
+
 static void on_close(uv_handle_t *handle)
 {
 	struct tcp_conn *conn = handle->data;
 
 	shard_wake(conn->dm.env);
-	if (conn->turn.queued) /* it runs first, and finds us closing */
-		conn->turn.cb = end_finish;
-	else
-		end_finish(&conn->turn);
+	conn->handle = HANDLE_CLOSED;
+	conn->turn.cb = on_off;
+	if (!conn->turn.queued) /* else when its turn comes */
+		on_off(&conn->turn);
+}
+
+static void handle_close(struct tcp_conn *conn)
+{
+	conn->handle = HANDLE_CLOSING;
+	uv_poll_stop(&conn->poll);
+	uv_close((uv_handle_t *)&conn->poll, on_close);
 }
 
 static void tcp_terminate(struct dm_conn *dm)
@@ -195,8 +225,12 @@ static void tcp_terminate(struct dm_conn *dm)
 		return;
 	conn->closing = true;
 	env_timer_stop(dm->env, &conn->timer);
-	uv_poll_stop(&conn->poll);
-	uv_close((uv_handle_t *)&conn->poll, on_close);
+	if (conn->handle == HANDLE_OPEN) {
+		handle_close(conn);
+	} else if (conn->handle == HANDLE_CLOSED) {
+		conn->turn.cb = on_off;
+		env_defer(dm->env, &conn->turn);
+	} /* else on_close() is on its way */
 	/*
 	 * Closing over unread bytes resets the connection, and the last answer
 	 * could be lost with it: read a little first.
@@ -207,6 +241,57 @@ static void tcp_terminate(struct dm_conn *dm)
 			break;
 	close(conn->fd);
 	conn->fd = -1;
+}
+
+/* ---- to another shard ---- */
+
+static void tcp_detach(struct dm_conn *dm)
+{
+	struct tcp_conn *conn = tcp_of(dm);
+
+	assert(tcp_alive(conn));
+	idle_assert(conn);
+	assert(conn->sgl == NULL); /* an sgl stays on its shard */
+	env_timer_stop(dm->env, &conn->timer);
+	conn->timer_on = false;
+	conn->tx_since_ns = 0;
+	handle_close(conn);
+}
+
+/* What came meanwhile: in the buffer, in the socket, or the end of it. */
+static void on_attached(struct env_task *task)
+{
+	struct tcp_conn *conn = container_of(task, struct tcp_conn, turn);
+
+	conn->turn.cb = on_turn;
+	if (conn->handle == HANDLE_CLOSED) {
+		iscsi__tcp_lost(conn, conn->attach_status,
+				"its new shard cannot poll it");
+		return;
+	}
+	on_turn(task);
+	if (tcp_alive(conn))
+		iscsi__tcp_receive(conn);
+}
+
+static void tcp_attach(struct dm_conn *dm, struct env *to)
+{
+	struct tcp_conn *conn = tcp_of(dm);
+
+	assert(conn->handle == HANDLE_CLOSED);
+	assert(!conn->closing);
+	assert(!conn->turn.queued);
+	dm->env = to;
+	conn->attach_status =
+		uv_poll_init(shard_loop(to), &conn->poll, conn->fd);
+	if (conn->attach_status == 0) {
+		conn->handle = HANDLE_OPEN;
+		conn->events = 0;
+		iscsi__tcp_poll(conn);
+		iscsi__tcp_timer(conn);
+	}
+	conn->turn.cb = on_attached;
+	env_defer(to, &conn->turn);
 }
 
 /* ---- the calls down ---- */
@@ -351,6 +436,8 @@ static const struct dm_ops tcp_ops = {
 	.enable = tcp_enable,
 	.task_done = tcp_task_done,
 	.terminate = tcp_terminate,
+	.detach = tcp_detach,
+	.attach = tcp_attach,
 };
 
 /* ---- listening ---- */
@@ -379,6 +466,7 @@ static struct tcp_conn *conn_new(struct dm_tcp_listener *l, int fd,
 	set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, TCP_SEND_MS);
+	conn->handle = HANDLE_OPEN;
 	conn->fd = fd;
 	conn->room = TCP_LOGIN_BUF;
 	conn->pdu_ms = l->pdu_ms;

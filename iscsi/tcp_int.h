@@ -61,11 +61,16 @@ struct tx_slot {
 
 enum rx_state { RX_HEADER, RX_DATA, RX_TAIL };
 
+/* Of the poll handle: libuv may be asked to close it only while it is open. */
+enum tcp_handle { HANDLE_CLOSED, HANDLE_CLOSING, HANDLE_OPEN };
+
 struct tcp_conn {
 	struct dm_conn dm;
 	uv_poll_t poll;
+	enum tcp_handle handle;
 	int fd, events;
 	bool lost, closing, full, want_write;
+	int attach_status; /* the loop it moved to did not take it: why */
 	unsigned pdu_ms;
 	struct dm_keys keys;
 	bool header_digest, data_digest; /* in force now */
@@ -113,6 +118,12 @@ static inline struct tcp_data *tcp_data_of(struct dm_data *data)
 static inline struct dm_data *dm_data_of(struct tcp_data *td)
 {
 	return (struct dm_data *)((char *)td - offsetof(struct dm_data, impl));
+}
+
+/* Neither lost, nor closing, nor off its loop on the way to another. */
+static inline bool tcp_alive(const struct tcp_conn *conn)
+{
+	return conn->handle == HANDLE_OPEN && !conn->lost;
 }
 
 void iscsi__tcp_lost(struct tcp_conn *conn, int status, const char *why);

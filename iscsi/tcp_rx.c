@@ -41,11 +41,6 @@ void iscsi__tcp_get_remove(struct tcp_conn *conn, struct dm_data *get)
 		conn->get = NULL;
 }
 
-static bool alive(const struct tcp_conn *conn)
-{
-	return !conn->closing && !conn->lost;
-}
-
 /* A solicited Data-Out (11.7): find its R2T and hold it to that. */
 static void begin_solicited(struct tcp_conn *conn)
 {
@@ -114,7 +109,7 @@ static void begin_data(struct tcp_conn *conn)
 		size_t offset = 0;
 
 		sgl = conn->dm.up->land(conn->dm.owner, pdu, &offset);
-		if (sgl != NULL && alive(conn)) {
+		if (sgl != NULL && tcp_alive(conn)) {
 			assert(offset + pdu->data_len <= sgl->len_bytes);
 			conn->sgl = sgl_get(sgl);
 			conn->sgl_offset = offset;
@@ -185,7 +180,7 @@ static bool parse_header(struct tcp_conn *conn)
 	conn->pdu.data_len = data_len;
 	conn->rx = RX_DATA;
 	begin_data(conn);
-	return alive(conn);
+	return tcp_alive(conn);
 }
 
 static void data_copy(struct tcp_conn *conn, const uint8_t *from, size_t n)
@@ -282,7 +277,7 @@ static void parse(struct tcp_conn *conn)
 {
 	bool more = true;
 
-	while (more && alive(conn)) {
+	while (more && tcp_alive(conn)) {
 		size_t avail = conn->end - conn->start, n;
 
 		switch (conn->rx) {
@@ -384,7 +379,7 @@ void iscsi__tcp_receive(struct tcp_conn *conn)
 	/* A budget, so that one fast peer does not starve the others. */
 	for (unsigned round = 0; more && round < 32; round++) {
 		parse(conn);
-		if (!alive(conn))
+		if (!tcp_alive(conn))
 			break;
 		more = read_some(conn);
 	}

@@ -238,7 +238,7 @@ void iscsi__tcp_flush(struct tcp_conn *conn)
 	struct msghdr msg = { .msg_iov = iov };
 
 	conn->want_write = false;
-	for (unsigned round = 0; !conn->closing && !conn->lost; round++) {
+	for (unsigned round = 0; tcp_alive(conn); round++) {
 		ssize_t n;
 
 		slots_fill(conn);
