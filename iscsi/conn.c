@@ -76,11 +76,15 @@ void iscsi__reply_free(struct reply *reply)
 	conn->reply_bytes -= reply->send.data_len;
 	if (reply->immediate)
 		conn->immediates--;
-	if (reply->counted)
-		count_down(reply->sending ? &conn->session->responding_count
-					  : &conn->session->in_flight);
+	if (reply->counted && reply->sending)
+		count_down(&conn->session->responding_count);
+	else if (reply->counted)
+		iscsi__in_flight_less(conn->session);
 	free(reply);
-	conn_maybe_free(conn);
+	if (conn->state == CONN_MOVE)
+		iscsi__conn_leave(conn);
+	else
+		conn_maybe_free(conn);
 }
 
 static void on_reply_sent(struct dm_send *send, int status)
@@ -109,7 +113,7 @@ void iscsi__reply_send(struct reply *reply)
 	reply->sending = true;
 	if (reply->counted) {
 		/* Answered: what leaves with it must not close the window. */
-		count_down(&conn->session->in_flight);
+		iscsi__in_flight_less(conn->session);
 		conn->session->responding_count++;
 	}
 	reply->send.cb = on_reply_sent;
@@ -195,8 +199,12 @@ static void conn_maybe_free(struct iscsi_conn *conn)
 	TAILQ_REMOVE(&iscsi->conns, conn, link);
 	iscsi->conns_count--;
 	counter_add(&iscsi__conns, UINT64_MAX); /* one less */
-	iscsi__portal_put(conn->portal);
-	free(conn);
+	if (iscsi__is_front(iscsi)) {
+		iscsi__portal_put(conn->portal);
+		free(conn);
+	} else {
+		iscsi__conn_return(conn);
+	}
 	iscsi__maybe_closed(iscsi);
 }
 
@@ -332,8 +340,11 @@ static void login_complete(struct iscsi_conn *conn)
 	int rv;
 
 	rv = iscsi__session_open(conn, l->tsih);
+	if (rv == -ENOENT && !iscsi__is_front(conn->iscsi))
+		rv = -EAGAIN; /* it was here a moment ago */
 	if (rv < 0) {
 		login_refuse(conn, rv == -ENOENT   ? 0x0203
+				   : rv == -EAGAIN ? 0x0301
 				   : rv == -EACCES ? 0x0202
 				   : rv == -EPERM  ? 0x0201
 						   : 0x0302);
@@ -372,11 +383,43 @@ static bool discovery_end(struct iscsi *iscsi)
 	return false;
 }
 
+/* In the front: is there room for one more session, of any shard? */
+static bool room_make(struct iscsi *front)
+{
+	return front->sessions_count + front->away_count <
+		       front->config.sessions_max ||
+	       discovery_end(front);
+}
+
+/*
+ * The front's part: refused, or on its way to the shard that its target has as
+ * home.  False: it stays, and goes on.
+ */
+static bool login_elsewhere(struct iscsi_conn *conn)
+{
+	struct iscsi_target *t =
+		iscsi__target_find(conn->iscsi, conn->login->target_name);
+
+	if (t == NULL)
+		return false;
+	if (iscsi__target_moves(t)) {
+		login_refuse(conn, 0x0301);
+		return true;
+	}
+	if (t->home == 0)
+		return false;
+	if (room_make(conn->iscsi))
+		iscsi__conn_leave(conn);
+	else
+		login_refuse(conn, 0x0302);
+	return true;
+}
+
 /*
  * The peer has proved who it is and asks for full feature phase: now, and not
  * before, an older session of the same nexus may be thrown out (6.3.5).
  */
-static void login_final(struct iscsi_conn *conn)
+static void login_here(struct iscsi_conn *conn)
 {
 	struct login *l = conn->login;
 	struct iscsi_session *old = NULL;
@@ -392,9 +435,8 @@ static void login_final(struct iscsi_conn *conn)
 		return;
 	}
 	if (old == NULL && !another_waits(conn)) {
-		if (conn->iscsi->sessions_count >=
-			    conn->iscsi->config.sessions_max &&
-		    !discovery_end(conn->iscsi))
+		/* The front has made room for who went to a share. */
+		if (iscsi__is_front(conn->iscsi) && !room_make(conn->iscsi))
 			login_refuse(conn, 0x0302);
 		else
 			login_complete(conn);
@@ -407,6 +449,15 @@ static void login_final(struct iscsi_conn *conn)
 	conn->state = CONN_WAIT;
 	conn->reinstates = true;
 	iscsi__session_end(old, "session reinstatement");
+}
+
+void iscsi__conn_login_final(struct iscsi_conn *conn)
+{
+	if (conn->iscsi->closing)
+		login_refuse(conn, 0x0301);
+	else if (conn->login->discovery || !iscsi__is_front(conn->iscsi) ||
+		 !login_elsewhere(conn))
+		login_here(conn);
 }
 
 /* A session is gone: whoever waited for that goes on. */
@@ -442,7 +493,7 @@ static void login_pdu(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	iscsi__login_request(conn->login, pdu->bhs, pdu->data, pdu->data_len,
 			     &a);
 	if (a.status_class == 0 && a.final)
-		login_final(conn);
+		iscsi__conn_login_final(conn);
 	else
 		login_answer(conn, &a, conn->login->tsih, false);
 }
@@ -495,13 +546,15 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 		if (proves_nothing(other) && other->dm != NULL &&
 		    same_source(&other->dm->peer, &dm->peer))
 			half_open++;
-	if (iscsi->conns_count >= iscsi->config.connections_max ||
+	if (iscsi->conns_count + iscsi->away_count >=
+		    iscsi->config.connections_max ||
 	    half_open >= iscsi->config.logins_per_source) {
 		iscsi__refused_conn(iscsi);
 		if (log_allowed(&iscsi->limit, env_now(iscsi->env)))
 			log_warn("portal %u: a connection refused: %u open, "
 				 "%u logins from its address",
-				 portal, iscsi->conns_count, half_open);
+				 portal, iscsi->conns_count + iscsi->away_count,
+				 half_open);
 		return NULL;
 	}
 	conn = calloc(1, sizeof(*conn));
@@ -523,10 +576,21 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 	TAILQ_INSERT_TAIL(&iscsi->conns, conn, link);
 	iscsi->conns_count++;
 	counter_add(&iscsi__conns, 1);
-	/* From accept to full feature phase; progress does not restart it. */
-	env_timer_start(iscsi->env, &conn->timer,
-			iscsi->config.login_ms * MSEC);
+	conn->login_due_ns =
+		env_now(iscsi->env) + iscsi->config.login_ms * MSEC;
+	iscsi__conn_timer_start(conn);
 	return conn;
+}
+
+/* From accept to full feature phase; progress does not restart it. */
+void iscsi__conn_timer_start(struct iscsi_conn *conn)
+{
+	struct env *env = conn->iscsi->env;
+	uint64_t now = env_now(env);
+
+	env_timer_start(env, &conn->timer,
+			conn->login_due_ns > now ? conn->login_due_ns - now
+						 : MSEC);
 }
 
 static struct sgl *up_land(struct iscsi_conn *conn, const struct dm_pdu *pdu,
@@ -561,6 +625,7 @@ static void up_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	case CONN_LOGIN:
 		login_pdu(conn, pdu);
 		break;
+	case CONN_MOVE:
 	case CONN_WAIT:
 		iscsi__conn_end(conn, "a PDU before the login's answer");
 		break;
@@ -591,5 +656,6 @@ const struct dm_up iscsi_dm_up = {
 	.stamp = up_stamp,
 	.control = up_control,
 	.lost = up_lost,
+	.detached = iscsi__conn_detached,
 	.closed = up_closed,
 };

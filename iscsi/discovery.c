@@ -236,7 +236,7 @@ static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	reply->immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
 	conn->immediates += reply->immediate;
 	reply->counted = true;
-	s->in_flight++;
+	iscsi__in_flight_more(s);
 	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
 	conn->text_sent = true;
 	x->out_at += n;
@@ -268,7 +268,7 @@ static void send_empty(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	reply->immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
 	conn->immediates += reply->immediate;
 	reply->counted = true;
-	conn->session->in_flight++;
+	iscsi__in_flight_more(conn->session);
 	reply->send.bhs[1] = 0;
 	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
 	put_be32(reply->send.bhs + 20, conn->text.ttt);

@@ -1,6 +1,5 @@
 /*
- * iscsi: the room's face: opening, draining and closing, portals, and what node
- * asks about sessions.
+ * iscsi: the room's face: opening, draining and closing, and portals.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
@@ -36,27 +35,40 @@ static bool lengths_ok(const struct iscsi_config *c)
 static void on_drained(struct env_timer *timer);
 static void on_closed(struct env_task *task);
 
-int iscsi_open(const struct iscsi_config *config, struct iscsi **out)
+void iscsi__init(struct iscsi *iscsi, const struct iscsi_config *config,
+		 struct env *env)
 {
-	struct iscsi *iscsi = calloc(1, sizeof(*iscsi));
-
-	if (iscsi == NULL)
-		return -ENOMEM;
-	iscsi->env = config->env;
-	iscsi->dom = config->dom;
+	iscsi->env = env;
 	iscsi->config = *config;
 	defaults(&iscsi->config);
-	if (!lengths_ok(&iscsi->config)) {
-		free(iscsi);
-		return -EINVAL;
-	}
+	scsi_common_init(&iscsi->scsi);
 	TAILQ_INIT(&iscsi->targets);
 	TAILQ_INIT(&iscsi->portals);
 	TAILQ_INIT(&iscsi->conns);
 	TAILQ_INIT(&iscsi->sessions);
-	iscsi->tsih_last = (uint16_t)env_rand(config->env);
+	TAILQ_INIT(&iscsi->entries);
+	TAILQ_INIT(&iscsi->objects);
+	TAILQ_INIT(&iscsi->messages);
 	iscsi->drain.cb = on_drained;
 	iscsi->close_task.cb = on_closed;
+}
+
+int iscsi_open(const struct iscsi_config *config, struct iscsi **out)
+{
+	struct iscsi *iscsi = calloc(1, sizeof(*iscsi));
+	int rv = -EINVAL;
+
+	if (iscsi == NULL)
+		return -ENOMEM;
+	iscsi__init(iscsi, config, config->env);
+	iscsi->front = iscsi;
+	if (lengths_ok(&iscsi->config))
+		rv = iscsi__shares_open(iscsi);
+	if (rv < 0) {
+		free(iscsi);
+		return rv;
+	}
+	iscsi->tsih_last = (uint16_t)env_rand(config->env);
 	iscsi__stats_open(iscsi);
 	*out = iscsi;
 	return 0;
@@ -72,7 +84,14 @@ static void on_closed(struct env_task *task)
 	struct iscsi_portal *p;
 
 	env_timer_stop(iscsi->env, &iscsi->drain);
+	if (!iscsi__is_front(iscsi)) {
+		iscsi__share_closed(iscsi);
+		return;
+	}
+	assert(TAILQ_EMPTY(&iscsi->entries));
 	iscsi__stats_close(iscsi);
+	iscsi__homes_close(iscsi);
+	free(iscsi->shares);
 	while ((p = TAILQ_FIRST(&iscsi->portals)) != NULL) {
 		TAILQ_REMOVE(&iscsi->portals, p, link);
 		free(p);
@@ -85,7 +104,8 @@ static void on_closed(struct env_task *task)
 void iscsi__maybe_closed(struct iscsi *iscsi)
 {
 	if (!iscsi->closing || iscsi->conns_count > 0 ||
-	    iscsi->sessions_count > 0 || iscsi->listeners_count > 0)
+	    iscsi->sessions_count > 0 || iscsi->listeners_count > 0 ||
+	    iscsi->away_count > 0 || iscsi->shares_count > 0)
 		return;
 	if (!TAILQ_EMPTY(&iscsi->targets)) {
 		iscsi__targets_close(iscsi);
@@ -121,16 +141,13 @@ static void on_unlistened(void *arg)
 	iscsi__maybe_closed(iscsi);
 }
 
-void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
-		 void *arg)
+void iscsi__close_begin(struct iscsi *iscsi, unsigned drain_ms)
 {
 	struct iscsi_session *s, *next;
 	struct iscsi_portal *p;
 
 	assert(!iscsi->closing);
 	iscsi->closing = true;
-	iscsi->close_cb = cb;
-	iscsi->close_arg = arg;
 	TAILQ_FOREACH (p, &iscsi->portals, link)
 		if (p->listener != NULL) {
 			dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
@@ -145,6 +162,15 @@ void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
 	}
 	env_timer_start(iscsi->env, &iscsi->drain, drain_ms * MSEC);
 	iscsi__maybe_closed(iscsi);
+}
+
+void iscsi_close(struct iscsi *iscsi, unsigned drain_ms, void (*cb)(void *arg),
+		 void *arg)
+{
+	iscsi->close_cb = cb;
+	iscsi->close_arg = arg;
+	iscsi__shares_close(iscsi, drain_ms);
+	iscsi__close_begin(iscsi, drain_ms);
 }
 
 /* ---- portals ---- */
@@ -189,6 +215,7 @@ static void portal_add(struct iscsi *iscsi, struct iscsi_portal *p)
 {
 	TAILQ_INSERT_TAIL(&iscsi->portals, p, link);
 	iscsi__targets_ports(iscsi);
+	iscsi__portals_tell(iscsi);
 }
 
 /* A portal that was declared gets TCP too. */
@@ -201,9 +228,11 @@ static int portal_listen_too(struct iscsi_portal *p)
 	rv = dm_tcp_listen(iscsi, iscsi->env, (struct sockaddr *)&address,
 			   p->number, iscsi->config.pdu_ms, &p->address,
 			   &p->listener);
-	if (rv == 0)
-		iscsi->listeners_count++;
-	return rv;
+	if (rv < 0)
+		return rv;
+	iscsi->listeners_count++;
+	iscsi__portals_tell(iscsi); /* its port may be known only now */
+	return 0;
 }
 
 int iscsi_portal_listen(struct iscsi *iscsi, unsigned portal,
@@ -247,20 +276,28 @@ void iscsi__portal_put(struct iscsi_portal *p)
 		free(p);
 }
 
-static void portal_end(struct iscsi_portal *p, const char *transport,
-		       const char *why)
+/* @transport NULL: any. */
+void iscsi__portal_end(struct iscsi *iscsi, unsigned number,
+		       const char *transport, const char *why)
 {
 	struct iscsi_conn *c, *next;
 
-	p->conns++; /* while they are ended */
-	for (c = TAILQ_FIRST(&p->iscsi->conns); c != NULL; c = next) {
+	for (c = TAILQ_FIRST(&iscsi->conns); c != NULL; c = next) {
 		/* Ending one defers its last steps: the next one stays. */
 		next = TAILQ_NEXT(c, link);
-		if (c->portal == p && c->dm != NULL &&
+		if (c->portal->number == number && c->dm != NULL &&
 		    (transport == NULL ||
 		     strcmp(c->dm->ops->name, transport) == 0))
 			iscsi__conn_end(c, why);
 	}
+}
+
+static void portal_end(struct iscsi_portal *p, const char *transport,
+		       const char *why)
+{
+	p->conns++; /* while they are ended */
+	iscsi__portal_end(p->iscsi, p->number, transport, why);
+	iscsi__shares_drop_portal(p->iscsi, p->number, transport, why);
 	iscsi__portal_put(p);
 }
 
@@ -296,8 +333,9 @@ int iscsi_portal_remove(struct iscsi *iscsi, unsigned portal)
 	if (p->listener != NULL)
 		dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
 	p->listener = NULL;
-	portal_end(p, NULL, "its portal was removed");
 	iscsi__targets_ports(iscsi);
+	iscsi__portals_tell(iscsi);
+	portal_end(p, NULL, "its portal was removed");
 	return 0;
 }
 
@@ -310,59 +348,4 @@ int iscsi_portal_address(struct iscsi *iscsi, unsigned portal,
 		return -ENOENT;
 	*out = p->address;
 	return 0;
-}
-
-/* ---- sessions, as node sees them ---- */
-
-static void session_info(const struct iscsi_session *s,
-			 struct iscsi_session_info *info)
-{
-	const uint8_t *i = s->isid;
-
-	*info = (struct iscsi_session_info){
-		.id = s->id,
-		.initiator = s->initiator,
-		.alias = s->alias,
-		.target = s->target != NULL ? s->target->iqn : "",
-		.transport = s->transport,
-		.tsih = s->tsih,
-		.discovery = s->discovery,
-		.commands = s->commands,
-		.read_bytes = s->read_bytes,
-		.written_bytes = s->written_bytes,
-		.since_ns = s->since_ns,
-		.in_flight = s->in_flight,
-	};
-	iscsi__portal_text(NULL, &s->peer, info->peer, sizeof(info->peer));
-	iscsi__portal_text(NULL, &s->local, info->local, sizeof(info->local));
-	snprintf(info->isid, sizeof(info->isid), "%02x%02x%02x%02x%02x%02x",
-		 i[0], i[1], i[2], i[3], i[4], i[5]);
-}
-
-void iscsi_session_each(struct iscsi *iscsi,
-			void (*cb)(const struct iscsi_session_info *info,
-				   void *arg),
-			void *arg)
-{
-	struct iscsi_session_info info;
-	struct iscsi_session *s;
-
-	TAILQ_FOREACH (s, &iscsi->sessions, link) {
-		if (s->ending)
-			continue;
-		session_info(s, &info);
-		cb(&info, arg);
-	}
-}
-
-int iscsi_session_drop(struct iscsi *iscsi, uint64_t id)
-{
-	struct iscsi_session *s;
-
-	TAILQ_FOREACH (s, &iscsi->sessions, link)
-		if (s->id == id && !s->ending) {
-			iscsi__session_end(s, "dropped by the administrator");
-			return 0;
-		}
-	return -ENOENT;
 }

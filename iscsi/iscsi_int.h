@@ -1,7 +1,10 @@
 /*
  * iscsi_int: what the files of the session half share.
  *
- *	iscsi.c		the room's face: open, drain, portals, session list
+ *	iscsi.c		the room's face: open, drain, portals
+ *	shards.c	the front and its shares; connections on their way
+ *	homes.c		which shard has a target; its LUNs
+ *	sessions.c	all sessions, as node sees them
  *	iscsi_stats.c	counters, and the check of logins
  *	target.c	targets, who may log in, their units
  *	pdu.c text.c	formats
@@ -14,6 +17,11 @@
  *	tmf.c		task management
  *	discovery.c	Text requests
  *	datamover_tcp.c	the TCP side of datamover.h
+ *
+ * There is one struct iscsi a shard.  That of the first one is the front: it
+ * listens, logs in, answers discovery, and knows of all targets.  Each target
+ * has a home, the shard where its units and sessions are, and lives in the
+ * share of the room there.  What a share is told comes by message (shards.c).
  */
 #ifndef BASALT_ISCSI_ISCSI_INT_H
 #define BASALT_ISCSI_ISCSI_INT_H
@@ -132,7 +140,15 @@ int iscsi__chap_step(struct chap *chap, const struct chap_keys *keys,
 #define ISCSI_ALLOW_MAX 1024u
 
 struct iscsi_session;
+struct iscsi_message;
 
+enum target_place {
+	TARGET_PLACED, /* at home */
+	TARGET_LEAVING, /* its sessions and units there are being closed */
+	TARGET_LEFT, /* they are; the next home has not heard of it */
+};
+
+/* A target in the front's table, or, with its units, in its home's. */
 struct iscsi_target {
 	struct iscsi *iscsi;
 	char iqn[ISCSI_NAME_MAX + 1];
@@ -140,10 +156,34 @@ struct iscsi_target {
 	char **allow; /* lower case; "any" */
 	unsigned allow_count;
 	struct chap_secret chap, mutual;
-	struct scsi_target *scsi;
+	struct scsi_target *scsi; /* NULL: in the front, with a home elsewhere */
 	unsigned sessions_count; /* that hold it, ending ones included */
 	bool removed; /* unlinked: goes with its last session */
+	/* The front's: homes.c. */
+	enum target_place place;
+	unsigned home, next; /* @next: where it goes when it has left */
+	bool closing; /* its units are: on_left() is to come */
+	TAILQ_HEAD(, target_lun) luns;
+	/* To take it from a share: there before it goes there, and back. */
+	struct iscsi_message *goodbye;
 	TAILQ_ENTRY(iscsi_target) link;
+};
+
+/* An object that targets show, or did a while ago: one shard has all those. */
+struct target_object {
+	struct uuid oid;
+	unsigned shard, users;
+	uint64_t idle_since_ns; /* no users */
+	TAILQ_ENTRY(target_object) link;
+};
+
+struct target_lun {
+	struct iscsi_lun_conf conf;
+	char name[256];
+	struct target_object *object;
+	bool told; /* its home knows it */
+	struct iscsi_message *gone; /* to unset it on a share */
+	TAILQ_ENTRY(target_lun) link;
 };
 
 struct iscsi_target *iscsi__target_find(struct iscsi *iscsi, const char *iqn);
@@ -154,6 +194,36 @@ void iscsi__target_reset(struct iscsi_target *target,
 			 const struct iscsi_session *last);
 void iscsi__targets_ports(struct iscsi *iscsi);
 void iscsi__targets_close(struct iscsi *iscsi);
+/* @t as @conf has it, in no table and without units: 0, -EINVAL, -ENOMEM. */
+int iscsi__target_new(struct iscsi *iscsi, const struct iscsi_target_conf *conf,
+		      struct iscsi_target **out);
+/* Another of it, for @share's table, with units there: 0 or -ENOMEM. */
+int iscsi__target_copy(const struct iscsi_target *t, struct iscsi *share,
+		       bool units, struct iscsi_target **out);
+/* Into the table; one that is there gets @t's access, and @t is freed. */
+void iscsi__target_take(struct iscsi *iscsi, struct iscsi_target *t);
+/* Out of the table; @goodbye (NULL: none) goes back when its units are closed. */
+void iscsi__target_remove(struct iscsi_target *t, const char *why,
+			  struct iscsi_message *goodbye);
+void iscsi__target_end_sessions(struct iscsi_target *t, const char *why);
+
+/* ---- homes.c: in the front ---- */
+
+/* Is @t on its way, so that nobody can log in? */
+static inline bool iscsi__target_moves(const struct iscsi_target *t)
+{
+	return t->place != TARGET_PLACED;
+}
+int iscsi__home_lun_set(struct iscsi_target *t,
+			const struct iscsi_lun_conf *conf);
+void iscsi__home_lun_unset(struct iscsi_target *t, unsigned lun);
+/* Its LUNs are forgotten. */
+void iscsi__home_forget(struct iscsi_target *t);
+/* Its units at the former home are closed. */
+void iscsi__home_left(struct iscsi_target *t);
+/* Tell homes what they do not know yet. */
+void iscsi__homes_tell(struct iscsi *front);
+void iscsi__homes_close(struct iscsi *front);
 
 /* ---- login.c ---- */
 
@@ -244,6 +314,7 @@ struct task;
 
 enum conn_state {
 	CONN_LOGIN, /* security and operational negotiation */
+	CONN_MOVE, /* logged in; on its way to another shard */
 	CONN_WAIT, /* logged in; an older session is still ending */
 	CONN_FULL, /* full feature phase */
 	CONN_CLOSING, /* what is queued leaves, nothing more is taken */
@@ -303,6 +374,8 @@ struct iscsi_conn {
 	struct iscsi_session *session; /* then */
 	bool reinstates; /* an older session had to go first */
 	struct env_timer timer; /* login; then pings */
+	uint64_t login_due_ns;
+	struct env_task hop; /* to the session's shard, and back at the end */
 	uint64_t heard_ns;
 	bool ping_out;
 	uint32_t statsn;
@@ -317,10 +390,42 @@ struct iscsi_conn {
 	TAILQ_ENTRY(iscsi_conn) link;
 };
 
+/*
+ * A session in the front's list.  Its own shard writes the counters; it is the
+ * front's from when it was announced until it is taken back.
+ */
+struct session_entry {
+	struct iscsi *front;
+	uint64_t id;
+	char initiator[ISCSI_NAME_MAX + 1], target[ISCSI_NAME_MAX + 1];
+	char alias[256];
+	const char *transport;
+	struct sockaddr_storage peer, local;
+	uint8_t isid[6];
+	uint16_t tsih;
+	unsigned shard;
+	bool discovery;
+	bool dropped; /* the front's: it was told to end */
+	uint64_t since_ns;
+	atomic_bool ending;
+	_Atomic uint64_t commands, read_bytes, written_bytes;
+	_Atomic unsigned in_flight; /* commands that were not answered yet */
+	struct env_task begin, end;
+	TAILQ_ENTRY(session_entry) link;
+};
+
+/* One thread writes, another may look. */
+#define ENTRY_ADD(at, n)                                                       \
+	atomic_store_explicit(                                                 \
+		at, atomic_load_explicit(at, memory_order_relaxed) + (n),      \
+		memory_order_relaxed)
+#define ENTRY_GET(at) atomic_load_explicit(at, memory_order_relaxed)
+
 struct iscsi_session {
 	struct iscsi *iscsi;
 	struct iscsi_conn *conn; /* NULL once it is gone */
 	struct iscsi_target *target;
+	struct session_entry *entry;
 	uint64_t id;
 	bool discovery, ending, nexus_closing;
 	char initiator[ISCSI_NAME_MAX + 1];
@@ -329,11 +434,8 @@ struct iscsi_session {
 	uint16_t tsih, cid, tpgt;
 	struct login_keys keys;
 	struct scsi_nexus nexus;
-	struct sockaddr_storage local, peer;
-	const char *transport;
 
 	uint32_t exp_cmdsn, max_cmdsn;
-	unsigned in_flight; /* commands that were not answered yet */
 	TAILQ_HEAD(, held) held;
 	unsigned held_count;
 	size_t held_bytes;
@@ -354,8 +456,6 @@ struct iscsi_session {
 	bool data_timer_on;
 	uint64_t data_due_ns; /* while it is on */
 	struct env_task turn; /* deferred: parked tasks, the end */
-
-	uint64_t commands, read_bytes, written_bytes, since_ns;
 	TAILQ_ENTRY(iscsi_session) link;
 };
 
@@ -367,6 +467,9 @@ static inline bool iscsi__conn_up(const struct iscsi_conn *conn)
 void iscsi__conn_end(struct iscsi_conn *conn, const char *why);
 void iscsi__conn_terminate(struct iscsi_conn *conn);
 void iscsi__conn_go_on(struct iscsi *iscsi);
+/* Its login has all that it needs; on the shard where it may stay. */
+void iscsi__conn_login_final(struct iscsi_conn *conn);
+void iscsi__conn_timer_start(struct iscsi_conn *conn);
 void iscsi__conn_name(const struct iscsi_conn *conn, char *buf, size_t room);
 struct reply *iscsi__reply_new(struct iscsi_conn *conn, uint8_t opcode,
 			       uint32_t itt, const void *data, size_t len);
@@ -377,7 +480,28 @@ void iscsi__reject(struct iscsi_conn *conn, const uint8_t *bhs,
 /* A PDU was dropped without an answer; too many of them end the connection. */
 void iscsi__conn_ignored(struct iscsi_conn *conn);
 
-/* session.c */
+/* ---- sessions.c ---- */
+
+/* A list entry for @s, as it begins: 0 or -ENOMEM. */
+int iscsi__entry_open(struct iscsi_session *s, const struct iscsi_conn *conn);
+/* Nobody counts in it any more. */
+void iscsi__entry_close(struct session_entry *entry);
+static inline unsigned iscsi__in_flight(const struct iscsi_session *s)
+{
+	return ENTRY_GET(&s->entry->in_flight);
+}
+static inline void iscsi__in_flight_more(struct iscsi_session *s)
+{
+	ENTRY_ADD(&s->entry->in_flight, 1);
+}
+static inline void iscsi__in_flight_less(struct iscsi_session *s)
+{
+	assert(iscsi__in_flight(s) > 0);
+	ENTRY_ADD(&s->entry->in_flight, -1u);
+}
+
+/* ---- session.c ---- */
+
 struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,
 					  const struct iscsi_conn *conn);
 int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih);
@@ -514,6 +638,57 @@ struct iscsi_portal {
 	TAILQ_ENTRY(iscsi_portal) link;
 };
 
+/* ---- shards.c ---- */
+
+enum iscsi_message_kind {
+	MESSAGE_TARGET, /* take @target */
+	MESSAGE_TARGET_GONE, /* remove the one named @iqn, then come back */
+	MESSAGE_LUN, /* set @lun */
+	MESSAGE_LUN_GONE, /* unset @lun */
+	MESSAGE_PORTALS, /* @portals are all there are */
+	MESSAGE_DROP_PORTAL, /* end what came by @number over @transport */
+	MESSAGE_DROP_SESSION, /* end session @id */
+	MESSAGE_CLOSE, /* within @drain_ms */
+};
+
+/* From the front to a share; obeyed in order. */
+struct iscsi_message {
+	struct iscsi *share;
+	enum iscsi_message_kind kind;
+	/* TARGET: the share's from then on.  TARGET_GONE: the front's record
+	   which waits for it, or NULL. */
+	struct iscsi_target *target;
+	struct iscsi_lun_conf lun; /* its strings are @iqn and @name */
+	char iqn[ISCSI_NAME_MAX + 1], name[256];
+	struct iscsi_portal *portals; /* an array, freed with the message */
+	unsigned portals_count;
+	unsigned number, drain_ms;
+	uint64_t id;
+	const char *transport, *why; /* constants */
+	struct env_task task;
+	TAILQ_ENTRY(iscsi_message) link;
+};
+
+static inline bool iscsi__is_front(const struct iscsi *iscsi);
+int iscsi__shares_open(struct iscsi *front);
+struct iscsi_message *iscsi__message_new(struct iscsi *share,
+					 enum iscsi_message_kind kind);
+void iscsi__message_send(struct iscsi_message *m);
+/* From a share: @m, a TARGET_GONE, is done. */
+void iscsi__message_back(struct iscsi_message *m);
+/* Portals changed: the shares are told, now or soon. */
+void iscsi__portals_tell(struct iscsi *front);
+void iscsi__shares_drop_portal(struct iscsi *front, unsigned number,
+			       const char *transport, const char *why);
+void iscsi__shares_close(struct iscsi *front, unsigned drain_ms);
+/* A share has closed: the front frees it. */
+void iscsi__share_closed(struct iscsi *share);
+/* Off to @conn's target, once nothing of it is in flight. */
+void iscsi__conn_leave(struct iscsi_conn *conn);
+void iscsi__conn_detached(struct iscsi_conn *conn);
+/* The last of a connection that ended on its share: the front's part. */
+void iscsi__conn_return(struct iscsi_conn *conn);
+
 /* What was refused in the last minutes, for the health check. */
 struct iscsi_refused {
 	uint64_t since_ns; /* @now began */
@@ -525,18 +700,36 @@ struct iscsi_refused {
 
 struct iscsi {
 	struct env *env;
-	struct dom *dom;
+	unsigned shard;
+	struct iscsi *front; /* on the first shard: itself */
 	struct iscsi_config config;
+	struct scsi_common scsi;
 	TAILQ_HEAD(, iscsi_target) targets;
-	TAILQ_HEAD(, iscsi_portal) portals;
+	TAILQ_HEAD(iscsi_portals, iscsi_portal) portals; /* a share's: copies */
 	TAILQ_HEAD(, iscsi_conn) conns;
 	TAILQ_HEAD(, iscsi_session) sessions;
 	unsigned conns_count, sessions_count, listeners_count;
 	unsigned targets_closing;
 	uint16_t tsih_last;
-	uint64_t session_id_last;
 	uint32_t ttt_last;
-	struct iscsi_refused refused;
+	/* The front's. */
+	unsigned shards; /* at least 1 */
+	struct iscsi **shares; /* by shard; the first one is NULL */
+	unsigned shares_count; /* that are not closed */
+	unsigned away_count; /* connections that are theirs */
+	_Atomic uint64_t session_id_last; /* of all shards */
+	TAILQ_HEAD(, session_entry) entries;
+	TAILQ_HEAD(, target_object) objects;
+	struct env_timer tell; /* what there was no memory for */
+	bool portals_due;
+	/* A share's. */
+	struct iscsi_portal *portals_memory;
+	TAILQ_HEAD(, iscsi_message) messages; /* the first one waits */
+	struct env_timer message_timer; /* for memory */
+	struct iscsi_message *close_message;
+	struct env_task share_closed;
+
+	struct iscsi_refused refused; /* the front's */
 	struct health_check health;
 	struct log_limit limit;
 	uint64_t log_second;
@@ -549,7 +742,24 @@ struct iscsi {
 	void *close_arg;
 };
 
+static inline bool iscsi__is_front(const struct iscsi *iscsi)
+{
+	return iscsi->front == iscsi;
+}
+
+/* The dom that sessions on @shard use. */
+static inline struct dom *iscsi__dom(const struct iscsi *front, unsigned shard)
+{
+	return shard == 0 ? front->config.dom : front->config.doms[shard];
+}
+
 struct iscsi_portal *iscsi__portal_find(struct iscsi *iscsi, unsigned number);
+void iscsi__portal_end(struct iscsi *iscsi, unsigned number,
+		       const char *transport, const char *why);
+/* In @iscsi alone, a front or a share. */
+void iscsi__close_begin(struct iscsi *iscsi, unsigned drain_ms);
+void iscsi__init(struct iscsi *iscsi, const struct iscsi_config *config,
+		 struct env *env);
 void iscsi__portal_put(struct iscsi_portal *portal); /* a connection less */
 void iscsi__maybe_closed(struct iscsi *iscsi);
 

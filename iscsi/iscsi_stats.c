@@ -103,31 +103,67 @@ static void turn_windows(struct iscsi *iscsi)
 	r->since_ns = now;
 }
 
-void iscsi__refused_login(struct iscsi_conn *conn, unsigned status)
-{
-	struct iscsi_refused *r = &conn->iscsi->refused;
-	const struct login *l = conn->login;
-	const char *why = "refused";
+/* A refused login; a share's goes to the front. */
+struct refused {
+	struct iscsi *front;
+	unsigned status;
+	char who[200];
+	struct env_task task;
+};
 
-	turn_windows(conn->iscsi);
+static void refused_note(const struct refused *note)
+{
+	struct iscsi_refused *r = &note->front->refused;
+	const char *why;
+
+	turn_windows(note->front);
 	counter_add(&iscsi__logins_failed, 1);
-	if (status == 0x0201) {
+	if (note->status == 0x0201) {
 		counter_add(&logins_auth, 1);
 		r->now.auth++;
 		why = "CHAP failed";
-	} else if (status == 0x0202 || status == 0x0203) {
+	} else if (note->status == 0x0202 || note->status == 0x0203) {
 		counter_add(&logins_access, 1);
 		r->now.access++;
-		why = status == 0x0202 ? "not admitted" : "no such target";
-	} else if (status >> 8 == 3) {
+		why = note->status == 0x0202 ? "not admitted"
+					     : "no such target";
+	} else if (note->status == 0x0302) {
 		counter_add(&logins_busy, 1);
 		r->now.busy++;
 		why = "no room";
 	} else {
-		return; /* its own mistake */
+		return; /* its own mistake, or ours that passes */
 	}
-	snprintf(r->last, sizeof(r->last), "%.90s to %.90s: %s", l->initiator,
-		 l->target_name[0] != '\0' ? l->target_name : "discovery", why);
+	snprintf(r->last, sizeof(r->last), "%s: %s", note->who, why);
+}
+
+static void on_refused(struct env_task *task)
+{
+	struct refused *note = container_of(task, struct refused, task);
+
+	refused_note(note);
+	free(note);
+}
+
+void iscsi__refused_login(struct iscsi_conn *conn, unsigned status)
+{
+	const struct login *l = conn->login;
+	struct refused note = { .front = conn->iscsi->front,
+				.status = status };
+	struct refused *sent;
+
+	snprintf(note.who, sizeof(note.who), "%.90s to %.90s", l->initiator,
+		 l->target_name[0] != '\0' ? l->target_name : "discovery");
+	if (iscsi__is_front(conn->iscsi)) {
+		refused_note(&note);
+		return;
+	}
+	sent = malloc(sizeof(*sent));
+	if (sent == NULL)
+		return;
+	*sent = note;
+	sent->task.cb = on_refused;
+	env_post(note.front->env, &sent->task);
 }
 
 void iscsi__refused_conn(struct iscsi *iscsi)
@@ -164,7 +200,7 @@ static void check_logins(struct health_check *check, struct health_result *out)
 		snprintf(out->cause, sizeof(out->cause),
 			 "%u logins found no room of late; %u of %u sessions; "
 			 "last: %.120s",
-			 busy, iscsi->sessions_count,
+			 busy, iscsi->sessions_count + iscsi->away_count,
 			 iscsi->config.sessions_max, r->last);
 		snprintf(out->fix, sizeof(out->fix),
 			 "basalt session list shows who is logged in; basalt "

@@ -15,8 +15,6 @@
 
 #define OPEN_RETRY_NS (500 * MSEC)
 
-struct scsi_units scsi__units = TAILQ_HEAD_INITIALIZER(scsi__units);
-
 /* ---- lookup ---- */
 
 /*
@@ -80,7 +78,15 @@ unsigned scsi_lun_congestion(struct scsi_target *target, uint64_t lun_field)
 
 /* ---- targets ---- */
 
-int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
+void scsi_common_init(struct scsi_common *common)
+{
+	TAILQ_INIT(&common->units);
+	TAILQ_INIT(&common->tmfs);
+	common->seq = 0;
+}
+
+int scsi_target_open(struct env *env, struct dom *dom,
+		     struct scsi_common *common, const char *iqn,
 		     struct scsi_target **out)
 {
 	struct scsi_target *target;
@@ -92,6 +98,7 @@ int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
 		return -ENOMEM;
 	target->env = env;
 	target->dom = dom;
+	target->common = common;
 	strcpy(target->iqn, iqn);
 	TAILQ_INIT(&target->all);
 	TAILQ_INIT(&target->nexuses);
@@ -425,7 +432,7 @@ static void lun_opened(struct dom_object_open *req, int status)
 	}
 	if (status == 0) {
 		take_modes(lun);
-		TAILQ_INSERT_TAIL(&scsi__units, lun, open_link);
+		TAILQ_INSERT_TAIL(&target->common->units, lun, open_link);
 		lun->watch.cb = lun_event;
 		dom_object_watch(lun->object, &lun->watch);
 		TAILQ_FOREACH (it, &lun->its, link) {
@@ -454,7 +461,7 @@ void scsi__lun_put(struct scsi_lun *lun)
 	assert(TAILQ_EMPTY(&lun->tasks));
 	if (lun->object != NULL) {
 		scsi__sanitize_closed(lun);
-		TAILQ_REMOVE(&scsi__units, lun, open_link);
+		TAILQ_REMOVE(&target->common->units, lun, open_link);
 		dom_object_unwatch(lun->object, &lun->watch);
 		dom_object_close(lun->object);
 	}

@@ -54,6 +54,18 @@ enum scsi_attr {
 /* All the logical units of one target: lun.c. */
 struct scsi_target;
 struct scsi_lun;
+struct scsi_tmf_req;
+
+/*
+ * What the targets of one loop share: a logical unit is an object, whichever of
+ * them shows it.  Their owner's, from before the first to after the last.
+ */
+struct scsi_common {
+	TAILQ_HEAD(, scsi_lun) units; /* with an object, of all targets */
+	TAILQ_HEAD(, scsi_tmf_req) tmfs; /* functions that wait for tasks */
+	uint64_t seq; /* commands and functions by age */
+};
+void scsi_common_init(struct scsi_common *common);
 
 /* One I_T nexus as the units know it; the session embeds it. */
 struct scsi_nexus {
@@ -131,7 +143,9 @@ void scsi_cmd_end(struct scsi_cmd *cmd);
 
 /* ---- units and nexuses, called by the session and by iscsi.h's calls ---- */
 
-int scsi_target_open(struct env *env, struct dom *dom, const char *iqn,
+/* It touches nothing of @env and @dom: any shard may call it for them. */
+int scsi_target_open(struct env *env, struct dom *dom,
+		     struct scsi_common *common, const char *iqn,
 		     struct scsi_target **out);
 void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
 		       void *arg);

@@ -311,7 +311,7 @@ static void finish(struct scsi_cmd *cmd)
 	cmd->done(cmd);
 	if (lun != NULL)
 		scsi__it_put(it);
-	scsi__tmf_check();
+	scsi__tmf_check(target->common);
 	if (lun != NULL)
 		scsi__lun_put(lun);
 	target->busy--;
@@ -491,7 +491,7 @@ static void reset(struct scsi_cmd *cmd)
 	memset(&cmd->io, 0, sizeof(cmd->io));
 	memset(&cmd->task, 0, sizeof(cmd->task));
 	cmd->task.cb = turn;
-	cmd->seq = scsi__seq_next();
+	cmd->seq = ++cmd->target->common->seq;
 	cmd->state = CMD_ANSWERED;
 	cmd->killed = cmd->told = cmd->in_execute = cmd->io_active = false;
 	cmd->lba = cmd->blocks = cmd->offset = cmd->left = 0;
@@ -572,7 +572,7 @@ void scsi_cmd_end(struct scsi_cmd *cmd)
 			scsi__lun_put(lun);
 		}
 		target->busy++;
-		scsi__tmf_check();
+		scsi__tmf_check(target->common);
 		target->busy--;
 		scsi__target_check(target);
 	}

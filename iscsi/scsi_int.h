@@ -162,6 +162,7 @@ struct scsi_lun {
 struct scsi_target {
 	struct env *env;
 	struct dom *dom;
+	struct scsi_common *common;
 	char iqn[ISCSI_NAME_MAX + 1];
 	uint16_t rtpi[SCSI_PORTS_MAX], tpgt[SCSI_PORTS_MAX];
 	unsigned ports_count;
@@ -255,15 +256,13 @@ static inline uint32_t scsi__unmap_max(uint32_t block_bytes)
 
 /* ---- lun.c ---- */
 
-/* All with an object: the units of all targets live on one loop. */
-extern TAILQ_HEAD(scsi_units, scsi_lun) scsi__units;
 bool scsi__same_object(const struct scsi_lun *a, const struct scsi_lun *b);
 /*
  * Those that show @lun's object, itself included: one logical unit, whose tasks
  * and mode pages all targets share.
  */
 #define SCSI_UNITS_FOREACH(unit, lun)                                          \
-	TAILQ_FOREACH (unit, &scsi__units, open_link)                          \
+	TAILQ_FOREACH (unit, &(lun)->target->common->units, open_link)         \
 		if (!scsi__same_object(unit, lun)) {                           \
 		} else
 
@@ -287,10 +286,8 @@ static inline uint64_t scsi__threshold_set(const struct scsi_lun *lun)
 
 /* ---- scsi_tmf.c ---- */
 
-/* Commands and functions by age, across targets. */
-uint64_t scsi__seq_next(void);
 /* A task set lost a task: does a management function end? */
-void scsi__tmf_check(void);
+void scsi__tmf_check(struct scsi_common *common);
 /* PREEMPT AND ABORT: end the tasks of nexuses whose preempted_by is @cmd's. */
 void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd);
 

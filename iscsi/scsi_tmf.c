@@ -21,16 +21,6 @@ enum {
 	TMF_NOT_SUPPORTED = 5,
 };
 
-/* The targets live on one loop: so do the functions that wait for tasks. */
-static TAILQ_HEAD(, scsi_tmf_req) tmfs = TAILQ_HEAD_INITIALIZER(tmfs);
-
-uint64_t scsi__seq_next(void)
-{
-	static uint64_t last;
-
-	return ++last;
-}
-
 static bool covers_target(enum scsi_tmf function)
 {
 	return function == SCSI_TARGET_WARM_RESET ||
@@ -83,7 +73,7 @@ static bool tasks_left(const struct scsi_tmf_req *req)
 	 * Elsewhere.  Where a later function was, this one may not have been:
 	 * what it waits for then was killed, too, and soon ends.
 	 */
-	TAILQ_FOREACH (lun, &scsi__units, open_link)
+	TAILQ_FOREACH (lun, &req->target->common->units, open_link)
 		if (lun->tmf_seq >= req->seq && tasks_left_in(req, lun))
 			return true;
 	return false;
@@ -110,16 +100,16 @@ static void check_one(struct scsi_tmf_req *req)
 {
 	if (!req->linked || req->waiting > 0 || tasks_left(req))
 		return;
-	TAILQ_REMOVE(&tmfs, req, link);
+	TAILQ_REMOVE(&req->target->common->tmfs, req, link);
 	req->linked = false;
 	answer(req, TMF_COMPLETE);
 }
 
-void scsi__tmf_check(void)
+void scsi__tmf_check(struct scsi_common *common)
 {
 	struct scsi_tmf_req *req, *next;
 
-	for (req = TAILQ_FIRST(&tmfs); req != NULL; req = next) {
+	for (req = TAILQ_FIRST(&common->tmfs); req != NULL; req = next) {
 		next = TAILQ_NEXT(req, link);
 		check_one(req);
 	}
@@ -287,7 +277,7 @@ static void begin(struct scsi_tmf_req *req, struct scsi_target *target)
 
 static void link_req(struct scsi_tmf_req *req)
 {
-	TAILQ_INSERT_TAIL(&tmfs, req, link);
+	TAILQ_INSERT_TAIL(&req->target->common->tmfs, req, link);
 	req->linked = true;
 }
 
@@ -297,7 +287,7 @@ void scsi_tmf(struct scsi_tmf_req *req)
 	struct scsi_lun *lun;
 
 	begin(req, target);
-	req->seq = scsi__seq_next();
+	req->seq = ++target->common->seq;
 	switch (req->function) {
 	case SCSI_ABORT_TASK_SET:
 	case SCSI_CLEAR_TASK_SET:

@@ -96,7 +96,6 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 		return NULL;
 	s->iscsi = conn->iscsi;
 	s->conn = conn;
-	s->id = ++conn->iscsi->session_id_last;
 	s->discovery = l->discovery;
 	memcpy(s->initiator, l->initiator, sizeof(s->initiator));
 	memcpy(s->alias, l->alias, sizeof(s->alias));
@@ -105,12 +104,8 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 	s->cid = l->cid;
 	s->tpgt = conn->portal->tpgt;
 	s->keys = l->keys;
-	s->local = conn->dm->local;
-	s->peer = conn->dm->peer;
-	s->transport = conn->dm->ops->name;
 	s->exp_cmdsn = l->cmdsn;
 	s->max_cmdsn = s->exp_cmdsn - 1;
-	s->since_ns = env_now(conn->iscsi->env);
 	TAILQ_INIT(&s->held);
 	TAILQ_INIT(&s->tasks);
 	TAILQ_INIT(&s->parked);
@@ -149,6 +144,10 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 	if (s == NULL)
 		return -ENOMEM;
 	s->target = target;
+	if (iscsi__entry_open(s, conn) < 0) {
+		free(s);
+		return -ENOMEM;
+	}
 	TAILQ_INSERT_TAIL(&iscsi->sessions, s, link);
 	iscsi->sessions_count++;
 	counter_add(&iscsi__sessions, 1);
@@ -160,7 +159,7 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 		if (log_session(iscsi))
 			log_info("session %llu: %s logged in to %s over %s",
 				 (unsigned long long)s->id, s->initiator,
-				 target->iqn, s->transport);
+				 target->iqn, s->entry->transport);
 	}
 	return 0;
 }
@@ -209,6 +208,7 @@ static void session_free(struct iscsi_session *s)
 		iscsi__target_put(s->target);
 	}
 	iscsi__task_pool_free(s);
+	iscsi__entry_close(s->entry);
 	free(s);
 	iscsi__conn_go_on(iscsi);
 	iscsi__maybe_closed(iscsi);
@@ -246,6 +246,7 @@ void iscsi__session_end(struct iscsi_session *s, const char *why)
 	if (s->ending)
 		return;
 	s->ending = true;
+	atomic_store(&s->entry->ending, true);
 	if (!s->discovery && log_session(s->iscsi))
 		log_info("session %llu: %s ended: %s",
 			 (unsigned long long)s->id, s->initiator,
@@ -377,7 +378,7 @@ static void discovery_timer(struct iscsi_conn *conn, uint64_t idle_ns,
 {
 	struct env *env = conn->iscsi->env;
 	uint64_t age_max_ns = ISCSI_DISCOVERY_SECONDS * SEC;
-	uint64_t age_ns = env_now(env) - conn->session->since_ns;
+	uint64_t age_ns = env_now(env) - conn->session->entry->since_ns;
 
 	if (idle_ns + MSEC >= idle_max_ns)
 		iscsi__conn_end(conn, "idle discovery");
@@ -450,7 +451,7 @@ void iscsi__ask_logout(struct iscsi_session *s, unsigned seconds)
  */
 void iscsi__session_max_cmdsn(struct iscsi_session *s)
 {
-	unsigned window = window_of(s), out = s->in_flight;
+	unsigned window = window_of(s), out = iscsi__in_flight(s);
 	unsigned unread = MAX(window, 128u);
 	unsigned load = 0;
 	uint32_t max;
@@ -497,7 +498,7 @@ static void nop_out(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	reply->immediate = immediate;
 	conn->immediates += immediate;
 	reply->counted = true;
-	conn->session->in_flight++;
+	iscsi__in_flight_more(conn->session);
 	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
 	put_be32(reply->send.bhs + 20, ISCSI_NO_TAG);
 	iscsi__reply_send(reply);
@@ -533,7 +534,7 @@ static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 		reply->immediate = immediate;
 		conn->immediates += immediate;
 		reply->counted = true;
-		s->in_flight++;
+		iscsi__in_flight_more(s);
 		iscsi__reply_send(reply);
 		return;
 	}

@@ -1,13 +1,13 @@
 /*
  * target: what may be logged in to, by whom, and its units.
  *
- * The table is pushed by node from the directory.  A target that is taken away
- * leaves the table at once; its sessions are ended, and it is freed when the
- * last of them has let go of its units.
+ * The front's table is pushed by node from the directory; the table of a share
+ * has the targets that have their home there, with a copy of who may log in.
+ * A target that is taken away leaves the table at once; its sessions are ended,
+ * and it is freed when the last of them has let go of its units.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
-#include "iscsi/scsi_int.h"
 
 #include <stdio.h>
 
@@ -41,31 +41,58 @@ static void allow_free(char **allow, unsigned count)
 	free(allow);
 }
 
-static void on_scsi_closed(void *arg)
+/* Its memory; it is in no table and has no units. */
+static void discard(struct iscsi_target *t)
 {
-	struct iscsi *iscsi = arg;
-
-	iscsi->targets_closing--;
-	iscsi__maybe_closed(iscsi);
-}
-
-static void target_free(struct iscsi_target *t)
-{
-	struct iscsi *iscsi = t->iscsi;
-
-	iscsi->targets_closing++;
-	scsi_target_close(t->scsi, on_scsi_closed, iscsi);
+	assert(t->scsi == NULL);
 	allow_free(t->allow, t->allow_count);
 	explicit_bzero(&t->chap, sizeof(t->chap));
 	explicit_bzero(&t->mutual, sizeof(t->mutual));
 	free(t);
 }
 
-/* A session of it is gone. */
+static void gone(struct iscsi_target *t)
+{
+	struct iscsi_message *goodbye = t->goodbye;
+
+	if (goodbye != NULL && !iscsi__is_front(t->iscsi))
+		iscsi__message_back(goodbye);
+	else
+		free(goodbye);
+	discard(t);
+}
+
+static void on_units_closed(void *arg)
+{
+	struct iscsi_target *t = arg;
+	struct iscsi *iscsi = t->iscsi;
+
+	iscsi->targets_closing--;
+	t->closing = false;
+	if (t->removed)
+		gone(t);
+	else
+		iscsi__home_left(t);
+	iscsi__maybe_closed(iscsi);
+}
+
+/* The last session of it is gone, or it was removed, or is to leave. */
 void iscsi__target_put(struct iscsi_target *t)
 {
-	if (t->removed && t->sessions_count == 0)
-		target_free(t);
+	struct scsi_target *scsi = t->scsi;
+
+	if (t->sessions_count > 0 || t->closing ||
+	    (!t->removed && t->place != TARGET_LEAVING))
+		return;
+	if (scsi == NULL) {
+		assert(t->removed);
+		gone(t);
+		return;
+	}
+	t->scsi = NULL;
+	t->closing = true;
+	t->iscsi->targets_closing++;
+	scsi_target_close(scsi, on_units_closed, t);
 }
 
 /* End sessions of @t: all, or those that it does not admit any more. */
@@ -80,6 +107,11 @@ static void end_sessions(struct iscsi_target *t, bool all, const char *why)
 		    (all || !iscsi__target_admits(t, s->initiator)))
 			iscsi__session_end(s, why);
 	}
+}
+
+void iscsi__target_end_sessions(struct iscsi_target *t, const char *why)
+{
+	end_sessions(t, true, why);
 }
 
 /* Logins under way may have proved a secret that is none any more. */
@@ -153,25 +185,6 @@ static int allow_copy(const struct iscsi_target_conf *conf, char ***out)
 	return 0;
 }
 
-static int target_new(struct iscsi *iscsi, const char *iqn,
-		      struct iscsi_target **out)
-{
-	struct iscsi_target *t = calloc(1, sizeof(*t));
-	int rv;
-
-	if (t == NULL)
-		return -ENOMEM;
-	rv = scsi_target_open(iscsi->env, iscsi->dom, iqn, &t->scsi);
-	if (rv < 0) {
-		free(t);
-		return rv;
-	}
-	t->iscsi = iscsi;
-	strcpy(t->iqn, iqn);
-	*out = t;
-	return 0;
-}
-
 static bool secret_equal(const struct chap_secret *a,
 			 const struct chap_secret *b)
 {
@@ -180,57 +193,180 @@ static bool secret_equal(const struct chap_secret *a,
 	       memcmp(a->secret, b->secret, a->secret_len) == 0;
 }
 
+int iscsi__target_new(struct iscsi *iscsi, const struct iscsi_target_conf *conf,
+		      struct iscsi_target **out)
+{
+	struct iscsi_target *t = calloc(1, sizeof(*t));
+	int rv = -EINVAL;
+
+	if (t == NULL)
+		return -ENOMEM;
+	t->iscsi = iscsi;
+	TAILQ_INIT(&t->luns);
+	if (iscsi__name_parse(conf->iqn, t->iqn) < 0 ||
+	    secret_set(&t->chap, conf->chap_user, conf->chap_secret,
+		       conf->chap_secret_len) < 0 ||
+	    secret_set(&t->mutual, conf->mutual_user, conf->mutual_secret,
+		       conf->mutual_secret_len) < 0)
+		goto err;
+	/* One secret both ways would let a reflected answer pass (9.2.1). */
+	if (t->mutual.user[0] != '\0' &&
+	    (t->chap.user[0] == '\0' ||
+	     (t->mutual.secret_len == t->chap.secret_len &&
+	      memcmp(t->mutual.secret, t->chap.secret, t->chap.secret_len) ==
+		      0)))
+		goto err;
+	rv = allow_copy(conf, &t->allow);
+	if (rv < 0)
+		goto err;
+	t->allow_count = conf->allow_count;
+	snprintf(t->alias, sizeof(t->alias), "%s",
+		 conf->alias != NULL ? conf->alias : "");
+	*out = t;
+	return 0;
+
+err:
+	discard(t);
+	return rv;
+}
+
+int iscsi__target_copy(const struct iscsi_target *t, struct iscsi *share,
+		       bool units, struct iscsi_target **out)
+{
+	struct iscsi_target_conf conf = {
+		.iqn = t->iqn,
+		.alias = t->alias,
+		.allow = (const char *const *)t->allow,
+		.allow_count = t->allow_count,
+		.chap_user = t->chap.user,
+		.chap_secret = t->chap.secret,
+		.chap_secret_len = t->chap.secret_len,
+		.mutual_user = t->mutual.user,
+		.mutual_secret = t->mutual.secret,
+		.mutual_secret_len = t->mutual.secret_len,
+	};
+	struct iscsi_target *copy;
+	int rv = iscsi__target_new(share, &conf, &copy);
+
+	if (rv < 0)
+		return rv;
+	if (units)
+		rv = scsi_target_open(share->env,
+				      iscsi__dom(share->front, share->shard),
+				      &share->scsi, t->iqn, &copy->scsi);
+	if (rv < 0) {
+		discard(copy);
+		return rv;
+	}
+	*out = copy;
+	return 0;
+}
+
+static void access_swap(struct iscsi_target *t, struct iscsi_target *with)
+{
+	struct iscsi_target was = *t;
+
+	t->allow = with->allow;
+	t->allow_count = with->allow_count;
+	t->chap = with->chap;
+	t->mutual = with->mutual;
+	memcpy(t->alias, with->alias, sizeof(t->alias));
+	with->allow = was.allow;
+	with->allow_count = was.allow_count;
+	explicit_bzero(&was, sizeof(was));
+}
+
+void iscsi__target_take(struct iscsi *iscsi, struct iscsi_target *t)
+{
+	struct iscsi_target *old = iscsi__target_find(iscsi, t->iqn);
+	bool rekeyed;
+
+	if (old == NULL) {
+		assert(t->scsi != NULL);
+		TAILQ_INSERT_TAIL(&iscsi->targets, t, link);
+		iscsi__targets_ports(iscsi);
+		return;
+	}
+	rekeyed = t->chap.user[0] != '\0' && !secret_equal(&old->chap, &t->chap);
+	access_swap(old, t);
+	discard(t);
+	end_sessions(old, rekeyed, "access to the target was changed");
+	if (rekeyed)
+		end_logins(old, "access to the target was changed");
+}
+
+/* The same for its home, if that is a share: 0 or -ENOMEM. */
+static int tell_home(const struct iscsi_target *record,
+		     const struct iscsi_target *fresh)
+{
+	struct iscsi_message *m;
+	struct iscsi *share;
+	int rv;
+
+	if (record->place != TARGET_PLACED || record->home == 0)
+		return 0;
+	share = record->iscsi->shares[record->home];
+	m = iscsi__message_new(share, MESSAGE_TARGET);
+	if (m == NULL)
+		return -ENOMEM;
+	rv = iscsi__target_copy(fresh, share, false, &m->target);
+	if (rv < 0) {
+		free(m);
+		return rv;
+	}
+	iscsi__message_send(m);
+	return 0;
+}
+
 int iscsi_target_set(struct iscsi *iscsi, const struct iscsi_target_conf *conf)
 {
-	struct chap_secret chap = { .user = "" }, mutual = { .user = "" };
-	char iqn[ISCSI_NAME_MAX + 1], **allow;
-	struct iscsi_target *t;
-	bool rekeyed = false;
+	struct iscsi_target *fresh, *record;
 	int rv;
 
 	if (iscsi->closing)
 		return -ESHUTDOWN;
-	if (iscsi__name_parse(conf->iqn, iqn) < 0 ||
-	    secret_set(&chap, conf->chap_user, conf->chap_secret,
-		       conf->chap_secret_len) < 0 ||
-	    secret_set(&mutual, conf->mutual_user, conf->mutual_secret,
-		       conf->mutual_secret_len) < 0)
-		return -EINVAL;
-	/* One secret both ways would let a reflected answer pass (9.2.1). */
-	if (mutual.user[0] != '\0' &&
-	    (chap.user[0] == '\0' ||
-	     (mutual.secret_len == chap.secret_len &&
-	      memcmp(mutual.secret, chap.secret, chap.secret_len) == 0)))
-		return -EINVAL;
-	rv = allow_copy(conf, &allow);
+	rv = iscsi__target_new(iscsi, conf, &fresh);
 	if (rv < 0)
 		return rv;
-	t = iscsi__target_find(iscsi, iqn);
-	if (t == NULL) {
-		rv = target_new(iscsi, iqn, &t);
-		if (rv < 0) {
-			allow_free(allow, conf->allow_count);
-			return rv;
-		}
-		TAILQ_INSERT_TAIL(&iscsi->targets, t, link);
-		iscsi__targets_ports(iscsi);
-	} else {
-		rekeyed =
-			chap.user[0] != '\0' && !secret_equal(&t->chap, &chap);
+	record = iscsi__target_find(iscsi, fresh->iqn);
+	if (record == NULL)
+		rv = scsi_target_open(iscsi->env, iscsi__dom(iscsi, 0),
+				      &iscsi->scsi, fresh->iqn, &fresh->scsi);
+	else
+		rv = tell_home(record, fresh);
+	if (rv < 0) {
+		discard(fresh);
+		return rv;
 	}
-	allow_free(t->allow, t->allow_count);
-	t->allow = allow;
-	t->allow_count = conf->allow_count;
-	t->chap = chap;
-	t->mutual = mutual;
-	snprintf(t->alias, sizeof(t->alias), "%s",
-		 conf->alias != NULL ? conf->alias : "");
-	explicit_bzero(&chap, sizeof(chap));
-	explicit_bzero(&mutual, sizeof(mutual));
-	end_sessions(t, rekeyed, "access to the target was changed");
-	if (rekeyed)
-		end_logins(t, "access to the target was changed");
+	iscsi__target_take(iscsi, fresh);
 	return 0;
+}
+
+void iscsi__target_remove(struct iscsi_target *t, const char *why,
+			  struct iscsi_message *goodbye)
+{
+	TAILQ_REMOVE(&t->iscsi->targets, t, link);
+	t->removed = true;
+	t->goodbye = goodbye;
+	end_sessions(t, true, why);
+	end_logins(t, why);
+	iscsi__target_put(t);
+}
+
+static void target_unset(struct iscsi_target *t)
+{
+	static const char why[] = "the target was removed";
+	struct iscsi_message *m = t->goodbye;
+
+	t->goodbye = NULL;
+	iscsi__home_forget(t);
+	if (m != NULL && t->iscsi->closing) {
+		free(m); /* the share has closed it by itself */
+	} else if (m != NULL) {
+		m->why = why;
+		iscsi__message_send(m);
+	}
+	iscsi__target_remove(t, why, NULL);
 }
 
 void iscsi_target_unset(struct iscsi *iscsi, const char *iqn)
@@ -241,21 +377,17 @@ void iscsi_target_unset(struct iscsi *iscsi, const char *iqn)
 	if (iscsi__name_parse(iqn, name) < 0)
 		return;
 	t = iscsi__target_find(iscsi, name);
-	if (t == NULL)
-		return;
-	TAILQ_REMOVE(&iscsi->targets, t, link);
-	t->removed = true;
-	end_sessions(t, true, "the target was removed");
-	end_logins(t, "the target was removed");
-	iscsi__target_put(t);
+	if (t != NULL)
+		target_unset(t);
 }
 
+/* While closing: what a share has is waited for by it. */
 void iscsi__targets_close(struct iscsi *iscsi)
 {
 	struct iscsi_target *t;
 
 	while ((t = TAILQ_FIRST(&iscsi->targets)) != NULL)
-		iscsi_target_unset(iscsi, t->iqn);
+		target_unset(t);
 }
 
 /* Portals changed, or a target is new: tell the command set. */
@@ -272,7 +404,8 @@ void iscsi__targets_ports(struct iscsi *iscsi)
 			tpgt[n++] = p->tpgt;
 		}
 	TAILQ_FOREACH (t, &iscsi->targets, link)
-		scsi_target_ports(t->scsi, rtpi, tpgt, n);
+		if (t->scsi != NULL)
+			scsi_target_ports(t->scsi, rtpi, tpgt, n);
 }
 
 int iscsi_lun_set(struct iscsi *iscsi, const struct iscsi_lun_conf *conf)
@@ -287,7 +420,7 @@ int iscsi_lun_set(struct iscsi *iscsi, const struct iscsi_lun_conf *conf)
 	t = iscsi__target_find(iscsi, name);
 	if (t == NULL)
 		return -ENOENT;
-	return scsi_lun_set(t->scsi, conf);
+	return iscsi__home_lun_set(t, conf);
 }
 
 void iscsi_lun_unset(struct iscsi *iscsi, const char *iqn, unsigned lun)
@@ -299,25 +432,5 @@ void iscsi_lun_unset(struct iscsi *iscsi, const char *iqn, unsigned lun)
 		return;
 	t = iscsi__target_find(iscsi, name);
 	if (t != NULL && lun <= ISCSI_LUN_MAX)
-		scsi_lun_unset(t->scsi, lun);
-}
-
-static bool has_object(const struct scsi_target *t, const struct uuid *object)
-{
-	for (unsigned i = 0; i < t->luns_size; i++)
-		if (t->luns[i] != NULL && uuid_equal(&t->luns[i]->oid, object))
-			return true;
-	return false;
-}
-
-unsigned iscsi_object_sessions(struct iscsi *iscsi, const struct uuid *object)
-{
-	struct iscsi_session *s;
-	unsigned n = 0;
-
-	TAILQ_FOREACH (s, &iscsi->sessions, link)
-		if (!s->discovery && !s->ending &&
-		    has_object(s->target->scsi, object))
-			n++;
-	return n;
+		iscsi__home_lun_unset(t, lun);
 }

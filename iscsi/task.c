@@ -79,8 +79,7 @@ void iscsi__task_uncount(struct task *task)
 	if (!task->counted)
 		return;
 	task->counted = false;
-	assert(task->session->in_flight > 0);
-	task->session->in_flight--;
+	iscsi__in_flight_less(task->session);
 	if (task->immediate && conn != NULL)
 		conn->immediates--;
 }
@@ -357,10 +356,10 @@ static void link_task(struct task *task)
 	TAILQ_INSERT_TAIL(&s->tasks, task, link);
 	s->tasks_count++;
 	task->counted = true;
-	s->in_flight++;
+	iscsi__in_flight_more(s);
 	if (task->immediate)
 		s->conn->immediates++;
-	s->commands++;
+	ENTRY_ADD(&s->entry->commands, 1);
 	s->last_lun = task->lun_wire;
 	counter_add(&iscsi__commands, 1);
 }
@@ -507,7 +506,7 @@ static void execute(struct task *task)
 			return;
 		}
 	}
-	task->session->written_bytes += task->write_len;
+	ENTRY_ADD(&task->session->entry->written_bytes, task->write_len);
 	counter_add(&iscsi__written_bytes, task->write_len);
 	scsi_cmd_execute(cmd);
 }

@@ -10,7 +10,7 @@ static void on_put(struct dm_data *put, int status)
 
 	task->put_out = false;
 	if (status == 0) {
-		task->session->read_bytes += put->len;
+		ENTRY_ADD(&task->session->entry->read_bytes, put->len);
 		counter_add(&iscsi__read_bytes, put->len);
 	}
 	iscsi__task_maybe_free(task);

@@ -171,7 +171,7 @@ void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	reply->immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
 	conn->immediates += reply->immediate;
 	reply->counted = true;
-	s->in_flight++;
+	iscsi__in_flight_more(s);
 	if (function >= TMF_QUERY_TASK && s->keys.protocol_level < 2)
 		function = 0; /* RFC 7144 was not agreed upon */
 	switch (function) {

@@ -75,7 +75,8 @@ struct rig *rig_open(uint32_t block)
 	memenv_init(&rig->me, NULL, 0);
 	rig->block = block;
 	CHECK_EQ(fake_dom_open(&rig->me.loop.env, &rig->dom), 0);
-	CHECK_EQ(scsi_target_open(&rig->me.loop.env, rig->dom,
+	scsi_common_init(&rig->common);
+	CHECK_EQ(scsi_target_open(&rig->me.loop.env, rig->dom, &rig->common,
 				  "iqn.2026-11.test:disk", &rig->target),
 		 0);
 	scsi_target_ports(rig->target, rtpi, tpgt, 2);

@@ -15,6 +15,7 @@
 struct rig {
 	struct memenv me;
 	struct dom *dom;
+	struct scsi_common common;
 	struct scsi_target *target;
 	struct scsi_nexus nexus[RIG_NEXUSES];
 	bool open[RIG_NEXUSES];

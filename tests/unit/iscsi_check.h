@@ -58,7 +58,7 @@ static inline void check_session(const struct iscsi_session *s)
 	if (s->conn != NULL)
 		check_conn(s->conn, &in_flight, &responding, &immediates);
 	CHECK_EQ(s->responding_count, responding);
-	CHECK_EQ(s->in_flight, in_flight);
+	CHECK_EQ(iscsi__in_flight(s), in_flight);
 	CHECK(sn_le(s->exp_cmdsn, s->max_cmdsn + 1));
 	CHECK(!s->pages.queued || !TAILQ_EMPTY(&s->parked) || s->ending);
 	CHECK(waiting == 0 || s->ending || s->data_timer_on);

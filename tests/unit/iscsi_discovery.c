@@ -362,7 +362,7 @@ TEST(iscsi_discovery, does_not_live_long)
 		CHECK(!m.closing);
 		CHECK(conn->timer.due_ns <= env_now(ts.env) + 60 * SEC);
 		ANSWER(&m, "SendTargets=All");
-		conn->session->since_ns -= 30 * SEC;
+		conn->session->entry->since_ns -= 30 * SEC;
 		env_timer_stop(ts.env, &conn->timer);
 		conn->timer.cb(&conn->timer);
 	}

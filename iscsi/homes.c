@@ -1,0 +1,345 @@
+/*
+ * homes: which shard has a target's units and sessions.  In the front.
+ *
+ * A target's home is the shard of its first LUN's object, so that a request of
+ * the usual target with one disk never changes shards.  Targets that show a
+ * common object have one home: what SCSI shares between them (task sets, mode
+ * pages, who is told of a reset) is plain memory of one loop.
+ *
+ * A mapping that joins targets of different homes makes one of them move, with
+ * all that it shares objects with: sessions are dropped and units closed first,
+ * and nothing of it is opened elsewhere before that is over.  Meanwhile logins
+ * are refused as "try again".  An object whose last LUN went keeps its shard
+ * for longer than any request lives, for the same reason.
+ */
+#define LOG_ROOM LOG_ISCSI
+#include "iscsi/iscsi_int.h"
+#include "iscsi/scsi_int.h"
+
+#include <stdio.h>
+
+#define OBJECT_IDLE_NS (60 * SEC)
+#define TELL_NS (100 * MSEC)
+#define MOVES "the target moves to another shard"
+
+/* Where @t is, or will be when it has left. */
+static unsigned home_of(const struct iscsi_target *t)
+{
+	return t->place == TARGET_PLACED ? t->home : t->next;
+}
+
+/* ---- objects ---- */
+
+/* One more user of @oid; if nobody has it, @shard is where.  NULL: no memory. */
+static struct target_object *object_get(struct iscsi *front,
+					const struct uuid *oid, unsigned shard)
+{
+	uint64_t now = env_now(front->env);
+	struct target_object *o, *next, *found = NULL;
+
+	TAILQ_FOREACH_SAFE (o, &front->objects, link, next) {
+		if (o->users == 0 && now - o->idle_since_ns >= OBJECT_IDLE_NS) {
+			TAILQ_REMOVE(&front->objects, o, link);
+			free(o);
+		} else if (uuid_equal(&o->oid, oid)) {
+			found = o;
+		}
+	}
+	if (found == NULL) {
+		found = calloc(1, sizeof(*found));
+		if (found == NULL)
+			return NULL;
+		found->oid = *oid;
+		found->shard = shard;
+		TAILQ_INSERT_TAIL(&front->objects, found, link);
+	}
+	found->users++;
+	return found;
+}
+
+static void object_put(struct iscsi *front, struct target_object *o)
+{
+	assert(o->users > 0);
+	if (--o->users == 0)
+		o->idle_since_ns = env_now(front->env);
+}
+
+static bool shows(const struct iscsi_target *t, const struct target_object *o)
+{
+	const struct target_lun *l;
+
+	TAILQ_FOREACH (l, &t->luns, link)
+		if (l->object == o)
+			return true;
+	return false;
+}
+
+static bool share_object(const struct iscsi_target *a,
+			 const struct iscsi_target *b)
+{
+	const struct target_lun *l;
+
+	TAILQ_FOREACH (l, &a->luns, link)
+		if (l->object->users > 1 && shows(b, l->object))
+			return true;
+	return false;
+}
+
+/* ---- telling the home ---- */
+
+static int lun_tell(struct iscsi_target *t, struct target_lun *l)
+{
+	struct iscsi_message *m;
+	int rv;
+
+	if (t->home == 0) {
+		rv = scsi_lun_set(t->scsi, &l->conf);
+		l->told = rv == 0;
+		return rv;
+	}
+	m = iscsi__message_new(t->iscsi->shares[t->home], MESSAGE_LUN);
+	if (m == NULL)
+		return -ENOMEM;
+	m->lun = l->conf;
+	strcpy(m->iqn, t->iqn);
+	strcpy(m->name, l->name);
+	iscsi__message_send(m);
+	l->told = true;
+	return 0;
+}
+
+/* Its units shall be at @home: 0 or -ENOMEM. */
+static int settle(struct iscsi_target *t, unsigned home)
+{
+	struct iscsi *front = t->iscsi, *share = front->shares[home];
+	struct iscsi_message *m, *goodbye;
+	int rv = -ENOMEM;
+
+	if (home == 0) {
+		rv = scsi_target_open(front->env, iscsi__dom(front, 0),
+				      &front->scsi, t->iqn, &t->scsi);
+		if (rv == 0)
+			iscsi__targets_ports(front);
+		return rv;
+	}
+	m = iscsi__message_new(share, MESSAGE_TARGET);
+	goodbye = iscsi__message_new(share, MESSAGE_TARGET_GONE);
+	if (m != NULL && goodbye != NULL)
+		rv = iscsi__target_copy(t, share, true, &m->target);
+	if (rv < 0) {
+		free(m);
+		free(goodbye);
+		return rv;
+	}
+	strcpy(goodbye->iqn, t->iqn);
+	t->goodbye = goodbye;
+	iscsi__message_send(m);
+	return 0;
+}
+
+/* Another that has an object in common has not left yet. */
+static bool waits(const struct iscsi_target *t)
+{
+	const struct iscsi_target *u;
+
+	TAILQ_FOREACH (u, &t->iscsi->targets, link)
+		if (u != t && u->place == TARGET_LEAVING && share_object(t, u))
+			return true;
+	return false;
+}
+
+/* False: there was no memory. */
+static bool tell(struct iscsi_target *t)
+{
+	struct target_lun *l;
+
+	if (t->place == TARGET_LEFT && !waits(t)) {
+		if (settle(t, t->next) < 0)
+			return false;
+		t->place = TARGET_PLACED;
+		t->home = t->next;
+	}
+	if (t->place != TARGET_PLACED)
+		return true;
+	TAILQ_FOREACH (l, &t->luns, link)
+		if (!l->told && lun_tell(t, l) < 0)
+			return false;
+	return true;
+}
+
+void iscsi__homes_tell(struct iscsi *front)
+{
+	struct iscsi_target *t;
+	bool all = true;
+
+	if (front->closing)
+		return;
+	TAILQ_FOREACH (t, &front->targets, link)
+		all = tell(t) && all;
+	if (!all)
+		env_timer_start(front->env, &front->tell, TELL_NS);
+}
+
+/* ---- moving ---- */
+
+static void leave(struct iscsi_target *t)
+{
+	struct iscsi_message *m = t->goodbye;
+	struct target_lun *l;
+
+	log_info("target %s moves from shard %u to %u", t->iqn, t->home,
+		 t->next);
+	t->place = TARGET_LEAVING;
+	TAILQ_FOREACH (l, &t->luns, link)
+		l->told = false;
+	if (t->home == 0) {
+		iscsi__target_end_sessions(t, MOVES);
+		iscsi__target_put(t);
+		return;
+	}
+	t->goodbye = NULL;
+	t->closing = true;
+	m->target = t;
+	m->why = MOVES;
+	iscsi__message_send(m);
+}
+
+void iscsi__home_left(struct iscsi_target *t)
+{
+	t->closing = false;
+	if (t->removed) {
+		iscsi__target_put(t);
+		return;
+	}
+	assert(t->place == TARGET_LEAVING);
+	t->place = TARGET_LEFT;
+	iscsi__homes_tell(t->iscsi);
+}
+
+/* @t goes to @home, and all that it shares objects with. */
+static void move(struct iscsi_target *t, unsigned home)
+{
+	struct iscsi_target *u;
+	struct target_lun *l;
+
+	t->next = home;
+	TAILQ_FOREACH (l, &t->luns, link)
+		l->object->shard = home;
+	if (t->place == TARGET_PLACED)
+		leave(t);
+	TAILQ_FOREACH (u, &t->iscsi->targets, link)
+		if (u != t && home_of(u) != home && share_object(t, u))
+			move(u, home);
+}
+
+/* ---- LUNs ---- */
+
+static struct target_lun *lun_find(const struct iscsi_target *t, unsigned lun)
+{
+	struct target_lun *l;
+
+	TAILQ_FOREACH (l, &t->luns, link)
+		if (l->conf.lun == lun)
+			return l;
+	return NULL;
+}
+
+static void lun_forget(struct iscsi_target *t, struct target_lun *l)
+{
+	TAILQ_REMOVE(&t->luns, l, link);
+	object_put(t->iscsi, l->object);
+	free(l->gone);
+	free(l);
+}
+
+/* In place of @old, which may be NULL. */
+static struct target_lun *lun_new(struct iscsi_target *t,
+				  const struct iscsi_lun_conf *conf,
+				  struct target_lun *old)
+{
+	struct iscsi *front = t->iscsi;
+	struct target_lun *l = calloc(1, sizeof(*l));
+	bool first = TAILQ_FIRST(&t->luns) == old &&
+		     (old == NULL || TAILQ_NEXT(old, link) == NULL);
+
+	if (l == NULL)
+		return NULL;
+	l->conf = *conf;
+	l->conf.iqn = t->iqn;
+	snprintf(l->name, sizeof(l->name), "%s",
+		 conf->name != NULL ? conf->name : "");
+	l->conf.name = l->name;
+	/* What takes it away again must not want for memory. */
+	if (front->shards > 1) {
+		l->gone = iscsi__message_new(NULL, MESSAGE_LUN_GONE);
+		if (l->gone == NULL)
+			goto err;
+	}
+	l->object = object_get(front, &conf->object,
+			       first ? uuid_hash(&conf->object) % front->shards
+				     : home_of(t));
+	if (l->object == NULL)
+		goto err;
+	TAILQ_INSERT_TAIL(&t->luns, l, link);
+	if (old != NULL)
+		lun_forget(t, old);
+	return l;
+
+err:
+	free(l->gone);
+	free(l);
+	return NULL;
+}
+
+int iscsi__home_lun_set(struct iscsi_target *t,
+			const struct iscsi_lun_conf *conf)
+{
+	struct target_lun *l = lun_new(t, conf, lun_find(t, conf->lun));
+
+	if (l == NULL)
+		return -ENOMEM;
+	if (l->object->shard != home_of(t)) {
+		move(t, l->object->shard);
+		return 0;
+	}
+	return t->place == TARGET_PLACED ? lun_tell(t, l) : 0;
+}
+
+void iscsi__home_lun_unset(struct iscsi_target *t, unsigned lun)
+{
+	struct target_lun *l = lun_find(t, lun);
+	struct iscsi_message *m;
+
+	if (l == NULL)
+		return;
+	if (t->place == TARGET_PLACED && t->home == 0) {
+		scsi_lun_unset(t->scsi, lun);
+	} else if (l->told) {
+		m = l->gone;
+		l->gone = NULL;
+		m->share = t->iscsi->shares[t->home];
+		m->number = lun;
+		strcpy(m->iqn, t->iqn);
+		iscsi__message_send(m);
+	}
+	lun_forget(t, l);
+}
+
+void iscsi__home_forget(struct iscsi_target *t)
+{
+	struct target_lun *l;
+
+	while ((l = TAILQ_FIRST(&t->luns)) != NULL)
+		lun_forget(t, l);
+}
+
+void iscsi__homes_close(struct iscsi *front)
+{
+	struct target_object *o;
+
+	env_timer_stop(front->env, &front->tell);
+	while ((o = TAILQ_FIRST(&front->objects)) != NULL) {
+		TAILQ_REMOVE(&front->objects, o, link);
+		free(o);
+	}
+}
