@@ -107,10 +107,8 @@ void iscsi__maybe_closed(struct iscsi *iscsi)
 	    iscsi->sessions_count > 0 || iscsi->listeners_count > 0 ||
 	    iscsi->away_count > 0 || iscsi->shares_count > 0)
 		return;
-	if (!TAILQ_EMPTY(&iscsi->targets)) {
-		iscsi__targets_close(iscsi);
-		return; /* the last one to close comes back here */
-	}
+	iscsi__targets_close(iscsi);
+	/* Else the last one to close comes back here. */
 	if (iscsi->targets_closing == 0)
 		env_defer(iscsi->env, &iscsi->close_task);
 }

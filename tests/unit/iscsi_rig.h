@@ -30,6 +30,8 @@ struct mock {
 	bool deaf; /* the peer fetches nothing */
 	unsigned late; /* turns that closing and cancelling take longer */
 	bool closing, closed;
+	bool detaching; /* its turn says so, once it is not @stuck */
+	bool stuck;
 	struct dm_keys keys; /* as last noticed */
 	uint32_t cmdsn;
 	uint8_t read_first; /* first byte of the last put_data */
@@ -65,6 +67,13 @@ static inline void mock_turn(struct env_task *task)
 	struct dm_send *send;
 	struct dm_data *data;
 
+	if (m->detaching && !m->closing) {
+		if (!m->stuck) {
+			m->detaching = false;
+			m->dm.up->detached(m->dm.owner);
+		}
+		return;
+	}
 	if (m->deaf && !m->closing)
 		return;
 	if (m->closing && m->late > 0) {
@@ -167,6 +176,22 @@ static inline void mock_terminate(struct dm_conn *dm)
 	env_defer(dm->env, &m->turn);
 }
 
+static inline void mock_detach(struct dm_conn *dm)
+{
+	struct mock *m = mock_of(dm);
+
+	CHECK(!m->closing && !m->detaching);
+	CHECK(TAILQ_EMPTY(&m->sends) && TAILQ_EMPTY(&m->puts));
+	m->detaching = true;
+	env_defer(dm->env, &m->turn);
+}
+
+static inline void mock_attach(struct dm_conn *dm, struct env *to)
+{
+	CHECK(!mock_of(dm)->closing);
+	dm->env = to;
+}
+
 static const struct dm_ops mock_ops = {
 	.name = "mock",
 	.send_control = mock_send,
@@ -175,6 +200,8 @@ static const struct dm_ops mock_ops = {
 	.notice_keys = mock_keys,
 	.enable = mock_send,
 	.task_done = mock_task_done,
+	.detach = mock_detach,
+	.attach = mock_attach,
 	.terminate = mock_terminate,
 };
 

@@ -1,0 +1,540 @@
+/*
+ * The front and its shares: homes, connections that move, what shares are told.
+ * All shards are on one loop here, so that each step can be held.
+ */
+#include "tests/unit/iscsi_rig.h"
+
+#define SHARDS 3u
+#define OTHER "iqn.2026-11.internal.basalt:u"
+#define STRANGER "iqn.2026-11.example:you"
+
+/* An env for each shard that does everything on the test's. */
+static struct env sides[SHARDS];
+static struct env *envs[SHARDS];
+static struct dom *doms[SHARDS];
+
+static void side_defer(struct env *env, struct env_task *task)
+{
+	env->now_ns = env_now(ts.env);
+	env_defer(ts.env, task);
+}
+
+/* What is posted to the shares waits while @held. */
+static bool held;
+static struct env_task *waiting[16];
+static unsigned waiting_count;
+
+static void side_post(struct env *env, struct env_task *task)
+{
+	if (!held) {
+		side_defer(env, task);
+		return;
+	}
+	CHECK(waiting_count < ARRAY_LEN(waiting));
+	waiting[waiting_count++] = task;
+}
+
+static void let_go(void)
+{
+	held = false;
+	for (unsigned i = 0; i < waiting_count; i++)
+		env_defer(ts.env, waiting[i]);
+	waiting_count = 0;
+}
+
+static void side_timer_start(struct env *env, struct env_timer *timer,
+			     uint64_t delay_ns)
+{
+	env_timer_start(ts.env, timer, delay_ns);
+}
+
+static void side_timer_stop(struct env *env, struct env_timer *timer)
+{
+	env_timer_stop(ts.env, timer);
+}
+
+static uint64_t side_rand(struct env *env)
+{
+	return env_rand(ts.env);
+}
+
+static struct env_ops side_ops;
+
+static void open_all(struct iscsi_config config)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+
+	test_memory_open(&ts);
+	side_ops = *ts.env->ops;
+	side_ops.rand = side_rand;
+	side_ops.defer = side_defer;
+	side_ops.post = side_post;
+	side_ops.timer_start = side_timer_start;
+	side_ops.timer_stop = side_timer_stop;
+	envs[0] = ts.env;
+	for (unsigned i = 1; i < SHARDS; i++) {
+		sides[i] = *ts.env;
+		sides[i].ops = &side_ops;
+		sides[i].shard = i;
+		envs[i] = &sides[i];
+	}
+	for (unsigned i = 0; i < SHARDS; i++)
+		CHECK_EQ(fake_dom_open(envs[i], &doms[i]), 0);
+	config.env = ts.env;
+	config.dom = doms[0];
+	config.shards = SHARDS;
+	config.envs = envs;
+	config.doms = doms;
+	CHECK_EQ(iscsi_open(&config, &iscsi), 0);
+	CHECK_EQ(iscsi_portal_declare(iscsi, 1, (struct sockaddr *)&any4, 1),
+		 0);
+}
+
+static void close_all(void)
+{
+	iscsi_end();
+	for (unsigned i = 1; i < SHARDS; i++) {
+		bool done = false;
+
+		dom_close(doms[i], on_done, &done);
+		test_run(&ts, &done);
+	}
+	dom = doms[0];
+	dom_end();
+}
+
+/* Disk @n of those whose hash says @shard; each dom has it. */
+static struct uuid disk(unsigned shard, unsigned n)
+{
+	struct uuid id = { .b = { 0x77 } };
+
+	for (unsigned i = 0; i < 256; i++) {
+		id.b[1] = (uint8_t)i;
+		if (uuid_hash(&id) % SHARDS == shard && n-- == 0)
+			break;
+	}
+	for (unsigned i = 0; i < SHARDS; i++)
+		(void)fake_dom_add(doms[i], &id, 64u << 20);
+	return id;
+}
+
+static void target(const char *iqn)
+{
+	struct iscsi_target_conf conf = { .iqn = iqn,
+					  .allow = any,
+					  .allow_count = 1 };
+
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+}
+
+static void map(const char *iqn, unsigned lun, struct uuid object)
+{
+	struct iscsi_lun_conf conf = { .iqn = iqn,
+				       .lun = lun,
+				       .object = object,
+				       .name = "disk",
+				       .block_bytes = 512 };
+
+	CHECK_EQ(iscsi_lun_set(iscsi, &conf), 0);
+}
+
+#define TEXT(iqn)                                                              \
+	"InitiatorName=" WHO "\0TargetName=" iqn "\0"                          \
+	"InitialR2T=No\0ImmediateData=Yes\0"
+#define LOGIN(m, isid, iqn) login_text(m, isid, TEXT(iqn), sizeof(TEXT(iqn)) - 1)
+
+static unsigned shard_of_conn(const struct mock *m)
+{
+	return m->dm.owner->iscsi->shard;
+}
+
+static void in(struct mock *m, uint8_t isid, unsigned shard)
+{
+	LOGIN(m, isid, IQN);
+	CHECK_EQ(status_of(m), 0);
+	CHECK_EQ(shard_of_conn(m), shard);
+	CHECK_EQ(answer(m, TUR(m)), 2);
+	CHECK_EQ(answer(m, TUR(m)), 0);
+}
+
+struct listing {
+	unsigned n, shards; /* a bit each */
+	uint64_t last, commands;
+};
+
+static void on_session(const struct iscsi_session_info *info, void *arg)
+{
+	struct listing *l = arg;
+
+	l->n++;
+	l->shards |= 1u << info->shard;
+	l->last = info->id;
+	l->commands += info->commands;
+	CHECK_STR(info->initiator, WHO);
+	CHECK_STR(info->transport, "mock");
+}
+
+static struct listing list(void)
+{
+	struct listing l = { 0 };
+
+	settle();
+	iscsi_session_each(iscsi, on_session, &l);
+	return l;
+}
+
+/* A login goes where its target's first LUN is, and I/O with it. */
+TEST(shards, each_at_home)
+{
+	struct mock m[SHARDS];
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	for (unsigned i = 0; i < SHARDS; i++) {
+		struct uuid id = disk(i, 0);
+
+		map(IQN, 0, id);
+		settle();
+		in(&m[i], 1, i);
+		CHECK_EQ(list().n, 1);
+		CHECK_EQ(list().shards, 1u << i);
+		CHECK_EQ(list().commands, 2);
+		CHECK_EQ(iscsi_object_sessions(iscsi, &id), 1);
+		CHECK_EQ(iscsi->away_count, i == 0 ? 0 : 1);
+		iscsi_target_unset(iscsi, IQN);
+		settle();
+		CHECK(m[i].closed);
+		CHECK_EQ(list().n, 0);
+		CHECK_EQ(iscsi->away_count, 0);
+		target(IQN);
+	}
+	close_all();
+}
+
+/* The second LUN does not matter, nor that the first one goes. */
+TEST(shards, the_first_decides)
+{
+	struct mock m;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	map(IQN, 1, disk(2, 0));
+	iscsi_lun_unset(iscsi, IQN, 0);
+	settle();
+	LOGIN(&m, 1, IQN);
+	CHECK_EQ(status_of(&m), 0);
+	CHECK_EQ(shard_of_conn(&m), 1);
+	close_all();
+	CHECK(m.closed);
+}
+
+/* What two targets show is on one shard; the one that is mapped to moves. */
+TEST(shards, common_object)
+{
+	struct mock a, b, again;
+	struct uuid first, second;
+
+	open_all((struct iscsi_config){ 0 });
+	first = disk(1, 0);
+	second = disk(2, 0);
+	target(IQN);
+	target(OTHER);
+	map(IQN, 0, first);
+	map(OTHER, 0, second);
+	settle();
+	in(&a, 1, 1);
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(shard_of_conn(&b), 2);
+	b.late = 2;
+	map(OTHER, 1, first);
+	CHECK(!a.closing);
+	turn();
+	CHECK(b.closing && !b.closed);
+	/* Until it is there nobody can log in, and may try again. */
+	LOGIN(&again, 2, OTHER);
+	CHECK(!b.closed);
+	CHECK_EQ(status_of(&again), 0x0301);
+	settle();
+	CHECK(b.closed);
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(shard_of_conn(&b), 1);
+	CHECK_EQ(answer(&b, TUR(&b)), 2);
+	CHECK_EQ(answer(&b, TUR(&b)), 0);
+	/* A reset by one is told to the other. */
+	CHECK_EQ(tmf(&a, 5, ISCSI_NO_TAG, 0), 0);
+	settle();
+	{
+		uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0x80 };
+
+		bhs[9] = 1; /* LUN 1, where @first is for @b */
+		put_be32(bhs + 16, ++tag);
+		put_pdu(&b, bhs, NULL, 0);
+		CHECK_EQ(answer(&b, tag), 2);
+	}
+	CHECK_EQ(answer(&b, TUR(&b)), 0);
+	close_all();
+}
+
+/* All that hangs together goes, and nothing opens before all of it has left. */
+TEST(shards, a_chain_moves)
+{
+	struct mock a, b;
+	struct uuid one, two, three;
+
+	open_all((struct iscsi_config){ 0 });
+	one = disk(1, 0);
+	two = disk(1, 1);
+	three = disk(2, 0);
+	target(IQN);
+	target(OTHER);
+	map(IQN, 0, one);
+	map(IQN, 1, two);
+	map(OTHER, 0, two);
+	target("iqn.2026-11.internal.basalt:v");
+	map("iqn.2026-11.internal.basalt:v", 0, three);
+	settle();
+	in(&a, 1, 1);
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(shard_of_conn(&b), 1);
+	b.late = 30;
+	map(IQN, 2, three);
+	settle();
+	CHECK(a.closed && !b.closed);
+	LOGIN(&a, 1, IQN); /* it has left, but waits for the other */
+	CHECK_EQ(status_of(&a), 0x0301);
+	settle();
+	settle();
+	settle();
+	CHECK(b.closed);
+	in(&a, 1, 2);
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(shard_of_conn(&b), 2);
+	close_all();
+}
+
+/* An object keeps its shard for a while after its last LUN went. */
+TEST(shards, an_object_stays)
+{
+	struct mock m;
+	struct uuid id;
+
+	open_all((struct iscsi_config){ 0 });
+	id = disk(2, 0);
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	map(IQN, 1, id);
+	target(OTHER);
+	settle();
+	iscsi_lun_unset(iscsi, IQN, 1);
+	map(OTHER, 0, id);
+	settle();
+	LOGIN(&m, 1, OTHER);
+	CHECK_EQ(status_of(&m), 0);
+	CHECK_EQ(shard_of_conn(&m), 1);
+	iscsi_target_unset(iscsi, OTHER);
+	settle();
+	iscsi->objects.tqh_first->idle_since_ns -= 61 * SEC;
+	TAILQ_NEXT(TAILQ_FIRST(&iscsi->objects), link)->idle_since_ns -=
+		61 * SEC;
+	target(OTHER);
+	map(OTHER, 0, id);
+	settle();
+	LOGIN(&m, 1, OTHER);
+	CHECK_EQ(status_of(&m), 0);
+	CHECK_EQ(shard_of_conn(&m), 2);
+	close_all();
+}
+
+static void unstick(struct mock *m)
+{
+	m->stuck = false;
+	env_defer(ts.env, &m->turn);
+	turn();
+}
+
+/* Between the last PDU of the login and the home, things change. */
+TEST(shards, changes_on_the_way)
+{
+	static const char *const you[] = { STRANGER };
+	struct iscsi_target_conf closed = { .iqn = IQN,
+					    .allow = you,
+					    .allow_count = 1 };
+	struct mock m[5];
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++) {
+		LOGIN(&m[i], (uint8_t)(i + 1), IQN);
+		m[i].stuck = true;
+	}
+	settle();
+	CHECK_EQ(m[0].count, 0);
+	CHECK_EQ(iscsi->conns_count, ARRAY_LEN(m));
+	/* The initiator goes; the portal goes; then access, then the target. */
+	m[0].dm.up->lost(m[0].dm.owner, -ECONNRESET, "gone");
+	settle();
+	CHECK(m[0].closed);
+	held = true;
+	unstick(&m[1]);
+	CHECK_EQ(waiting_count, 1);
+	CHECK_EQ(iscsi->away_count, 1);
+	CHECK_EQ(iscsi_target_set(iscsi, &closed), 0);
+	iscsi_portal_drop(iscsi, 1, "other");
+	let_go();
+	/* It was let in before, and goes with the list. */
+	settle();
+	CHECK(m[1].closed);
+	target(IQN);
+	settle();
+	unstick(&m[2]);
+	CHECK_EQ(status_of(&m[2]), 0);
+	held = true;
+	unstick(&m[3]);
+	iscsi_target_unset(iscsi, IQN);
+	unstick(&m[4]);
+	let_go();
+	CHECK_EQ(status_of(&m[4]), 0x0203);
+	CHECK(m[2].closed);
+	CHECK(m[3].closed);
+	CHECK_EQ(list().n, 0);
+	close_all();
+}
+
+/* A second login of a nexus ends the first one, there. */
+TEST(shards, reinstatement)
+{
+	struct mock a, b;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(2, 0));
+	settle();
+	in(&a, 1, 2);
+	in(&b, 1, 2);
+	CHECK(a.closed);
+	CHECK_EQ(list().n, 1);
+	close_all();
+}
+
+TEST(shards, what_shares_are_told)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET,
+				    .sin_port = htons(3261) };
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_TEXT, ISCSI_FINAL };
+	struct mock a, b;
+	struct seen *s;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	CHECK_EQ(iscsi_portal_declare(iscsi, 2, (struct sockaddr *)&any4, 7),
+		 0);
+	settle();
+	in(&a, 1, 1);
+	in(&b, 2, 1);
+	/* Its own target has two addresses. */
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, ISCSI_NO_TAG);
+	put_pdu(&a, bhs, "SendTargets=", 13);
+	s = next(&a);
+	CHECK(s != NULL && s->bhs[0] == ISCSI_OP_TEXT_RSP);
+	CHECK(memmem(s->data, s->len, ":3261,7", 7) != NULL);
+	CHECK_EQ(iscsi_portal_remove(iscsi, 2), 0);
+	settle();
+	put_be32(bhs + 16, ++tag);
+	put_pdu(&a, bhs, "SendTargets=", 13);
+	s = next(&a);
+	CHECK(memmem(s->data, s->len, ":3261,7", 7) == NULL);
+	/* A LUN more, and one less. */
+	map(IQN, 3, disk(2, 0));
+	settle();
+	CHECK_EQ(answer(&a, TUR(&a)), 2); /* 3F/0E */
+	CHECK_EQ(answer(&a, TUR(&a)), 0);
+	iscsi_lun_unset(iscsi, IQN, 3);
+	settle();
+	CHECK_EQ(answer(&a, TUR(&a)), 2);
+	/* One session, then what came by the portal. */
+	CHECK_EQ(iscsi_session_drop(iscsi, 4711), -ENOENT);
+	CHECK_EQ(iscsi_session_drop(iscsi, list().last), 0);
+	CHECK_EQ(iscsi_session_drop(iscsi, b.dm.owner->session->id), -ENOENT);
+	settle();
+	CHECK(b.closed && !a.closing);
+	CHECK_EQ(list().n, 1);
+	iscsi_portal_drop(iscsi, 1, "other");
+	settle();
+	CHECK(!a.closing);
+	iscsi_portal_drop(iscsi, 1, "mock");
+	settle();
+	CHECK(a.closed);
+	close_all();
+}
+
+/* Places are counted over all shards; discovery makes room. */
+TEST(shards, sessions_max)
+{
+	static const char text[] = "InitiatorName=" WHO
+				   "\0SessionType=Discovery\0";
+	struct mock a, b, c;
+
+	open_all((struct iscsi_config){ .sessions_max = 2 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	in(&a, 1, 1);
+	login_text(&c, 9, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&c), 0);
+	CHECK_EQ(shard_of_conn(&c), 0);
+	in(&b, 2, 1);
+	CHECK(c.closed);
+	LOGIN(&c, 3, IQN);
+	CHECK_EQ(status_of(&c), 0x0302);
+	close_all();
+}
+
+/* The end, with a session on each shard and a login on its way. */
+TEST(shards, close)
+{
+	struct mock m[SHARDS], late;
+	bool done = false;
+
+	for (unsigned round = 0; round < 4; round++) {
+		open_all((struct iscsi_config){ 0 });
+		for (unsigned i = 0; i < SHARDS; i++) {
+			target(IQN);
+			iscsi_lun_unset(iscsi, IQN, 0);
+			settle();
+		}
+		map(IQN, 0, disk(1, 0));
+		target(OTHER);
+		map(OTHER, 0, disk(2, 0));
+		settle();
+		in(&m[0], 1, 1);
+		LOGIN(&m[1], 1, OTHER);
+		CHECK_EQ(status_of(&m[1]), 0);
+		LOGIN(&late, 2, IQN);
+		late.stuck = round == 0;
+		for (unsigned i = 0; i < round; i++)
+			turn();
+		done = false;
+		if (round == 3) /* a target that moves just now */
+			map(OTHER, 1, disk(1, 0));
+		iscsi_close(iscsi, 1000, on_done, &done);
+		settle();
+		CHECK(!done);
+		if (round == 0) {
+			late.stuck = false;
+			env_defer(ts.env, &late.turn);
+		}
+		test_run(&ts, &done);
+		iscsi = NULL;
+		CHECK(m[0].closed && m[1].closed && late.closed);
+		close_all();
+	}
+}
