@@ -420,6 +420,14 @@ TEST(shards, reinstatement)
 	in(&b, 1, 2);
 	CHECK(a.closed);
 	CHECK_EQ(list().n, 1);
+	/* Its target goes while it waits: it may come again, and hears so. */
+	b.late = 20;
+	LOGIN(&a, 1, IQN);
+	settle();
+	CHECK(b.closing && !b.closed);
+	iscsi_target_unset(iscsi, IQN);
+	settle();
+	CHECK_EQ(status_of(&a), 0x0301);
 	close_all();
 }
 
@@ -516,10 +524,15 @@ TEST(shards, close)
 		map(OTHER, 0, disk(2, 0));
 		settle();
 		in(&m[0], 1, 1);
-		LOGIN(&m[1], 1, OTHER);
-		CHECK_EQ(status_of(&m[1]), 0);
-		LOGIN(&late, 2, IQN);
-		late.stuck = round == 0;
+		if (round > 0) {
+			LOGIN(&m[1], 1, OTHER);
+			CHECK_EQ(status_of(&m[1]), 0);
+			LOGIN(&late, 2, IQN);
+		} else { /* to a share that closes at once */
+			LOGIN(&late, 2, OTHER);
+			late.stuck = true;
+			m[1].closed = true;
+		}
 		for (unsigned i = 0; i < round; i++)
 			turn();
 		done = false;
