@@ -234,6 +234,7 @@ static void session_add(const struct iscsi_session_info *info, void *arg)
 	s->written_bytes = info->written_bytes;
 	s->age_seconds = (a->now_ns - MIN(a->now_ns, info->since_ns)) / SEC;
 	s->in_flight = info->in_flight;
+	s->shard = info->shard;
 	a->count++;
 }
 
@@ -257,6 +258,7 @@ void admin__session_list(struct admin_req *r)
 		list[i] = &a.items[i];
 	sessions.sessions = list;
 	sessions.n_sessions = a.count;
+	sessions.shards = shards_count(r->node->shards);
 	response.result_case = ADMIN__RESPONSE__RESULT_SESSIONS;
 	response.sessions = &sessions;
 	admin__reply(r, &response);

@@ -80,8 +80,13 @@ static int rooms_open(struct node *node)
 	struct lsom_config lc = { .page_cache_bytes =
 					  (size_t)node->config->page_cache };
 	struct dom_config dc = { .env = node->env, .cmmds = node->cmmds };
-	struct iscsi_config ic = { .env = node->env };
+	struct iscsi_config ic = { .env = node->env,
+				   .shards = shards_count(node->shards),
+				   .envs = node->envs,
+				   .doms = node->doms };
 	struct iser_config rc = { .env = node->env,
+				  .shards = shards_count(node->shards),
+				  .envs = node->envs,
 				  .arena = node->arena,
 				  .spin_ns = shard_spin_ns(node->env) };
 	int rv;
@@ -608,7 +613,9 @@ int node_open(const struct config *config, struct node **out, char *why,
 	rv = memory_open(node, why, why_len);
 	if (rv < 0)
 		goto err_identity;
-	node->env = shard_env(node->shards, 0);
+	for (unsigned i = 0; i < shards_count(node->shards); i++)
+		node->envs[i] = shard_env(node->shards, i);
+	node->env = node->envs[0];
 	node->started_ns = env_now(node->env);
 	rv = node__admin_open(node, &node->admin, why, why_len);
 	if (rv < 0)

@@ -309,7 +309,8 @@ struct node {
 	struct arena *arena;
 	bool arena_locked;
 	struct shards *shards;
-	struct env *env;
+	struct env *env; /* of the first shard */
+	struct env *envs[CONFIG_SHARDS_MAX];
 
 	enum node_state state;
 	bool serving; /* the portals listen */

@@ -301,8 +301,14 @@ static void show_luns(const Admin__Luns *m)
 
 static void show_sessions(const Admin__Sessions *m)
 {
-	HEADS("<ID", "INITIATOR", "TARGET", "PEER", "PORTAL", "BY", "<AGE",
-	      "<COMMANDS", "<READ", "<WRITTEN", "<IN FLIGHT");
+	static const char *const heads[] = {
+		"<ID",	  "INITIATOR", "TARGET",     "PEER",
+		"PORTAL", "BY",	       "<AGE",	     "<COMMANDS",
+		"<READ",  "<WRITTEN",  "<IN FLIGHT", "<SHARD"
+	};
+	/* Where there is one shard, its column would say nothing. */
+	bool several = m->shards > 1;
+	struct columns *c = columns_open(heads, ARRAY_LEN(heads) - !several);
 
 	for (size_t i = 0; i < m->n_sessions; i++) {
 		const Admin__Session *s = m->sessions[i];
@@ -318,6 +324,8 @@ static void show_sessions(const Admin__Sessions *m)
 		cell_size(c, s->read_bytes);
 		cell_size(c, s->written_bytes);
 		columns_cell(c, "%u", s->in_flight);
+		if (several)
+			columns_cell(c, "%u", s->shard);
 	}
 	columns_print(c);
 }

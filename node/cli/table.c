@@ -454,6 +454,11 @@ static const struct cli_option o_events[] = {
 
 /* ---- what takes more words ---- */
 
+static const char session_list_more[] =
+	"A node with several shards says in SHARD which of them serves a session:\n"
+	"the one of its target's first LUN, and the same for all sessions of the\n"
+	"target.";
+
 static const char list_more[] =
 	"After the directory was put back from a backup, the disks may hold more\n"
 	"than it knows.  That is left alone: a newer copy of data_dir's directory/\n"
@@ -529,7 +534,8 @@ const struct cli_command cli_commands[] = {
 	{ "lun", "list", "[TARGET]", 0, 1, "LUNs", none, lun_list },
 	{ "lun", "remove", "TARGET LUN", 2, 2, "export it no more",
 	  o_lun_remove, lun_remove },
-	{ "session", "list", "", 0, 0, "who is logged in", none, session_list },
+	{ "session", "list", "", 0, 0, "who is logged in", none, session_list,
+	  session_list_more },
 	{ "session", "drop", "ID", 1, 1, "end a session", none, session_drop },
 	{ "portal", "list", "", 0, 0, "addresses, and what they serve", none,
 	  portal_list },
