@@ -8,7 +8,8 @@
  *
  * Registration pins the whole arena, which RLIMIT_MEMLOCK may forbid.  There is
  * no way around it without a copy of every byte, so that is an error whose text
- * names the limit.  One shard owns a device and all that hangs on it.
+ * names the limit.  One shard owns a device: it opens and closes it, and is told
+ * of its events.  Others may post to what hangs on it.
  */
 #ifndef BASALT_BASE_RDMA_H
 #define BASALT_BASE_RDMA_H
@@ -22,7 +23,10 @@ struct rdma_device;
 
 /*
  * What a queue pair's, completion queue's or shared receive queue's context
- * points to: whom its asynchronous events concern.
+ * points to: whom its asynchronous events concern.  @cb runs on the device's
+ * shard, whichever shard uses the object.  A queue pair's or completion queue's
+ * cannot be destroyed until @cb returns, which would wait for that: so @cb finds
+ * it there, and must not destroy it.
  */
 struct rdma_watch {
 	void (*cb)(struct rdma_watch *watch, enum ibv_event_type event);

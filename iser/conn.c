@@ -5,6 +5,7 @@
  * terminate(), the queue pair goes into error, and a marker behind everything
  * in the send queue says when the device has let go of it.  Only when the queue
  * pair is destroyed too do the callbacks of what was left run and the pages go.
+ * Last goes its id: behind the device, whose context may go with it.
  */
 #define LOG_ROOM LOG_ISER
 #include "iser/iser_int.h"
@@ -32,6 +33,13 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 {
 	if (!iser__conn_alive(conn))
 		return;
+	if (conn->moving) {
+		if (conn->late_why == NULL) {
+			conn->late_status = status;
+			conn->late_why = why;
+		}
+		return;
+	}
 	conn->lost = true;
 	counter_add(&iser__lost, 1);
 	conn->dm.up->lost(conn->dm.owner, status, why);
@@ -39,22 +47,22 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 
 /* ---- receiving ---- */
 
+/* Count @more receives of connections' own; what they are then. */
+static unsigned own_receives_add(const struct iser_conn *conn, int more)
+{
+	struct iser *front = conn->iser->front;
+	unsigned was = atomic_fetch_add(&front->own_receives, (unsigned)more);
+
+	return was + (unsigned)more;
+}
+
 /* So many of the receives are for @conn from now on. */
 static void receives_set(struct iser_conn *conn, unsigned n)
 {
 	int more = (int)n - (int)conn->receives;
 
-	if (conn->own_recvq)
-		conn->iser->own_receives += (unsigned)more;
 	conn->receives = n;
-	iser__recvq_want(conn->recvq, more);
-}
-
-void iser__conn_received(struct iser_conn *conn, struct recv_slot *slot,
-			 uint32_t len)
-{
-	iser__receive(conn, slot, len);
-	iser__recvq_give(slot);
+	iser__recvq_want(conn->recvq, conn->dm.env, more);
 }
 
 /* ---- after a logout ---- */
@@ -98,7 +106,7 @@ static bool leaving_begin(struct iser *iser, struct rdma_cm_id *id)
 {
 	struct iser_leaving *l;
 
-	if (iser->closing || iser->leaving_count == LEAVING_MAX)
+	if (iser->leaving_count == LEAVING_MAX)
 		return false;
 	l = calloc(1, sizeof(*l));
 	if (l == NULL)
@@ -123,28 +131,57 @@ void iser__leaving_close(struct iser *iser)
 
 /* ---- the end ---- */
 
+static void on_uncounted(struct env_task *task)
+{
+	struct iser_conn *conn = container_of(task, struct iser_conn, turn);
+	bool leaves = conn->goodbye && !conn->hung_up && !conn->removed;
+
+	if (!leaves || !leaving_begin(conn->iser, conn->id))
+		rdma_destroy_id(conn->id);
+	/* Behind its id: where that could not be moved it is the front's yet. */
+	free(conn);
+}
+
+/* On the front. */
+static void on_released(struct env_task *task)
+{
+	struct iser_conn *conn = container_of(task, struct iser_conn, turn);
+	struct iser *iser = conn->iser, *front = iser->front;
+
+	assert(front->conns_count > 0);
+	front->conns_count--;
+	iser__device_put(conn->device);
+	if (iser__is_front(iser)) {
+		on_uncounted(&conn->turn);
+	} else {
+		conn->turn.cb = on_uncounted;
+		env_post(iser->env, &conn->turn);
+	}
+	iser__maybe_closed(front);
+}
+
 static void conn_release(struct iser_conn *conn)
 {
 	struct iser *iser = conn->iser;
-	struct iser_device *device = conn->device;
-	struct rdma_cm_id *id = conn->id;
-	bool leaves = conn->goodbye && !conn->hung_up && !conn->removed;
 
 	iser__cq_close(conn);
-	if (conn->recvq != NULL)
+	if (conn->recvq != NULL) {
+		if (conn->own_recvq)
+			(void)own_receives_add(conn, -(int)conn->receives);
 		receives_set(conn, 0);
+	}
 	if (conn->own_recvq && conn->recvq != NULL)
 		iser__recvq_close(conn->recvq);
 	iser__tx_fini(conn);
 	TAILQ_REMOVE(&iser->conns, conn, link);
-	assert(iser->conns_count > 0);
-	iser->conns_count--;
 	counter_add(&iser__conns, UINT64_MAX); /* one less */
-	free(conn);
-	iser__device_put(device); /* before the last reference to its context */
-	if (!leaves || !leaving_begin(iser, id))
-		rdma_destroy_id(id);
-	iser__maybe_closed(iser);
+	/* The device goes before the last reference to its context. */
+	if (iser__is_front(iser)) {
+		on_released(&conn->turn);
+	} else {
+		conn->turn.cb = on_released;
+		env_post(iser->front->env, &conn->turn);
+	}
 }
 
 /* The device is made to forget it: then nobody touches its memory. */
@@ -158,18 +195,19 @@ static void on_end(struct env_task *task)
 	do {
 		iser__tx_cancel(conn);
 	} while (!iser__tx_empty(conn));
-	iser__recvq_fill(conn->recvq);
+	iser__recvq_fill(conn->recvq, conn->dm.env);
 	if (conn->dm.owner != NULL)
 		conn->dm.up->closed(conn->dm.owner);
 	conn_release(conn);
 }
 
-static void on_poll_closed(uv_handle_t *handle)
+void iser__conn_unpolled(struct iser_conn *conn)
 {
-	struct iser_conn *conn = handle->data;
-
-	shard_wake(conn->dm.env);
-	if (conn->turn.queued)
+	if (conn->moving)
+		iser__left(conn);
+	else if (!conn->finishing)
+		return; /* it ends where it is */
+	else if (conn->turn.queued)
 		conn->turn.cb = on_end;
 	else
 		on_end(&conn->turn);
@@ -185,7 +223,10 @@ static void finish(struct iser_conn *conn)
 	while (iser__cq_poll(conn) > 0)
 		;
 	iser__cq_stop(conn);
-	uv_close((uv_handle_t *)&conn->poll, on_poll_closed);
+	if (conn->polled == POLL_CLOSING)
+		return; /* iser__conn_unpolled() follows */
+	conn->turn.cb = on_end;
+	env_defer(conn->dm.env, &conn->turn);
 }
 
 void iser__conn_drained(struct iser_conn *conn)
@@ -221,6 +262,8 @@ static void conn_end(struct iser_conn *conn)
 
 	assert(conn->qp != NULL);
 	conn->closing = true;
+	if (conn->moving)
+		iser__stay(conn);
 	/* What is posted to a queue pair in error comes back at once. */
 	if (conn->own_recvq)
 		conn->recvq->stopped = true;
@@ -282,18 +325,20 @@ static void iser_get_data(struct dm_conn *dm, struct dm_data *data)
 	iser__tx_get(conn_of(dm), data);
 }
 
-/* Why @conn cannot have @n receives of its own; NULL: it can. */
-static const char *own_receives_refuse(const struct iser_conn *conn, unsigned n)
+/* Count @n receives as @conn's own; NULL, or why it cannot have them. */
+static const char *own_receives_take(const struct iser_conn *conn, unsigned n)
 {
-	const struct iser *iser = conn->iser;
-	size_t sum = iser->own_receives - conn->receives + n;
+	const struct iser *front = conn->iser->front;
+	int more = (int)n - (int)conn->receives;
 
 	if (n > conn->recvq->capacity)
 		return "it takes fewer receives than the window has commands";
-	if (iser__recvq_pages(sum) > arena_pages(iser->arena) / OWN_PART)
-		return "receive buffers would take too much of the memory: "
-		       "a larger [memory] arena lets more sessions in";
-	return NULL;
+	if (iser__recvq_pages(own_receives_add(conn, more)) <=
+	    arena_pages(front->arena) / OWN_PART)
+		return NULL;
+	(void)own_receives_add(conn, -more);
+	return "receive buffers would take too much of the memory: "
+	       "a larger [memory] arena lets more sessions in";
 }
 
 /* @n receives for @conn; NULL, or why it cannot have them. */
@@ -302,7 +347,7 @@ static const char *receives_get(struct iser_conn *conn, unsigned n)
 	const char *why = NULL;
 
 	if (conn->own_recvq)
-		why = own_receives_refuse(conn, n);
+		why = own_receives_take(conn, n);
 	if (why != NULL)
 		return why;
 	receives_set(conn, n);
@@ -354,26 +399,25 @@ static const struct dm_ops iser_ops = {
 	.notice_keys = iser_notice_keys,
 	.enable = iser_enable,
 	.task_done = iser_task_done,
+	.detach = iser__detach,
+	.attach = iser__attach,
 	.terminate = iser_terminate,
 };
 
-/* What calls down left for the end of the turn. */
-static void on_turn(struct env_task *task)
+void iser__conn_turn(struct env_task *task)
 {
 	struct iser_conn *conn = container_of(task, struct iser_conn, turn);
 
 	iser__tx_cancelled(conn);
 	if (!conn->finishing)
-		iser__recvq_fill(conn->recvq);
+		iser__recvq_fill(conn->recvq, conn->dm.env);
 	iser__tx_flush(conn);
 }
 
 /* ---- events ---- */
 
-static void on_event(struct rdma_watch *watch, enum ibv_event_type event)
+void iser__conn_async(struct iser_conn *conn, enum ibv_event_type event)
 {
-	struct iser_conn *conn = container_of(watch, struct iser_conn, watch);
-
 	switch (event) {
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		conn->device->says_last_wqe = true;
@@ -396,12 +440,11 @@ static void on_event(struct rdma_watch *watch, enum ibv_event_type event)
 	}
 }
 
-static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
+void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event)
 {
-	struct iser_conn *conn = container_of(cm, struct iser_conn, cm);
 	struct ibv_qp_attr attr = { .min_rnr_timer = RNR_TIMER };
 
-	switch (event->event) {
+	switch (event) {
 	case RDMA_CM_EVENT_ESTABLISHED:
 		conn->established = true;
 		/* Only slower without it. */
@@ -414,13 +457,12 @@ static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
 		iser__conn_lost(conn, -ECONNRESET, "the initiator hung up");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		iser__device_gone(conn->device);
+		iser__device_removed(conn->device, conn->iser);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		break;
 	default:
-		iser__conn_lost(conn, -ECONNABORTED,
-				rdma_event_str(event->event));
+		iser__conn_lost(conn, -ECONNABORTED, rdma_event_str(event));
 		break;
 	}
 }
@@ -475,7 +517,7 @@ static int queues_open(struct iser_conn *conn, unsigned reads_max)
 	conn->recvq = device->recvq;
 	conn->own_recvq = device->recvq == NULL;
 	if (conn->own_recvq) {
-		rv = iser__recvq_open(device->rdma, conn->dm.env, false,
+		rv = iser__recvq_open(device->rdma, conn->dm.env, RECVQ_OWN,
 				      MIN(RECV_OWN_MAX,
 					  (unsigned)attr->max_qp_wr),
 				      &conn->recvq);
@@ -513,9 +555,10 @@ static struct iser_conn *conn_new(struct iser_portal *portal,
 	conn->iser = iser;
 	conn->device = device;
 	conn->id = id;
-	conn->cm.event = on_cm;
-	conn->watch.cb = on_event;
-	conn->turn.cb = on_turn;
+	conn->cm.event = iser__on_cm;
+	conn->watch.cb = iser__on_async;
+	atomic_store(&conn->reader, iser);
+	conn->turn.cb = iser__conn_turn;
 	conn->timer.cb = on_timer;
 	conn->dm.ops = &iser_ops;
 	conn->dm.up = &iscsi_dm_up;
@@ -595,18 +638,17 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 	rv = queues_open(conn, reads);
 	if (rv < 0)
 		return rv;
-	rv = uv_poll_init(shard_loop(conn->dm.env), &conn->poll,
-			  conn->channel->fd);
+	rv = iser__cq_start(conn);
 	if (rv < 0)
 		return rv;
-	conn->poll.data = conn;
-	/* From here on it ends by way of on_poll_closed(). */
+	/* From here on it ends by way of iser__conn_unpolled(). */
+	if (conn->own_recvq)
+		(void)own_receives_add(conn, RECV_LOGIN);
 	receives_set(conn, RECV_LOGIN);
 	if (!iser__conn_alive(conn)) { /* they could not be posted */
 		(void)rdma_reject(conn->id, NULL, 0);
 		return 0;
 	}
-	iser__cq_start(conn);
 	if (rdma_accept(conn->id, &ours) != 0)
 		iser__conn_lost(conn, -errno, "accepting failed");
 	return 0;

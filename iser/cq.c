@@ -28,11 +28,9 @@ static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
 		struct recv_slot *slot =
 			(struct recv_slot *)(uintptr_t)(wc->wr_id - 1);
 
-		iser__recvq_take(slot);
 		if (ok && iser__conn_alive(conn))
-			iser__conn_received(conn, slot, wc->byte_len);
-		else
-			iser__recvq_give(slot);
+			iser__receive(conn, slot, wc->byte_len);
+		iser__recvq_give(slot, conn->dm.env);
 	} else {
 		iser__tx_complete(conn, wc->wr_id >> 1, ok);
 	}
@@ -44,11 +42,14 @@ static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
 unsigned iser__cq_poll(struct iser_conn *conn)
 {
 	struct ibv_wc wc[POLL_BATCH];
+	/* Behind any PDU of its login it may move: the rest moves with it. */
+	int n, batch = conn->full ? (int)POLL_BATCH : 1;
 	unsigned sum = 0;
-	int n;
 
 	do {
-		n = ibv_poll_cq(conn->cq, POLL_BATCH, wc);
+		if (conn->moving)
+			break;
+		n = ibv_poll_cq(conn->cq, batch, wc);
 		if (n < 0) {
 			iser__conn_lost(conn, n, "polling failed");
 			break;
@@ -56,10 +57,10 @@ unsigned iser__cq_poll(struct iser_conn *conn)
 		for (int i = 0; i < n; i++)
 			completion(conn, &wc[i]);
 		sum += (unsigned)n;
-	} while (n == (int)POLL_BATCH && sum < POLL_BUDGET);
+	} while (n == batch && sum < POLL_BUDGET);
 	/* Before their places in the window are offered again. */
 	if (sum > 0)
-		iser__recvq_fill(conn->recvq);
+		iser__recvq_fill(conn->recvq, conn->dm.env);
 	return sum;
 }
 
@@ -89,7 +90,8 @@ static void cool(struct iser_conn *conn)
 /* It brought nothing this turn.  Returns false if it went cold. */
 static bool idle(struct iser_conn *conn, uint64_t now)
 {
-	if (now - conn->active_ns < conn->spin_ns)
+	/* Where nobody watches it nobody would wake it. */
+	if (now - conn->active_ns < conn->spin_ns || conn->polled != POLL_OPEN)
 		return true;
 	conn->spin_ns /= 2;
 	if (conn->spin_ns < SPIN_LEAST_NS)
@@ -173,17 +175,38 @@ int iser__cq_open(struct iser_conn *conn, unsigned entries)
 	return 0;
 }
 
-void iser__cq_start(struct iser_conn *conn)
+int iser__cq_start(struct iser_conn *conn)
 {
+	int rv = uv_poll_init(shard_loop(conn->dm.env), &conn->poll,
+			      conn->channel->fd);
+
+	if (rv < 0)
+		return rv;
+	conn->poll.data = conn;
+	conn->polled = POLL_OPEN;
 	conn->spin_ns = conn->iser->spin_ns;
 	uv_poll_start(&conn->poll, UV_READABLE, on_channel);
+	return 0;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct iser_conn *conn = handle->data;
+
+	shard_wake(conn->dm.env);
+	conn->polled = POLL_NONE;
+	iser__conn_unpolled(conn);
 }
 
 void iser__cq_stop(struct iser_conn *conn)
 {
 	if (conn->hot)
 		cool(conn);
+	if (conn->polled != POLL_OPEN)
+		return;
+	conn->polled = POLL_CLOSING;
 	uv_poll_stop(&conn->poll);
+	uv_close((uv_handle_t *)&conn->poll, on_poll_closed);
 }
 
 void iser__cq_close(struct iser_conn *conn)

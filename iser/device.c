@@ -11,6 +11,12 @@ static void on_fatal(struct rdma_device *rdma, void *arg)
 	iser__device_gone(arg);
 }
 
+/* It came before the end of the connection that was told: it is there yet. */
+static void on_removed(struct env_task *task)
+{
+	iser__device_gone(container_of(task, struct iser_device, removed_task));
+}
+
 static void on_broken(struct recvq *q)
 {
 	struct iser_device *device = q->owner;
@@ -33,7 +39,9 @@ static int recvq_open(struct iser_device *device)
 	if (device->rdma->iwarp || attr->max_srq <= 0 ||
 	    attr->max_srq_wr <= 0 || attr->max_srq_sge < 3)
 		return 0;
-	rv = iser__recvq_open(device->rdma, device->iser->env, true,
+	rv = iser__recvq_open(device->rdma, device->iser->env,
+			      device->iser->shares_count > 1 ? RECVQ_SHARDS
+							     : RECVQ_SHARED,
 			      MIN(RECV_SHARED_MAX, (unsigned)attr->max_srq_wr),
 			      &device->recvq);
 	if (rv < 0)
@@ -59,6 +67,7 @@ static int device_open(struct iser *iser, struct ibv_context *verbs,
 	if (device == NULL)
 		return -ENOMEM;
 	device->iser = iser;
+	device->removed_task.cb = on_removed;
 	rv = rdma_device_open(&config, &device->rdma, why, why_len);
 	if (rv < 0)
 		goto err_free;
@@ -201,7 +210,17 @@ void iser__device_gone(struct iser_device *device)
 	TAILQ_FOREACH (conn, &iser->conns, link)
 		if (conn->device == device)
 			iser__conn_removed(conn);
+	for (unsigned i = 1; i < iser->shares_count; i++)
+		iser__look(iser->shares[i]);
 	device_maybe_close(device);
+}
+
+void iser__device_removed(struct iser_device *device, const struct iser *iser)
+{
+	if (iser__is_front(iser))
+		iser__device_gone(device);
+	else if (!atomic_exchange(&device->removed, true))
+		env_post(device->iser->env, &device->removed_task);
 }
 
 void iser__devices_close(struct iser *iser)

@@ -56,57 +56,78 @@ static void check(struct health_check *check, struct health_result *out)
 		 "--transport tcp");
 }
 
-static void on_closed(struct env_task *task)
-{
-	struct iser *iser = container_of(task, struct iser, close_task);
-	void (*cb)(void *arg) = iser->close_cb;
-	void *arg = iser->close_arg;
+/* ---- closing ---- */
 
-	assert(TAILQ_EMPTY(&iser->hot));
-	assert(iser->own_receives == 0);
-	if (iser->poll_task.queued) { /* it runs first, and finds nothing */
-		env_defer(iser->env, &iser->close_task);
-		return;
-	}
-	env_timer_stop(iser->env, &iser->sweep);
-	iser__devices_close(iser);
-	iser__channel_close(iser);
-	health_unregister(&iser->health);
-	free(iser);
+static void front_closed(struct iser *front)
+{
+	void (*cb)(void *arg) = front->close_cb;
+	void *arg = front->close_arg;
+
+	assert(front->own_receives == 0);
+	env_timer_stop(front->env, &front->sweep);
+	iser__devices_close(front);
+	iser__channel_close(front);
+	health_unregister(&front->health);
+	for (unsigned i = 1; i < front->shares_count; i++)
+		free(front->shares[i]);
+	free(front->shares);
+	free(front);
 	cb(arg);
 }
 
-void iser__maybe_closed(struct iser *iser)
+static void on_share_closed(struct env_task *task)
 {
-	if (iser->closing && iser->conns_count == 0)
-		env_defer(iser->env, &iser->close_task);
+	struct iser *share = container_of(task, struct iser, close_task);
+	struct iser *front = share->front;
+
+	assert(front->shares_open > 0);
+	if (--front->shares_open == 0)
+		front_closed(front);
 }
 
-int iser_open(const struct iser_config *config, struct iser **out)
+/* On a share: what its last connection left is there yet. */
+static void on_share_close(struct env_task *task)
 {
-	struct iser *iser = calloc(1, sizeof(*iser));
+	struct iser *share = container_of(task, struct iser, close_task);
 
-	if (iser == NULL)
-		return -ENOMEM;
-	iser->env = config->env;
-	iser->iscsi = config->iscsi;
-	iser->arena = config->arena;
-	iser->spin_ns = config->spin_ns;
-	TAILQ_INIT(&iser->portals);
-	LIST_INIT(&iser->devices);
-	TAILQ_INIT(&iser->conns);
-	LIST_INIT(&iser->leaving);
-	TAILQ_INIT(&iser->hot);
-	iser->poll_task.cb = iser__cq_turn;
-	iser->close_task.cb = on_closed;
-	iser->sweep.cb = iser__sweep;
-	iser->health = (struct health_check){ .name = "iser",
-					      .run = check,
-					      .data = iser };
-	health_register(&iser->health);
-	stats_open();
-	*out = iser;
-	return 0;
+	assert(TAILQ_EMPTY(&share->conns));
+	assert(TAILQ_EMPTY(&share->hot));
+	if (share->poll_task.queued) { /* it runs first, and finds nothing */
+		env_defer(share->env, &share->close_task);
+		return;
+	}
+	iser__leaving_close(share);
+	iser__channel_close(share);
+	share->close_task.cb = on_share_closed;
+	env_post(share->front->env, &share->close_task);
+}
+
+static void on_close(struct env_task *task)
+{
+	struct iser *front = container_of(task, struct iser, close_task);
+
+	assert(TAILQ_EMPTY(&front->conns));
+	assert(TAILQ_EMPTY(&front->hot));
+	if (front->poll_task.queued) {
+		env_defer(front->env, &front->close_task);
+		return;
+	}
+	iser__leaving_close(front);
+	if (front->shares_count == 1) {
+		front_closed(front);
+		return;
+	}
+	/* Ids of connections that ended there are on their way before this. */
+	front->shares_closing = true;
+	front->shares_open = front->shares_count - 1;
+	for (unsigned i = 1; i < front->shares_count; i++)
+		env_post(front->shares[i]->env, &front->shares[i]->close_task);
+}
+
+void iser__maybe_closed(struct iser *front)
+{
+	if (front->closing && front->conns_count == 0)
+		env_defer(front->env, &front->close_task);
 }
 
 void iser_close(struct iser *iser, void (*cb)(void *arg), void *arg)
@@ -116,6 +137,75 @@ void iser_close(struct iser *iser, void (*cb)(void *arg), void *arg)
 	iser->close_cb = cb;
 	iser->close_arg = arg;
 	iser__portals_close(iser);
-	iser__leaving_close(iser);
 	iser__maybe_closed(iser);
+}
+
+/* ---- opening ---- */
+
+static struct iser *share_new(struct iser *front, struct env *env,
+			      uint64_t spin_ns)
+{
+	struct iser *iser = calloc(1, sizeof(*iser));
+
+	if (iser == NULL)
+		return NULL;
+	iser->front = front != NULL ? front : iser;
+	iser->env = env;
+	iser->spin_ns = spin_ns;
+	TAILQ_INIT(&iser->conns);
+	TAILQ_INIT(&iser->hot);
+	LIST_INIT(&iser->leaving);
+	iser->poll_task.cb = iser__cq_turn;
+	iser->look_task.cb = iser__on_look;
+	iser->close_task.cb = front != NULL ? on_share_close : on_close;
+	return iser;
+}
+
+static int shares_open(struct iser *front, const struct iser_config *config)
+{
+	unsigned count = MAX(config->shards, 1u);
+
+	front->shares = calloc(count, sizeof(struct iser *));
+	if (front->shares == NULL)
+		return -ENOMEM;
+	front->shares[0] = front;
+	for (unsigned i = 1; i < count; i++) {
+		front->shares[i] =
+			share_new(front, config->envs[i], config->spin_ns);
+		if (front->shares[i] == NULL)
+			goto err;
+		front->shares_count = i + 1;
+	}
+	front->shares_count = count;
+	return 0;
+
+err:
+	for (unsigned i = 1; i < front->shares_count; i++)
+		free(front->shares[i]);
+	free(front->shares);
+	return -ENOMEM;
+}
+
+int iser_open(const struct iser_config *config, struct iser **out)
+{
+	struct iser *iser = share_new(NULL, config->env, config->spin_ns);
+
+	if (iser == NULL)
+		return -ENOMEM;
+	iser->iscsi = config->iscsi;
+	iser->arena = config->arena;
+	TAILQ_INIT(&iser->portals);
+	LIST_INIT(&iser->devices);
+	iser->sweep.cb = iser__sweep;
+	if (shares_open(iser, config) < 0) {
+		free(iser);
+		return -ENOMEM;
+	}
+	iser->health = (struct health_check){ .name = "iser",
+					      .run = check,
+					      .data = iser };
+	health_register(&iser->health);
+	stats_open();
+	*out = iser;
+	return 0;
 }

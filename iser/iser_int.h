@@ -7,6 +7,7 @@
  *	rx.c		a message that came in, on its way to the session
  *	cq.c		completions: polling, arming, spinning
  *	conn.c		a connection's life, and the calls down
+ *	move.c		its way to another shard, and what is learnt of it here
  *	device.c	an RDMA device with what its connections share
  *	listener.c	connection manager events, portals
  *	iser.c		the room's face
@@ -18,6 +19,14 @@
  * What the session sends is queued and posted at the end of the turn (tx.c).
  * terminate() puts the queue pair into error, waits until the device has let go
  * of every work request, and only then gives anything back.
+ *
+ * Threads: there is a struct iser for each shard.  The front, shard 0's, has
+ * portals, devices and the sweeps; a connection begins there.  The others are
+ * shares: connections that moved there during login, with all that they do until
+ * the end, which passes by the front once more, where devices are counted.
+ * Between shards goes, by message: a connection, both ways; that the front learnt
+ * something of what is on a share (iser__look()); that a share needs a device, or
+ * its receive queue, looked after.  Shared under a lock: that receive queue.
  */
 #ifndef BASALT_ISER_ISER_INT_H
 #define BASALT_ISER_ISER_INT_H
@@ -34,7 +43,9 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* Receives: a header, pages for 8 KiB of data, and what an AHS displaces. */
@@ -81,14 +92,19 @@ TAILQ_HEAD(recv_slots, recv_slot);
  */
 struct recvq {
 	struct rdma_device *rdma;
-	struct env *env;
+	struct env *env; /* its home: the device's shard, or its connection's */
 	struct rdma_watch watch; /* of the shared queue */
-	void (*broken)(struct recvq *q); /* posting failed, or it broke */
+	/* Posting failed, or it broke: told at home. */
+	void (*broken)(struct recvq *q);
 	void *owner;
+	struct env_task short_task, broken_task; /* from a share to home */
+	bool locked;
+	pthread_mutex_t lock; /* if so: of all that follows */
 	struct ibv_srq *srq; /* or */
 	struct ibv_qp *qp;
 	bool tail; /* a fourth SGE takes what an AHS displaces */
 	bool stopped; /* it broke, or its connection ended */
+	bool waits; /* for pages: home does, or is about to hear of it */
 	unsigned capacity, wanted, posted;
 	struct recv_slot *slots;
 	struct recv_slots idle;
@@ -97,35 +113,53 @@ struct recvq {
 	struct page_waiter waiter;
 };
 
-/* @shared: with a shared receive queue.  0 or -errno. */
-int iser__recvq_open(struct rdma_device *rdma, struct env *env, bool shared,
-		     unsigned capacity, struct recvq **out);
+enum recvq_kind {
+	RECVQ_OWN, /* of a connection */
+	RECVQ_SHARED, /* by connections of a shard */
+	RECVQ_SHARDS, /* by connections of all shards */
+};
+
+/*
+ * 0 or -errno.  @env: its home.  The other calls may be made on any shard, which
+ * gives its own.
+ */
+int iser__recvq_open(struct rdma_device *rdma, struct env *env,
+		     enum recvq_kind kind, unsigned capacity,
+		     struct recvq **out);
 /* Nothing of it is with the device any more. */
 void iser__recvq_close(struct recvq *q);
+/* A connection's own moves with it. */
+void iser__recvq_leave(struct recvq *q);
+void iser__recvq_arrive(struct recvq *q, struct env *env);
 /* Pages that @n receives take. */
 size_t iser__recvq_pages(size_t n);
 /* @n receives more are wanted, or fewer. */
-void iser__recvq_want(struct recvq *q, int n);
+void iser__recvq_want(struct recvq *q, struct env *env, int n);
 /* Post what is wanted and can be had; the rest follows when memory comes. */
-void iser__recvq_fill(struct recvq *q);
+void iser__recvq_fill(struct recvq *q, struct env *env);
 /* Was there no memory for all of them? */
-bool iser__recvq_short(const struct recvq *q);
-/* A slot was completed: its bytes may be looked at until it is given back. */
-void iser__recvq_take(struct recv_slot *slot);
-/* iser__recvq_fill() posts it again. */
-void iser__recvq_give(struct recv_slot *slot);
+bool iser__recvq_short(struct recvq *q);
+/*
+ * A slot was completed: its bytes may be looked at until it is given back here.
+ * iser__recvq_fill() posts it again.
+ */
+void iser__recvq_give(struct recv_slot *slot, struct env *env);
 
 /* ---- device.c ---- */
 
+/* The front's.  A connection that is counted may use it on its own shard. */
 struct iser_device {
 	struct iser *iser;
 	struct rdma_device *rdma;
 	struct recvq *recvq; /* shared; NULL: one for each connection */
-	unsigned conns_count;
-	bool gone; /* removed, or broken: closed with the last connection */
+	unsigned conns_count; /* of all shards */
+	/* Removed, or broken: closed with the last connection. */
+	atomic_bool gone;
 	/* It was seen to say when a queue pair uses no more receives. */
-	bool says_last_wqe;
+	atomic_bool says_last_wqe;
 	unsigned vector; /* the next connection's */
+	atomic_bool removed; /* a share said so, by */
+	struct env_task removed_task;
 	LIST_ENTRY(iser_device) link;
 };
 
@@ -134,6 +168,8 @@ int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 		     struct iser_device **out, char *why, size_t why_len);
 /* It fails, or is being removed: end what is on it. */
 void iser__device_gone(struct iser_device *device);
+/* A connection on it was told that it is being removed, on @iser's shard. */
+void iser__device_removed(struct iser_device *device, const struct iser *iser);
 /* From now on see which come and go. */
 void iser__devices_watch(struct iser *iser);
 /* A connection less. */
@@ -222,7 +258,14 @@ void iser__tx_forget(struct iser_conn *conn, uint32_t itt);
 /* Whom an event of the connection manager concerns. */
 struct iser_cm {
 	void (*event)(struct iser_cm *cm, const struct rdma_cm_event *event);
+	/*
+	 * On its way to another shard, which may go on with it as soon as this
+	 * event is acknowledged: it is told before that, and only notes it.
+	 */
+	bool early;
 };
+
+enum iser_polled { POLL_NONE, POLL_OPEN, POLL_CLOSING };
 
 struct iser_portal;
 
@@ -230,13 +273,14 @@ struct iser_conn {
 	struct dm_conn dm;
 	struct iser_cm cm;
 	struct rdma_watch watch;
-	struct iser *iser;
+	struct iser *iser; /* of the shard that it is on */
 	struct iser_device *device;
 	struct rdma_cm_id *id;
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
 	struct ibv_comp_channel *channel;
 	uv_poll_t poll;
+	enum iser_polled polled; /* is the poll handle there? */
 	unsigned cq_events; /* not acknowledged yet */
 	struct recvq *recvq;
 	bool own_recvq;
@@ -248,7 +292,17 @@ struct iser_conn {
 	bool hung_up; /* it did */
 	bool last_wqe; /* no receive completes any more */
 	bool waits_last;
+	/*
+	 * From detach() to the turn behind attach() nothing goes up: a loss is
+	 * kept, and what shard 0 learns meanwhile is noted.
+	 */
+	bool moving;
+	int late_status;
+	const char *late_why; /* NULL: it was not lost */
+	_Atomic uint64_t noted; /* by move.c, a bit for each kind of event */
+	_Atomic(struct iser *) reader; /* takes what is noted; NULL: nobody yet */
 	struct tx tx;
+	/* The end of the turn; also the connection, as a message. */
 	struct env_task turn;
 	struct env_timer timer; /* while closing */
 	/* polling */
@@ -266,14 +320,18 @@ static inline struct iser_conn *conn_of(struct dm_conn *dm)
 
 /* Ids of initiators that logged out and have not hung up. */
 void iser__leaving_close(struct iser *iser);
+/* conn->turn: what calls down left for the end of the turn. */
+void iser__conn_turn(struct env_task *task);
+/* Its poll handle is closed. */
+void iser__conn_unpolled(struct iser_conn *conn);
+/* Events, on its shard. */
+void iser__conn_async(struct iser_conn *conn, enum ibv_event_type event);
+void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event);
 /* A connection request: @id is taken over, whatever comes of it. */
 void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 			const struct rdma_conn_param *param);
 void iser__conn_removed(struct iser_conn *conn);
 void iser__conn_lost(struct iser_conn *conn, int status, const char *why);
-/* A message lies in @slot, which is given back. */
-void iser__conn_received(struct iser_conn *conn, struct recv_slot *slot,
-			 uint32_t len);
 void iser__conn_recvq_broken(struct recvq *q); /* a connection's own */
 /* While closing: is all that has to come back here? */
 void iser__conn_drained(struct iser_conn *conn);
@@ -282,6 +340,22 @@ static inline bool iser__conn_alive(const struct iser_conn *conn)
 {
 	return !conn->closing && !conn->lost;
 }
+
+/* ---- move.c ---- */
+
+/* The calls down. */
+void iser__detach(struct dm_conn *dm);
+void iser__attach(struct dm_conn *dm, struct env *to);
+/* terminate() came while it moved: it ends where it is. */
+void iser__stay(struct iser_conn *conn);
+/* Nothing polls it any more: it may go. */
+void iser__left(struct iser_conn *conn);
+/* Events, as they come in. */
+void iser__on_async(struct rdma_watch *watch, enum ibv_event_type event);
+void iser__on_cm(struct iser_cm *cm, const struct rdma_cm_event *event);
+/* Something was noted for connections there, or a device is gone. */
+void iser__look(struct iser *share);
+void iser__on_look(struct env_task *task);
 
 /* ---- rx.c ---- */
 
@@ -292,7 +366,9 @@ void iser__receive(struct iser_conn *conn, struct recv_slot *slot, size_t len);
 
 int iser__cq_open(struct iser_conn *conn, unsigned entries);
 void iser__cq_close(struct iser_conn *conn); /* the poll handle is closed */
-void iser__cq_start(struct iser_conn *conn);
+/* Have its shard's loop watch it; 0 or -errno. */
+int iser__cq_start(struct iser_conn *conn);
+/* No more; iser__conn_unpolled() follows if it was watched. */
 void iser__cq_stop(struct iser_conn *conn);
 /* Look for completions in the next turn. */
 void iser__cq_heat(struct iser_conn *conn);
@@ -319,37 +395,54 @@ void iser__portals_devices(struct iser *iser);
 /* The device is about to be closed: listen elsewhere, or later. */
 void iser__portals_device_gone(struct iser *iser, struct ibv_context *verbs);
 void iser__portals_close(struct iser *iser);
+/* Events of @id come to @iser's shard from now on; 0 or -errno. */
+int iser__channel_take(struct iser *iser, struct rdma_cm_id *id);
 void iser__channel_close(struct iser *iser);
 
 /* ---- iser.c ---- */
 
+/* Of a shard. */
 struct iser {
+	struct iser *front; /* shard 0's: maybe this one */
 	struct env *env;
-	struct iscsi *iscsi;
-	struct arena *arena;
 	uint64_t spin_ns;
-	TAILQ_HEAD(, iser_portal) portals;
-	LIST_HEAD(, iser_device) devices;
 	TAILQ_HEAD(, iser_conn) conns, hot;
-	unsigned conns_count;
-	unsigned own_receives; /* of connections that share none */
 	LIST_HEAD(, iser_leaving) leaving;
 	unsigned leaving_count;
+	/* A share's is opened for the first connection that comes. */
 	struct rdma_event_channel *channel;
 	uv_poll_t *channel_poll;
-	struct env_task poll_task, close_task;
+	struct env_task poll_task, close_task, look_task;
+	atomic_bool looking; /* look_task is posted */
+	struct log_limit limit;
+	uint8_t flat[RECV_DATA_BYTES]; /* data of a PDU whose pages lie apart */
+
+	/* The front's alone, but for what is atomic or never changes. */
+	struct iscsi *iscsi;
+	struct arena *arena;
+	struct iser **shares; /* by shard; the first is the front */
+	unsigned shares_count;
+	unsigned shares_open; /* while closing */
+	TAILQ_HEAD(, iser_portal) portals;
+	LIST_HEAD(, iser_device) devices;
+	unsigned conns_count; /* of all shards, and on the way */
+	atomic_uint own_receives; /* of connections that share none */
 	struct env_timer sweep; /* iser__sweep(): devices come and go */
 	unsigned sweeps; /* soon ones that are to come */
 	unsigned devices_seen; /* at the last one */
 	bool closing;
+	bool shares_closing; /* nothing goes to them any more */
 	void (*close_cb)(void *arg);
 	void *close_arg;
 	struct health_check health;
-	struct log_limit limit;
-	uint8_t flat[RECV_DATA_BYTES]; /* data of a PDU whose pages lie apart */
 };
 
-void iser__maybe_closed(struct iser *iser);
+static inline bool iser__is_front(const struct iser *iser)
+{
+	return iser == iser->front;
+}
+
+void iser__maybe_closed(struct iser *front);
 
 extern struct counter iser__conns, iser__refused, iser__lost, iser__reads,
 	iser__writes, iser__sends, iser__receives_posted, iser__invalidated,

@@ -39,6 +39,11 @@ static void on_channel(uv_poll_t *poll, int status, int events)
 		struct iser_cm *cm = id->context;
 		uint8_t private[64];
 
+		if (cm->early) {
+			cm->event(cm, event);
+			rdma_ack_cm_event(event);
+			continue;
+		}
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			uint8_t len =
 				(uint8_t)MIN(event->param.conn.private_data_len,
@@ -91,6 +96,19 @@ err:
 	iser->channel = NULL;
 	iser->channel_poll = NULL;
 	return rv;
+}
+
+int iser__channel_take(struct iser *iser, struct rdma_cm_id *id)
+{
+	int rv = channel_open(iser);
+
+	if (rv < 0)
+		return rv;
+	/* It waits until what the old one told is acknowledged. */
+	if (id->channel != iser->channel &&
+	    rdma_migrate_id(id, iser->channel) < 0)
+		return errno != 0 ? -errno : -EIO;
+	return 0;
 }
 
 static void on_poll_closed(uv_handle_t *handle)

@@ -12,26 +12,95 @@
  * initiator that finds none is held up by the transport until pages come home.
  * iWARP ends its connection instead, so that a login there, which gets a queue of
  * its own, is refused if not all can be posted.
+ *
+ * Connections of all shards receive from a device's shared queue, so with more
+ * than one shard a lock guards it.  It is held for as long as slots are moved;
+ * posting is left outside, where the driver takes a lock of its own.  Waiting for
+ * memory, and what follows when the queue breaks, is the business of its home,
+ * the device's shard: others ask there.
  */
 #include "iser/iser_int.h"
 
 #define HEADS_PER_PAGE (PAGE_BYTES / RECV_HEAD_BYTES)
 #define BATCH 16u
 
+static void q_lock(struct recvq *q)
+{
+	if (q->locked)
+		pthread_mutex_lock(&q->lock);
+}
+
+static void q_unlock(struct recvq *q)
+{
+	if (q->locked)
+		pthread_mutex_unlock(&q->lock);
+}
+
+/* ---- at home ---- */
+
+static void fill_again(struct recvq *q)
+{
+	q_lock(q);
+	q->waits = false;
+	q_unlock(q);
+	iser__recvq_fill(q, q->env);
+}
+
 static void fill_later(struct page_waiter *waiter)
 {
-	iser__recvq_fill(container_of(waiter, struct recvq, waiter));
+	fill_again(container_of(waiter, struct recvq, waiter));
+}
+
+static void on_short(struct env_task *task)
+{
+	fill_again(container_of(task, struct recvq, short_task));
+}
+
+static void on_broken(struct env_task *task)
+{
+	struct recvq *q = container_of(task, struct recvq, broken_task);
+
+	q->broken(q);
+}
+
+/* It broke, as @env's shard sees. */
+static void broke(struct recvq *q, struct env *env)
+{
+	bool known;
+
+	q_lock(q);
+	known = q->stopped;
+	q->stopped = true;
+	q_unlock(q);
+	if (known)
+		return;
+	if (env == q->env)
+		q->broken(q);
+	else
+		env_post(q->env, &q->broken_task);
+}
+
+/* There is no page for @env's shard: when there are some, home goes on. */
+static void fill_wait(struct recvq *q, struct env *env)
+{
+	if (q->waits)
+		return;
+	q->waits = true;
+	if (env == q->env)
+		page_wait(env->pages, PAGE_FRONT, RECV_PAGES + 1, &q->waiter);
+	else
+		env_post(q->env, &q->short_task);
 }
 
 static void on_event(struct rdma_watch *watch, enum ibv_event_type event)
 {
 	struct recvq *q = container_of(watch, struct recvq, watch);
 
-	if (event != IBV_EVENT_SRQ_ERR || q->stopped)
-		return;
-	q->stopped = true;
-	q->broken(q);
+	if (event == IBV_EVENT_SRQ_ERR)
+		broke(q, q->env);
 }
+
+/* ---- begin and end ---- */
 
 static int srq_open(struct recvq *q)
 {
@@ -51,8 +120,9 @@ static int srq_open(struct recvq *q)
 	return 0;
 }
 
-int iser__recvq_open(struct rdma_device *rdma, struct env *env, bool shared,
-		     unsigned capacity, struct recvq **out)
+int iser__recvq_open(struct rdma_device *rdma, struct env *env,
+		     enum recvq_kind kind, unsigned capacity,
+		     struct recvq **out)
 {
 	struct recvq *q = calloc(1, sizeof(*q));
 	int rv = -ENOMEM;
@@ -63,6 +133,8 @@ int iser__recvq_open(struct rdma_device *rdma, struct env *env, bool shared,
 	q->env = env;
 	q->capacity = capacity;
 	q->waiter.cb = fill_later;
+	q->short_task.cb = on_short;
+	q->broken_task.cb = on_broken;
 	q->watch.cb = on_event;
 	q->tail = rdma->sge_max > 3;
 	TAILQ_INIT(&q->idle);
@@ -74,11 +146,13 @@ int iser__recvq_open(struct rdma_device *rdma, struct env *env, bool shared,
 		q->slots[i].q = q;
 		TAILQ_INSERT_TAIL(&q->idle, &q->slots[i], link);
 	}
-	if (shared) {
+	if (kind != RECVQ_OWN) {
 		rv = srq_open(q);
 		if (rv < 0)
 			goto err;
 	}
+	q->locked = kind == RECVQ_SHARDS;
+	pthread_mutex_init(&q->lock, NULL);
 	*out = q;
 	return 0;
 
@@ -111,9 +185,24 @@ void iser__recvq_close(struct recvq *q)
 		slot_drop(&q->slots[i]);
 	for (unsigned i = 0; i < q->heads_count; i++)
 		page_put(q->env->pages, q->heads[i]);
+	pthread_mutex_destroy(&q->lock);
 	free(q->heads);
 	free(q->slots);
 	free(q);
+}
+
+void iser__recvq_leave(struct recvq *q)
+{
+	assert(!q->locked);
+	page_wait_stop(q->env->pages, &q->waiter);
+	q->waits = false;
+	q->env = NULL;
+}
+
+void iser__recvq_arrive(struct recvq *q, struct env *env)
+{
+	assert(q->env == NULL);
+	q->env = env;
 }
 
 size_t iser__recvq_pages(size_t n)
@@ -121,16 +210,18 @@ size_t iser__recvq_pages(size_t n)
 	return n * RECV_PAGES + DIV_UP(n, HEADS_PER_PAGE);
 }
 
-void iser__recvq_want(struct recvq *q, int n)
+void iser__recvq_want(struct recvq *q, struct env *env, int n)
 {
+	q_lock(q);
 	assert((int64_t)q->wanted + n >= 0);
 	q->wanted = (unsigned)((int64_t)q->wanted + n);
+	q_unlock(q);
 	if (n > 0)
-		iser__recvq_fill(q);
+		iser__recvq_fill(q, env);
 }
 
 /* Memory for @slot's header and data; 0 or -EBUSY. */
-static int slot_equip(struct recv_slot *slot)
+static int slot_equip(struct recv_slot *slot, struct page_cache *pages)
 {
 	struct recvq *q = slot->q;
 	size_t index = (size_t)(slot - q->slots), head = index / HEADS_PER_PAGE;
@@ -138,8 +229,7 @@ static int slot_equip(struct recv_slot *slot)
 
 	if (slot->head == NULL) {
 		if (q->heads[head] == NULL) {
-			rv = pages_alloc(q->env->pages, PAGE_FRONT, 1,
-					 &q->heads[head]);
+			rv = pages_alloc(pages, PAGE_FRONT, 1, &q->heads[head]);
 			if (rv < 0)
 				return rv;
 			/* Idle slots are taken in order the first time. */
@@ -151,8 +241,7 @@ static int slot_equip(struct recv_slot *slot)
 	}
 	for (unsigned i = 0; i < RECV_PAGES && rv == 0; i++)
 		if (slot->pages[i] == NULL)
-			rv = pages_alloc(q->env->pages, PAGE_FRONT, 1,
-					 &slot->pages[i]);
+			rv = pages_alloc(pages, PAGE_FRONT, 1, &slot->pages[i]);
 	return rv;
 }
 
@@ -187,74 +276,79 @@ static int post(struct recvq *q, struct ibv_recv_wr *wr)
 			      : ibv_post_recv(q->qp, wr, &bad);
 }
 
-/* Post up to BATCH of them.  False: no more now. */
-static bool fill_some(struct recvq *q)
-{
+struct batch {
 	struct ibv_recv_wr wr[BATCH];
 	struct ibv_sge sge[BATCH][2 + RECV_PAGES];
+};
+
+/* Up to BATCH of what shall be posted; how many. */
+static unsigned batch_take(struct recvq *q, struct env *env, struct batch *b)
+{
 	unsigned wanted = MIN(q->wanted, q->capacity), n = 0;
 	struct recv_slot *slot;
 
 	while (n < BATCH && q->posted < wanted &&
 	       (slot = TAILQ_FIRST(&q->idle)) != NULL) {
-		if (slot_equip(slot) < 0) {
-			if (!q->waiter.queued)
-				page_wait(q->env->pages, PAGE_FRONT,
-					  RECV_PAGES + 1, &q->waiter);
+		if (slot_equip(slot, env->pages) < 0) {
+			fill_wait(q, env);
 			break;
 		}
 		TAILQ_REMOVE(&q->idle, slot, link);
 		slot->posted = true;
 		q->posted++;
-		wr_set(slot, &wr[n], sge[n]);
+		wr_set(slot, &b->wr[n], b->sge[n]);
 		if (n > 0)
-			wr[n - 1].next = &wr[n];
+			b->wr[n - 1].next = &b->wr[n];
 		n++;
 	}
-	if (n == 0)
-		return false;
-	counter_add(&iser__receives_posted, n);
-	/* What was refused counts as posted until the queue is closed. */
-	if (post(q, wr) != 0 && !q->stopped) {
-		q->stopped = true;
-		q->broken(q);
-	}
-	return n == BATCH && !q->stopped;
+	return n;
 }
 
-void iser__recvq_fill(struct recvq *q)
+void iser__recvq_fill(struct recvq *q, struct env *env)
 {
-	bool more = !q->stopped;
+	struct batch b;
+	unsigned n;
 
-	while (more)
-		more = fill_some(q);
+	do {
+		q_lock(q);
+		n = q->stopped ? 0 : batch_take(q, env, &b);
+		q_unlock(q);
+		if (n == 0)
+			return;
+		counter_add(&iser__receives_posted, n);
+		/* What was refused counts as posted until it is closed. */
+		if (post(q, b.wr) != 0)
+			broke(q, env);
+	} while (n == BATCH);
 }
 
-bool iser__recvq_short(const struct recvq *q)
+bool iser__recvq_short(struct recvq *q)
 {
-	return q->posted < q->wanted && !TAILQ_EMPTY(&q->idle);
+	bool is;
+
+	q_lock(q);
+	is = q->posted < q->wanted && !TAILQ_EMPTY(&q->idle);
+	q_unlock(q);
+	return is;
 }
 
-void iser__recvq_take(struct recv_slot *slot)
-{
-	assert(slot->posted && slot->q->posted > 0);
-	slot->posted = false;
-	slot->q->posted--;
-	counter_add(&iser__receives_posted, UINT64_MAX); /* one less */
-}
-
-void iser__recvq_give(struct recv_slot *slot)
+void iser__recvq_give(struct recv_slot *slot, struct env *env)
 {
 	struct recvq *q = slot->q;
 
-	assert(!slot->posted);
+	q_lock(q);
+	assert(slot->posted && q->posted > 0);
+	slot->posted = false;
+	q->posted--;
 	/* A page that somebody else holds too is theirs now. */
 	for (unsigned i = 0; i < RECV_PAGES; i++)
 		if (slot->pages[i] != NULL &&
 		    (atomic_load(&slot->pages[i]->refs) > 1 ||
 		     q->posted >= q->wanted)) {
-			page_put(q->env->pages, slot->pages[i]);
+			page_put(env->pages, slot->pages[i]);
 			slot->pages[i] = NULL;
 		}
 	TAILQ_INSERT_HEAD(&q->idle, slot, link);
+	q_unlock(q);
+	counter_add(&iser__receives_posted, UINT64_MAX); /* one less */
 }
