@@ -300,7 +300,8 @@ struct iser_conn {
 	int late_status;
 	const char *late_why; /* NULL: it was not lost */
 	_Atomic uint64_t noted; /* by move.c, a bit for each kind of event */
-	_Atomic(struct iser *) reader; /* takes what is noted; NULL: nobody yet */
+	_Atomic(struct iser *)
+		reader; /* takes what is noted; NULL: nobody yet */
 	struct tx tx;
 	/* The end of the turn; also the connection, as a message. */
 	struct env_task turn;

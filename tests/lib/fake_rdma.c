@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KEYS 64u
@@ -38,6 +40,7 @@ struct fake_cq {
 	struct fake_channel *channel;
 	STAILQ_HEAD(, completion) done;
 	unsigned count, unacked;
+	unsigned asyncs; /* fetched, not acknowledged */
 	bool armed;
 };
 
@@ -53,6 +56,7 @@ struct fake_srq {
 	struct ibv_srq srq;
 	struct recvs recvs;
 	unsigned count, max;
+	unsigned asyncs;
 	int sge_max;
 };
 
@@ -70,6 +74,7 @@ struct fake_qp {
 	unsigned recvs_count, recvs_max;
 	STAILQ_HEAD(, work) works;
 	unsigned works_count, works_max, silent; /* done, but not told */
+	unsigned asyncs;
 	bool error;
 };
 
@@ -79,6 +84,11 @@ struct fake_id {
 	bool listening;
 	unsigned events; /* fetched, not acknowledged */
 	LIST_ENTRY(fake_id) link;
+};
+
+struct fake_cm {
+	struct rdma_event_channel channel;
+	STAILQ_HEAD(, fake_event) events;
 };
 
 struct fake_event {
@@ -121,13 +131,57 @@ static struct {
 	LIST_HEAD(, fake_mr) mrs;
 	LIST_HEAD(, fake_id) ids;
 	STAILQ_HEAD(, async_event) asyncs;
-	STAILQ_HEAD(, fake_event) events;
-	struct rdma_event_channel *channel;
-	unsigned pds, cqs, qps, srqs, channels, lists;
+	unsigned pds, cqs, qps, srqs, channels, cms, lists;
 	struct ibv_srq *srq; /* the last one made */
 	unsigned key_last;
 	unsigned fail_at, calls;
 } rdma;
+
+/* ---- threads ---- */
+
+/* Shards call from their threads, and the initiators' test from its own. */
+static pthread_mutex_t lock;
+static pthread_cond_t acked = PTHREAD_COND_INITIALIZER;
+
+__attribute__((constructor)) static void lock_init(void)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&lock, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
+static pthread_mutex_t *lock_take(void)
+{
+	pthread_mutex_lock(&lock);
+	return &lock;
+}
+
+static void lock_give(pthread_mutex_t **held)
+{
+	pthread_mutex_unlock(*held);
+}
+
+/* First line of everything that is called from outside. */
+#define LOCKED                                                                 \
+	__attribute__((cleanup(lock_give), unused)) pthread_mutex_t *held_ =   \
+		lock_take()
+
+/* Until nothing is @unacked, which another thread must see to. */
+static void wait_acked(const unsigned *unacked)
+{
+	struct timespec end;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += 20;
+	while (*unacked > 0) {
+		int rv = pthread_cond_timedwait(&acked, &lock, &end);
+
+		assert(rv == 0); /* it would wait for ever */
+	}
+}
 
 static struct ibv_context *verbs_of(void)
 {
@@ -161,22 +215,30 @@ static bool fails(void)
 
 void fake_rdma_fail(unsigned nth)
 {
+	LOCKED;
+
 	rdma.fail_at = nth;
 	rdma.calls = 0;
 }
 
 unsigned fake_rdma_calls(void)
 {
+	LOCKED;
+
 	return rdma.calls;
 }
 
 void fake_rdma_fail_posts(bool fail)
 {
+	LOCKED;
+
 	rdma.fail_posts = fail;
 }
 
 void fake_rdma_fail_receives(bool fail)
 {
+	LOCKED;
+
 	rdma.fail_receives = fail;
 }
 
@@ -201,6 +263,7 @@ static void cq_add(struct ibv_cq *cq_, const struct ibv_wc *wc)
 
 static int op_poll_cq(struct ibv_cq *cq_, int max, struct ibv_wc *wc)
 {
+	LOCKED;
 	struct fake_cq *cq = container_of(cq_, struct fake_cq, cq);
 	int n = 0;
 
@@ -217,6 +280,8 @@ static int op_poll_cq(struct ibv_cq *cq_, int max, struct ibv_wc *wc)
 
 static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
+	LOCKED;
+
 	/* As real ones do: only what completes from now on tells. */
 	container_of(cq, struct fake_cq, cq)->armed = true;
 	return 0;
@@ -253,6 +318,8 @@ static uint8_t *remote(struct fake_peer *peer, uint32_t key, uint64_t addr,
 void fake_peer_expose(struct fake_peer *peer, uint32_t key, void *memory,
 		      size_t len)
 {
+	LOCKED;
+
 	assert(key < KEYS);
 	peer->keys[key].memory = memory;
 	peer->keys[key].len = len;
@@ -430,6 +497,7 @@ static void check_length(const struct ibv_send_wr *wr)
 static int op_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
 			struct ibv_send_wr **bad)
 {
+	LOCKED;
 	struct fake_qp *qp = container_of(qp_, struct fake_qp, qp);
 	unsigned reads = 0;
 	struct work *w;
@@ -483,6 +551,7 @@ static void recv_add(struct recvs *list, const struct ibv_recv_wr *wr)
 static int op_post_srq_recv(struct ibv_srq *srq_, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad)
 {
+	LOCKED;
 	struct fake_srq *srq = container_of(srq_, struct fake_srq, srq);
 
 	*bad = wr;
@@ -499,6 +568,7 @@ static int op_post_srq_recv(struct ibv_srq *srq_, struct ibv_recv_wr *wr,
 static int op_post_recv(struct ibv_qp *qp_, struct ibv_recv_wr *wr,
 			struct ibv_recv_wr **bad)
 {
+	LOCKED;
 	struct fake_qp *qp = container_of(qp_, struct fake_qp, qp);
 
 	*bad = wr;
@@ -518,6 +588,7 @@ static int op_post_recv(struct ibv_qp *qp_, struct ibv_recv_wr *wr,
 
 struct ibv_device **ibv_get_device_list(int *num)
 {
+	LOCKED;
 	struct ibv_device **list = calloc(2, sizeof(*list));
 
 	list[0] = rdma.there && !rdma.hidden ? &rdma.device : NULL;
@@ -528,16 +599,22 @@ struct ibv_device **ibv_get_device_list(int *num)
 
 void fake_rdma_hide(bool hidden)
 {
+	LOCKED;
+
 	rdma.hidden = hidden;
 }
 
 void ibv_free_device_list(struct ibv_device **list)
 {
+	LOCKED;
+
 	free(list);
 }
 
 const char *ibv_get_device_name(struct ibv_device *device)
 {
+	LOCKED;
+
 	return device == &rdma.broken_device ? "broken0" : "fake0";
 }
 
@@ -548,17 +625,23 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
 
 const char *ibv_wc_status_str(enum ibv_wc_status status)
 {
+	LOCKED;
+
 	return "a work request failed";
 }
 
 const char *ibv_event_type_str(enum ibv_event_type event)
 {
+	LOCKED;
+
 	return "an event";
 }
 
 int ibv_query_device(struct ibv_context *context,
 		     struct ibv_device_attr *device_attr)
 {
+	LOCKED;
+
 	if (context == &rdma.broken)
 		return EIO;
 	if (fails())
@@ -579,6 +662,7 @@ int ibv_query_device(struct ibv_context *context,
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
+	LOCKED;
 	struct ibv_pd *pd = fails() ? NULL : calloc(1, sizeof(*pd));
 
 	if (pd == NULL)
@@ -590,6 +674,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	LOCKED;
 	struct fake_mr *mr;
 
 	LIST_FOREACH (mr, &rdma.mrs, link)
@@ -622,17 +707,22 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
+	LOCKED;
+
 	return reg_mr(pd, addr, len, (unsigned)access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len,
 				uint64_t iova, unsigned access)
 {
+	LOCKED;
+
 	return reg_mr(pd, addr, len, access);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr_)
 {
+	LOCKED;
 	struct fake_mr *mr = container_of(mr_, struct fake_mr, mr);
 
 	LIST_REMOVE(mr, link);
@@ -642,6 +732,7 @@ int ibv_dereg_mr(struct ibv_mr *mr_)
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
+	LOCKED;
 	struct fake_channel *c = fails() ? NULL : calloc(1, sizeof(*c));
 
 	if (c == NULL)
@@ -654,6 +745,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	LOCKED;
 	struct fake_channel *c =
 		container_of(channel, struct fake_channel, channel);
 
@@ -668,6 +760,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 			     void *cq_context, struct ibv_comp_channel *channel,
 			     int comp_vector)
 {
+	LOCKED;
 	struct fake_cq *cq = fails() ? NULL : calloc(1, sizeof(*cq));
 
 	if (cq == NULL)
@@ -686,10 +779,12 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 
 int ibv_destroy_cq(struct ibv_cq *cq_)
 {
+	LOCKED;
 	struct fake_cq *cq = container_of(cq_, struct fake_cq, cq);
 	struct completion *c;
 
 	assert(cq->unacked == 0); /* it would wait for ever */
+	wait_acked(&cq->asyncs);
 	cq->channel->channel.refcnt--;
 	while ((c = STAILQ_FIRST(&cq->done)) != NULL) {
 		STAILQ_REMOVE_HEAD(&cq->done, link);
@@ -703,6 +798,7 @@ int ibv_destroy_cq(struct ibv_cq *cq_)
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		     void **cq_context)
 {
+	LOCKED;
 	struct fake_channel *c =
 		container_of(channel, struct fake_channel, channel);
 
@@ -720,6 +816,8 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n)
 {
+	LOCKED;
+
 	assert(container_of(cq, struct fake_cq, cq)->unacked >= n);
 	container_of(cq, struct fake_cq, cq)->unacked -= n;
 }
@@ -727,6 +825,7 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n)
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
 			       struct ibv_srq_init_attr *attr)
 {
+	LOCKED;
 	struct fake_srq *srq = fails() ? NULL : calloc(1, sizeof(*srq));
 
 	if (srq == NULL)
@@ -754,8 +853,10 @@ static void recvs_free(struct recvs *list)
 
 int ibv_destroy_srq(struct ibv_srq *srq_)
 {
+	LOCKED;
 	struct fake_srq *srq = container_of(srq_, struct fake_srq, srq);
 
+	wait_acked(&srq->asyncs);
 	recvs_free(&srq->recvs);
 	rdma.srqs--;
 	free(srq);
@@ -764,14 +865,34 @@ int ibv_destroy_srq(struct ibv_srq *srq_)
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	LOCKED;
+
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR)
 		qp_error(container_of(qp, struct fake_qp, qp));
 	return 0;
 }
 
+static unsigned *asyncs_of(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		return NULL;
+	case IBV_EVENT_SRQ_ERR:
+		return &container_of(event->element.srq, struct fake_srq, srq)
+				->asyncs;
+	case IBV_EVENT_CQ_ERR:
+		return &container_of(event->element.cq, struct fake_cq, cq)
+				->asyncs;
+	default:
+		return &container_of(event->element.qp, struct fake_qp, qp)
+				->asyncs;
+	}
+}
+
 int ibv_get_async_event(struct ibv_context *context,
 			struct ibv_async_event *event)
 {
+	LOCKED;
 	struct async_event *e = STAILQ_FIRST(&rdma.asyncs);
 
 	assert(!rdma.closed);
@@ -783,20 +904,34 @@ int ibv_get_async_event(struct ibv_context *context,
 	STAILQ_REMOVE_HEAD(&rdma.asyncs, link);
 	*event = e->event;
 	free(e);
+	if (asyncs_of(event) != NULL)
+		++*asyncs_of(event);
 	return 0;
 }
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
+	LOCKED;
+
+	if (asyncs_of(event) == NULL)
+		return;
+	--*asyncs_of(event);
+	pthread_cond_broadcast(&acked);
 }
 
 /* ---- librdmacm ---- */
+
+static struct fake_cm *cm_of(struct rdma_event_channel *channel)
+{
+	return container_of(channel, struct fake_cm, channel);
+}
 
 static void event_add(struct fake_id *id, struct fake_id *listener,
 		      enum rdma_cm_event_type type,
 		      const struct rdma_conn_param *param)
 {
 	struct fake_event *e = calloc(1, sizeof(*e));
+	struct fake_id *about;
 
 	e->event.id = &id->id;
 	e->event.listen_id = listener != NULL ? &listener->id : NULL;
@@ -809,34 +944,42 @@ static void event_add(struct fake_id *id, struct fake_id *listener,
 		e->event.param.conn.private_data = e->private;
 		e->event.param.conn.private_data_len = sizeof(e->private);
 	}
-	STAILQ_INSERT_TAIL(&rdma.events, e, link);
-	ring(rdma.channel->fd);
+	about = listener != NULL ? listener : id;
+	STAILQ_INSERT_TAIL(&cm_of(about->id.channel)->events, e, link);
+	ring(about->id.channel->fd);
 }
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
-	struct rdma_event_channel *c = fails() ? NULL : calloc(1, sizeof(*c));
+	LOCKED;
+	struct fake_cm *c = fails() ? NULL : calloc(1, sizeof(*c));
 
 	if (c == NULL)
 		return NULL;
-	assert(rdma.channel == NULL);
-	c->fd = eventfd(0, EFD_CLOEXEC);
-	rdma.channel = c;
-	return c;
+	STAILQ_INIT(&c->events);
+	c->channel.fd = eventfd(0, EFD_CLOEXEC);
+	rdma.cms++;
+	return &c->channel;
 }
 
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	assert(LIST_EMPTY(&rdma.ids));
+	LOCKED;
+	struct fake_id *id;
+
+	LIST_FOREACH (id, &rdma.ids, link)
+		assert(id->id.channel != channel);
+	assert(STAILQ_EMPTY(&cm_of(channel)->events));
 	close(channel->fd);
-	rdma.channel = NULL;
-	free(channel);
+	rdma.cms--;
+	free(cm_of(channel));
 }
 
 int rdma_get_cm_event(struct rdma_event_channel *channel,
 		      struct rdma_cm_event **event)
 {
-	struct fake_event *e = STAILQ_FIRST(&rdma.events);
+	LOCKED;
+	struct fake_event *e = STAILQ_FIRST(&cm_of(channel)->events);
 	struct rdma_cm_id *about;
 
 	if (e == NULL) {
@@ -844,7 +987,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 		errno = EAGAIN;
 		return -1;
 	}
-	STAILQ_REMOVE_HEAD(&rdma.events, link);
+	STAILQ_REMOVE_HEAD(&cm_of(channel)->events, link);
 	about = e->event.listen_id != NULL ? e->event.listen_id : e->event.id;
 	container_of(about, struct fake_id, id)->events++;
 	*event = &e->event;
@@ -853,25 +996,30 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
+	LOCKED;
 	struct rdma_cm_id *about =
 		event->listen_id != NULL ? event->listen_id : event->id;
 
 	container_of(about, struct fake_id, id)->events--;
+	pthread_cond_broadcast(&acked);
 	free(container_of(event, struct fake_event, event));
 	return 0;
 }
 
 const char *rdma_event_str(enum rdma_cm_event_type event)
 {
+	LOCKED;
+
 	return "an event of the connection manager";
 }
 
-static struct fake_id *id_new(void *context_)
+static struct fake_id *id_new(struct rdma_event_channel *channel,
+			      void *context_)
 {
 	struct fake_id *id = calloc(1, sizeof(*id));
 
 	id->id.context = context_;
-	id->id.channel = rdma.channel;
+	id->id.channel = channel;
 	LIST_INSERT_HEAD(&rdma.ids, id, link);
 	return id;
 }
@@ -879,23 +1027,27 @@ static struct fake_id *id_new(void *context_)
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 		   void *context_, enum rdma_port_space ps)
 {
+	LOCKED;
+
 	if (fails())
 		return -1;
-	*id = &id_new(context_)->id;
+	*id = &id_new(channel, context_)->id;
 	return 0;
 }
 
 int rdma_destroy_id(struct rdma_cm_id *id_)
 {
+	LOCKED;
 	struct fake_id *id = container_of(id_, struct fake_id, id);
+	struct fake_cm *cm = cm_of(id_->channel);
 	struct fake_event *e, *next;
 
-	assert(id->events == 0); /* it would wait for ever */
+	wait_acked(&id->events);
 	assert(id_->qp == NULL);
-	for (e = STAILQ_FIRST(&rdma.events); e != NULL; e = next) {
+	for (e = STAILQ_FIRST(&cm->events); e != NULL; e = next) {
 		next = STAILQ_NEXT(e, link);
 		if (e->event.id == id_ && e->event.listen_id == NULL) {
-			STAILQ_REMOVE(&rdma.events, e, fake_event, link);
+			STAILQ_REMOVE(&cm->events, e, fake_event, link);
 			free(e);
 		}
 	}
@@ -910,9 +1062,35 @@ int rdma_destroy_id(struct rdma_cm_id *id_)
 	return 0;
 }
 
+/* What is to come goes along; what came must be acknowledged. */
+int rdma_migrate_id(struct rdma_cm_id *id_, struct rdma_event_channel *channel)
+{
+	LOCKED;
+	struct fake_id *id = container_of(id_, struct fake_id, id);
+	struct fake_cm *from = cm_of(id_->channel), *to = cm_of(channel);
+	struct fake_event *e, *next;
+
+	if (fails())
+		return -1;
+	assert(!id->listening && from != to);
+	for (e = STAILQ_FIRST(&from->events); e != NULL; e = next) {
+		next = STAILQ_NEXT(e, link);
+		if (e->event.id != id_ || e->event.listen_id != NULL)
+			continue;
+		STAILQ_REMOVE(&from->events, e, fake_event, link);
+		STAILQ_INSERT_TAIL(&to->events, e, link);
+		ring(channel->fd);
+	}
+	id_->channel = channel;
+	wait_acked(&id->events);
+	return 0;
+}
+
 int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 		    size_t optlen)
 {
+	LOCKED;
+
 	return 0;
 }
 
@@ -928,6 +1106,8 @@ static bool is_wildcard(const struct sockaddr *addr)
 
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+	LOCKED;
+
 	if (fails())
 		return -1;
 	if (!rdma.there || rdma.removed) {
@@ -941,6 +1121,8 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 
 int rdma_listen(struct rdma_cm_id *id, int backlog)
 {
+	LOCKED;
+
 	if (fails())
 		return -1;
 	container_of(id, struct fake_id, id)->listening = true;
@@ -950,6 +1132,7 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 int rdma_create_qp(struct rdma_cm_id *id_, struct ibv_pd *pd,
 		   struct ibv_qp_init_attr *attr)
 {
+	LOCKED;
 	struct fake_id *id = container_of(id_, struct fake_id, id);
 	struct fake_qp *qp = fails() ? NULL : calloc(1, sizeof(*qp));
 
@@ -974,6 +1157,7 @@ int rdma_create_qp(struct rdma_cm_id *id_, struct ibv_pd *pd,
 
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
+	LOCKED;
 	struct fake_qp *qp = container_of(id->qp, struct fake_qp, qp);
 	struct async_event *e, *next;
 	struct work *w;
@@ -985,6 +1169,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 			free(e);
 		}
 	}
+	wait_acked(&qp->asyncs);
 	while ((w = STAILQ_FIRST(&qp->works)) != NULL) {
 		STAILQ_REMOVE_HEAD(&qp->works, link);
 		free(w->inlined);
@@ -1000,6 +1185,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 
 int rdma_accept(struct rdma_cm_id *id_, struct rdma_conn_param *param)
 {
+	LOCKED;
 	struct fake_id *id = container_of(id_, struct fake_id, id);
 	struct fake_peer *peer = id->peer;
 
@@ -1016,12 +1202,15 @@ int rdma_accept(struct rdma_cm_id *id_, struct rdma_conn_param *param)
 
 int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 {
+	LOCKED;
+
 	container_of(id, struct fake_id, id)->peer->state = FAKE_REFUSED;
 	return 0;
 }
 
 int rdma_disconnect(struct rdma_cm_id *id_)
 {
+	LOCKED;
 	struct fake_id *id = container_of(id_, struct fake_id, id);
 
 	qp_error(container_of(id_->qp, struct fake_qp, qp));
@@ -1032,11 +1221,14 @@ int rdma_disconnect(struct rdma_cm_id *id_)
 
 int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 {
+	LOCKED;
+
 	return 0;
 }
 
 struct ibv_context **rdma_get_devices(int *num)
 {
+	LOCKED;
 	struct ibv_context **list = fails() ? NULL : calloc(3, sizeof(*list));
 	int n = 0;
 
@@ -1054,6 +1246,8 @@ struct ibv_context **rdma_get_devices(int *num)
 
 void rdma_free_devices(struct ibv_context **list)
 {
+	LOCKED;
+
 	rdma.lists--;
 	free(list);
 }
@@ -1063,6 +1257,7 @@ void rdma_free_devices(struct ibv_context **list)
 struct fake_peer *fake_peer_connect(const void *private_data,
 				    unsigned private_len, unsigned reads)
 {
+	LOCKED;
 	struct rdma_conn_param param = {
 		.private_data = private_data,
 		.private_data_len = (uint8_t)private_len,
@@ -1077,7 +1272,7 @@ struct fake_peer *fake_peer_connect(const void *private_data,
 		if (listener->listening)
 			break;
 	assert(listener != NULL);
-	peer->id = id_new(listener->id.context);
+	peer->id = id_new(listener->id.channel, listener->id.context);
 	peer->id->peer = peer;
 	peer->id->id.verbs = verbs_of();
 	peer->id->id.route.addr.src_addr.sa_family = AF_INET;
@@ -1088,26 +1283,36 @@ struct fake_peer *fake_peer_connect(const void *private_data,
 
 enum fake_peer_state fake_peer_state(const struct fake_peer *peer)
 {
+	LOCKED;
+
 	return peer->state;
 }
 
 unsigned fake_peer_depth(const struct fake_peer *peer)
 {
+	LOCKED;
+
 	return peer->depth;
 }
 
 const uint8_t *fake_peer_private(const struct fake_peer *peer)
 {
+	LOCKED;
+
 	return peer->private;
 }
 
 unsigned fake_peer_reads_max(const struct fake_peer *peer)
 {
+	LOCKED;
+
 	return peer->reads_max;
 }
 
 void fake_peer_hold(struct fake_peer *peer, bool hold)
 {
+	LOCKED;
+
 	peer->hold = hold;
 	if (!hold && peer->qp != NULL)
 		qp_work(peer->qp);
@@ -1115,11 +1320,27 @@ void fake_peer_hold(struct fake_peer *peer, bool hold)
 
 void fake_peer_error(struct fake_peer *peer)
 {
+	LOCKED;
+
 	peer->error = true;
+}
+
+void fake_peer_async(struct fake_peer *peer, enum ibv_event_type type)
+{
+	LOCKED;
+
+	if (peer->qp == NULL)
+		return;
+	if (type == IBV_EVENT_CQ_ERR)
+		async_add(type, peer->qp->qp.send_cq);
+	else
+		async_add(type, &peer->qp->qp);
 }
 
 void fake_peer_disconnect(struct fake_peer *peer)
 {
+	LOCKED;
+
 	if (peer->id != NULL && peer->state == FAKE_UP)
 		event_add(peer->id, NULL, RDMA_CM_EVENT_DISCONNECTED, NULL);
 	peer->state = FAKE_DOWN;
@@ -1127,6 +1348,7 @@ void fake_peer_disconnect(struct fake_peer *peer)
 
 void fake_peer_free(struct fake_peer *peer)
 {
+	LOCKED;
 	struct fake_message *m;
 
 	while ((m = fake_peer_receive(peer)) != NULL)
@@ -1139,6 +1361,7 @@ void fake_peer_free(struct fake_peer *peer)
 
 bool fake_peer_send(struct fake_peer *peer, const void *message, size_t len)
 {
+	LOCKED;
 	struct fake_qp *qp = peer->qp;
 	struct fake_srq *srq;
 	struct ibv_wc wc = { .status = IBV_WC_SUCCESS,
@@ -1181,6 +1404,7 @@ bool fake_peer_send(struct fake_peer *peer, const void *message, size_t len)
 
 struct fake_message *fake_peer_receive(struct fake_peer *peer)
 {
+	LOCKED;
 	struct message *in = STAILQ_FIRST(&peer->in);
 	struct fake_message *m;
 
@@ -1196,6 +1420,7 @@ struct fake_message *fake_peer_receive(struct fake_peer *peer)
 
 void fake_rdma_open(const struct fake_rdma_config *config)
 {
+	LOCKED;
 	struct ibv_context *c = verbs_of();
 
 	assert(!rdma.there);
@@ -1211,7 +1436,6 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 	LIST_INIT(&rdma.mrs);
 	LIST_INIT(&rdma.ids);
 	STAILQ_INIT(&rdma.asyncs);
-	STAILQ_INIT(&rdma.events);
 	rdma.device.transport_type =
 		config->iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 	c->device = &rdma.device;
@@ -1227,6 +1451,8 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 
 void fake_rdma_check_empty(void)
 {
+	LOCKED;
+
 	assert(rdma.pds == 0 && rdma.cqs == 0 && rdma.qps == 0);
 	assert(rdma.srqs == 0 && rdma.channels == 0 && rdma.lists == 0);
 	assert(LIST_EMPTY(&rdma.mrs) && LIST_EMPTY(&rdma.ids));
@@ -1234,15 +1460,18 @@ void fake_rdma_check_empty(void)
 
 void fake_rdma_close(void)
 {
+	LOCKED;
+
 	fake_rdma_check_empty();
-	assert(rdma.there && rdma.channel == NULL);
-	assert(STAILQ_EMPTY(&rdma.asyncs) && STAILQ_EMPTY(&rdma.events));
+	assert(rdma.there && rdma.cms == 0);
+	assert(STAILQ_EMPTY(&rdma.asyncs));
 	close(verbs_of()->async_fd);
 	rdma.there = false;
 }
 
 void fake_rdma_remove(void)
 {
+	LOCKED;
 	struct fake_id *id;
 
 	rdma.removed = true;
@@ -1254,6 +1483,8 @@ void fake_rdma_remove(void)
 
 void fake_rdma_break(bool srq)
 {
+	LOCKED;
+
 	assert(!srq || rdma.srqs == 1);
 	rdma.dead = true;
 	if (srq)

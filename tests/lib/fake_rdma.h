@@ -6,10 +6,14 @@
  *
  * The initiator's side is the test itself: it connects, sends messages, reads
  * what arrived, and has memory that remote keys name.
+ *
+ * Shards may use the device from their threads: a lock makes one after the other
+ * of their calls.
  */
 #ifndef BASALT_TESTS_FAKE_RDMA_H
 #define BASALT_TESTS_FAKE_RDMA_H
 
+#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -83,5 +87,7 @@ void fake_peer_hold(struct fake_peer *peer, bool hold);
 unsigned fake_peer_reads_max(const struct fake_peer *peer);
 /* The next work request ends with an error. */
 void fake_peer_error(struct fake_peer *peer);
+/* The device has an event of its queue pair, or of its completion queue. */
+void fake_peer_async(struct fake_peer *peer, enum ibv_event_type type);
 
 #endif
