@@ -1481,6 +1481,14 @@ void fake_rdma_remove(void)
 			event_add(id, NULL, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL);
 }
 
+void fake_rdma_remove_told(struct fake_peer *peer)
+{
+	LOCKED;
+
+	rdma.removed = true;
+	event_add(peer->id, NULL, RDMA_CM_EVENT_DEVICE_REMOVAL, NULL);
+}
+
 void fake_rdma_break(bool srq)
 {
 	LOCKED;

@@ -43,8 +43,12 @@ void fake_rdma_fail_posts(bool fail);
 /* Every post of a receive does. */
 void fake_rdma_fail_receives(bool fail);
 
+struct fake_peer;
+
 /* The device is pulled out: everybody is told; it completes nothing more. */
 void fake_rdma_remove(void);
+/* The same, but @peer's connection is the only one that is told. */
+void fake_rdma_remove_told(struct fake_peer *peer);
 /* The system has it no more, or again; nobody is told. */
 void fake_rdma_hide(bool hidden);
 /*
@@ -52,8 +56,6 @@ void fake_rdma_hide(bool hidden);
  * Behind the last id its context is closed.
  */
 void fake_rdma_break(bool srq);
-
-struct fake_peer;
 
 /* Ask the listener for a connection; the answer comes in the loop. */
 struct fake_peer *fake_peer_connect(const void *private_data,
