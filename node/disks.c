@@ -335,8 +335,8 @@ static void there_open(struct env_task *task)
 }
 
 /*
- * The shard with the fewest disks gets the next; the first, which has sessions
- * and the directory, last.
+ * The shard with the fewest disks gets the next; the first, which has logins and
+ * the directory, last.
  */
 static unsigned home_pick(struct node *node)
 {

@@ -10,11 +10,13 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import uuid
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 O = os.path.join(TOP, os.environ.get("O") or "build")
@@ -184,11 +186,22 @@ def tool(name):
     return path
 
 
+def object_hash(object_id):
+    """uuid_hash() of base/uuid.c: modulo the shards, where an object is."""
+    mask = (1 << 64) - 1
+    low, high = struct.unpack("<QQ", uuid.UUID(object_id).bytes)
+    h = low ^ high * 0x9e3779b97f4a7c15 & mask
+    h ^= h >> 32
+    h = h * 0xd6e8feb86659fd93 & mask
+    return h ^ h >> 32
+
+
 # ---- a cluster of one node ----
 
 class Node:
     """@portals: how many, on free ports; or a list of (address, port).
-    @data: a data_dir that is there already."""
+    @data: a data_dir that is there already.  @shards: else BASALT_SHARDS of the
+    environment, else what the daemon takes by itself."""
 
     def __init__(self, name="n", portals=2, env=None, arena=None,
                  shards=os.environ.get("BASALT_SHARDS"), data=None):
@@ -213,7 +226,8 @@ class Node:
         self.data = data or os.path.join(self.dir, "data")
         self.env = dict(os.environ, **(env or {}))
         self.proc = None
-        self.name, self.arena, self.shards = name, arena, shards
+        self.name, self.arena = name, arena
+        self.shards = int(shards) if shards else None
         os.makedirs(os.path.dirname(self.sock), exist_ok=True)
         self.configure()
         os.makedirs(self.data, exist_ok=True)
@@ -337,6 +351,16 @@ class Node:
                  *extra)
         wait_for("the target of %s" % name, 20,
                  lambda: run(["iscsi-inq", self.url(name)], 10)[0] == 0)
+
+    def vdisk_on(self, shard, name, mib, *extra):
+        """A virtual disk whose object is on that one of self.shards."""
+        for _ in range(100 * self.shards):
+            self.cli("vdisk", "create", name, "--size", "%dM" % mib, *extra)
+            v = self.json("vdisk", "show", name)["vdisk"]
+            if object_hash(v["object"]) % self.shards == shard:
+                return
+            self.cli("vdisk", "delete", name)
+        raise Failure("no object falls on shard %d" % shard)
 
     def url(self, target, lun=0, portal=0, user=None, secret=None):
         who = "%s%%%s@" % (user, secret) if user else ""
