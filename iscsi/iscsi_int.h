@@ -156,7 +156,8 @@ struct iscsi_target {
 	char **allow; /* lower case; "any" */
 	unsigned allow_count;
 	struct chap_secret chap, mutual;
-	struct scsi_target *scsi; /* NULL: in the front, with a home elsewhere */
+	struct scsi_target
+		*scsi; /* NULL: in the front, with a home elsewhere */
 	unsigned sessions_count; /* that hold it, ending ones included */
 	bool removed; /* unlinked: goes with its last session */
 	/* The front's: homes.c. */

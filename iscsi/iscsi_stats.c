@@ -148,8 +148,7 @@ static void on_refused(struct env_task *task)
 void iscsi__refused_login(struct iscsi_conn *conn, unsigned status)
 {
 	const struct login *l = conn->login;
-	struct refused note = { .front = conn->iscsi->front,
-				.status = status };
+	struct refused note = { .front = conn->iscsi->front, .status = status };
 	struct refused *sent;
 
 	snprintf(note.who, sizeof(note.who), "%.90s to %.90s", l->initiator,

@@ -287,7 +287,8 @@ void iscsi__target_take(struct iscsi *iscsi, struct iscsi_target *t)
 		iscsi__targets_ports(iscsi);
 		return;
 	}
-	rekeyed = t->chap.user[0] != '\0' && !secret_equal(&old->chap, &t->chap);
+	rekeyed =
+		t->chap.user[0] != '\0' && !secret_equal(&old->chap, &t->chap);
 	access_swap(old, t);
 	discard(t);
 	end_sessions(old, rekeyed, "access to the target was changed");

@@ -141,7 +141,8 @@ static void map(const char *iqn, unsigned lun, struct uuid object)
 #define TEXT(iqn)                                                              \
 	"InitiatorName=" WHO "\0TargetName=" iqn "\0"                          \
 	"InitialR2T=No\0ImmediateData=Yes\0"
-#define LOGIN(m, isid, iqn) login_text(m, isid, TEXT(iqn), sizeof(TEXT(iqn)) - 1)
+#define LOGIN(m, isid, iqn)                                                    \
+	login_text(m, isid, TEXT(iqn), sizeof(TEXT(iqn)) - 1)
 
 static unsigned shard_of_conn(const struct mock *m)
 {
@@ -487,8 +488,8 @@ TEST(shards, what_shares_are_told)
 /* Places are counted over all shards; discovery makes room. */
 TEST(shards, sessions_max)
 {
-	static const char text[] = "InitiatorName=" WHO
-				   "\0SessionType=Discovery\0";
+	static const char text[] =
+		"InitiatorName=" WHO "\0SessionType=Discovery\0";
 	struct mock a, b, c;
 
 	open_all((struct iscsi_config){ .sessions_max = 2 });
