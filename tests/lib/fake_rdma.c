@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
@@ -113,7 +114,7 @@ struct fake_peer {
 	struct fake_qp *qp;
 	uint8_t private[4];
 	unsigned depth, offered, reads_max;
-	bool hold, error, silent;
+	bool hold, frozen, error, silent;
 	struct {
 		uint8_t *memory;
 		size_t len;
@@ -168,6 +169,22 @@ static void lock_give(pthread_mutex_t **held)
 #define LOCKED                                                                 \
 	__attribute__((cleanup(lock_give), unused)) pthread_mutex_t *held_ =   \
 		lock_take()
+
+static void (*_Atomic hook)(bool acked);
+
+void fake_rdma_hook(void (*cb)(bool acked))
+{
+	hook = cb;
+}
+
+/* Nothing is locked: others go on meanwhile. */
+static void hook_run(bool is_acked)
+{
+	void (*cb)(bool acked) = hook;
+
+	if (cb != NULL)
+		cb(is_acked);
+}
 
 /* Until nothing is @unacked, which another thread must see to. */
 static void wait_acked(const unsigned *unacked)
@@ -432,7 +449,7 @@ static void qp_error(struct fake_qp *qp)
 	if (!qp->error && qp->qp.srq != NULL && rdma.config.says_last_wqe)
 		async_add(IBV_EVENT_QP_LAST_WQE_REACHED, &qp->qp);
 	qp->error = true;
-	if (rdma.removed)
+	if (rdma.removed || qp->peer->frozen)
 		return; /* a dead device says nothing */
 	while ((w = STAILQ_FIRST(&qp->works)) != NULL)
 		work_end(qp, w, IBV_WC_WR_FLUSH_ERR);
@@ -451,7 +468,7 @@ static void qp_work(struct fake_qp *qp)
 	struct fake_peer *peer = qp->peer;
 	struct work *w;
 
-	if (rdma.removed)
+	if (rdma.removed || peer->frozen)
 		return;
 	if (qp->error) {
 		qp_error(qp);
@@ -889,13 +906,13 @@ static unsigned *asyncs_of(const struct ibv_async_event *event)
 	}
 }
 
-int ibv_get_async_event(struct ibv_context *context,
-			struct ibv_async_event *event)
+static int async_get(struct ibv_context *context, struct ibv_async_event *event)
 {
+	struct async_event *e;
 	LOCKED;
-	struct async_event *e = STAILQ_FIRST(&rdma.asyncs);
 
 	assert(!rdma.closed);
+	e = STAILQ_FIRST(&rdma.asyncs);
 	if (e == NULL) {
 		hush(context->async_fd);
 		errno = EAGAIN;
@@ -909,7 +926,17 @@ int ibv_get_async_event(struct ibv_context *context,
 	return 0;
 }
 
-void ibv_ack_async_event(struct ibv_async_event *event)
+int ibv_get_async_event(struct ibv_context *context,
+			struct ibv_async_event *event)
+{
+	int rv = async_get(context, event);
+
+	if (rv == 0)
+		hook_run(false);
+	return rv;
+}
+
+static void async_ack(const struct ibv_async_event *event)
 {
 	LOCKED;
 
@@ -917,6 +944,12 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 		return;
 	--*asyncs_of(event);
 	pthread_cond_broadcast(&acked);
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	async_ack(event);
+	hook_run(true);
 }
 
 /* ---- librdmacm ---- */
@@ -975,13 +1008,14 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 	free(cm_of(channel));
 }
 
-int rdma_get_cm_event(struct rdma_event_channel *channel,
-		      struct rdma_cm_event **event)
+static int cm_get(struct rdma_event_channel *channel,
+		  struct rdma_cm_event **event)
 {
-	LOCKED;
-	struct fake_event *e = STAILQ_FIRST(&cm_of(channel)->events);
 	struct rdma_cm_id *about;
+	struct fake_event *e;
+	LOCKED;
 
+	e = STAILQ_FIRST(&cm_of(channel)->events);
 	if (e == NULL) {
 		hush(channel->fd);
 		errno = EAGAIN;
@@ -994,15 +1028,31 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	return 0;
 }
 
-int rdma_ack_cm_event(struct rdma_cm_event *event)
+int rdma_get_cm_event(struct rdma_event_channel *channel,
+		      struct rdma_cm_event **event)
 {
-	LOCKED;
+	int rv = cm_get(channel, event);
+
+	if (rv == 0)
+		hook_run(false);
+	return rv;
+}
+
+static void cm_ack(struct rdma_cm_event *event)
+{
 	struct rdma_cm_id *about =
 		event->listen_id != NULL ? event->listen_id : event->id;
+	LOCKED;
 
 	container_of(about, struct fake_id, id)->events--;
 	pthread_cond_broadcast(&acked);
 	free(container_of(event, struct fake_event, event));
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	cm_ack(event);
+	hook_run(true);
 	return 0;
 }
 
@@ -1315,6 +1365,15 @@ void fake_peer_hold(struct fake_peer *peer, bool hold)
 
 	peer->hold = hold;
 	if (!hold && peer->qp != NULL)
+		qp_work(peer->qp);
+}
+
+void fake_peer_freeze(struct fake_peer *peer, bool freeze)
+{
+	LOCKED;
+
+	peer->frozen = freeze;
+	if (!freeze && peer->qp != NULL)
 		qp_work(peer->qp);
 }
 

@@ -49,6 +49,11 @@ struct fake_peer;
 void fake_rdma_remove(void);
 /* The same, but @peer's connection is the only one that is told. */
 void fake_rdma_remove_told(struct fake_peer *peer);
+/*
+ * @cb, NULL: nothing, runs in whatever thread fetched an event, before it gets it,
+ * and behind its acknowledgement: what others may do then.
+ */
+void fake_rdma_hook(void (*cb)(bool acked));
 /* The system has it no more, or again; nobody is told. */
 void fake_rdma_hide(bool hidden);
 /*
@@ -85,6 +90,8 @@ struct fake_message {
 } * fake_peer_receive(struct fake_peer *peer);
 /* Work requests are taken, but nothing is done, until it is let go. */
 void fake_peer_hold(struct fake_peer *peer, bool hold);
+/* Nor does an end of it come back. */
+void fake_peer_freeze(struct fake_peer *peer, bool freeze);
 /* RDMA READs in flight at most, since it connected. */
 unsigned fake_peer_reads_max(const struct fake_peer *peer);
 /* The next work request ends with an error. */

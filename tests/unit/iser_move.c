@@ -14,6 +14,7 @@
 #include "tests/unit/iser_message.h"
 
 #include <arpa/inet.h>
+#include <time.h>
 
 #define SHARDS 3u
 #define READ_KEY 7u
@@ -61,6 +62,7 @@ struct iscsi_conn {
 	unsigned kept_count;
 };
 
+static pthread_t front_thread; /* the test's */
 static atomic_uint accepted, detached, arrived, lost, closed;
 static atomic_uint pdus_on[SHARDS];
 static _Atomic(struct iscsi_conn *) gated;
@@ -363,6 +365,7 @@ static void begin_with(struct fake_rdma_config config)
 				  .sin_port = htons(3260),
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
+	front_thread = pthread_self();
 	fake_rdma_open(&config);
 	test_shards_open(&ts, SHARDS, 32u << 20);
 	for (unsigned i = 0; i < SHARDS; i++)
@@ -570,6 +573,30 @@ TEST(iser_move, terminated)
 		}
 }
 
+/* The device takes its time, and nobody watches for it any more. */
+TEST(iser_move, terminated_and_slow)
+{
+	static const enum end ends[] = { END_LEAVING, END_ATTACHED,
+					 END_ENABLED };
+
+	for (unsigned i = 0; i < ARRAY_LEN(ends); i++) {
+		struct fake_peer *peer;
+
+		begin();
+		plan.end = ends[i];
+		peer = dial();
+		fake_peer_freeze(peer, true);
+		login_send(peer);
+		for (unsigned n = 0; n < 10; n++)
+			turns();
+		CHECK_EQ(closed, 0);
+		fake_peer_freeze(peer, false);
+		UNTIL(closed == 1);
+		fake_peer_free(peer);
+		end();
+	}
+}
+
 /* Something happens while nobody has it: it is told where it arrives. */
 TEST(iser_move, lost_on_the_way)
 {
@@ -655,6 +682,75 @@ TEST(iser_move, events_find_it)
 		hang_up(other);
 	}
 	end();
+}
+
+static struct fake_peer *hooked;
+
+static void nap(void)
+{
+	const struct timespec ms50 = { .tv_nsec = 50 * 1000000 };
+
+	(void)nanosleep(&ms50, NULL);
+}
+
+/* Shard 0 has an event in its hands: the connection ends on its own shard. */
+static void on_async_in_hand(bool acked)
+{
+	if (!pthread_equal(pthread_self(), front_thread))
+		return;
+	if (!acked)
+		fake_peer_disconnect(hooked);
+	nap();
+	if (acked)
+		fake_rdma_hook(NULL);
+}
+
+/* ... as far as it can until that is acknowledged, and then to the end. */
+TEST(iser_move, event_in_hand)
+{
+	begin_with((struct fake_rdma_config){ .no_srq = true });
+	hooked = up(1);
+	fake_rdma_hook(on_async_in_hand);
+	fake_peer_async(hooked, IBV_EVENT_COMM_EST);
+	UNTIL(closed == 1);
+	fake_rdma_hook(NULL);
+	fake_peer_free(hooked);
+	end();
+}
+
+/* Or nobody has it, and goes on with it on its shard. */
+static void on_cm_in_hand(bool acked)
+{
+	if (!pthread_equal(pthread_self(), front_thread))
+		return;
+	if (!acked)
+		gate_open();
+	nap();
+	if (acked)
+		fake_rdma_hook(NULL);
+}
+
+TEST(iser_move, cm_event_in_hand)
+{
+	for (unsigned fails = 0; fails < 2; fails++) {
+		begin_with((struct fake_rdma_config){ .no_srq = true });
+		plan.gate = true;
+		hooked = dial();
+		turns();
+		login_send(hooked);
+		UNTIL(atomic_load(&gated) != NULL);
+		turns();
+		if (fails) /* its id cannot leave shard 0's channel */
+			fake_rdma_fail(2);
+		fake_rdma_hook(on_cm_in_hand);
+		fake_peer_disconnect(hooked);
+		UNTIL(closed == 1);
+		CHECK_EQ(lost, 1);
+		fake_rdma_hook(NULL);
+		fake_rdma_fail(0);
+		fake_peer_free(hooked);
+		end();
+	}
 }
 
 /* Where the device says so, nobody waits for the last receives. */
