@@ -22,6 +22,7 @@
 _Static_assert(IBV_EVENT_WQ_FATAL < 32, "an event is a bit of the lower half");
 _Static_assert(RDMA_CM_EVENT_TIMEWAIT_EXIT < 32, "of the upper half");
 
+/* What the front learnt: @conn is on its shard's list. */
 static void notes_take(struct iser_conn *conn)
 {
 	uint64_t notes = atomic_exchange(&conn->noted, 0);
@@ -32,6 +33,8 @@ static void notes_take(struct iser_conn *conn)
 	for (unsigned i = 0; notes >> 32 >> i != 0; i++)
 		if (notes & NOTE_CM(i))
 			iser__conn_cm(conn, (enum rdma_cm_event_type)i);
+	if (conn->device->gone)
+		iser__conn_removed(conn);
 }
 
 /* ---- on the front ---- */
@@ -126,8 +129,6 @@ static void on_arrived(struct env_task *task)
 	if (conn->moving) { /* it was not terminated since */
 		conn->moving = false;
 		notes_take(conn);
-		if (conn->device->gone)
-			iser__conn_removed(conn);
 		if (conn->late_why != NULL)
 			iser__conn_lost(conn, conn->late_status,
 					conn->late_why);
@@ -170,9 +171,6 @@ void iser__on_look(struct env_task *task)
 	/* From here on another look is another message. */
 	atomic_store(&iser->looking, false);
 	/* They end on later turns: the list stays as it is. */
-	TAILQ_FOREACH (conn, &iser->conns, link) {
+	TAILQ_FOREACH (conn, &iser->conns, link)
 		notes_take(conn);
-		if (conn->device->gone)
-			iser__conn_removed(conn);
-	}
 }

@@ -304,6 +304,21 @@ static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 	return 0;
 }
 
+/* Events of what is destroyed go, but for one that is in somebody's hands. */
+static void asyncs_end(const void *element, const unsigned *unacked)
+{
+	struct async_event *e, *next;
+
+	wait_acked(unacked);
+	for (e = STAILQ_FIRST(&rdma.asyncs); e != NULL; e = next) {
+		next = STAILQ_NEXT(e, link);
+		if (e->event.element.qp == element) {
+			STAILQ_REMOVE(&rdma.asyncs, e, async_event, link);
+			free(e);
+		}
+	}
+}
+
 /* ---- memory ---- */
 
 static uint8_t *local(const struct ibv_sge *sge)
@@ -801,7 +816,7 @@ int ibv_destroy_cq(struct ibv_cq *cq_)
 	struct completion *c;
 
 	assert(cq->unacked == 0); /* it would wait for ever */
-	wait_acked(&cq->asyncs);
+	asyncs_end(cq_, &cq->asyncs);
 	cq->channel->channel.refcnt--;
 	while ((c = STAILQ_FIRST(&cq->done)) != NULL) {
 		STAILQ_REMOVE_HEAD(&cq->done, link);
@@ -873,7 +888,7 @@ int ibv_destroy_srq(struct ibv_srq *srq_)
 	LOCKED;
 	struct fake_srq *srq = container_of(srq_, struct fake_srq, srq);
 
-	wait_acked(&srq->asyncs);
+	asyncs_end(srq_, &srq->asyncs);
 	recvs_free(&srq->recvs);
 	rdma.srqs--;
 	free(srq);
@@ -1209,17 +1224,9 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 {
 	LOCKED;
 	struct fake_qp *qp = container_of(id->qp, struct fake_qp, qp);
-	struct async_event *e, *next;
 	struct work *w;
 
-	for (e = STAILQ_FIRST(&rdma.asyncs); e != NULL; e = next) {
-		next = STAILQ_NEXT(e, link);
-		if (e->event.element.qp == &qp->qp) {
-			STAILQ_REMOVE(&rdma.asyncs, e, async_event, link);
-			free(e);
-		}
-	}
-	wait_acked(&qp->asyncs);
+	asyncs_end(&qp->qp, &qp->asyncs);
 	while ((w = STAILQ_FIRST(&qp->works)) != NULL) {
 		STAILQ_REMOVE_HEAD(&qp->works, link);
 		free(w->inlined);
