@@ -88,7 +88,7 @@ static void on_async(uv_poll_t *poll, int status, int events)
 	while (ibv_get_async_event(verbs, &event) == 0) {
 		enum ibv_event_type type = event.event_type;
 		void *context = NULL;
-		bool object = true, held = true;
+		bool object = true;
 
 		switch (type) {
 		case IBV_EVENT_QP_FATAL:
@@ -107,20 +107,16 @@ static void on_async(uv_poll_t *poll, int status, int events)
 		case IBV_EVENT_SRQ_ERR:
 		case IBV_EVENT_SRQ_LIMIT_REACHED:
 			context = event.element.srq->srq_context;
-			held = false;
 			break;
 		default:
-			object = held = false;
+			object = false;
 			break;
 		}
-		/* Whoever destroys it on another shard waits for the answer. */
-		if (held)
-			watch_tell(context, type);
+		/* Before anybody destroys it, which waits for this. */
 		ibv_ack_async_event(&event);
-		/* Whoever is told of these may destroy it at once. */
-		if (object && !held)
+		if (object)
 			watch_tell(context, type);
-		else if (!object)
+		else
 			device_event(verbs, type);
 		/*
 		 * Whoever was told of one of these may have let go of the

@@ -24,9 +24,7 @@ struct rdma_device;
 /*
  * What a queue pair's, completion queue's or shared receive queue's context
  * points to: whom its asynchronous events concern.  @cb runs on the device's
- * shard, whichever shard uses the object.  A queue pair's or completion queue's
- * cannot be destroyed until @cb returns, which would wait for that: so @cb finds
- * it there, and must not destroy it.
+ * shard; if another one has just destroyed the object, this must be there yet.
  */
 struct rdma_watch {
 	void (*cb)(struct rdma_watch *watch, enum ibv_event_type event);

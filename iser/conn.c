@@ -142,7 +142,7 @@ static void on_uncounted(struct env_task *task)
 	free(conn);
 }
 
-/* On the front. */
+/* On the front, where nothing is in hand that names it: see move.c. */
 static void on_released(struct env_task *task)
 {
 	struct iser_conn *conn = container_of(task, struct iser_conn, turn);

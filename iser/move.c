@@ -8,10 +8,11 @@
  *
  * Events: those of the connection manager come in on shard 0 until the id has
  * moved, which waits until all that came in are acknowledged.  Asynchronous ones
- * of the device come in on shard 0 always, and the connection is there until they
- * are acknowledged.  So shard 0 may note, in the connection, what it learns of
- * one that is elsewhere, while it learns it.  Whoever has the connection then
- * takes what was noted: when it arrives, and whenever its shard is told to look.
+ * of the device come in on shard 0 always; the end of a connection, behind that of
+ * its queues, passes by there on a turn of its own.  So shard 0 may note, in the
+ * connection, what it learns of one that is elsewhere, while it learns it.  Whoever
+ * has the connection then takes what was noted: when it arrives, and whenever its
+ * shard is told to look.
  */
 #define LOG_ROOM LOG_ISER
 #include "iser/iser_int.h"
