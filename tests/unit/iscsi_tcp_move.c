@@ -58,6 +58,7 @@ struct side {
 struct plan {
 	bool park; /* detached: wait for the test's thread */
 	bool block; /* the new loop does not take the descriptor */
+	bool end; /* detached: it ends where it is */
 	unsigned pdu_ms;
 	void (*moving)(struct side *s); /* behind detach() */
 	void (*arrived)(struct side *s); /* behind attach() */
@@ -302,6 +303,8 @@ static void up_detached(struct iscsi_conn *conn)
 	NEED(!env_timer_active(&tcp->timer));
 	if (plan.park)
 		env_post(ts.env, &s->parked);
+	else if (plan.end)
+		side_terminate(s);
 	else if (s->direct)
 		side_arrive(s);
 	else
@@ -658,11 +661,6 @@ TEST(iscsi_tcp_move, to_the_same_shard)
 
 /* ---- an end before it is detached ---- */
 
-static void end_at_once(struct side *s)
-{
-	side_terminate(s);
-}
-
 static void end_in_a_task(struct side *s)
 {
 	env_defer(s->dm->env, &s->kill);
@@ -692,8 +690,8 @@ TEST(iscsi_tcp_move, ends_while_it_detaches)
 		enum ask ask;
 		void (*moving)(struct side *s);
 	} rounds[] = {
-		{ MOVE, end_at_once },
-		{ REPLY_AND_MOVE, end_at_once },
+		{ MOVE, side_terminate },
+		{ REPLY_AND_MOVE, side_terminate },
 		{ MOVE, end_off_loop },
 		{ REPLY_AND_MOVE, end_in_a_task },
 	};
@@ -706,6 +704,17 @@ TEST(iscsi_tcp_move, ends_while_it_detaches)
 		one_gone(0, 0);
 		CHECK_EQ(cl->replies, rounds[i].ask == REPLY_AND_MOVE);
 	}
+}
+
+/* detached() came, and nobody is to take it over any more. */
+TEST(iscsi_tcp_move, ends_as_it_is_detached)
+{
+	one_dial((struct plan){ .end = true });
+	pdu(cl, MOVE, 1, 50);
+	pdu(cl, NOTHING, 0, 50);
+	push_all(cl);
+	one_gone(0, 0);
+	CHECK_EQ(cl->side->next, 1);
 }
 
 static void turn_queued(struct side *s)
@@ -776,11 +785,6 @@ TEST(iscsi_tcp_move, peer_goes_meanwhile)
 
 /* ---- an end behind attach() ---- */
 
-static void arrived_and_ends(struct side *s)
-{
-	side_terminate(s);
-}
-
 static void arrived_sends_and_ends(struct side *s)
 {
 	side_reply(s);
@@ -790,7 +794,7 @@ static void arrived_sends_and_ends(struct side *s)
 TEST(iscsi_tcp_move, ends_as_it_arrives)
 {
 	static void (*const rounds[])(struct side * s) = {
-		arrived_and_ends,
+		side_terminate,
 		arrived_sends_and_ends,
 	};
 
