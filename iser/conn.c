@@ -457,7 +457,11 @@ void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event)
 		iser__conn_lost(conn, -ECONNRESET, "the initiator hung up");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		iser__device_removed(conn->device, conn->iser);
+		/* At its end it has no device any more: only its id is left. */
+		if (conn->qp != NULL)
+			iser__device_removed(conn->device, conn->iser);
+		else
+			conn->removed = true;
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		break;

@@ -718,6 +718,36 @@ TEST(iser_move, event_in_hand)
 	end();
 }
 
+/* Its device goes while it is at its end, which the front has yet to see. */
+static void on_removed_in_hand(bool acked)
+{
+	if (!pthread_equal(pthread_self(), front_thread))
+		return;
+	if (!acked) {
+		fake_peer_disconnect(hooked);
+		nap();
+		return;
+	}
+	nap();
+	fake_rdma_hook(NULL);
+	CHECK_EQ(closed, 1);
+	CHECK_EQ(iser->conns_count, 1);
+	iser__device_gone(LIST_FIRST(&iser->devices));
+	fake_rdma_remove_told(hooked);
+	nap();
+}
+
+TEST(iser_move, removed_at_its_end)
+{
+	begin_with((struct fake_rdma_config){ .no_srq = true });
+	hooked = up(1);
+	fake_rdma_hook(on_removed_in_hand);
+	fake_peer_async(hooked, IBV_EVENT_COMM_EST);
+	UNTIL(LIST_EMPTY(&iser->devices));
+	fake_peer_free(hooked);
+	end();
+}
+
 /* Or nobody has it, and goes on with it on its shard. */
 static void on_cm_in_hand(bool acked)
 {
