@@ -484,6 +484,7 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 	if (d == NULL)
 		return;
 	out->state = (char *)states[d->state];
+	out->shard = d->shard;
 	if (d->state == NODE_DISK_ONLINE) {
 		disk_live(d, out, t);
 		return;

@@ -338,16 +338,16 @@ static void there_open(struct env_task *task)
  * The shard with the fewest disks gets the next; the first, which has logins and
  * the directory, last.
  */
-static unsigned home_pick(struct node *node)
+static unsigned home_pick(struct node *node, const struct node_disk *next)
 {
 	unsigned count = shards_count(node->shards), best = 0, i;
 	unsigned disks[CONFIG_SHARDS_MAX] = { 0 };
 	struct node_disk *d;
 
 	TAILQ_FOREACH (d, &node->disks, link)
-		if (d->state == NODE_DISK_ONLINE ||
-		    d->state == NODE_DISK_CLOSING ||
-		    d->state == NODE_DISK_OPENING)
+		if (d != next && (d->state == NODE_DISK_ONLINE ||
+				  d->state == NODE_DISK_CLOSING ||
+				  d->state == NODE_DISK_OPENING))
 			disks[d->shard]++;
 	for (i = 1; i < count; i++)
 		if (disks[i] < disks[best] ||
@@ -426,7 +426,7 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	d->done = done;
 	d->done_arg = arg;
 	d->rebuild = rebuild;
-	d->shard = home_pick(node);
+	d->shard = home_pick(node, d);
 	d->state = NODE_DISK_OPENING;
 	d->open.percent = 0;
 	memset(&d->work, 0, sizeof(d->work));
