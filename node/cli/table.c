@@ -455,9 +455,8 @@ static const struct cli_option o_events[] = {
 /* ---- what takes more words ---- */
 
 static const char session_list_more[] =
-	"A node with several shards says in SHARD which of them serves a session:\n"
-	"the one of its target's first LUN, and the same for all sessions of the\n"
-	"target.";
+	"A node with several shards says in SHARD which of them serves a session.\n"
+	"All sessions of a target are on one, that of its first LUN's object.";
 
 static const char list_more[] =
 	"After the directory was put back from a backup, the disks may hold more\n"
