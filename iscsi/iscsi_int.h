@@ -441,7 +441,8 @@ struct iscsi_session {
 	unsigned held_count;
 	size_t held_bytes;
 	uint64_t held_since_ns;
-	struct reply *logout; /* waits for the tasks */
+	struct reply *logout; /* waits for the tasks, and for */
+	bool releasing, released; /* SPC-2 reservations, to go first */
 
 	TAILQ_HEAD(task_list, task) buckets[ISCSI_TASK_BUCKETS];
 	struct task_list tasks; /* all, by age */

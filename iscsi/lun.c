@@ -155,7 +155,7 @@ void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 
 /* ---- a nexus at a unit ---- */
 
-/* All units of one nexus that are being closed. */
+/* All units of one nexus that are being closed, or what it holds there. */
 struct scsi_nexus_closing {
 	struct scsi_target *target;
 	unsigned waiting;
@@ -221,24 +221,28 @@ static void it_released(struct dom_io *io, int status)
 	it_leave(it);
 }
 
-/* Its last command is over: give up its SPC-2 reservation, tell dom. */
-static void it_end(struct scsi_it_lun *it)
+/* If it holds an SPC-2 reservation, give it up: true, and @cb later. */
+static bool it_release(struct scsi_it_lun *it, dom_io_cb cb)
 {
 	struct dom_object *object = it->lun->object;
 	const struct dom_reservation *r;
 
-	if (object != NULL && it->opened) {
-		r = dom_reservation(object);
-		if (r->spc2_target_port == it->dom.target_port &&
-		    strcmp(r->spc2_holder, it->dom.initiator_port) == 0) {
-			it->pr.action = DOM_SPC2_RESET;
-			it->io.nexus = &it->dom;
-			if (dom_reserve(object, &it->io, &it->pr,
-					it_released) == 0)
-				return;
-		}
-	}
-	it_leave(it);
+	if (object == NULL || !it->opened)
+		return false;
+	r = dom_reservation(object);
+	if (r->spc2_target_port != it->dom.target_port ||
+	    strcmp(r->spc2_holder, it->dom.initiator_port) != 0)
+		return false;
+	it->pr.action = DOM_SPC2_RESET;
+	it->io.nexus = &it->dom;
+	return dom_reserve(object, &it->io, &it->pr, cb) == 0;
+}
+
+/* Its last command is over: give up its SPC-2 reservation, tell dom. */
+static void it_end(struct scsi_it_lun *it)
+{
+	if (!it_release(it, it_released))
+		it_leave(it);
 }
 
 void scsi__it_put(struct scsi_it_lun *it)
@@ -332,6 +336,39 @@ void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
 	}
 	free(units);
 	closing_put(closing);
+}
+
+static void it_gave_up(struct dom_io *io, int status)
+{
+	struct scsi_it_lun *it = container_of(io, struct scsi_it_lun, io);
+	struct scsi_nexus_closing *release = it->release;
+
+	it->release = NULL;
+	scsi__it_put(it); /* which tries again, if it failed */
+	closing_put(release);
+}
+
+void scsi_nexus_release(struct scsi_nexus *nexus, void (*cb)(void *arg),
+			void *arg)
+{
+	struct scsi_nexus_closing *release = calloc(1, sizeof(*release));
+
+	assert(release != NULL); /* as at the close */
+	release->target = nexus->target;
+	release->cb = cb;
+	release->arg = arg;
+	release->waiting = 1;
+	nexus->target->busy++;
+	for (unsigned i = 0; i < nexus->units_count; i++) {
+		struct scsi_it_lun *it = nexus->units[i];
+
+		if (it == NULL || !it_release(it, it_gave_up))
+			continue;
+		it->refs++;
+		it->release = release;
+		release->waiting++;
+	}
+	closing_put(release);
 }
 
 /* ---- a unit and its object ---- */

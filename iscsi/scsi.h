@@ -172,6 +172,13 @@ void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,
 void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
 		      void *arg);
 
+/*
+ * Its SPC-2 reservations go, ahead of the close; none of its commands is left.
+ * @cb later; the nexus stays until then.
+ */
+void scsi_nexus_release(struct scsi_nexus *nexus, void (*cb)(void *arg),
+			void *arg);
+
 /* Congestion of a unit's object, 0..255: the session narrows its window. */
 unsigned scsi_lun_congestion(struct scsi_target *target, uint64_t lun_field);
 

@@ -120,6 +120,7 @@ struct scsi_it_lun {
 	uint64_t preempted_by; /* seq of the PREEMPT AND ABORT that hit it */
 	unsigned refs; /* the nexus's, and one a command */
 	struct scsi_nexus_closing *closing;
+	struct scsi_nexus_closing *release; /* @io is it */
 	struct dom_io io; /* the SPC-2 release at the end */
 	struct dom_pr pr;
 	TAILQ_ENTRY(scsi_it_lun) link;

@@ -270,12 +270,26 @@ void iscsi__session_kick(struct iscsi_session *s)
 		env_defer(s->iscsi->env, &s->turn);
 }
 
+static void on_released(void *arg)
+{
+	struct iscsi_session *s = arg;
+
+	s->releasing = false;
+	iscsi__session_kick(s);
+}
+
+/* Who is told that it logged out has left nothing behind that bars others. */
 static void logout_maybe(struct iscsi_session *s)
 {
 	struct reply *logout = s->logout;
 
-	if (logout == NULL || s->tasks_count > 0)
+	if (logout == NULL || s->tasks_count > 0 || s->releasing)
 		return;
+	if (!s->discovery && !s->released) {
+		s->released = s->releasing = true;
+		scsi_nexus_release(&s->nexus, on_released, s);
+		return;
+	}
 	s->logout = NULL;
 	iscsi__reply_send(logout);
 }
@@ -295,7 +309,7 @@ static void on_turn(struct env_task *task)
 		return;
 	}
 	iscsi__tmf_check(s);
-	if (s->tasks_count > 0 || s->conn != NULL)
+	if (s->tasks_count > 0 || s->conn != NULL || s->releasing)
 		return;
 	s->nexus_closing = true;
 	if (s->discovery)

@@ -252,3 +252,42 @@ TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
 	CHECK_EQ(answer(&b, write), SCSI_TASK_ABORTED);
 	end();
 }
+
+/* Whoever is told that it logged out has left no RESERVE behind. */
+TEST(iscsi_tmf, logout_releases)
+{
+	static uint8_t request[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_LOGOUT,
+						  0x80 };
+	uint8_t bhs[ISCSI_BHS_LEN];
+	struct mock a, b;
+	struct seen *s;
+
+	for (unsigned dropped = 0; dropped < 2; dropped++) {
+		fixture((struct iscsi_config){ 0 });
+		ready(&a, 1);
+		ready(&b, 2);
+		CHECK_EQ(answer(&a, command(&a, 0x80, 0, 0x16, 0, 0, NULL, 0)),
+			 0);
+		CHECK_EQ(answer(&b, READ10(&b, 0, 1)), 0x18);
+		fake_dom_hold(dom, true);
+		memcpy(bhs, request, sizeof(bhs));
+		put_be32(bhs + 16, ++tag);
+		put_pdu(&a, bhs, NULL, 0);
+		CHECK(next(&a) == NULL); /* nothing is said before it is so */
+		CHECK_EQ(fake_dom_queued(dom), 1);
+		if (dropped == 1) { /* or it does not wait for that */
+			a.dm.up->lost(a.dm.owner, -ECONNRESET, "gone");
+			settle();
+			CHECK(a.closed);
+		}
+		fake_dom_hold(dom, false);
+		s = next(&a);
+		if (dropped == 0) {
+			CHECK(s != NULL);
+			CHECK_EQ(s->bhs[0], ISCSI_OP_LOGOUT_RSP);
+			CHECK_EQ(s->bhs[2], 0);
+		}
+		CHECK_EQ(answer(&b, READ10(&b, 0, 1)), 0);
+		end();
+	}
+}
