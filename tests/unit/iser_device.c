@@ -1,0 +1,112 @@
+/*
+ * Devices that come, do not work, fail and go, below portals and connections.
+ */
+#include "tests/unit/iser_initiator.h"
+
+/* At every address: it listens if a device works, and tries again if not. */
+TEST(iser_device, wildcard)
+{
+	unsigned nth = 0, calls;
+	char why[240];
+	bool listens;
+
+	do {
+		fake_rdma_open(&(struct fake_rdma_config){ 0 });
+		fake_rdma_fail(++nth);
+		rooms_open_at(INADDR_ANY);
+		calls = fake_rdma_calls();
+		fake_rdma_fail(0);
+		listens = iser_listening(iser, 1, why, sizeof(why));
+		CHECK_EQ(listens, !LIST_EMPTY(&iser->devices));
+		CHECK_EQ(listens, why[0] == '\0');
+		CHECK_EQ(listens, !env_timer_active(
+					  &TAILQ_FIRST(&iser->portals)->retry));
+		end();
+	} while (nth <= calls);
+	CHECK(listens && nth > 4);
+}
+
+/* A device that does not work takes nothing from one that does. */
+TEST(iser_device, wildcard_and_a_broken_device)
+{
+	char why[240];
+
+	fake_rdma_open(&(struct fake_rdma_config){ .says_last_wqe = true,
+						   .broken_too = true });
+	rooms_open_at(INADDR_ANY);
+	CHECK(iser_listening(iser, 1, why, sizeof(why)));
+	ready();
+	fake_rdma_remove();
+	wait_ms(5);
+	CHECK(LIST_EMPTY(&iser->devices));
+	CHECK(iser_listening(iser, 1, why, sizeof(why)));
+	end();
+}
+
+static void look(void)
+{
+	CHECK(env_timer_active(&iser->sweep));
+	env_timer_stop(ts.env, &iser->sweep);
+	iser->sweep.cb(&iser->sweep);
+	turns();
+}
+
+/* Nobody says that a device at rest was pulled out, or that one came. */
+TEST(iser_device, wildcard_looks)
+{
+	char why[240];
+
+	fake_rdma_open(&(struct fake_rdma_config){ .says_last_wqe = true });
+	rooms_open_at(INADDR_ANY);
+	look();
+	CHECK(!LIST_EMPTY(&iser->devices));
+	fake_rdma_hide(true);
+	look();
+	CHECK(LIST_EMPTY(&iser->devices));
+	CHECK(!iser_listening(iser, 1, why, sizeof(why)));
+	CHECK_STR(why, "this machine has no RDMA device");
+	look();
+	fake_rdma_hide(false);
+	env_timer_stop(ts.env, &TAILQ_FIRST(&iser->portals)->retry);
+	TAILQ_FIRST(&iser->portals)
+		->retry.cb(&TAILQ_FIRST(&iser->portals)->retry);
+	CHECK(iser_listening(iser, 1, why, sizeof(why)));
+	ready();
+	end();
+}
+
+TEST(iser_device, device_removed)
+{
+	char why[100];
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	write_send(0, 2048, 8192, 4);
+	fake_rdma_remove();
+	wait_ms(5);
+	fake_rdma_check_empty();
+	CHECK(!iser_listening(iser, 1, why, sizeof(why)));
+	end();
+}
+
+/* Its context may be closed by the time everybody was told. */
+TEST(iser_device, device_fails)
+{
+	char why[100];
+
+	for (unsigned srq = 0; srq < 2; srq++) {
+		fixture();
+		fake_rdma_break(srq);
+		turns();
+		fake_rdma_check_empty();
+		CHECK(!iser_listening(iser, 1, why, sizeof(why)));
+		end();
+		fixture();
+		ready();
+		fake_rdma_break(srq);
+		wait_ms(5);
+		fake_rdma_check_empty();
+		end();
+	}
+}
