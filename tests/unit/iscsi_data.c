@@ -1,0 +1,403 @@
+/*
+ * Data of commands, from above and below a session: what comes with a write,
+ * unasked and asked for, and the memory that it waits for.
+ */
+#include "iscsi/scsi_int.h"
+#include "tests/unit/iscsi_rig.h"
+
+/* ---- what comes ---- */
+
+TEST(iscsi_data, write_with_immediate_and_solicited_data)
+{
+	static uint8_t data[8192];
+	struct mock m;
+	uint32_t itt;
+	struct dm_data *get;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	memset(data, 0x11, sizeof(data));
+	itt = command(&m, 0xa0, 65536, 0x2a, 8, 128, data, 8192);
+	/* two bursts at a time, ascending, behind the immediate data */
+	get = TAILQ_FIRST(&m.gets);
+	CHECK(get != NULL);
+	CHECK_EQ(get->task_offset, 8192);
+	CHECK_EQ(get->len, 16384);
+	CHECK_EQ(get->sn, 0);
+	get = TAILQ_NEXT(get, link);
+	CHECK_EQ(get->task_offset, 24576);
+	CHECK_EQ(get->sn, 1);
+	CHECK(TAILQ_NEXT(get, link) == NULL);
+	for (unsigned i = 0; i < 4; i++) {
+		CHECK(next(&m) == NULL); /* no answer before the last byte */
+		serve_get(&m, 0x22);
+	}
+	CHECK_EQ(answer(&m, itt), 0);
+	CHECK_EQ(answer(&m, READ10(&m, 8, 16)), 0);
+	CHECK_EQ(m.read_len, 8192);
+	CHECK_EQ(m.read_first, 0x11);
+	CHECK_EQ(answer(&m, READ10(&m, 24, 16)), 0);
+	CHECK_EQ(m.read_first, 0x22);
+	end();
+}
+
+static void data_out(struct mock *m, uint32_t itt, uint32_t sn, uint32_t offset,
+		     uint32_t len, bool final)
+{
+	static uint8_t data[8192];
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, final ? 0x80 : 0 };
+	struct dm_pdu pdu = pdu_of(bhs, NULL, len);
+	size_t at = 0;
+	struct sgl *sgl;
+
+	memset(data, 0x33, sizeof(data));
+	put_be32(bhs + 16, itt);
+	put_be32(bhs + 20, ISCSI_NO_TAG);
+	put_be32(bhs + 36, sn);
+	put_be32(bhs + 40, offset);
+	sgl = m->dm.up->land(m->dm.owner, &pdu, &at);
+	if (m->closing)
+		return;
+	pdu.sgl = sgl;
+	if (sgl != NULL)
+		sgl_write(sgl, at, data, len);
+	m->dm.up->control(m->dm.owner, &pdu);
+}
+
+TEST(iscsi_data, unsolicited_data)
+{
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 0, 0, 4096, false);
+	CHECK(next(&m) == NULL);
+	data_out(&m, itt, 1, 4096, 4096, true);
+	CHECK_EQ(answer(&m, itt), 0);
+	CHECK_EQ(answer(&m, READ10(&m, 8, 1)), 0);
+	CHECK_EQ(m.read_first, 0x33);
+	/* too little of it: 0B/0C/0D; out of sequence: 0B/4B/00 */
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 0, 0, 4096, true);
+	CHECK_EQ(answer(&m, itt), 2);
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 1, 0, 4096, false);
+	data_out(&m, itt, 0, 4096, 4096, true);
+	CHECK_EQ(answer(&m, itt), 2);
+	/* beyond what was announced: the connection goes */
+	itt = command(&m, 0x20, 4096, 0x2a, 0, 8, NULL, 0);
+	data_out(&m, itt, 0, 0, 8192, true);
+	CHECK(m.closing);
+	end();
+}
+
+/* An immediate WRITE(10) of one block, with its data. */
+static uint32_t immediate_write(struct mock *m)
+{
+	static uint8_t data[512];
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x41, 0xa0 };
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, sizeof(data));
+	bhs[32] = 0x2a;
+	bhs[40] = 1;
+	put_pdu(m, bhs, data, sizeof(data));
+	return tag;
+}
+
+/* Data lands before the command is counted: both see the same limit. */
+TEST(iscsi_data, immediate_commands_with_data_up_to_the_limit)
+{
+	struct mock m;
+	uint32_t first;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	fake_dom_hold(dom, true);
+	first = tag + 1;
+	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
+		immediate_write(&m);
+	CHECK(next(&m) == NULL);
+	immediate_write(&m); /* one too many */
+	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_REJECT);
+	fake_dom_hold(dom, false);
+	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
+		CHECK_EQ(answer(&m, first + i), 0);
+	CHECK_EQ(answer(&m, immediate_write(&m)), 0);
+	end();
+}
+
+/* Another clears the task set without TAS, while its data comes in. */
+TEST(iscsi_data, immediate_command_is_cleared_while_its_data_lands)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x41, 0xa0 };
+	static uint8_t data[512];
+	struct mock a, b;
+	struct dm_pdu pdu;
+	size_t offset;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&a, 1);
+	ready(&b, 2);
+	a.dm.owner->session->target->scsi->luns[0]->tas = false;
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, 512);
+	put_be32(bhs + 24, a.cmdsn);
+	bhs[32] = 0x2a;
+	bhs[40] = 1;
+	pdu = pdu_of(bhs, NULL, 512);
+	pdu.sgl = a.dm.up->land(a.dm.owner, &pdu, &offset);
+	CHECK(pdu.sgl != NULL);
+	sgl_get(pdu.sgl);
+	CHECK_EQ(tmf(&b, SCSI_CLEAR_TASK_SET, 0, 0), 0);
+	a.dm.up->control(a.dm.owner, &pdu);
+	sgl_put(pdu.sgl);
+	CHECK(next(&a) == NULL);
+	/* What comes next is taken as ever: 2F/00, then the data. */
+	CHECK_EQ(answer(&a, command(&a, 0xa0, 512, 0x2a, 0, 1, data, 512)), 2);
+	CHECK_EQ(answer(&a, command(&a, 0xa0, 512, 0x2a, 0, 1, data, 512)), 0);
+	end();
+}
+
+/* Data-Out that breaks the rules of 11.7 costs the connection. */
+TEST(iscsi_data, data_out_out_of_bounds)
+{
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1); /* FirstBurstLength=8192 */
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 0, 512, 512, false);
+	CHECK(m.closing); /* it does not begin at 0 */
+	settle();
+	ready(&m, 1);
+	itt = command(&m, 0x20, 65536, 0x2a, 0, 128, NULL, 0);
+	data_out(&m, itt, 0, 0, 8192, false);
+	CHECK(!m.closing);
+	data_out(&m, itt, 1, 8192, 512, false);
+	CHECK(m.closing); /* beyond FirstBurstLength */
+	settle();
+	ready(&m, 1);
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	data_out(&m, itt, 0, 0, 512, false);
+	CHECK(m.closing); /* F was set: nothing comes unasked */
+	settle();
+	ready(&m, 1);
+	data_out(&m, 0x999, 0, 0, 512, true); /* of no task: dropped */
+	CHECK(!m.closing);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
+/* The datamover says that a burst came out of sequence: that write fails. */
+TEST(iscsi_data, solicited_data_out_of_sequence)
+{
+	struct dm_data *get;
+	struct mock m;
+	struct seen *s;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	itt = command(&m, 0xa0, 65536, 0x2a, 8, 128, NULL, 0);
+	serve_get(&m, 0x44);
+	get = TAILQ_FIRST(&m.gets);
+	TAILQ_REMOVE(&m.gets, get, link);
+	get->cb(get, -EPROTO);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(get_be32(s->bhs + 16), itt);
+	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
+	CHECK_EQ(s->data[2 + 2] & 0xf, 0x0b);
+	CHECK_EQ(get_be16(s->data + 2 + 12), 0x4b00);
+	CHECK_EQ(answer(&m, READ10(&m, 8, 1)), 0);
+	CHECK_EQ(m.read_first, 0); /* nothing of it was written */
+	end();
+}
+
+TEST(iscsi_data, refused_write_swallows_its_data_first)
+{
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	itt = command(&m, 0x20, 8192, 0x2a, 0x7fffffff, 16, NULL, 0);
+	CHECK(next(&m) == NULL);
+	data_out(&m, itt, 0, 0, 8192, true);
+	CHECK_EQ(answer(&m, itt), 2);
+	end();
+}
+
+/* ---- memory ---- */
+
+static struct sgl *eaten[100000];
+
+/* Take all pages of the front end; how many. */
+static unsigned memory_eat(void)
+{
+	unsigned n = 0;
+
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &eaten[n]) == 0)
+		n++;
+	CHECK(n < ARRAY_LEN(eaten));
+	return n;
+}
+
+TEST(iscsi_data, a_write_waits_for_memory)
+{
+	static uint8_t data[4096];
+	unsigned n;
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	/* its data is here already: it cannot wait */
+	itt = command(&m, 0xa0, 4096, 0x2a, 0, 8, data, 4096);
+	CHECK_EQ(answer(&m, itt), 0x28);
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	CHECK(TAILQ_EMPTY(&m.gets)); /* nothing is asked for */
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	settle();
+	for (unsigned i = 0; i < 4; i++)
+		serve_get(&m, 9);
+	CHECK_EQ(answer(&m, itt), 0);
+	end();
+}
+
+/* Who waits behind one that needed much does not need it when that one is gone. */
+TEST(iscsi_data, a_write_behind_one_that_was_aborted)
+{
+	unsigned n;
+	struct mock m;
+	uint32_t itt, behind;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	itt = command(&m, 0xa0, 4 << 20, 0x2a, 0, 8192, NULL, 0);
+	behind = command(&m, 0xa0, 4096, 0x2a, 0, 8, NULL, 0);
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(tmf(&m, 1, itt, 0), 0);
+	for (unsigned i = 0; i < 16; i++)
+		sgl_put(eaten[--n]);
+	settle();
+	CHECK(!TAILQ_EMPTY(&m.gets));
+	serve_get(&m, 9);
+	CHECK_EQ(answer(&m, behind), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
+/* It announces more than it moves, which has to land: it waits for all of it. */
+TEST(iscsi_data, a_write_waits_for_all_that_it_takes)
+{
+	unsigned n;
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	sgl_put(eaten[--n]);
+	sgl_put(eaten[--n]);
+	itt = command(&m, 0xa0, 8192, 0x2a, 1, 1, NULL, 0); /* 3 pages */
+	CHECK(next(&m) == NULL);
+	CHECK(m.dm.owner->session->pages.queued);
+	CHECK(m.dm.owner->session->pages.n >= 3);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	settle();
+	serve_get(&m, 9);
+	CHECK_EQ(answer(&m, itt), 0);
+	end();
+}
+
+/* Who does not want memory any more is in nobody's way. */
+TEST(iscsi_data, a_wait_for_memory_ends_with_its_command)
+{
+	struct mock a, b;
+	unsigned n;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&a, 1);
+	ready(&b, 2);
+	n = memory_eat();
+	itt = command(&a, 0xa0, 8u << 20, 0x2a, 0, 16384, NULL, 0);
+	CHECK(next(&a) == NULL);
+	CHECK_EQ(tmf(&a, SCSI_ABORT_TASK, itt, 0), 0);
+	itt = command(&b, 0xa0, 16384, 0x2a, 0, 32, NULL, 0);
+	CHECK(next(&b) == NULL);
+	CHECK(TAILQ_EMPTY(&b.gets));
+	for (unsigned i = 0; i < 64; i++)
+		sgl_put(eaten[--n]);
+	settle();
+	serve_get(&b, 9);
+	CHECK_EQ(answer(&b, itt), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
+/* Memory does not come: the command comes back before hosts give it up. */
+TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
+{
+	struct iscsi_session *s;
+	struct task *task;
+	unsigned n;
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	s = m.dm.owner->session;
+	task = TAILQ_FIRST(&s->parked);
+	CHECK(task != NULL && s->data_timer_on);
+	CHECK(s->data_timer.due_ns <=
+	      task->since_ns + (ISCSI_PARKED_SECONDS + 1) * SEC);
+	/* The time is over. */
+	env_timer_stop(ts.env, &s->data_timer);
+	task->since_ns -= ISCSI_PARKED_SECONDS * SEC;
+	s->data_timer.cb(&s->data_timer);
+	CHECK_EQ(answer(&m, itt), 0x28);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
+TEST(iscsi_data, an_initiator_that_fetches_nothing)
+{
+	struct mock m;
+	unsigned queued = 0;
+	struct dm_data *put;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.deaf = true;
+	/* 60 reads of 1 MiB: only so many are executed and held */
+	for (unsigned i = 0; i < 60; i++)
+		READ10(&m, 0, 2048);
+	settle();
+	TAILQ_FOREACH (put, &m.puts, link)
+		queued++;
+	CHECK(queued > 0);
+	CHECK(queued <= (ISCSI_SESSION_BYTES_MAX >> 20));
+	m.deaf = false;
+	env_defer(ts.env, &m.turn);
+	for (unsigned i = 0; i < 60; i++)
+		CHECK(next(&m) != NULL);
+	end();
+}
