@@ -330,6 +330,7 @@ void iscsi__home_forget(struct iscsi_target *t)
 	struct target_lun *l;
 
 	while ((l = TAILQ_FIRST(&t->luns)) != NULL)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		lun_forget(t, l);
 }
 

@@ -137,6 +137,7 @@ static void obey_all(struct iscsi *share)
 	int rv;
 
 	while ((m = TAILQ_FIRST(&share->messages)) != NULL) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		rv = obey(share, m);
 		assert(rv != -EINVAL); /* the front has checked it */
 		if (rv < 0) {

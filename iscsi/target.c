@@ -45,6 +45,7 @@ static void allow_free(char **allow, unsigned count)
 static void discard(struct iscsi_target *t)
 {
 	assert(t->scsi == NULL);
+	assert(t->allow != NULL || t->allow_count == 0);
 	allow_free(t->allow, t->allow_count);
 	explicit_bzero(&t->chap, sizeof(t->chap));
 	explicit_bzero(&t->mutual, sizeof(t->mutual));
