@@ -408,7 +408,7 @@ static bool login_elsewhere(struct iscsi_conn *conn)
 	}
 	if (t->home == 0)
 		return false;
-	if (room_make(conn->iscsi))
+	if (iscsi__entry_of(conn) != NULL || room_make(conn->iscsi))
 		iscsi__conn_leave(conn);
 	else
 		login_refuse(conn, 0x0302);

@@ -19,7 +19,6 @@
 #include <stdio.h>
 
 #define OBJECT_IDLE_NS (60 * SEC)
-#define TELL_NS (100 * MSEC)
 #define MOVES "the target moves to another shard"
 
 /* Where @t is, or will be when it has left. */
@@ -177,7 +176,7 @@ void iscsi__homes_tell(struct iscsi *front)
 	TAILQ_FOREACH (t, &front->targets, link)
 		all = tell(t) && all;
 	if (!all)
-		env_timer_start(front->env, &front->tell, TELL_NS);
+		env_timer_start(front->env, &front->tell, ISCSI_AGAIN_NS);
 }
 
 /* ---- moving ---- */
@@ -314,7 +313,8 @@ void iscsi__home_lun_unset(struct iscsi_target *t, unsigned lun)
 		return;
 	if (t->place == TARGET_PLACED && t->home == 0) {
 		scsi_lun_unset(t->scsi, lun);
-	} else if (l->told) {
+	} else if (t->place == TARGET_PLACED) {
+		/* Also where it was not told of it: it may have another. */
 		m = l->gone;
 		l->gone = NULL;
 		m->share = t->iscsi->shares[t->home];

@@ -403,7 +403,7 @@ struct session_entry {
 	const char *transport;
 	struct sockaddr_storage peer, local;
 	uint8_t isid[6];
-	uint16_t tsih;
+	uint16_t tsih, tpgt;
 	unsigned shard;
 	bool discovery;
 	bool dropped; /* the front's: it was told to end */
@@ -488,6 +488,8 @@ void iscsi__conn_ignored(struct iscsi_conn *conn);
 int iscsi__entry_open(struct iscsi_session *s, const struct iscsi_conn *conn);
 /* Nobody counts in it any more. */
 void iscsi__entry_close(struct session_entry *entry);
+/* In the front: the session whose place the login on @conn takes, or NULL. */
+const struct session_entry *iscsi__entry_of(const struct iscsi_conn *conn);
 static inline unsigned iscsi__in_flight(const struct iscsi_session *s)
 {
 	return ENTRY_GET(&s->entry->in_flight);
@@ -642,11 +644,14 @@ struct iscsi_portal {
 
 /* ---- shards.c ---- */
 
+/* When what there was no memory for is tried again. */
+#define ISCSI_AGAIN_NS (100 * MSEC)
+
 enum iscsi_message_kind {
 	MESSAGE_TARGET, /* take @target */
 	MESSAGE_TARGET_GONE, /* remove the one named @iqn, then come back */
 	MESSAGE_LUN, /* set @lun */
-	MESSAGE_LUN_GONE, /* unset @lun */
+	MESSAGE_LUN_GONE, /* unset LUN @number */
 	MESSAGE_PORTALS, /* @portals are all there are */
 	MESSAGE_DROP_PORTAL, /* end what came by @number over @transport */
 	MESSAGE_DROP_SESSION, /* end session @id */
@@ -657,8 +662,10 @@ enum iscsi_message_kind {
 struct iscsi_message {
 	struct iscsi *share;
 	enum iscsi_message_kind kind;
-	/* TARGET: the share's from then on.  TARGET_GONE: the front's record
-	   which waits for it, or NULL. */
+	/*
+	 * TARGET: the share's from then on.  TARGET_GONE: the front's record
+	 * that waits for it, or NULL.
+	 */
 	struct iscsi_target *target;
 	struct iscsi_lun_conf lun; /* its strings are @iqn and @name */
 	char iqn[ISCSI_NAME_MAX + 1], name[256];

@@ -55,6 +55,7 @@ int iscsi__entry_open(struct iscsi_session *s, const struct iscsi_conn *conn)
 	e->local = conn->dm->local;
 	memcpy(e->isid, s->isid, sizeof(e->isid));
 	e->tsih = s->tsih;
+	e->tpgt = s->tpgt;
 	e->shard = s->iscsi->shard;
 	e->discovery = s->discovery;
 	e->since_ns = env_now(s->iscsi->env);
@@ -71,7 +72,21 @@ void iscsi__entry_close(struct session_entry *e)
 	on_front(e, &e->end);
 }
 
-/* ---- asked by node ---- */
+/* ---- asked on the front ---- */
+
+const struct session_entry *iscsi__entry_of(const struct iscsi_conn *conn)
+{
+	const struct login *l = conn->login;
+	const struct session_entry *e;
+
+	TAILQ_FOREACH (e, &conn->iscsi->entries, link)
+		if (!e->discovery && e->tpgt == conn->portal->tpgt &&
+		    memcmp(e->isid, l->isid, sizeof(e->isid)) == 0 &&
+		    strcmp(e->initiator, l->initiator) == 0 &&
+		    strcmp(e->target, l->target_name) == 0)
+			return e;
+	return NULL;
+}
 
 static bool listed(const struct session_entry *e)
 {

@@ -13,8 +13,6 @@
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
 
-#define AGAIN_NS (100 * MSEC)
-
 /* ---- messages ---- */
 
 static void on_message(struct env_task *task);
@@ -142,7 +140,7 @@ static void obey_all(struct iscsi *share)
 		assert(rv != -EINVAL); /* the front has checked it */
 		if (rv < 0) {
 			env_timer_start(share->env, &share->message_timer,
-					AGAIN_NS);
+					ISCSI_AGAIN_NS);
 			return;
 		}
 		TAILQ_REMOVE(&share->messages, m, link);
@@ -204,7 +202,8 @@ void iscsi__portals_tell(struct iscsi *front)
 			iscsi__message_send(m);
 		} else {
 			front->portals_due = true;
-			env_timer_start(front->env, &front->tell, AGAIN_NS);
+			env_timer_start(front->env, &front->tell,
+					ISCSI_AGAIN_NS);
 		}
 	}
 }

@@ -504,6 +504,9 @@ TEST(shards, sessions_max)
 	CHECK(c.closed);
 	LOGIN(&c, 3, IQN);
 	CHECK_EQ(status_of(&c), 0x0302);
+	/* Who takes the place of his own session needs none. */
+	in(&c, 2, 1);
+	CHECK(b.closed && !a.closing);
 	close_all();
 }
 
