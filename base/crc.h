@@ -10,9 +10,8 @@ uint32_t crc32c(const void *buf, size_t len);
 uint32_t crc32c_more(uint32_t crc, const void *buf, size_t len);
 
 /*
- * The other CRC-32 (IEEE 802.3, zlib's).  Data that ends in its own CRC32C, as
- * pages of many programs do, has the same CRC32C whatever it says, so where
- * stale bytes must be told from new ones this one is checked as well.
+ * The other CRC-32 (IEEE 802.3, zlib's): the second checksum of batches of
+ * older versions (lsom/format.h).
  */
 uint32_t crc32_more(uint32_t crc, const void *buf, size_t len);
 

@@ -39,7 +39,11 @@
 #include <assert.h>
 
 #define LSOM__VERSION 1u /* of the superblock */
-#define LSOM__LOG_VERSION 2u /* of the rest; 1: without echoes and erasing */
+/*
+ * Of the rest.  1: without echoes and erasing.  2: a batch's data_crc is
+ * crc32_more() over its data blocks, from 3 on it is their fletcher_end().
+ */
+#define LSOM__LOG_VERSION 3u
 #define LSOM__DATA_START (1u << 20)
 #define LSOM__SUPER_GAP (512u << 10)
 #define LSOM__DISK_MIN (64ull << 20)
@@ -69,7 +73,8 @@ enum { LSOM__HEAD_GUEST, LSOM__HEAD_CLEANER, LSOM__HEADS };
 #define LSOM__COMPAT 0ull
 #define LSOM__RO_COMPAT 0ull
 #define LSOM__INCOMPAT_ECHO 1ull /* segments of version 2 may be on it */
-#define LSOM__INCOMPAT LSOM__INCOMPAT_ECHO
+#define LSOM__INCOMPAT_FLETCHER 2ull /* and batches of version 3 */
+#define LSOM__INCOMPAT (LSOM__INCOMPAT_ECHO | LSOM__INCOMPAT_FLETCHER)
 
 struct lsom__super {
 	uint64_t magic;
@@ -129,7 +134,7 @@ struct lsom__batch_header {
 	uint32_t records_bytes; /* they follow this structure, then the echo */
 	uint32_t data_blocks; /* they follow the header blocks */
 	uint32_t block; /* of the segment, where this header lies */
-	uint32_t data_crc; /* crc32_more() over all data blocks */
+	uint32_t data_crc; /* over all data blocks; see LSOM__LOG_VERSION */
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__batch_header) == 88, "batch header");
 
@@ -142,7 +147,7 @@ struct lsom__frame {
 	uint64_t batch, pos;
 	uint32_t records_bytes;
 	uint16_t records;
-	uint16_t reserved;
+	uint16_t version; /* the batch's; 0: 1 or 2 */
 	uint32_t block; /* of the segment, of the batch's header */
 	uint32_t data_crc; /* as in the batch's header */
 } __attribute__((packed));

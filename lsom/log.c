@@ -18,7 +18,7 @@
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
 
-#include "base/crc.h"
+#include "base/fletcher.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/util.h"
@@ -320,15 +320,15 @@ static unsigned batch_iov(struct lsom__batch *b, uint32_t hb, bool first)
 
 /*
  * Whether a batch of a torn tail is whole is decided by its data, and CRC32C
- * alone cannot say: see crc32_more().
+ * alone cannot say: see base/fletcher.h.
  */
 static uint32_t data_crc(const struct lsom__batch *b, unsigned iovs)
 {
-	uint32_t crc = 0;
+	struct fletcher f = { 0 };
 
 	for (unsigned i = 1; i < iovs; i++)
-		crc = crc32_more(crc, b->iov[i].iov_base, b->iov[i].iov_len);
-	return crc;
+		fletcher_add(&f, b->iov[i].iov_base, b->iov[i].iov_len);
+	return fletcher_end(&f);
 }
 
 /* Repeat the batch before @b behind its records; then @b is the one before. */
@@ -365,6 +365,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 		.pos = disk->pos_next,
 		.records_bytes = p->records_bytes,
 		.records = (uint16_t)p->records,
+		.version = LSOM__LOG_VERSION,
 		.block = block,
 	};
 	const size_t bytes = header_bytes(p);

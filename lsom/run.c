@@ -12,6 +12,7 @@
 #include "lsom/recover_int.h"
 
 #include "base/crc.h"
+#include "base/fletcher.h"
 #include "base/log.h"
 #include "base/util.h"
 
@@ -27,7 +28,8 @@ static int frame_whole(struct lsom__recovery *rec, uint32_t segment,
 		       const struct lsom__frame *f, const uint8_t *records)
 {
 	const struct lsom__data_record *d;
-	uint32_t crc = 0;
+	struct fletcher sums = { 0 };
+	uint32_t crc = 0; /* of a version that had no sums */
 	unsigned i;
 	uint64_t k;
 	int rv;
@@ -44,9 +46,12 @@ static int frame_whole(struct lsom__recovery *rec, uint32_t segment,
 			if (crc32c(rec->buf + k * LSOM_BLOCK, LSOM_BLOCK) !=
 			    lsom__record_crcs(d)[k])
 				return 0;
-		crc = crc32_more(crc, rec->buf, (size_t)d->blocks * LSOM_BLOCK);
+		if (f->version >= 3)
+			fletcher_add(&sums, rec->buf, d->blocks * LSOM_BLOCK);
+		else
+			crc = crc32_more(crc, rec->buf, d->blocks * LSOM_BLOCK);
 	}
-	return crc == f->data_crc;
+	return (f->version >= 3 ? fletcher_end(&sums) : crc) == f->data_crc;
 }
 
 /* ---- damage ---- */

@@ -36,6 +36,7 @@ static int batch_add(struct lsom__frames *f, const struct lsom__batch_header *b,
 		.pos = b->pos,
 		.records_bytes = b->records_bytes,
 		.records = b->records,
+		.version = b->version,
 		.block = b->block,
 		.data_crc = b->data_crc,
 	};

@@ -289,6 +289,84 @@ TEST(damage, some_block_of_a_cleaned_log)
 	history_free(h);
 }
 
+/* Where the header of the @nth last batch of the guest's head is. */
+static uint64_t header_find(const struct history *h, unsigned nth)
+{
+	uint64_t place = LSOM__DATA_START / LSOM_BLOCK, places[8] = { 0 };
+	const struct lsom__batch_header *b;
+	uint64_t last = 0;
+
+	for (; place < BYTES / LSOM_BLOCK; place++) {
+		b = (const void *)(h->image + place * LSOM_BLOCK);
+		if (b->magic != LSOM__BATCH_MAGIC ||
+		    b->head != LSOM__HEAD_GUEST)
+			continue;
+		last = MAX(last, b->batch);
+		places[b->batch % 8] = place;
+	}
+	place = places[(last - nth) % 8];
+	b = (const void *)(h->image + place * LSOM_BLOCK);
+	CHECK_EQ(b->batch, last - nth);
+	return place;
+}
+
+static void header_rot(struct history *h, unsigned nth)
+{
+	rot(h, header_find(h, nth), 100);
+}
+
+/* Other data that has the same CRC32C: the polynomial is added to a word. */
+static void stale_put(uint8_t *data)
+{
+	uint64_t word;
+
+	memcpy(&word, data + 512, sizeof(word));
+	word ^= 1 | 0x82f63b78ull << 1;
+	memcpy(data + 512, &word, sizeof(word));
+}
+
+/*
+ * The last batch as @version writes it, then with data of before in its place:
+ * in the one case it is there after a power cut, in the other it never was.
+ */
+static void tail_of(struct history *h, uint16_t version)
+{
+	uint64_t at = header_find(h, 0) * LSOM_BLOCK;
+	struct lsom__batch_header *b = (void *)(h->image + at);
+	uint8_t *data = h->image + at + (size_t)b->header_blocks * LSOM_BLOCK;
+	uint32_t crc = crc32c(data, LSOM_BLOCK);
+	struct lsom_comp *comp;
+
+	CHECK_EQ(b->data_blocks, 1);
+	CHECK_EQ(b->version, LSOM__LOG_VERSION);
+	if (version < LSOM__LOG_VERSION) {
+		b->version = version;
+		b->data_crc = crc32_more(0, data, LSOM_BLOCK);
+		lsom__batch_seal(b, b->header_blocks);
+	}
+	for (unsigned stale = 0; stale < 2; stale++) {
+		if (stale)
+			stale_put(data);
+		CHECK_EQ(crc32c(data, LSOM_BLOCK), crc);
+		history_restore(h);
+		comp = reopen(h, false);
+		CHECK_EQ(get(&h->f, comp, LAST, h->seeds[LAST]), !stale);
+		lsom_comp_put(comp);
+		power_off(&h->f);
+	}
+}
+
+/* Data of another time is told even where its CRC32C is the same. */
+TEST(damage, tail_of_this_version_and_the_one_before)
+{
+	for (uint16_t version = 2; version <= LSOM__LOG_VERSION; version++) {
+		struct history *h = history_make(8, 14, true);
+
+		tail_of(h, version);
+		history_free(h);
+	}
+}
+
 /* The header of the last batch that the cleaner wrote. */
 static uint64_t cleaner_last(const struct history *h)
 {
@@ -523,27 +601,6 @@ TEST(damage, a_superblock)
 }
 
 /* ---- more than one block ---- */
-
-/* Rot the header of the @nth last batch of the guest's head. */
-static void header_rot(struct history *h, unsigned nth)
-{
-	uint64_t place = LSOM__DATA_START / LSOM_BLOCK, places[8] = { 0 };
-	const struct lsom__batch_header *b;
-	uint64_t last = 0;
-
-	for (; place < BYTES / LSOM_BLOCK; place++) {
-		b = (const void *)(h->image + place * LSOM_BLOCK);
-		if (b->magic != LSOM__BATCH_MAGIC ||
-		    b->head != LSOM__HEAD_GUEST)
-			continue;
-		last = MAX(last, b->batch);
-		places[b->batch % 8] = place;
-	}
-	place = places[(last - nth) % 8];
-	b = (const void *)(h->image + place * LSOM_BLOCK);
-	CHECK_EQ(b->batch, last - nth);
-	rot(h, place, 100);
-}
 
 static void scanned(struct lsom_scan *req, int status)
 {
