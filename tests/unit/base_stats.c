@@ -1,0 +1,92 @@
+/* Counters that many threads add to, at the same time and one after the other. */
+#include "base/stats.h"
+#include "tests/lib/test.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define THREADS 8u
+#define ADDS 100000u
+
+static struct counter many = { .name = "many" };
+static struct counter other = { .name = "other" };
+static struct counter unknown = { .name = "unknown" };
+
+static void *add(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; i < ADDS; i++) {
+		counter_add(&many, 1);
+		counter_add(&other, 2);
+		counter_add(&unknown, 3);
+	}
+	return NULL;
+}
+
+/* No addition is lost, also of threads that have ended, and of no registration. */
+TEST(stats, threads)
+{
+	pthread_t thread[THREADS];
+	uint64_t rounds = 0, before;
+
+	counter_register(&many);
+	counter_register(&other);
+	counter_register(&many);
+	for (; rounds < 3; rounds++) {
+		for (unsigned i = 0; i < THREADS; i++)
+			CHECK_EQ(pthread_create(&thread[i], NULL, add, NULL),
+				 0);
+		before = 0;
+		for (unsigned i = 0; i < 100; i++) { /* never goes back */
+			CHECK(counter_value(&many) >= before);
+			before = counter_value(&many);
+		}
+		for (unsigned i = 0; i < THREADS; i++)
+			CHECK_EQ(pthread_join(thread[i], NULL), 0);
+	}
+	add(NULL);
+	counter_add(&other, (uint64_t)-1); /* down, as gauges go */
+	CHECK_EQ(counter_value(&many), (rounds * THREADS + 1) * ADDS);
+	CHECK_EQ(counter_value(&other), (rounds * THREADS + 1) * ADDS * 2 - 1);
+	CHECK_EQ(counter_value(&unknown), (rounds * THREADS + 1) * ADDS * 3);
+}
+
+/* Threads that come and go do not make cells for ever. */
+TEST(stats, cells_are_used_again)
+{
+	struct counter_cells *cells[2];
+	pthread_t thread;
+
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(pthread_create(&thread, NULL, add, NULL), 0);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		cells[i] = counter__cells_take();
+		CHECK(cells[i] != NULL);
+		atomic_store(&cells[i]->taken, 0);
+	}
+	CHECK(cells[0] == cells[1]);
+}
+
+static uint64_t seven(struct counter *counter)
+{
+	(void)counter;
+	return 7;
+}
+
+static struct counter gauge = { .name = "gauge", .read = seven };
+
+static void visit(struct counter *counter, void *arg)
+{
+	if (strcmp(counter->name, "gauge") == 0)
+		*(uint64_t *)arg += counter_value(counter);
+}
+
+TEST(stats, gauges)
+{
+	uint64_t sum = 0;
+
+	counter_register(&gauge);
+	counter_register(&gauge);
+	counter_each(visit, &sum);
+	CHECK_EQ(sum, 7);
+}
