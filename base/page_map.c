@@ -31,6 +31,7 @@ int page_map_open(struct page_map *map, size_t pages)
 	map->whole.top = map->whole.bits + tops * 64;
 	map->whole.tops = tops;
 	map->count = 0;
+	map->low = map->low_n = 0;
 	return 0;
 }
 
@@ -155,18 +156,30 @@ static struct run walk(const struct page_map *map, size_t *word, size_t n)
 	return best;
 }
 
-size_t page_map_find(const struct page_map *map, size_t n, size_t *first)
+static void run_longer(struct run *run, struct run other)
 {
-	size_t word = page_set_next(&map->some, 0);
-	struct run run = walk(map, &word, n), more;
+	if (other.n > run->n)
+		*run = other;
+}
 
+size_t page_map_find(struct page_map *map, size_t n, size_t *first)
+{
+	size_t from = n >= map->low_n ? map->low : 0;
+	size_t word = page_set_next(&map->some, from);
+	struct run run = walk(map, &word, n);
+
+	if (run.n == n && n <= PAGE_MAP_WORD) {
+		map->low = run.first / PAGE_MAP_WORD;
+		map->low_n = n;
+	}
+	if (run.n < n && from > 0) {
+		word = page_set_next(&map->some, 0);
+		run_longer(&run, walk(map, &word, n));
+	}
 	if (run.n < n && word != PAGE_MAP_NONE)
 		word = page_set_next(&map->whole, word);
-	if (run.n < n && word != PAGE_MAP_NONE) {
-		more = walk(map, &word, n);
-		if (more.n > run.n)
-			run = more;
-	}
+	if (run.n < n && word != PAGE_MAP_NONE)
+		run_longer(&run, walk(map, &word, n));
 	*first = run.first;
 	return run.n;
 }

@@ -29,6 +29,8 @@ struct page_map {
 	struct page_set some; /* words with a free page */
 	struct page_set whole; /* words whose pages are all free */
 	size_t count; /* free pages */
+	/* No run of @low_n pages or more, at most a word, begins below @low. */
+	size_t low, low_n;
 };
 
 /* For pages [0, @pages), none of them free.  Returns 0 or -ENOMEM. */
@@ -51,13 +53,13 @@ static inline void page_set_del(struct page_set *set, size_t i)
 /* The first member from @from on, or PAGE_MAP_NONE. */
 size_t page_set_next(const struct page_set *set, size_t from);
 
-/* Mostly one, or all. */
+/* Of @bits, which are not 0; mostly neighbours. */
 static inline size_t page_bits_count(uint64_t bits)
 {
-	if (bits == UINT64_MAX)
-		return 64;
-	if ((bits & (bits - 1)) == 0)
-		return bits != 0;
+	uint64_t run = bits >> __builtin_ctzll(bits);
+
+	if ((run & (run + 1)) == 0)
+		return 64 - (size_t)__builtin_clzll(run);
 	return (size_t)__builtin_popcountll(bits);
 }
 
@@ -74,6 +76,9 @@ static inline void page_map_give(struct page_map *map, size_t word,
 		page_set_add(&map->some, word);
 	if ((old | bits) == UINT64_MAX)
 		page_set_add(&map->whole, word);
+	/* A run that ends here may begin in the word before. */
+	if (word <= map->low)
+		map->low = word - (word > 0);
 }
 
 /* Pages @bits of @word are in use now; all of them were free. */
@@ -103,6 +108,6 @@ size_t page_map_take_lowest(struct page_map *map);
  * hide whole words behind it, but may hide a longer run.  Returns the pages of
  * the run, at most @n, 0 only where none is free.
  */
-size_t page_map_find(const struct page_map *map, size_t n, size_t *first);
+size_t page_map_find(struct page_map *map, size_t n, size_t *first);
 
 #endif

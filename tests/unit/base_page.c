@@ -49,7 +49,7 @@ static size_t flat_find(const bool *flat, size_t n, size_t *first)
 	return best;
 }
 
-static void flat_check(const struct page_map *map, const bool *flat)
+static void flat_check(struct page_map *map, const bool *flat)
 {
 	size_t count = 0, n = 1 + (size_t)rand() % 150, found;
 	size_t first = 0, flat_first = 0;
