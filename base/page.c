@@ -220,26 +220,42 @@ static size_t cache_count(const struct page_cache *cache)
 	return cache->free.count + cache->singles_count;
 }
 
-/* Give @n pages to the map; neighbours that come one after the other at once. */
+/* Pages of one word on their way to the map. */
+struct giving {
+	size_t word;
+	uint64_t bits;
+};
+
+static inline void giving_end(struct page_cache *cache,
+			      const struct giving *giving)
+{
+	if (giving->bits != 0)
+		page_map_give(&cache->free, giving->word, giving->bits);
+}
+
+/* Neighbours that come one after the other go at once. */
+static inline void giving_add(struct page_cache *cache, struct giving *giving,
+			      const struct page *page)
+{
+	size_t at = (size_t)(page - cache->arena->pages);
+
+	if (at / PAGE_MAP_WORD != giving->word) {
+		giving_end(cache, giving);
+		giving->word = at / PAGE_MAP_WORD;
+		giving->bits = 0;
+	}
+	giving->bits |= 1ull << at % PAGE_MAP_WORD;
+}
+
 static void map_give(struct page_cache *cache, struct page *const *pages,
 		     size_t n)
 {
-	size_t word = 0;
-	uint64_t bits = 0;
+	struct giving giving = { 0 };
 
+	for (size_t i = 0; i < n; i++)
+		giving_add(cache, &giving, pages[i]);
+	giving_end(cache, &giving);
 	cache->given += n;
-	for (size_t i = 0; i < n; i++) {
-		size_t at = (size_t)(pages[i] - cache->arena->pages);
-
-		if (at / PAGE_MAP_WORD != word && bits != 0) {
-			page_map_give(&cache->free, word, bits);
-			bits = 0;
-		}
-		word = at / PAGE_MAP_WORD;
-		bits |= 1ull << at % PAGE_MAP_WORD;
-	}
-	if (bits != 0)
-		page_map_give(&cache->free, word, bits);
 }
 
 /* The @n that lie longest go to the map, where they are part of runs. */
@@ -476,9 +492,10 @@ static void runs_take(struct page_cache *cache, enum page_class class, size_t n,
 		run = page_map_find(&cache->free, n, &first);
 	while (run == n || run > RUN_SHORT) {
 		page_map_take_run(&cache->free, first, run);
+		for (size_t i = 0; i < run; i++)
+			out[i] = page_hand(&pages[first + i], class);
+		out += run;
 		n -= run;
-		while (run-- > 0)
-			*out++ = page_hand(&pages[first++], class);
 		if (n == 0)
 			return;
 		run = page_map_find(&cache->free, n, &first);
@@ -554,19 +571,25 @@ void page_put(struct page_cache *cache, struct page *page)
 	cache->singles[cache->singles_count++] = page;
 }
 
-void pages_put(struct page_cache *cache, struct page **pages, size_t n)
+void pages_put(struct page_cache *cache, struct page *const *pages, size_t n)
 {
-	size_t freed[PAGE_CLASSES] = { 0 }, count = 0;
+	size_t freed[PAGE_CLASSES] = { 0 };
+	struct giving giving = { 0 };
 
-	for (size_t i = 0; i < n; i++)
-		if (page_drop(pages[i])) {
-			freed[pages[i]->class]++;
-			pages[count++] = pages[i];
-		}
-	map_give(cache, pages, count);
+	for (size_t i = 0; i < n; i++) {
+		struct page *page = pages[i];
+
+		if (!page_drop(page))
+			continue;
+		freed[page->class]++;
+		giving_add(cache, &giving, page);
+	}
+	giving_end(cache, &giving);
 	for (int c = 0; c < PAGE_CLASSES; c++)
-		if (freed[c] > 0)
+		if (freed[c] > 0) {
 			atomic_fetch_sub(&cache->arena->used[c], freed[c]);
+			cache->given += freed[c];
+		}
 	if (cache->free.count > CACHE_MAX)
 		cache_drain(cache, CACHE_MAX / 2);
 }

@@ -92,8 +92,8 @@ static inline struct page *page_get(struct page *page)
 /* Drop a reference; the last one gives the page to @cache.  Any shard's. */
 void page_put(struct page_cache *cache, struct page *page);
 
-/* As page_put() of each, at less cost.  What @pages holds is lost. */
-void pages_put(struct page_cache *cache, struct page **pages, size_t n);
+/* As page_put() of each, at less cost. */
+void pages_put(struct page_cache *cache, struct page *const *pages, size_t n);
 
 /* A page of zeros that is nobody's: read it, reference it, never write it. */
 struct page *page_zero(void);

@@ -56,13 +56,16 @@ int sgl_new(struct page_cache *home, enum page_class class, size_t len_bytes,
 	rv = n > 0 ? pages_alloc(home, class, n, pages) : 0;
 	if (rv < 0)
 		goto err_pages;
-	for (size_t i = 0; i < n; i++) {
-		size_t len = MIN(PAGE_BYTES - first_offset, len_bytes);
-
-		sgl_add(sgl, pages[i], first_offset, len);
-		len_bytes -= len;
-		first_offset = 0;
+	for (size_t i = 0; i < n; i++)
+		sgl->pieces[i] = (struct sgl_piece){ pages[i], 0, PAGE_BYTES };
+	if (n > 0) { /* whole pages, but for both ends */
+		sgl->pieces[0].offset = (uint32_t)first_offset;
+		sgl->pieces[0].len -= (uint32_t)first_offset;
+		sgl->pieces[n - 1].len -=
+			(uint32_t)(n * PAGE_BYTES - first_offset - len_bytes);
 	}
+	sgl->pieces_count = (unsigned)n;
+	sgl->len_bytes = len_bytes;
 	if (pages != few)
 		free(pages);
 	*out = sgl;
@@ -169,13 +172,14 @@ struct sgl *sgl_join(struct page_cache *home, struct sgl *const *parts,
 
 static void pieces_put(struct sgl *sgl)
 {
+	const struct sgl_piece *piece = sgl->pieces;
+	size_t left = sgl->pieces_count, n;
 	struct page *pages[64];
-	unsigned i, n;
 
-	for (i = 0; i < sgl->pieces_count; i += n) {
-		n = MIN(sgl->pieces_count - i, (unsigned)ARRAY_LEN(pages));
-		for (unsigned k = 0; k < n; k++)
-			pages[k] = sgl->pieces[i + k].page;
+	for (; left > 0; left -= n, piece += n) {
+		n = MIN(left, ARRAY_LEN(pages));
+		for (size_t i = 0; i < n; i++)
+			pages[i] = piece[i].page;
 		pages_put(sgl->home, pages, n);
 	}
 }
