@@ -69,7 +69,8 @@ struct env_work {
 /*
  * Block I/O.  @res is the number of bytes asked for, or -errno: never a short
  * count (the backend carries on after EINTR, EAGAIN and short transfers).  The
- * iovec array and the memory stay the caller's and untouched until @cb.
+ * iovec array and the memory stay the caller's and untouched until @cb.  Only
+ * @cb is set before a start.
  */
 struct env_io {
 	void (*cb)(struct env_io *io, int64_t res);

@@ -88,35 +88,18 @@ uint64_t lsom__page_next(const struct lsom_comp *comp, uint64_t number)
 
 /* ---- loading ---- */
 
-/* What @old points to is dead: counted once for neighbours of one segment. */
-static void entries_dead(struct lsom_disk *disk, const struct lsom__entry *old,
-			 unsigned count)
-{
-	uint64_t first = 0, end = 0;
-	int64_t n = 0;
-
-	for (unsigned i = 0; i < count; i++) {
-		if (old[i].kind != LSOM__E_RAW)
-			continue;
-		if (old[i].place < first || old[i].place >= end) {
-			if (n > 0)
-				lsom__segment_live(disk, first, -n);
-			first = old[i].place;
-			end = lsom__segment_end(disk, first);
-			n = 0;
-		}
-		n++;
-	}
-	if (n > 0)
-		lsom__segment_live(disk, first, -n);
-}
-
-/* Entries [0, @count) of @page are @now, @old before: count that. */
-static void entries_changed(const struct lsom__page *page,
-			    const struct lsom__entry *old, unsigned count,
-			    const struct lsom__entry *now)
+/*
+ * @count slots of @page, which were @old, are @now and those behind it, or
+ * nothing (NULL): count that, once for neighbours of one segment.
+ */
+static void slots_count(const struct lsom__page *page,
+			const struct lsom__slot *old, unsigned count,
+			const struct lsom__entry *now)
 {
 	struct lsom_disk *disk = page->comp->disk;
+	uint32_t segment = LSOM__NONE;
+	uint64_t first = 0, place;
+	int64_t dead = 0; /* of @segment, which begins at @first */
 	int n = 0;
 
 	/* One record's, so they lie in one segment. */
@@ -124,11 +107,23 @@ static void entries_changed(const struct lsom__page *page,
 		lsom__segment_live(disk, now->place, count);
 		n = (int)count;
 	}
-	for (unsigned i = 0; i < count; i++)
-		n -= old[i].kind == LSOM__E_RAW;
+	for (unsigned i = 0; i < count; i++) {
+		if (lsom__slot_kind(&old[i]) != LSOM__E_RAW)
+			continue;
+		place = lsom__slot_place(&old[i]);
+		if (place - first >= disk->segment_blocks || dead == 0) {
+			lsom__segment_count(disk, segment, -dead);
+			segment = lsom__segment_of(disk, place);
+			first = lsom__place(disk, segment, 0);
+			dead = 0;
+		}
+		dead++;
+		n--;
+	}
+	if (dead > 0)
+		lsom__segment_count(disk, segment, -dead);
 	if (n != 0)
 		lsom__comp_mapped(page->comp, page->number, n);
-	entries_dead(disk, old, count);
 }
 
 /* Fold the stored slots under the overlay. */
@@ -160,10 +155,10 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 			/* The same place may come back from the store. */
 			if (mine.place != theirs.place ||
 			    mine.kind != theirs.kind)
-				entries_changed(page, &theirs, 1, NULL);
+				slots_count(page, &old.slot[i], 1, NULL);
 			continue;
 		}
-		entries_changed(page, &mine, 1, NULL);
+		slots_count(page, &page->slots.slot[i], 1, NULL);
 		rv = lsom__slots_set(&page->slots, i, 1, &theirs, NULL);
 	}
 	lsom__slots_fini(&old);
@@ -422,7 +417,7 @@ static bool applies(const struct lsom__entry *old,
 
 	switch (how) {
 	case LSOM__APPLY_NEWER:
-		return order > 0;
+		break; /* lsom__slots_older() */
 	case LSOM__APPLY_REPAIR:
 		/* The rebuild goes by version alone: the two must agree. */
 		return old->lsn == now->lsn && order >= 0 &&
@@ -439,25 +434,43 @@ static bool applies(const struct lsom__entry *old,
 	return false;
 }
 
-/* Does slot @slot, in which @old is, become @now? */
+/* Does slot @slot become @now? */
 static bool slot_takes(const struct lsom__page *page, unsigned slot,
-		       const struct lsom__entry *old,
 		       const struct lsom__entry *now, enum lsom__apply how,
 		       uint64_t source)
 {
+	struct lsom__entry old;
+
 	if (page->slots.slot[slot].bits == 0)
-		return how == LSOM__APPLY_NEWER || how == LSOM__APPLY_REPLAY;
-	return applies(old, now, how, source) ||
+		return how == LSOM__APPLY_REPLAY;
+	lsom__slots_get(&page->slots, slot, &old);
+	return applies(&old, now, how, source) ||
 	       (how == LSOM__APPLY_MOVE &&
 		!lsom__rule(page->comp->disk, LSOM_OFF_MOVE));
 }
 
+/* How many of @count slots from @slot on do. */
+static unsigned slots_taking(const struct lsom__page *page, unsigned slot,
+			     unsigned count, const struct lsom__entry *now,
+			     enum lsom__apply how, uint64_t source,
+			     unsigned source_step)
+{
+	unsigned n;
+
+	if (how == LSOM__APPLY_NEWER)
+		return lsom__slots_older(&page->slots, slot, count, now);
+	for (n = 0; n < count; n++, source += source_step)
+		if (!slot_takes(page, slot + n, now, how, source))
+			break;
+	return n;
+}
+
 /* They are in the page now: the books follow. */
 static void slots_changed(struct lsom__page *page, unsigned slot,
-			  unsigned count, const struct lsom__entry *old,
+			  unsigned count, const struct lsom__slot *old,
 			  const struct lsom__entry *now)
 {
-	entries_changed(page, old, count, now);
+	slots_count(page, old, count, now);
 	for (unsigned i = slot; i < slot + count && !page->loaded; i++) {
 		if (lsom__bit(page->known, i))
 			continue;
@@ -476,7 +489,8 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 	unsigned slot = block % LSOM__PAGE_SLOTS, i, n;
 	const unsigned step = entry->kind == LSOM__E_RAW ? 1 : 0;
 	const unsigned source_step = source != 0 ? step : 0;
-	struct lsom__entry old[LSOM__PAGE_SLOTS], now = *entry;
+	struct lsom__slot old[LSOM__PAGE_SLOTS];
+	struct lsom__entry now = *entry;
 	struct lsom__page *page;
 	int rv;
 
@@ -493,13 +507,11 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 		return 0;
 	/* Moves and repairs look at what is there: callers have it loaded. */
 	assert(page->loaded || how == LSOM__APPLY_NEWER);
-	lsom__slots_get_run(&page->slots, slot, count, old);
+	memcpy(old, &page->slots.slot[slot], count * sizeof(*old));
 	for (i = 0; i < count; i += MAX(n, 1u)) {
-		for (n = 0; i + n < count; n++)
-			if (!slot_takes(
-				    page, slot + i + n, &old[i + n], &now, how,
-				    source + (uint64_t)(i + n) * source_step))
-				break;
+		n = slots_taking(page, slot + i, count - i, &now, how,
+				 source + (uint64_t)i * source_step,
+				 source_step);
 		if (n == 0)
 			continue;
 		now.place = entry->place + (uint64_t)i * step;
@@ -516,10 +528,7 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page)
 {
-	struct lsom__entry old[LSOM__PAGE_SLOTS];
-
-	lsom__slots_get_run(&page->slots, 0, LSOM__PAGE_SLOTS, old);
-	entries_changed(page, old, LSOM__PAGE_SLOTS, NULL);
+	slots_count(page, page->slots.slot, LSOM__PAGE_SLOTS, NULL);
 	memset(page->slots.slot, 0, sizeof(page->slots.slot));
 	page->gone = true;
 	lsom__page_dirty(page, 0, 1);

@@ -16,13 +16,13 @@
 #include <stdlib.h>
 
 #define EPOCHS_MAX 4096u /* 12 bits */
-#define PLACE_BITS 36
+#define PLACE_BITS LSOM__SLOT_PLACE_BITS
 #define PLACE_MASK ((1ull << PLACE_BITS) - 1)
-#define UNITS 8u /* 512-byte units of a block */
-#define EPOCH_BITS 44
-#define EPOCH_MASK ((uint64_t)(EPOCHS_MAX - 1) << EPOCH_BITS)
-#define SLOT_KIND(s) ((s)->bits >> 40 & 15)
-#define SLOT_EPOCH(s) ((unsigned)((s)->bits >> EPOCH_BITS & (EPOCHS_MAX - 1)))
+#define UNITS LSOM__SLOT_UNITS
+#define KIND_BIT LSOM__SLOT_KIND_BIT
+#define EPOCH_BIT LSOM__SLOT_EPOCH_BIT
+#define EPOCH_MASK ((uint64_t)(EPOCHS_MAX - 1) << EPOCH_BIT)
+#define SLOT_EPOCH(s) ((unsigned)((s)->bits >> EPOCH_BIT & (EPOCHS_MAX - 1)))
 #define SLOT_SEQ(s) ((s)->bits >> 56 << 32 | (s)->seq_low)
 #define VALUE_VERSION 1u
 
@@ -45,8 +45,8 @@ void lsom__slots_fini(struct lsom__slots *slots)
 	slots->epochs = NULL;
 }
 
-static inline void slot_get(const struct lsom__slots *slots, unsigned slot,
-			    struct lsom__entry *out)
+void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
+		     struct lsom__entry *out)
 {
 	const struct lsom__slot *s = &slots->slot[slot];
 	unsigned epoch = SLOT_EPOCH(s);
@@ -57,27 +57,48 @@ static inline void slot_get(const struct lsom__slots *slots, unsigned slot,
 	}
 	assert(epoch < slots->epochs_count);
 	*out = (struct lsom__entry){
-		.place = (s->bits & PLACE_MASK) / UNITS,
+		.place = lsom__slot_place(s),
 		/* Kind 0 is an empty slot that remembers its version. */
-		.kind = SLOT_KIND(s),
+		.kind = (uint8_t)lsom__slot_kind(s),
 		.crc = s->crc,
 		.member_csn = slots->epochs[epoch].member_csn,
 		.lsn = LSN(slots->epochs[epoch].oepoch, SLOT_SEQ(s)),
 	};
 }
 
-void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
-		     struct lsom__entry *out)
+/* Slots of @epoch with a sequence number below this one are older than @entry. */
+static uint64_t older_below(const struct lsom__slots *slots, unsigned epoch,
+			    const struct lsom__entry *entry)
 {
-	slot_get(slots, slot, out);
+	const struct lsom__epoch *e = &slots->epochs[epoch];
+
+	assert(epoch < slots->epochs_count);
+	if (e->member_csn != entry->member_csn)
+		return e->member_csn < entry->member_csn ? UINT64_MAX : 0;
+	if (e->oepoch != LSN_OEPOCH(entry->lsn))
+		return e->oepoch < LSN_OEPOCH(entry->lsn) ? UINT64_MAX : 0;
+	return LSN_SEQ(entry->lsn);
 }
 
-void lsom__slots_get_run(const struct lsom__slots *slots, unsigned slot,
-			 unsigned count, struct lsom__entry *out)
+unsigned lsom__slots_older(const struct lsom__slots *slots, unsigned slot,
+			   unsigned count, const struct lsom__entry *entry)
 {
+	const struct lsom__slot *s = &slots->slot[slot];
+	unsigned epoch = EPOCHS_MAX, n;
+	uint64_t below = 0; /* of @epoch, which mostly is the next one's too */
+
 	assert(slot + count <= LSOM__PAGE_SLOTS);
-	for (unsigned i = 0; i < count; i++)
-		slot_get(slots, slot + i, &out[i]);
+	for (n = 0; n < count; n++, s++) {
+		if (s->bits == 0)
+			continue;
+		if (SLOT_EPOCH(s) != epoch) {
+			epoch = SLOT_EPOCH(s);
+			below = older_below(slots, epoch, entry);
+		}
+		if (SLOT_SEQ(s) >= below)
+			break;
+	}
+	return n;
 }
 
 /* Throw out epochs that no slot uses. */
@@ -102,7 +123,7 @@ static void epochs_compact(struct lsom__slots *slots)
 			continue;
 		from = SLOT_EPOCH(&slots->slot[i]);
 		slots->slot[i].bits &= ~EPOCH_MASK;
-		slots->slot[i].bits |= (uint64_t)map[from] << EPOCH_BITS;
+		slots->slot[i].bits |= (uint64_t)map[from] << EPOCH_BIT;
 	}
 }
 
@@ -137,8 +158,11 @@ static int epoch_find(struct lsom__slots *slots, uint64_t member_csn,
 int lsom__slots_set(struct lsom__slots *slots, unsigned slot, unsigned count,
 		    const struct lsom__entry *entry, const uint32_t *crcs)
 {
-	uint64_t seq = entry->lsn & ((1ull << LSN_SEQ_BITS) - 1);
-	bool raw = entry->kind == LSOM__E_RAW;
+	uint64_t seq = LSN_SEQ(entry->lsn);
+	const bool raw = entry->kind == LSOM__E_RAW;
+	const uint64_t step = raw ? UNITS : 0;
+	const unsigned crc_step = raw && crcs != NULL;
+	const uint32_t *crc = crc_step ? crcs : &entry->crc;
 	int epoch =
 		epoch_find(slots, entry->member_csn, LSN_OEPOCH(entry->lsn));
 	struct lsom__slot s;
@@ -148,16 +172,12 @@ int lsom__slots_set(struct lsom__slots *slots, unsigned slot, unsigned count,
 	assert(slot + count <= LSOM__PAGE_SLOTS);
 	assert((entry->place + count - 1) * UNITS <= PLACE_MASK);
 	s.bits = entry->place * UNITS | (uint64_t)(UNITS - 1) << PLACE_BITS |
-		 (uint64_t)entry->kind << 40 | (uint64_t)epoch << EPOCH_BITS |
-		 (seq >> 32) << 56;
-	s.crc = entry->crc;
+		 (uint64_t)entry->kind << KIND_BIT |
+		 (uint64_t)epoch << EPOCH_BIT | (seq >> 32) << 56;
 	s.seq_low = (uint32_t)seq;
-	for (unsigned i = 0; i < count; i++) {
-		if (raw && crcs != NULL)
-			s.crc = crcs[i];
+	for (unsigned i = 0; i < count; i++, s.bits += step, crc += crc_step) {
+		s.crc = *crc;
 		slots->slot[slot + i] = s;
-		if (raw)
-			s.bits += UNITS;
 	}
 	return 0;
 }
@@ -174,39 +194,41 @@ void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 			 size_t *out_len)
 {
 	struct value_header h = { .version = VALUE_VERSION };
-	size_t count = 0, len;
+	size_t max = sizeof(h), epochs;
 	uint8_t *buf, *p;
-	unsigned i, w;
-	uint32_t rest;
+	unsigned w;
 
-	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
-		for (rest = bits[w]; rest != 0; rest &= rest - 1) {
-			i = w * 32 + (unsigned)__builtin_ctz(rest);
-			if (slots->slot[i].bits == 0)
-				continue;
-			lsom__bit_set(h.bits, i);
-			count++;
-		}
-	}
 	h.epochs = (uint16_t)slots->epochs_count;
-	len = sizeof(h) + h.epochs * sizeof(struct lsom__epoch) +
-	      count * sizeof(struct lsom__slot);
-	buf = malloc(len);
+	epochs = h.epochs * sizeof(*slots->epochs);
+	max += epochs;
+	for (w = 0; w < ARRAY_LEN(h.bits); w++)
+		max += (size_t)__builtin_popcount(bits[w]) *
+		       sizeof(struct lsom__slot);
+	buf = malloc(max);
 	if (buf == NULL)
 		return NULL;
-	memcpy(buf, &h, sizeof(h));
 	p = buf + sizeof(h);
-	if (h.epochs > 0)
-		memcpy(p, slots->epochs, h.epochs * sizeof(*slots->epochs));
-	p += h.epochs * sizeof(*slots->epochs);
+	if (epochs > 0)
+		memcpy(p, slots->epochs, epochs);
+	p += epochs;
 	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
-		for (rest = h.bits[w]; rest != 0; rest &= rest - 1) {
-			i = w * 32 + (unsigned)__builtin_ctz(rest);
-			memcpy(p, &slots->slot[i], sizeof(struct lsom__slot));
-			p += sizeof(struct lsom__slot);
+		const struct lsom__slot *slot = &slots->slot[w * 32];
+		uint32_t rest = bits[w], empty = 0;
+
+		for (; rest != 0; rest &= rest - 1) {
+			const struct lsom__slot *s = &slot[__builtin_ctz(rest)];
+
+			if (s->bits == 0) {
+				empty |= rest & -rest;
+				continue;
+			}
+			memcpy(p, s, sizeof(*s));
+			p += sizeof(*s);
 		}
+		h.bits[w] = bits[w] & ~empty;
 	}
-	*out_len = len;
+	memcpy(buf, &h, sizeof(h));
+	*out_len = (size_t)(p - buf);
 	return buf;
 }
 
@@ -252,7 +274,7 @@ int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
 		p += sizeof(s);
 		epoch = SLOT_EPOCH(&s);
 		if (epoch >= h.epochs || s.bits == 0 ||
-		    SLOT_KIND(&s) > LSOM__E_HOLE)
+		    lsom__slot_kind(&s) > LSOM__E_HOLE)
 			return -EUCLEAN;
 		if (epoch != last) {
 			memcpy(&e, epochs + epoch * sizeof(e), sizeof(e));
@@ -261,7 +283,7 @@ int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
 				return mine;
 			last = epoch;
 		}
-		s.bits = (s.bits & ~EPOCH_MASK) | (uint64_t)mine << EPOCH_BITS;
+		s.bits = (s.bits & ~EPOCH_MASK) | (uint64_t)mine << EPOCH_BIT;
 		/* The larger version wins, and on a tie the later record. */
 		if (slots->slot[i].bits == 0 ||
 		    !slot_older(slots, &s, &slots->slot[i]))

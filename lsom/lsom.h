@@ -36,6 +36,7 @@ struct lsom_comp;
 #define LSN_SEQ_BITS 40
 #define LSN(oepoch, seq) ((uint64_t)(oepoch) << LSN_SEQ_BITS | (seq))
 #define LSN_OEPOCH(lsn) ((uint32_t)((lsn) >> LSN_SEQ_BITS))
+#define LSN_SEQ(lsn) ((lsn) & ((1ull << LSN_SEQ_BITS) - 1))
 
 /*
  * What of a group is decided (g2.2): every lsn <= stable_lsn, and stable_lsn +

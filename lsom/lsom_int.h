@@ -146,6 +146,28 @@ struct lsom__slot {
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__slot) == 16, "index entry");
 
+#define LSOM__SLOT_UNITS 8u /* 512-byte units of a block */
+#define LSOM__SLOT_PLACE_BITS 36
+#define LSOM__SLOT_KIND_BIT 40
+#define LSOM__SLOT_EPOCH_BIT 44
+
+static inline unsigned lsom__slot_kind(const struct lsom__slot *s)
+{
+	return s->bits >> LSOM__SLOT_KIND_BIT & 15;
+}
+
+static inline uint64_t lsom__slot_place(const struct lsom__slot *s)
+{
+	return (s->bits & ((1ull << LSOM__SLOT_PLACE_BITS) - 1)) /
+	       LSOM__SLOT_UNITS;
+}
+
+/* Kind and place as one: of the next place it is LSOM__SLOT_UNITS more. */
+static inline uint64_t lsom__slot_where(const struct lsom__slot *s)
+{
+	return s->bits & ((1ull << LSOM__SLOT_EPOCH_BIT) - 1);
+}
+
 struct lsom__epoch {
 	uint64_t member_csn;
 	uint32_t oepoch;
@@ -404,17 +426,6 @@ static inline bool lsom__segment_set_back(const struct lsom_disk *disk,
 	       disk->segments[lsom__segment_of(disk, place)].set_back;
 }
 
-/* The first place behind the segment of @place, which has one. */
-static inline uint64_t lsom__segment_end(const struct lsom_disk *disk,
-					 uint64_t place)
-{
-	uint64_t start = disk->super.data_start / LSOM_BLOCK;
-
-	assert(place >= start);
-	return place + disk->segment_blocks -
-	       (place - start) % disk->segment_blocks;
-}
-
 /* ---- super.c: blocking ---- */
 
 /*
@@ -430,9 +441,16 @@ int lsom__super_write_now(struct lsom_disk *disk);
 
 /* Take a free segment for @head, or LSOM__NONE. */
 uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head);
-void lsom__segment_live(struct lsom_disk *disk, uint64_t place, int64_t blocks);
-void lsom__segment_read_get(struct lsom_disk *disk, uint64_t place);
-void lsom__segment_read_put(struct lsom_disk *disk, uint64_t place);
+/* So many blocks of it are needed more, or less; LSOM__NONE is ignored. */
+void lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
+			 int64_t blocks);
+static inline void lsom__segment_live(struct lsom_disk *disk, uint64_t place,
+				      int64_t blocks)
+{
+	lsom__segment_count(disk, lsom__segment_of(disk, place), blocks);
+}
+void lsom__segment_read_get(struct lsom_disk *disk, uint32_t segment);
+void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment);
 /* Remember a batch's records for the summary.  0 or -ENOMEM. */
 int lsom__segment_frame(struct lsom__segment *seg,
 			const struct lsom__frame *frame, const void *records);
@@ -490,8 +508,9 @@ void lsom__slots_init(struct lsom__slots *slots);
 void lsom__slots_fini(struct lsom__slots *slots);
 void lsom__slots_get(const struct lsom__slots *slots, unsigned slot,
 		     struct lsom__entry *out);
-void lsom__slots_get_run(const struct lsom__slots *slots, unsigned slot,
-			 unsigned count, struct lsom__entry *out);
+/* How many of @count slots from @slot on are older than @entry, or empty. */
+unsigned lsom__slots_older(const struct lsom__slots *slots, unsigned slot,
+			   unsigned count, const struct lsom__entry *entry);
 /*
  * @entry is the first one's.  Places of RAW ones follow each other, with a CRC
  * each in @crcs (NULL: @entry's); others are all alike.  0 or -ENOMEM: as before.

@@ -115,7 +115,7 @@ static void move_read(struct env_io *io, int64_t res)
 	struct move *m = container_of(io, struct move, io);
 	struct lsom__cleaner *c = m->cleaner;
 
-	lsom__segment_read_put(c->disk, m->source);
+	lsom__segment_read_put(c->disk, lsom__segment_of(c->disk, m->source));
 	assert(c->reading > 0);
 	c->reading--;
 	if (res < 0) {
@@ -201,7 +201,7 @@ int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	}
 	c->reading++;
 	m->io.cb = move_read;
-	lsom__segment_read_get(disk, m->source);
+	lsom__segment_read_get(disk, lsom__segment_of(disk, m->source));
 	i = sgl_iov(op->sgl, 0, blocks * LSOM_BLOCK, m->iov, ARRAY_LEN(m->iov),
 		    NULL);
 	env_dev_readv(disk->env, disk->dev, &m->io, m->iov, i,

@@ -31,7 +31,7 @@ void lsom__read_init(void)
 struct part {
 	struct env_io io;
 	struct read *read;
-	unsigned first, count;
+	uint32_t segment;
 };
 
 struct read {
@@ -40,9 +40,10 @@ struct read {
 	struct lsom_comp *comp;
 	struct env_task start;
 	unsigned blocks, parts_left, parts_count;
+	unsigned lost; /* the first block that may be; or @blocks */
 	int status;
 	bool again;
-	struct lsom__entry *entries;
+	struct lsom__slot *slots; /* places and checksums */
 	struct iovec *iov; /* a part's begin at its first block's */
 	struct part *parts;
 };
@@ -50,16 +51,16 @@ struct read {
 /* One piece of memory; the arrays hold what @blocks blocks may need. */
 static struct read *read_new(size_t blocks)
 {
-	struct read *r = malloc(sizeof(*r) + blocks * (sizeof(*r->parts) +
-						       sizeof(*r->entries) +
-						       sizeof(*r->iov)));
+	struct read *r = malloc(sizeof(*r) +
+				blocks * (sizeof(*r->parts) +
+					  sizeof(*r->slots) + sizeof(*r->iov)));
 
 	if (r == NULL)
 		return NULL;
 	memset(r, 0, sizeof(*r));
 	r->parts = (struct part *)(r + 1);
-	r->entries = (struct lsom__entry *)(r->parts + blocks);
-	r->iov = (struct iovec *)(r->entries + blocks);
+	r->slots = (struct lsom__slot *)(r->parts + blocks);
+	r->iov = (struct iovec *)(r->slots + blocks);
 	r->blocks = (unsigned)blocks;
 	return r;
 }
@@ -82,23 +83,43 @@ static void read_finish(struct read *r, int status)
 	lsom__comp_unref(comp);
 }
 
+/* Of a component that lost some: are there among @n blocks of @page (or NULL)? */
+static void lost_find(struct read *r, const struct lsom__page *page,
+		      uint64_t block, unsigned n)
+{
+	struct lsom__entry e = { 0 };
+
+	for (; n > 0 && r->lost == r->blocks; block++, n--) {
+		if (page != NULL)
+			lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS,
+					&e);
+		if (lsom__entry_lost(r->comp, &e))
+			r->lost = (unsigned)(block - r->range.first);
+	}
+}
+
 /* The places, as the index has them now. */
-static void entries_take(struct read *r)
+static void slots_take(struct read *r)
 {
 	uint64_t block = r->range.first, end = block + r->blocks;
-	struct lsom__entry *e = r->entries;
-	struct lsom__page *page;
+	struct lsom__slot *s = r->slots;
+	const struct lsom__page *page;
 	unsigned n;
 
-	for (; block < end; block += n, e += n) {
+	r->lost = r->blocks;
+	for (; block < end; block += n, s += n) {
 		n = (unsigned)MIN(end - block,
 				  LSOM__PAGE_SLOTS - block % LSOM__PAGE_SLOTS);
 		page = lsom__page_find(r->comp, block / LSOM__PAGE_SLOTS);
-		if (page == NULL || page->gone)
-			memset(e, 0, n * sizeof(*e));
+		if (page != NULL && page->gone)
+			page = NULL;
+		if (page != NULL)
+			memcpy(s, &page->slots.slot[block % LSOM__PAGE_SLOTS],
+			       n * sizeof(*s));
 		else
-			lsom__slots_get_run(&page->slots,
-					    block % LSOM__PAGE_SLOTS, n, e);
+			memset(s, 0, n * sizeof(*s));
+		if (r->comp->meta.damaged != 0)
+			lost_find(r, page, block, n);
 	}
 }
 
@@ -123,49 +144,59 @@ static unsigned part_iov(struct read *r, unsigned first, unsigned count)
 	return (unsigned)(last - iov) + 1;
 }
 
-/* Read the blocks [first, first + count), neighbours on the disk. */
-static void part_send(struct read *r, unsigned first, unsigned count)
+/*
+ * How many blocks from @first on, which has data and lies in @segment, are
+ * neighbours there.
+ */
+static unsigned neighbours(const struct read *r, unsigned first,
+			   uint32_t segment)
+{
+	const struct lsom__slot *s = &r->slots[first];
+	uint64_t end = lsom__place(r->comp->disk, segment + 1, 0);
+	uint64_t next = lsom__slot_where(s) + LSOM__SLOT_UNITS;
+	unsigned max =
+		(unsigned)MIN(r->blocks - first, end - lsom__slot_place(s));
+	unsigned n = 1;
+
+	while (n < max && lsom__slot_where(&s[n]) == next) {
+		next += LSOM__SLOT_UNITS;
+		n++;
+	}
+	return n;
+}
+
+/* Read the blocks from @first on that are neighbours on the disk: so many. */
+static unsigned part_send(struct read *r, unsigned first)
 {
 	struct part *part = &r->parts[r->parts_count++];
 	struct lsom_disk *disk = r->comp->disk;
-	unsigned n = part_iov(r, first, count);
+	uint64_t place = lsom__slot_place(&r->slots[first]);
+	uint32_t segment = lsom__segment_of(disk, place);
+	unsigned n = neighbours(r, first, segment);
 
-	*part = (struct part){
-		.io.cb = part_done, .read = r, .first = first, .count = count
-	};
+	lsom__segment_read_get(disk, segment);
+	part->io.cb = part_done;
+	part->read = r;
+	part->segment = segment;
 	r->parts_left++;
-	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first, n,
-		      r->entries[first].place * LSOM_BLOCK);
+	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first,
+		      part_iov(r, first, n), place * LSOM_BLOCK);
+	return n;
 }
 
-/* How many of @count entries, the first with data, are neighbours there. */
-static unsigned neighbours(const struct lsom_disk *disk,
-			   const struct lsom__entry *e, unsigned count)
+static bool has_data(const struct read *r, unsigned i)
 {
-	uint64_t place = e->place, end = lsom__segment_end(disk, place);
-	unsigned n = 1;
-
-	count = (unsigned)MIN(count, end - place);
-	while (n < count && e[n].kind == LSOM__E_RAW && e[n].place == place + n)
-		n++;
-	return n;
+	return lsom__slot_kind(&r->slots[i]) == LSOM__E_RAW;
 }
 
 static void parts_send(struct read *r)
 {
-	struct lsom_disk *disk = r->comp->disk;
-	unsigned i, n;
+	unsigned i = 0;
 
 	r->parts_count = 0;
 	r->parts_left = 1; /* ours, until all are sent */
-	for (i = 0; i < r->blocks; i += n) {
-		n = 1;
-		if (r->entries[i].kind != LSOM__E_RAW)
-			continue;
-		n = neighbours(disk, &r->entries[i], r->blocks - i);
-		lsom__segment_read_get(disk, r->entries[i].place);
-		part_send(r, i, n);
-	}
+	while (i < r->blocks)
+		i += has_data(r, i) ? part_send(r, i) : 1;
 	r->parts_left--;
 }
 
@@ -180,8 +211,7 @@ static int sgl_make(struct read *r)
 	int rv;
 
 	for (i = 0; i < blocks; i++)
-		if (r->entries[i].kind == LSOM__E_RAW)
-			n++;
+		n += has_data(r, i);
 	rv = sgl_new(pages, r->req->class, (size_t)n * LSOM_BLOCK, 0, &data);
 	if (rv < 0)
 		return rv == -EINVAL ? -EBUSY : rv;
@@ -189,9 +219,8 @@ static int sgl_make(struct read *r)
 	if (n < blocks) {
 		for (i = n = 0; i < blocks; i++)
 			pieces[i] = (struct sgl_piece){
-				r->entries[i].kind == LSOM__E_RAW
-					? data->pieces[n++].page
-					: page_zero(),
+				has_data(r, i) ? data->pieces[n++].page
+					       : page_zero(),
 				0, LSOM_BLOCK
 			};
 		sgl = sgl_of_pieces(pages, pieces, blocks);
@@ -203,45 +232,40 @@ static int sgl_make(struct read *r)
 	return 0;
 }
 
-/* The first block that is not what its entry says, or is lost; or r->blocks. */
+/* The first block that is not what its slot says, or is lost; or r->blocks. */
 static unsigned bad_find(const struct read *r)
 {
-	const struct lsom_comp *comp = r->comp;
-	const struct lsom__entry *e = r->entries;
+	const struct lsom_disk *disk = r->comp->disk;
 	const struct sgl_piece *piece = r->req->sgl->pieces;
-	const unsigned n = r->blocks;
+	const struct lsom__slot *s = r->slots;
+	const unsigned n = r->lost;
 	unsigned i;
 
-	for (i = 0; i < n; i++, e++, piece++) {
-		if (lsom__entry_lost(comp, e))
+	for (i = 0; i < n; i++, s++, piece++)
+		if (lsom__slot_kind(s) == LSOM__E_RAW &&
+		    (crc32c(piece->page->data, LSOM_BLOCK) != s->crc ||
+		     lsom__segment_set_back(disk, lsom__slot_place(s))))
 			break;
-		if (e->kind == LSOM__E_RAW &&
-		    (crc32c(piece->page->data, LSOM_BLOCK) != e->crc ||
-		     lsom__segment_set_back(comp->disk, e->place)))
-			break;
-	}
 	return i;
 }
 
 /* True if a bad block has moved since: then everything is read once more. */
 static bool places_changed(struct read *r)
 {
-	struct lsom__entry *old = malloc(r->blocks * sizeof(*old));
+	struct lsom__slot *old = malloc(r->blocks * sizeof(*old));
 	bool changed = false;
 	unsigned i;
 
 	if (old == NULL)
 		return false;
-	memcpy(old, r->entries, r->blocks * sizeof(*old));
-	entries_take(r);
+	memcpy(old, r->slots, r->blocks * sizeof(*old));
+	slots_take(r);
 	for (i = 0; i < r->blocks; i++) {
-		if (r->entries[i].kind != old[i].kind)
-			changed = true;
-		else if (r->entries[i].place != old[i].place)
+		if (lsom__slot_where(&r->slots[i]) != lsom__slot_where(&old[i]))
 			changed = true;
 		/* Pages were made for the kinds as they were. */
-		if (r->entries[i].kind != old[i].kind) {
-			memcpy(r->entries, old, r->blocks * sizeof(*old));
+		if (lsom__slot_kind(&r->slots[i]) != lsom__slot_kind(&old[i])) {
+			memcpy(r->slots, old, r->blocks * sizeof(*old));
 			changed = false;
 			break;
 		}
@@ -269,9 +293,8 @@ static void read_check(struct read *r)
 	}
 	if (r->status == 0 && req->crcs != NULL)
 		for (i = 0; i < r->blocks; i++)
-			req->crcs[i] = r->entries[i].kind == LSOM__E_RAW
-					       ? r->entries[i].crc
-					       : CRC32C_ZERO_PAGE;
+			req->crcs[i] = has_data(r, i) ? r->slots[i].crc
+						      : CRC32C_ZERO_PAGE;
 	read_finish(r, r->status);
 }
 
@@ -280,7 +303,7 @@ static void part_done(struct env_io *io, int64_t res)
 	struct part *part = container_of(io, struct part, io);
 	struct read *r = part->read;
 
-	lsom__segment_read_put(r->comp->disk, r->entries[part->first].place);
+	lsom__segment_read_put(r->comp->disk, part->segment);
 	if (res < 0)
 		r->status = -EIO;
 	assert(r->parts_left > 0);
@@ -297,7 +320,7 @@ static void read_go(struct read *r)
 	if (rv == 0 && r->comp->deleted)
 		rv = -ENOENT;
 	if (rv == 0) {
-		entries_take(r);
+		slots_take(r);
 		rv = sgl_make(r);
 	}
 	if (rv < 0) {
@@ -371,7 +394,7 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 	if (rv == -EAGAIN)
 		return 0;
 	if (rv == 0) {
-		entries_take(r);
+		slots_take(r);
 		rv = sgl_make(r);
 		if (rv == 0) {
 			parts_send(r);

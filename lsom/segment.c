@@ -88,14 +88,14 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	return best;
 }
 
-void lsom__segment_live(struct lsom_disk *disk, uint64_t place, int64_t blocks)
+void lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
+			 int64_t blocks)
 {
-	uint32_t i = lsom__segment_of(disk, place);
 	struct lsom__segment *seg;
 
-	if (i == LSOM__NONE)
+	if (segment == LSOM__NONE)
 		return;
-	seg = &disk->segments[i];
+	seg = &disk->segments[segment];
 	/* A count may be too large after a crash, never too small. */
 	if (blocks < 0 && (uint64_t)-blocks > seg->live)
 		blocks = -(int64_t)seg->live;
@@ -104,21 +104,16 @@ void lsom__segment_live(struct lsom_disk *disk, uint64_t place, int64_t blocks)
 	seg->dirty = true;
 }
 
-void lsom__segment_read_get(struct lsom_disk *disk, uint64_t place)
+void lsom__segment_read_get(struct lsom_disk *disk, uint32_t segment)
 {
-	uint32_t i = lsom__segment_of(disk, place);
-
-	assert(i != LSOM__NONE);
-	disk->segments[i].reads++;
+	assert(segment != LSOM__NONE);
+	disk->segments[segment].reads++;
 }
 
-void lsom__segment_read_put(struct lsom_disk *disk, uint64_t place)
+void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment)
 {
-	uint32_t i = lsom__segment_of(disk, place);
-
-	assert(i != LSOM__NONE);
-	assert(disk->segments[i].reads > 0);
-	disk->segments[i].reads--;
+	assert(disk->segments[segment].reads > 0);
+	disk->segments[segment].reads--;
 }
 
 /* ---- summaries ---- */

@@ -78,22 +78,31 @@ static struct kv_slice operand(struct model *m, uint64_t epochs)
 
 static void check(struct kv_slice value, const struct model *m)
 {
-	struct lsom__entry got[LSOM__PAGE_SLOTS], one;
+	struct lsom__entry got, now = { 0 };
 	struct lsom__slots slots;
+	unsigned n, slot;
 
 	lsom__slots_init(&slots);
 	CHECK_EQ(lsom__slots_decode(value.data, value.len, &slots, NULL), 0);
-	lsom__slots_get_run(&slots, 0, LSOM__PAGE_SLOTS, got);
 	for (unsigned i = 0; i < LSOM__PAGE_SLOTS; i++) {
-		lsom__slots_get(&slots, i, &one);
-		CHECK_EQ(got[i].member_csn, m->e[i].member_csn);
-		CHECK_EQ(got[i].lsn, m->e[i].lsn);
-		CHECK_EQ(got[i].place, m->e[i].place);
-		CHECK_EQ(got[i].crc, m->e[i].crc);
-		CHECK_EQ(got[i].kind, m->e[i].kind);
-		CHECK_EQ(one.lsn, got[i].lsn);
-		CHECK_EQ(one.place, got[i].place);
+		lsom__slots_get(&slots, i, &got);
+		CHECK_EQ(got.member_csn, m->e[i].member_csn);
+		CHECK_EQ(got.lsn, m->e[i].lsn);
+		CHECK_EQ(got.place, m->e[i].place);
+		CHECK_EQ(got.crc, m->e[i].crc);
+		CHECK_EQ(got.kind, m->e[i].kind);
+		CHECK_EQ(lsom__slot_kind(&slots.slot[i]), got.kind);
+		CHECK_EQ(lsom__slot_place(&slots.slot[i]), got.place);
 	}
+	/* As of one version, from any slot on. */
+	now.member_csn = random_below(4);
+	now.lsn = LSN(1 + random_below(3), random_below(5) << 31 | 1);
+	slot = (unsigned)random_below(LSOM__PAGE_SLOTS);
+	for (n = 0; slot + n < LSOM__PAGE_SLOTS; n++)
+		if (m->e[slot + n].lsn != 0 && !older(&m->e[slot + n], &now))
+			break;
+	CHECK_EQ(lsom__slots_older(&slots, slot, LSOM__PAGE_SLOTS - slot, &now),
+		 n);
 	lsom__slots_fini(&slots);
 }
 
