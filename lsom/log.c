@@ -124,13 +124,16 @@ struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
 
 	assert(len % 8 == 0);
 	assert(len >= sizeof(struct lsom__record));
-	op = calloc(1, sizeof(*op) + len);
+	op = malloc(sizeof(*op) + len);
 	if (op == NULL)
 		return NULL;
-	op->disk = disk;
-	op->comp = comp;
-	op->len = (uint32_t)len;
+	*op = (struct lsom__op){
+		.disk = disk,
+		.comp = comp,
+		.len = (uint32_t)len,
+	};
 	r = (void *)op->record;
+	memset(r, 0, len);
 	r->type = type;
 	r->len = (uint32_t)len;
 	if (comp != NULL) {

@@ -20,22 +20,23 @@ struct lsom__prep *lsom__prep_new(const struct lsom__data_record *d,
 {
 	size_t crcs = lsom__record_crcs_bytes(d->r.flags, d->blocks);
 	size_t parts = d->parts * sizeof(struct uuid);
-	struct lsom__prep *p = calloc(1, sizeof(*p) + crcs + parts);
+	struct lsom__prep *p = malloc(sizeof(*p) + crcs + parts);
 
 	if (p == NULL)
 		return NULL;
-	p->lsn = d->r.lsn;
-	p->member_csn = d->r.member_csn;
-	p->first = d->first;
-	p->blocks = d->blocks;
-	p->place = place;
-	p->pos = pos;
-	p->flags = d->r.flags & (LSOM__F_HOLE | LSOM__F_ATOMIC);
-	p->parts_count = d->parts;
-	memcpy(p->mem, lsom__record_crcs(d), crcs);
-	memcpy((uint8_t *)p->mem + crcs, lsom__record_parts(d), parts);
-	p->crcs = crcs ? p->mem : NULL;
-	p->parts = (const void *)((uint8_t *)p->mem + crcs);
+	*p = (struct lsom__prep){
+		.lsn = d->r.lsn,
+		.member_csn = d->r.member_csn,
+		.first = d->first,
+		.blocks = d->blocks,
+		.place = place,
+		.pos = pos,
+		.flags = d->r.flags & (LSOM__F_HOLE | LSOM__F_ATOMIC),
+		.parts_count = d->parts,
+		.crcs = crcs ? p->mem : NULL,
+		.parts = (const void *)((uint8_t *)p->mem + crcs),
+	};
+	memcpy(p->mem, lsom__record_crcs(d), crcs + parts);
 	return p;
 }
 
