@@ -70,6 +70,7 @@ static void disk_free(struct lsom_disk *disk)
 	if (disk->zero_iov != NULL)
 		free(disk->zero_iov[0].iov_base);
 	free(disk->zero_iov);
+	free(disk->sink);
 	free(disk);
 }
 
@@ -173,7 +174,9 @@ static int disk_memory(struct lsom_disk *disk)
 		disk->usable_blocks;
 	disk->segments = calloc(disk->super.segments, sizeof(*disk->segments));
 	disk->zero_iov = calloc(ZERO_IOVS, sizeof(*disk->zero_iov));
-	if (disk->segments == NULL || disk->zero_iov == NULL)
+	disk->sink = aligned_alloc(LSOM_BLOCK, LSOM__READ_GAP * LSOM_BLOCK);
+	if (disk->segments == NULL || disk->zero_iov == NULL ||
+	    disk->sink == NULL)
 		return -ENOMEM;
 	zero = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
 	if (zero == NULL)

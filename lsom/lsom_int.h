@@ -26,6 +26,11 @@
 #define LSOM__PAGE_SLOTS 256u
 #define LSOM__DIR_PAGES 512u
 #define LSOM__READS_MAX 4096u
+/*
+ * Blocks that a read takes along to be one I/O and not two.  Each is some 2 us
+ * of a fast disk's time; an I/O is that of a processor, and more of a slow disk.
+ */
+#define LSOM__READ_GAP 2u
 #define LSOM__PREPS_MAX 1280u /* a window, and some of a takeover */
 #define LSOM__COMP_BYTES_MAX (1ull << 46)
 #define LSOM__HOPS_MAX 8192u /* requests of a view on their way */
@@ -371,6 +376,7 @@ struct lsom_disk {
 	bool zero_busy;
 	struct env_io zero_io;
 	struct iovec *zero_iov;
+	void *sink; /* LSOM__READ_GAP blocks that nobody looks at */
 	uint32_t zero_at; /* block within the segment being zeroed */
 
 	uint8_t congestion[LSOM_CONGESTIONS];

@@ -3,8 +3,10 @@
  *
  * A read takes its pages of the index, then the places of its blocks, holds a
  * reference on their segments, and reads straight into the pages that its
- * caller gets.  Neighbouring places are one I/O.  A block that does not match
- * is looked up once more: if its entry points elsewhere by now, that is read.
+ * caller gets.  Places that are near each other are one I/O: what lies between
+ * them, blocks that were overwritten since and headers of batches, is read along
+ * and forgotten.  A block that does not match is looked up once more: if its
+ * entry points elsewhere by now, that is read.
  * A block that may have been in a lost batch is as bad as one that rotted.
  */
 #define LOG_ROOM LOG_LSOM
@@ -43,17 +45,21 @@ struct read {
 	unsigned lost; /* the first block that may be; or @blocks */
 	int status;
 	bool again;
+	bool joined; /* a part has what was not asked for */
+	bool alone; /* parts have only what was */
+	uint64_t sent[LSOM_WRITE_MAX / LSOM_BLOCK / 64]; /* a bit a block */
 	struct lsom__slot *slots; /* places and checksums */
-	struct iovec *iov; /* a part's begin at its first block's */
+	struct iovec *iov; /* of all parts */
 	struct part *parts;
 };
 
 /* One piece of memory; the arrays hold what @blocks blocks may need. */
 static struct read *read_new(size_t blocks)
 {
-	struct read *r = malloc(sizeof(*r) +
-				blocks * (sizeof(*r->parts) +
-					  sizeof(*r->slots) + sizeof(*r->iov)));
+	/* Between two blocks there may be one iovec that is not theirs. */
+	struct read *r = malloc(sizeof(*r) + blocks * (sizeof(*r->parts) +
+						       sizeof(*r->slots) +
+						       2 * sizeof(*r->iov)));
 
 	if (r == NULL)
 		return NULL;
@@ -125,78 +131,89 @@ static void slots_take(struct read *r)
 
 static void part_done(struct env_io *io, int64_t res);
 
-/* The pages of the blocks [first, first + count), neighbours in memory merged. */
-static unsigned part_iov(struct read *r, unsigned first, unsigned count)
-{
-	const struct sgl_piece *piece = r->req->sgl->pieces + first;
-	struct iovec *iov = r->iov + first, *last = iov;
-	unsigned i;
-
-	*last = (struct iovec){ piece->page->data, LSOM_BLOCK };
-	for (i = 1; i < count; i++) {
-		uint8_t *at = piece[i].page->data;
-
-		if ((uint8_t *)last->iov_base + last->iov_len == at)
-			last->iov_len += LSOM_BLOCK;
-		else
-			*++last = (struct iovec){ at, LSOM_BLOCK };
-	}
-	return (unsigned)(last - iov) + 1;
-}
-
-/*
- * How many blocks from @first on, which has data and lies in @segment, are
- * neighbours there.
- */
-static unsigned neighbours(const struct read *r, unsigned first,
-			   uint32_t segment)
-{
-	const struct lsom__slot *s = &r->slots[first];
-	uint64_t end = lsom__place(r->comp->disk, segment + 1, 0);
-	uint64_t next = lsom__slot_where(s) + LSOM__SLOT_UNITS;
-	unsigned max =
-		(unsigned)MIN(r->blocks - first, end - lsom__slot_place(s));
-	unsigned n = 1;
-
-	while (n < max && lsom__slot_where(&s[n]) == next) {
-		next += LSOM__SLOT_UNITS;
-		n++;
-	}
-	return n;
-}
-
-/* Read the blocks from @first on that are neighbours on the disk: so many. */
-static unsigned part_send(struct read *r, unsigned first)
-{
-	struct part *part = &r->parts[r->parts_count++];
-	struct lsom_disk *disk = r->comp->disk;
-	uint64_t place = lsom__slot_place(&r->slots[first]);
-	uint32_t segment = lsom__segment_of(disk, place);
-	unsigned n = neighbours(r, first, segment);
-
-	lsom__segment_read_get(disk, segment);
-	part->io.cb = part_done;
-	part->read = r;
-	part->segment = segment;
-	r->parts_left++;
-	env_dev_readv(disk->env, disk->dev, &part->io, r->iov + first,
-		      part_iov(r, first, n), place * LSOM_BLOCK);
-	return n;
-}
-
 static bool has_data(const struct read *r, unsigned i)
 {
 	return lsom__slot_kind(&r->slots[i]) == LSOM__E_RAW;
 }
 
+static bool is_sent(const struct read *r, unsigned i)
+{
+	return r->sent[i / 64] >> i % 64 & 1;
+}
+
+/* The iovec after @last, which ends at @end, begins at @mem. */
+static struct iovec *iov_next(struct iovec *last, const uint8_t *end, void *mem)
+{
+	last->iov_len = (size_t)(end - (uint8_t *)last->iov_base);
+	*++last = (struct iovec){ mem, 0 };
+	return last;
+}
+
+/*
+ * Read block @first, and with it those behind it that lie near it in its
+ * segment, in their order.  @iov: room for them; returns its end.
+ */
+static struct iovec *part_send(struct read *r, unsigned first,
+			       struct iovec *iov)
+{
+	const struct sgl_piece *piece = r->req->sgl->pieces;
+	const struct lsom__slot *s = r->slots;
+	const uint64_t gap_max =
+		r->alone ? 0 : LSOM__READ_GAP * LSOM__SLOT_UNITS;
+	struct part *part = &r->parts[r->parts_count++];
+	struct lsom_disk *disk = r->comp->disk;
+	uint64_t place = lsom__slot_place(&s[first]);
+	uint32_t segment = lsom__segment_of(disk, place);
+	uint64_t next = lsom__slot_where(&s[first]), gap;
+	uint64_t end = next + (lsom__place(disk, segment + 1, 0) - place) *
+				      LSOM__SLOT_UNITS;
+	uint8_t *mem = piece[first].page->data; /* the end of @last */
+	struct iovec *last = iov;
+	unsigned i, until = first;
+
+	*last = (struct iovec){ mem, 0 };
+	for (i = first; i <= until && i < r->blocks; i++) {
+		gap = lsom__slot_where(&s[i]) - next;
+		if (gap > gap_max || next + gap >= end || is_sent(r, i))
+			continue;
+		if (gap > 0) {
+			last = iov_next(last, mem, disk->sink);
+			mem = (uint8_t *)disk->sink + gap * 512;
+			r->joined = true;
+		}
+		if (mem != piece[i].page->data) {
+			last = iov_next(last, mem, piece[i].page->data);
+			mem = piece[i].page->data;
+		}
+		mem += LSOM_BLOCK;
+		r->sent[i / 64] |= 1ull << i % 64;
+		next += gap + LSOM__SLOT_UNITS;
+		until = i + 1 + LSOM__READ_GAP;
+	}
+	last->iov_len = (size_t)(mem - (uint8_t *)last->iov_base);
+	lsom__segment_read_get(disk, segment);
+	part->io.cb = part_done;
+	part->read = r;
+	part->segment = segment;
+	r->parts_left++;
+	env_dev_readv(disk->env, disk->dev, &part->io, iov,
+		      (unsigned)(last - iov) + 1, place * LSOM_BLOCK);
+	return last + 1;
+}
+
 static void parts_send(struct read *r)
 {
-	unsigned i = 0;
+	struct iovec *iov = r->iov;
+	unsigned i;
 
+	memset(r->sent, 0, sizeof(r->sent));
+	r->joined = false;
 	r->parts_count = 0;
 	r->parts_left = 1; /* ours, until all are sent */
-	while (i < r->blocks)
-		i += has_data(r, i) ? part_send(r, i) : 1;
+	for (i = 0; i < r->blocks; i++)
+		if (has_data(r, i) && !is_sent(r, i))
+			iov = part_send(r, i, iov);
+	assert(iov <= r->iov + 2 * (size_t)r->blocks);
 	r->parts_left--;
 }
 
@@ -279,6 +296,14 @@ static void read_check(struct read *r)
 	struct lsom_read *req = r->req;
 	unsigned i;
 
+	if (r->status == -EIO && r->joined) {
+		/* It may have been a block that nobody asked for. */
+		r->status = 0;
+		r->alone = true;
+		parts_send(r);
+		assert(r->parts_left > 0);
+		return;
+	}
 	i = r->status == 0 ? bad_find(r) : r->blocks;
 	if (i < r->blocks) {
 		if (!r->again && places_changed(r)) {

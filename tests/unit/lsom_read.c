@@ -59,17 +59,74 @@ TEST(lsom_read, neighbours_are_one_iovec)
 	for (unsigned i = 0; i < BLOCKS; i++)
 		block_check(&c, i, 5);
 	sgl_put(c.r.sgl);
-	/* Where another write lies between, and where nothing lies. */
-	CHECK_EQ(put(f, comp, 10, 2, 2, 6), 0);
+	/* Nothing lies in the middle. */
 	CHECK_EQ(put(f, comp, 20, 5, 3, 0), 0);
-	CHECK_EQ(read_all(f, comp, &c, iovs), 4);
-	for (unsigned i = 0; i < 4; i++)
+	CHECK_EQ(read_all(f, comp, &c, iovs), 2);
+	for (unsigned i = 0; i < 2; i++)
 		CHECK_EQ(iovs[i], 1);
 	for (unsigned i = 0; i < BLOCKS; i++)
-		block_check(&c, i,
-			    i >= 10 && i < 12	? 6
-			    : i >= 20 && i < 25 ? 0
-						: 5);
+		block_check(&c, i, i >= 20 && i < 25 ? 0 : 5);
+	sgl_put(c.r.sgl);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* One read over what was overwritten since, and another one for that. */
+TEST(lsom_read, what_lies_between_is_read_along)
+{
+	struct fixture *f = fixture_open(2);
+	uint64_t seeds[BLOCKS];
+	struct lsom_comp *comp;
+	unsigned iovs[BLOCKS];
+	struct lsom__page *page;
+	struct call c;
+
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, BLOCKS, 1, 5), 0);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		seeds[i] = 5;
+	/* A gap of one, of two and of three, which is too wide. */
+	for (unsigned n = 1; n <= 3; n++) {
+		CHECK_EQ(put(f, comp, 6 * n, n, 1 + n, 5 + n), 0);
+		for (unsigned i = 6 * n; i < 7 * n; i++)
+			seeds[i] = 5 + n;
+	}
+	/* [0, 18) without those, each of the three, and [21, 32). */
+	CHECK_EQ(read_all(f, comp, &c, iovs), 5);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		block_check(&c, i, seeds[i]);
+	sgl_put(c.r.sgl);
+	/* What nobody asked for cannot be read: no reader learns of it. */
+	page = lsom__page_find(comp, 0);
+	f->sim.lost_at =
+		(lsom__slot_place(&page->slots.slot[5]) + 1) * LSOM_BLOCK;
+	f->sim.lost_bytes = 512;
+	(void)read_all(f, comp, &c, iovs);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		block_check(&c, i, seeds[i]);
+	sgl_put(c.r.sgl);
+	f->sim.lost_bytes = 0;
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* Written one after the other: headers lie between, and it is one read. */
+TEST(lsom_read, headers_between)
+{
+	struct fixture *f = fixture_open(3);
+	struct lsom_comp *comp;
+	unsigned iovs[BLOCKS];
+	struct call c;
+
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	for (unsigned i = 0; i < BLOCKS; i += 2)
+		CHECK_EQ(put(f, comp, i, 2, 1 + i, 5 + i), 0);
+	CHECK_EQ(read_all(f, comp, &c, iovs), 1);
+	CHECK_EQ(iovs[0], BLOCKS - 1);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		block_check(&c, i, 5 + i / 2 * 2);
 	sgl_put(c.r.sgl);
 	lsom_comp_put(comp);
 	fixture_close(f);
