@@ -28,7 +28,8 @@ void lsom__super_seal(void *block)
 {
 	struct lsom__super *s = block;
 
-	s->crc = CRC_OF(struct lsom__super, block, LSOM_BLOCK);
+	s->crc = 0;
+	s->crc = crc32c(block, LSOM_BLOCK);
 }
 
 static bool geometry_valid(const struct lsom__super *s)
@@ -71,7 +72,8 @@ void lsom__segment_header_seal(void *block)
 {
 	struct lsom__segment_header *h = block;
 
-	h->crc = CRC_OF(struct lsom__segment_header, block, LSOM_BLOCK);
+	h->crc = 0;
+	h->crc = crc32c(block, LSOM_BLOCK);
 }
 
 int lsom__segment_header_decode(const void *block, const struct uuid *disk,
@@ -97,8 +99,8 @@ void lsom__batch_seal(void *blocks, uint32_t header_blocks)
 {
 	struct lsom__batch_header *b = blocks;
 
-	b->crc = CRC_OF(struct lsom__batch_header, blocks,
-			(size_t)header_blocks * LSOM_BLOCK);
+	b->crc = 0;
+	b->crc = crc32c(blocks, (size_t)header_blocks * LSOM_BLOCK);
 }
 
 const struct lsom__echo *lsom__batch_echo(const void *blocks,
@@ -156,8 +158,8 @@ void lsom__summary_seal(void *blocks, uint32_t count)
 {
 	struct lsom__summary_header *s = blocks;
 
-	s->crc = CRC_OF(struct lsom__summary_header, blocks,
-			(size_t)count * LSOM_BLOCK);
+	s->crc = 0;
+	s->crc = crc32c(blocks, (size_t)count * LSOM_BLOCK);
 }
 
 uint32_t lsom__summary_blocks(const void *last_block,

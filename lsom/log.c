@@ -387,14 +387,12 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 		memset((uint8_t *)h + bytes, 0, b->written - bytes);
 	b->written = bytes;
 	/* Room in the frames first: it alone can fail. */
-	rv = lsom__segment_frame(seg, &frame, h + 1);
+	rv = lsom__segment_frame_room(seg, p->records_bytes);
 	if (rv < 0)
 		return rv;
 	TAILQ_REMOVE(&head->idle, b, link);
 	TAILQ_INSERT_TAIL(&head->inflight, b, link);
 	records_place(b, p, (uint8_t *)(h + 1), block);
-	memcpy(seg->frames + seg->frames_bytes - p->records_bytes, h + 1,
-	       p->records_bytes);
 	h->magic = LSOM__BATCH_MAGIC;
 	h->disk = disk->super.disk;
 	h->generation = disk->super.generation;
@@ -412,7 +410,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	n = batch_iov(b, hb, first);
 	h->data_crc = data_crc(b, n);
 	frame.data_crc = h->data_crc;
-	lsom__segment_frame_crc(seg, p->records_bytes, h->data_crc);
+	lsom__segment_frame(seg, &frame, h + 1);
 	seg->used += hb + p->data_blocks;
 	echo_put(h, p, head->echo, seg, &frame);
 	lsom__batch_seal(h, hb);

@@ -457,12 +457,11 @@ static inline void lsom__segment_live(struct lsom_disk *disk, uint64_t place,
 }
 void lsom__segment_read_get(struct lsom_disk *disk, uint32_t segment);
 void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment);
-/* Remember a batch's records for the summary.  0 or -ENOMEM. */
-int lsom__segment_frame(struct lsom__segment *seg,
-			const struct lsom__frame *frame, const void *records);
-/* The last frame's data_crc, known once its data's places are. */
-void lsom__segment_frame_crc(struct lsom__segment *seg, uint32_t records_bytes,
-			     uint32_t crc);
+/* Room for one more batch of @records_bytes in the summary.  0 or -ENOMEM. */
+int lsom__segment_frame_room(struct lsom__segment *seg, uint32_t records_bytes);
+/* Remember a batch's records for the summary, for which there is room. */
+void lsom__segment_frame(struct lsom__segment *seg,
+			 const struct lsom__frame *frame, const void *records);
 uint32_t lsom__summary_need(uint64_t frames_bytes);
 /* Write the summary once nothing of the segment is in flight. */
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);

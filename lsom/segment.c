@@ -118,11 +118,10 @@ void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment)
 
 /* ---- summaries ---- */
 
-int lsom__segment_frame(struct lsom__segment *seg,
-			const struct lsom__frame *frame, const void *records)
+int lsom__segment_frame_room(struct lsom__segment *seg, uint32_t records_bytes)
 {
-	uint32_t need = seg->frames_bytes + (uint32_t)sizeof(*frame) +
-			frame->records_bytes;
+	uint32_t need = seg->frames_bytes +
+			(uint32_t)sizeof(struct lsom__frame) + records_bytes;
 	uint32_t room = seg->frames_room;
 	uint8_t *p;
 
@@ -134,21 +133,18 @@ int lsom__segment_frame(struct lsom__segment *seg,
 		seg->frames = p;
 		seg->frames_room = room;
 	}
-	p = seg->frames + seg->frames_bytes;
-	memcpy(p, frame, sizeof(*frame));
-	memcpy(p + sizeof(*frame), records, frame->records_bytes);
-	seg->frames_bytes = need;
 	return 0;
 }
 
-void lsom__segment_frame_crc(struct lsom__segment *seg, uint32_t records_bytes,
-			     uint32_t crc)
+void lsom__segment_frame(struct lsom__segment *seg,
+			 const struct lsom__frame *frame, const void *records)
 {
-	uint8_t *frame = seg->frames + seg->frames_bytes - records_bytes -
-			 sizeof(struct lsom__frame);
+	uint8_t *p = seg->frames + seg->frames_bytes;
 
-	memcpy(frame + offsetof(struct lsom__frame, data_crc), &crc,
-	       sizeof(crc));
+	seg->frames_bytes += (uint32_t)sizeof(*frame) + frame->records_bytes;
+	assert(seg->frames_bytes <= seg->frames_room);
+	memcpy(p, frame, sizeof(*frame));
+	memcpy(p + sizeof(*frame), records, frame->records_bytes);
 }
 
 uint32_t lsom__summary_need(uint64_t frames_bytes)
@@ -196,12 +192,14 @@ static void *summary_encode(const struct lsom_disk *disk,
 	size_t bytes = (size_t)blocks * LSOM_BLOCK;
 	uint8_t *buf = aligned_alloc(LSOM_BLOCK, bytes);
 	struct lsom__summary_header *h = (void *)buf;
+	size_t filled = sizeof(*h) + seg->frames_bytes;
 	struct lsom__summary_footer f = { LSOM__SUMMARY_MAGIC, blocks,
 					  seg->sequence };
 
 	if (buf == NULL)
 		return NULL;
-	memset(buf, 0, bytes);
+	memset(h, 0, sizeof(*h));
+	memset(buf + filled, 0, bytes - filled);
 	h->magic = LSOM__SUMMARY_MAGIC;
 	h->disk = disk->super.disk;
 	h->segment_sequence = seg->sequence;
