@@ -184,13 +184,8 @@ static void pieces_put(struct sgl *sgl)
 	}
 }
 
-void sgl_put(struct sgl *sgl)
+void sgl_free(struct sgl *sgl)
 {
-	if (sgl == NULL)
-		return;
-	assert(sgl->refs > 0);
-	if (--sgl->refs > 0)
-		return;
 	if (sgl->pieces_count == 1)
 		page_put(sgl->home, sgl->pieces[0].page);
 	else

@@ -73,7 +73,17 @@ static inline struct sgl *sgl_get(struct sgl *sgl)
 	return sgl;
 }
 
-void sgl_put(struct sgl *sgl); /* NULL is ignored */
+/* The last reference is gone: sgl_put()'s. */
+void sgl_free(struct sgl *sgl);
+
+static inline void sgl_put(struct sgl *sgl) /* NULL is ignored */
+{
+	if (sgl == NULL)
+		return;
+	assert(sgl->refs > 0);
+	if (--sgl->refs == 0)
+		sgl_free(sgl);
+}
 
 /*
  * Describe bytes [@offset, @offset + @len) as iovecs, neighbours merged.

@@ -99,8 +99,9 @@ static int write_check(const struct lsom_comp *comp,
 {
 	bool hole = req->flags & LSOM_W_HOLE;
 	bool checked = req->flags & LSOM_W_CHECKED;
-	uint64_t blocks = req->len / LSOM_BLOCK, i;
-	const struct sgl_piece *piece;
+	uint64_t blocks = req->len / LSOM_BLOCK;
+	const struct sgl_piece *piece, *end;
+	const uint32_t *crc = req->crcs;
 
 	if (req->offset % LSOM_BLOCK || req->len % LSOM_BLOCK ||
 	    req->len == 0 || req->kind > LSOM_REPAIR || req->lsn == 0 ||
@@ -121,12 +122,11 @@ static int write_check(const struct lsom_comp *comp,
 		return -EMSGSIZE;
 	if (req->sgl->pieces_count != blocks)
 		return -EINVAL;
-	for (i = 0; i < blocks; i++) {
-		piece = &req->sgl->pieces[i];
+	piece = req->sgl->pieces;
+	for (end = piece + blocks; piece < end; piece++, crc++) {
 		if (piece->offset != 0 || piece->len != LSOM_BLOCK)
 			return -EINVAL;
-		if (!checked &&
-		    crc32c(piece->page->data, LSOM_BLOCK) != req->crcs[i])
+		if (!checked && crc32c(piece->page->data, LSOM_BLOCK) != *crc)
 			return -EBADMSG;
 	}
 	return 0;
@@ -249,7 +249,9 @@ static int repair_start(struct lsom_write *req, struct lsom__op *op)
 static int credit_more(struct lsom_comp *comp, const struct lsom_write *req,
 		       uint64_t blocks)
 {
-	if (req->kind == LSOM_PREP && blocks > 0)
+	if (blocks == 0)
+		return 0;
+	if (req->kind == LSOM_PREP)
 		return lsom__space_take(comp, blocks);
 	lsom__credits_add(comp, blocks);
 	return 0;
