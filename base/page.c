@@ -422,14 +422,14 @@ static bool any_whole(const struct arena *arena)
  * nobody has any, what this cache and the arena have of the same words is put
  * together, once in a while: it costs more than a few short runs.
  */
-static bool cache_fill_run(struct page_cache *cache, size_t n)
+static void cache_fill_run(struct page_cache *cache, size_t n)
 {
 	struct arena *arena = cache->arena;
 	size_t words = DIV_UP(n, PAGE_MAP_WORD);
 
 	if (!any_whole(arena) && !may_touch(arena)) {
 		if (cache->given < CACHE_MAX / 2)
-			return false;
+			return;
 		cache_drain(cache, MAX(n, CACHE_MAX / 2));
 	}
 	pthread_mutex_lock(&arena->lock);
@@ -442,7 +442,6 @@ static bool cache_fill_run(struct page_cache *cache, size_t n)
 			break;
 	}
 	pthread_mutex_unlock(&arena->lock);
-	return true;
 }
 
 /*
@@ -481,20 +480,22 @@ static inline struct page *page_hand(struct page *page, enum page_class class)
 static void runs_take(struct page_cache *cache, enum page_class class, size_t n,
 		      struct page **out)
 {
-	struct page *pages = cache->arena->pages;
-	size_t first, run = page_map_find(&cache->free, n, &first);
+	struct page *pages = cache->arena->pages, *page;
+	size_t first, run;
+	bool all = page_map_find_all(&cache->free, n, &first);
 
-	if (run < n && cache->singles_count > 0) {
+	if (!all && cache->singles_count > 0) {
 		singles_flush(cache, cache->singles_count);
-		run = page_map_find(&cache->free, n, &first);
+		all = page_map_find_all(&cache->free, n, &first);
 	}
-	if (run < n && cache_fill_run(cache, n))
-		run = page_map_find(&cache->free, n, &first);
+	if (!all)
+		cache_fill_run(cache, n);
+	run = all ? n : page_map_find(&cache->free, n, &first);
 	while (run == n || run > RUN_SHORT) {
 		page_map_take_run(&cache->free, first, run);
+		page = &pages[first];
 		for (size_t i = 0; i < run; i++)
-			out[i] = page_hand(&pages[first + i], class);
-		out += run;
+			*out++ = page_hand(page++, class);
 		n -= run;
 		if (n == 0)
 			return;

@@ -115,10 +115,12 @@ static void longest_in_word(uint64_t bits, size_t base, struct run *best)
 }
 
 /*
- * The first run of @n pages in the words from *@word on, or the longest.  *@word
- * becomes the first word that was not looked at.
+ * The first run of @n pages in the words from *@word on; where there is none, the
+ * longest one if @longest, else any.  *@word becomes the first word that was not
+ * looked at.
  */
-static struct run walk(const struct page_map *map, size_t *word, size_t n)
+static struct run walk(const struct page_map *map, size_t *word, size_t n,
+		       bool longest)
 {
 	size_t steps = WALK_WORDS + n / PAGE_MAP_WORD, next;
 	struct run best = { 0 };
@@ -146,7 +148,7 @@ static struct run walk(const struct page_map *map, size_t *word, size_t n)
 		if (at != 0)
 			best = (struct run){ base + (size_t)__builtin_ctzll(at),
 					     n };
-		else
+		else if (longest)
 			longest_in_word(bits, base, &best);
 		end.n = (size_t)__builtin_clzll(~bits);
 		end.first = base + PAGE_MAP_WORD - end.n;
@@ -156,30 +158,44 @@ static struct run walk(const struct page_map *map, size_t *word, size_t n)
 	return best;
 }
 
-static void run_longer(struct run *run, struct run other)
+/* The same in the whole words from @word on, past what is in pieces. */
+static struct run walk_whole(const struct page_map *map, size_t word, size_t n,
+			     bool longest)
 {
-	if (other.n > run->n)
-		*run = other;
+	if (word != PAGE_MAP_NONE)
+		word = page_set_next(&map->whole, word);
+	return walk(map, &word, n, longest);
+}
+
+bool page_map_find_all(struct page_map *map, size_t n, size_t *first)
+{
+	size_t from = n >= map->low_n ? map->low : 0;
+	size_t word = page_set_next(&map->some, from);
+	struct run run = walk(map, &word, n, false);
+
+	if (n <= PAGE_MAP_WORD && (run.n == n || word == PAGE_MAP_NONE)) {
+		map->low =
+			run.n == n ? run.first / PAGE_MAP_WORD : PAGE_MAP_NONE;
+		map->low_n = n;
+	}
+	if (run.n < n)
+		run = walk_whole(map, word, n, false);
+	*first = run.first;
+	return run.n == n;
 }
 
 size_t page_map_find(struct page_map *map, size_t n, size_t *first)
 {
-	size_t from = n >= map->low_n ? map->low : 0;
-	size_t word = page_set_next(&map->some, from);
-	struct run run = walk(map, &word, n);
+	struct run run, more;
+	size_t word;
 
-	if (run.n == n && n <= PAGE_MAP_WORD) {
-		map->low = run.first / PAGE_MAP_WORD;
-		map->low_n = n;
-	}
-	if (run.n < n && from > 0) {
-		word = page_set_next(&map->some, 0);
-		run_longer(&run, walk(map, &word, n));
-	}
-	if (run.n < n && word != PAGE_MAP_NONE)
-		word = page_set_next(&map->whole, word);
-	if (run.n < n && word != PAGE_MAP_NONE)
-		run_longer(&run, walk(map, &word, n));
+	if (page_map_find_all(map, n, first))
+		return n;
+	word = page_set_next(&map->some, 0);
+	run = walk(map, &word, n, true);
+	more = walk_whole(map, word, n, true);
+	if (more.n > run.n)
+		run = more;
 	*first = run.first;
 	return run.n;
 }

@@ -29,7 +29,10 @@ struct page_map {
 	struct page_set some; /* words with a free page */
 	struct page_set whole; /* words whose pages are all free */
 	size_t count; /* free pages */
-	/* No run of @low_n pages or more, at most a word, begins below @low. */
+	/*
+	 * No run of @low_n pages or more begins in a word below @low; @low_n is
+	 * at most a word.
+	 */
 	size_t low, low_n;
 };
 
@@ -103,10 +106,14 @@ void page_map_take_run(struct page_map *map, size_t first, size_t n);
 size_t page_map_take_lowest(struct page_map *map);
 
 /*
- * Find the lowest run of @n free pages, or the longest one where none is that
- * long.  Not all of a large map is looked at: what has few pages free does not
- * hide whole words behind it, but may hide a longer run.  Returns the pages of
- * the run, at most @n, 0 only where none is free.
+ * Find the lowest run of @n free pages.  Not all of a large map is looked at: what
+ * has few pages free does not hide whole words behind it, but may hide a run.
+ */
+bool page_map_find_all(struct page_map *map, size_t n, size_t *first);
+
+/*
+ * The same, or the longest run where none is that long.  Returns the pages of the
+ * run, at most @n, 0 only where none is free.
  */
 size_t page_map_find(struct page_map *map, size_t n, size_t *first);
 

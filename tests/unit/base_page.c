@@ -57,6 +57,8 @@ static void flat_check(struct page_map *map, const bool *flat)
 	for (size_t i = 0; i < FLAT; i++)
 		count += flat[i];
 	CHECK_EQ(map->count, count);
+	CHECK_EQ(page_map_find_all(map, n, &first),
+		 flat_find(flat, n, &flat_first) == n);
 	found = page_map_find(map, n, &first);
 	CHECK_EQ(found, flat_find(flat, n, &flat_first));
 	for (size_t i = 0; i < found; i++)
