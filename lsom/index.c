@@ -112,7 +112,8 @@ static void slots_count(const struct lsom__page *page,
 			continue;
 		place = lsom__slot_place(&old[i]);
 		if (place - first >= disk->segment_blocks || dead == 0) {
-			lsom__segment_count(disk, segment, -dead);
+			if (dead > 0)
+				lsom__segment_count(disk, segment, -dead);
 			segment = lsom__segment_of(disk, place);
 			first = lsom__place(disk, segment, 0);
 			dead = 0;

@@ -89,7 +89,10 @@ static void read_finish(struct read *r, int status)
 	lsom__comp_unref(comp);
 }
 
-/* Of a component that lost some: are there among @n blocks of @page (or NULL)? */
+/*
+ * Where a component lost some, or the disk has segments that are not what they
+ * were: is one of @n blocks of @page (or NULL) among them?
+ */
 static void lost_find(struct read *r, const struct lsom__page *page,
 		      uint64_t block, unsigned n)
 {
@@ -99,7 +102,9 @@ static void lost_find(struct read *r, const struct lsom__page *page,
 		if (page != NULL)
 			lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS,
 					&e);
-		if (lsom__entry_lost(r->comp, &e))
+		if (lsom__entry_lost(r->comp, &e) ||
+		    (e.kind == LSOM__E_RAW &&
+		     lsom__segment_set_back(r->comp->disk, e.place)))
 			r->lost = (unsigned)(block - r->range.first);
 	}
 }
@@ -124,7 +129,8 @@ static void slots_take(struct read *r)
 			       n * sizeof(*s));
 		else
 			memset(s, 0, n * sizeof(*s));
-		if (r->comp->meta.damaged != 0)
+		if (r->comp->meta.damaged != 0 ||
+		    r->comp->disk->segments_set_back > 0)
 			lost_find(r, page, block, n);
 	}
 }
@@ -252,7 +258,6 @@ static int sgl_make(struct read *r)
 /* The first block that is not what its slot says, or is lost; or r->blocks. */
 static unsigned bad_find(const struct read *r)
 {
-	const struct lsom_disk *disk = r->comp->disk;
 	const struct sgl_piece *piece = r->req->sgl->pieces;
 	const struct lsom__slot *s = r->slots;
 	const unsigned n = r->lost;
@@ -260,8 +265,7 @@ static unsigned bad_find(const struct read *r)
 
 	for (i = 0; i < n; i++, s++, piece++)
 		if (lsom__slot_kind(s) == LSOM__E_RAW &&
-		    (crc32c(piece->page->data, LSOM_BLOCK) != s->crc ||
-		     lsom__segment_set_back(disk, lsom__slot_place(s))))
+		    crc32c(piece->page->data, LSOM_BLOCK) != s->crc)
 			break;
 	return i;
 }
