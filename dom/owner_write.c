@@ -106,7 +106,7 @@ static void part_crcs(struct dom__part *part, uint32_t *crcs)
 	for (unsigned i = 0; i < n; i++, piece++) {
 		assert(piece->offset == 0);
 		assert(piece->len == DOM_BLOCK);
-		if (piece->page == last)
+		if (i > 0 && piece->page == last)
 			crcs[i] = crcs[i - 1]; /* WRITE SAME */
 		else if (piece->page == page_zero())
 			crcs[i] = CRC32C_ZERO_PAGE;
