@@ -82,6 +82,7 @@ void scsi_common_init(struct scsi_common *common)
 {
 	TAILQ_INIT(&common->units);
 	TAILQ_INIT(&common->tmfs);
+	TAILQ_INIT(&common->sanitizes);
 	common->seq = 0;
 }
 

@@ -63,6 +63,7 @@ struct scsi_tmf_req;
 struct scsi_common {
 	TAILQ_HEAD(, scsi_lun) units; /* with an object, of all targets */
 	TAILQ_HEAD(, scsi_tmf_req) tmfs; /* functions that wait for tasks */
+	TAILQ_HEAD(, scsi_sanitize) sanitizes; /* one an object at most */
 	uint64_t seq; /* commands and functions by age */
 };
 void scsi_common_init(struct scsi_common *common);

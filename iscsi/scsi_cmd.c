@@ -141,7 +141,9 @@ bool scsi__check_sanitize(struct scsi_cmd *cmd)
 {
 	uint16_t progress;
 
-	if (cmd->lun == NULL || (cmd->op->flags & OP_SANITIZE) != 0)
+	/* Nearly always there is none of any unit. */
+	if (cmd->lun == NULL || TAILQ_EMPTY(&cmd->target->common->sanitizes) ||
+	    (cmd->op->flags & OP_SANITIZE) != 0)
 		return true;
 	if (scsi__sanitize_running(cmd->lun, &progress))
 		return scsi__check_progress(cmd, SENSE_SANITIZING, progress);

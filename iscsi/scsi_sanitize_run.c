@@ -32,9 +32,6 @@
 enum { MARK_OVERWRITE = 1, MARK_INVERT = 2, MARK_AUSE = 4, MARK_FAILED = 8 };
 _Static_assert(MARK_HEAD + PAGE_BYTES <= DOM_SANITIZE_MAX, "a mark must fit");
 
-/* The units of all targets live on one loop. */
-static TAILQ_HEAD(, scsi_sanitize) runs = TAILQ_HEAD_INITIALIZER(runs);
-
 static void mark(struct scsi_sanitize *s);
 static void step(struct scsi_sanitize *s);
 
@@ -42,7 +39,7 @@ struct scsi_sanitize *scsi__sanitize_of(const struct scsi_lun *lun)
 {
 	struct scsi_sanitize *s;
 
-	TAILQ_FOREACH (s, &runs, link)
+	TAILQ_FOREACH (s, &lun->target->common->sanitizes, link)
 		if (scsi__same_object(s->lun, lun))
 			return s;
 	return NULL;
@@ -72,7 +69,7 @@ bool scsi__sanitize_failed(const struct scsi_lun *lun)
 /* The caller has its unit's reference now, and its memory. */
 static void end_run(struct scsi_sanitize *s)
 {
-	TAILQ_REMOVE(&runs, s, link);
+	TAILQ_REMOVE(&s->lun->target->common->sanitizes, s, link);
 	if (s->page != NULL)
 		page_put(s->lun->target->env->pages, s->page);
 	s->page = NULL;
@@ -431,7 +428,7 @@ static void attach(struct scsi_lun *lun, struct scsi_sanitize *s)
 	s->lun = lun;
 	s->size = dom_object_size(lun->object);
 	s->retry.cb = retry;
-	TAILQ_INSERT_TAIL(&runs, s, link);
+	TAILQ_INSERT_TAIL(&lun->target->common->sanitizes, s, link);
 	lun->refs++;
 }
 
