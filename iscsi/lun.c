@@ -84,6 +84,7 @@ void scsi_common_init(struct scsi_common *common)
 	TAILQ_INIT(&common->tmfs);
 	TAILQ_INIT(&common->sanitizes);
 	common->seq = 0;
+	scsi__ops_index(common);
 }
 
 int scsi_target_open(struct env *env, struct dom *dom,

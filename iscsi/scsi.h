@@ -65,6 +65,7 @@ struct scsi_common {
 	TAILQ_HEAD(, scsi_tmf_req) tmfs; /* functions that wait for tasks */
 	TAILQ_HEAD(, scsi_sanitize) sanitizes; /* one an object at most */
 	uint64_t seq; /* commands and functions by age */
+	uint8_t ops[256]; /* by opcode: from 1, its first place in scsi__ops */
 };
 void scsi_common_init(struct scsi_common *common);
 

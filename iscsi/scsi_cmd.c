@@ -57,12 +57,26 @@ bool scsi__access(struct scsi_cmd *cmd, enum dom_access access)
 	return true;
 }
 
+/* Bits of @cdb that @usage does not know, of bytes 1 to 15. */
+static bool any_unused(const uint8_t *cdb, const uint8_t *usage)
+{
+	uint64_t got[2], known[2];
+
+	memcpy(&got[0], cdb + 1, 8);
+	memcpy(&got[1], cdb + 8, 8);
+	memcpy(&known[0], usage + 1, 8);
+	memcpy(&known[1], usage + 8, 8);
+	return (got[0] & ~known[0]) != 0 || (got[1] & ~known[1]) != 0;
+}
+
 /* Bits that mean nothing must be zero; so must NACA, as NormACA is 0. */
 static bool check_reserved(struct scsi_cmd *cmd)
 {
 	const struct scsi_op *op = cmd->op;
 	unsigned group = op->len == 16 ? 14 : op->len == 12 ? 10 : 6;
 
+	if (!any_unused(cmd->cdb, op->usage))
+		return true;
 	for (unsigned i = 1; i < op->len; i++) {
 		uint8_t bad = cmd->cdb[i] & (uint8_t)~op->usage[i];
 
@@ -114,7 +128,7 @@ bool scsi__parse_in(struct scsi_cmd *cmd)
 /* No such command: of the opcode, or of its service action. */
 static bool no_op(struct scsi_cmd *cmd)
 {
-	if (scsi__op_first(cmd->cdb[0]) == NULL)
+	if (scsi__op_first(cmd->target->common, cmd->cdb[0]) == NULL)
 		return scsi__check(cmd, SENSE_INVALID_OPCODE);
 	return scsi__check_field(cmd, 1, 4);
 }
@@ -155,8 +169,8 @@ bool scsi__check_sanitize(struct scsi_cmd *cmd)
 /* SPC-4's order: unit, attention, state, reservation, fields, protection. */
 static bool check_all(struct scsi_cmd *cmd)
 {
-	const struct scsi_op *op =
-		scsi__op_find(cmd->cdb[0], cmd->cdb[1] & 0x1f);
+	const struct scsi_op *op = scsi__op_find(
+		cmd->target->common, cmd->cdb[0], cmd->cdb[1] & 0x1f);
 	unsigned flags = op != NULL ? op->flags : 0;
 	struct scsi_lun *lun = cmd->lun;
 	int ua;

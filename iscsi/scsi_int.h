@@ -183,8 +183,12 @@ struct scsi_target {
 extern const struct scsi_op scsi__ops[];
 extern const unsigned scsi__ops_count;
 /* The first op of @opcode; NULL: none.  Others of it follow in the table. */
-const struct scsi_op *scsi__op_first(uint8_t opcode);
-const struct scsi_op *scsi__op_find(uint8_t opcode, uint8_t sa);
+void scsi__ops_index(struct scsi_common *common);
+/* NULL: it is none of ours. */
+const struct scsi_op *scsi__op_first(const struct scsi_common *common,
+				     uint8_t opcode);
+const struct scsi_op *scsi__op_find(const struct scsi_common *common,
+				    uint8_t opcode, uint8_t sa);
 
 /* ---- scsi_sense.c: all return false, for use in a parse ---- */
 

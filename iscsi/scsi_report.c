@@ -145,7 +145,8 @@ enum { ALL, ONE, ONE_SA, ONE_MAYBE_SA };
 bool scsi__opcodes_parse(struct scsi_cmd *cmd)
 {
 	unsigned option = cmd->cdb[2] & 7;
-	const struct scsi_op *op = scsi__op_first(cmd->cdb[3]);
+	const struct scsi_op *op =
+		scsi__op_first(cmd->target->common, cmd->cdb[3]);
 
 	cmd->dir = SCSI_DIR_IN;
 	if (option > ONE_MAYBE_SA)
@@ -177,13 +178,15 @@ static size_t put_usage(const struct scsi_op *op, uint8_t *p)
 static void one_opcode(struct scsi_cmd *cmd)
 {
 	unsigned option = cmd->cdb[2] & 7, sa = get_be16(cmd->cdb + 4);
-	const struct scsi_op *op = scsi__op_first(cmd->cdb[3]);
+	const struct scsi_op *op =
+		scsi__op_first(cmd->target->common, cmd->cdb[3]);
 	bool rctd = (cmd->cdb[2] & 0x80) != 0;
 	uint8_t d[4 + 16 + 12] = { 0 };
 	size_t len = 4;
 
 	if (op != NULL && op->sa >= 0)
-		op = sa <= 0x1f ? scsi__op_find(cmd->cdb[3], (uint8_t)sa)
+		op = sa <= 0x1f ? scsi__op_find(cmd->target->common,
+						cmd->cdb[3], (uint8_t)sa)
 				: NULL;
 	else if (option == ONE_MAYBE_SA && sa != 0)
 		op = NULL;

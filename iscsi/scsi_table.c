@@ -186,26 +186,27 @@ const struct scsi_op scsi__ops[] = {
 /* clang-format on */
 const unsigned scsi__ops_count = ARRAY_LEN(scsi__ops);
 
-const struct scsi_op *scsi__op_first(uint8_t opcode)
+_Static_assert(ARRAY_LEN(scsi__ops) <= UINT8_MAX, "a place fits its byte");
+
+void scsi__ops_index(struct scsi_common *common)
 {
-	unsigned low = 0, high = ARRAY_LEN(scsi__ops);
-
-	while (low < high) {
-		unsigned mid = (low + high) / 2;
-
-		if (scsi__ops[mid].opcode < opcode)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	if (low == ARRAY_LEN(scsi__ops) || scsi__ops[low].opcode != opcode)
-		return NULL;
-	return &scsi__ops[low];
+	memset(common->ops, 0, sizeof(common->ops));
+	for (unsigned i = ARRAY_LEN(scsi__ops); i > 0; i--)
+		common->ops[scsi__ops[i - 1].opcode] = (uint8_t)i;
 }
 
-const struct scsi_op *scsi__op_find(uint8_t opcode, uint8_t sa)
+const struct scsi_op *scsi__op_first(const struct scsi_common *common,
+				     uint8_t opcode)
 {
-	const struct scsi_op *op = scsi__op_first(opcode);
+	unsigned place = common->ops[opcode];
+
+	return place > 0 ? &scsi__ops[place - 1] : NULL;
+}
+
+const struct scsi_op *scsi__op_find(const struct scsi_common *common,
+				    uint8_t opcode, uint8_t sa)
+{
+	const struct scsi_op *op = scsi__op_first(common, opcode);
 
 	if (op == NULL || op->sa < 0)
 		return op;

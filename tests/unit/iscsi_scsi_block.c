@@ -14,8 +14,11 @@ static const uint32_t sizes[] = { 512, 4096 };
 
 static void cdb_of(uint8_t *cdb, uint8_t op, uint64_t lba, uint32_t blocks)
 {
-	const struct scsi_op *o = scsi__op_find(op, 0);
+	struct scsi_common common;
+	const struct scsi_op *o;
 
+	scsi_common_init(&common);
+	o = scsi__op_find(&common, op, 0);
 	memset(cdb, 0, 16);
 	cdb[0] = op;
 	switch (o != NULL ? o->len : 16) {

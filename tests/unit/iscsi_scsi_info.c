@@ -248,8 +248,13 @@ TEST(scsi_info, opcodes)
 {
 	struct rig *r = rig_open(512);
 	uint8_t *d = calloc(1, 65536), one[64];
+	struct scsi_common common;
 	size_t n = 0;
 
+	scsi_common_init(&common);
+	CHECK(scsi__op_find(&common, 0x02, 0) == NULL);
+	CHECK(scsi__op_find(&common, 0x5e, 4) == NULL);
+	CHECK(scsi__op_find(&common, 0xff, 0) == NULL);
 	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0c, 0x80, 0, 0, 0, 0, 0, 0xff, 0xff),
 			NULL, 0, d, 65535),
 		 GOOD);
@@ -260,7 +265,8 @@ TEST(scsi_info, opcodes)
 		CHECK_EQ(d[at], op->opcode);
 		CHECK_EQ(d[at + 5], op->sa >= 0 ? 3 : 2);
 		CHECK_EQ(get_be16(d + at + 6), op->len);
-		CHECK(scsi__op_find(op->opcode, (uint8_t)op->sa) == op);
+		CHECK(scsi__op_find(&common, op->opcode, (uint8_t)op->sa) ==
+		      op);
 		if (n > 0)
 			CHECK(op[-1].opcode < op->opcode ||
 			      (op[-1].opcode == op->opcode &&
