@@ -152,7 +152,7 @@ static void on_turn(struct env_task *task)
 
 static void gets_cancel(struct tcp_conn *conn)
 {
-	for (unsigned i = 0; i < TCP_GET_BUCKETS; i++) {
+	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++) {
 		struct tcp_data *td;
 
 		while ((td = TAILQ_FIRST(&conn->gets[i])) != NULL) {
@@ -375,7 +375,7 @@ static void tcp_get_data(struct dm_conn *dm, struct dm_data *data)
 	put_be32(bhs + 44, (uint32_t)data->len);
 	dm->up->stamp(dm->owner,
 		      bhs); /* StatSN: as of its place in the queue */
-	TAILQ_INSERT_TAIL(&conn->gets[data->itt % TCP_GET_BUCKETS], td, bucket);
+	TAILQ_INSERT_TAIL(&conn->gets[iscsi_itt_bucket(data->itt)], td, bucket);
 	conn->gets_count++;
 	if (data->len >= TCP_DIRECT_MIN)
 		conn->alone = TCP_ALONE_PDUS;
@@ -417,7 +417,7 @@ static void tcp_task_done(struct dm_conn *dm, uint32_t itt)
 
 	if (conn->gets_count == 0)
 		return;
-	for (td = TAILQ_FIRST(&conn->gets[itt % TCP_GET_BUCKETS]); td != NULL;
+	for (td = TAILQ_FIRST(&conn->gets[iscsi_itt_bucket(itt)]); td != NULL;
 	     td = next) {
 		next = TAILQ_NEXT(td, bucket);
 		if (dm_data_of(td)->itt != itt)
@@ -475,7 +475,7 @@ static struct tcp_conn *conn_new(struct dm_tcp_listener *l, int fd,
 	conn->timer.cb = on_timer;
 	TAILQ_INIT(&conn->queue);
 	TAILQ_INIT(&conn->cancelled);
-	for (unsigned i = 0; i < TCP_GET_BUCKETS; i++)
+	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++)
 		TAILQ_INIT(&conn->gets[i]);
 	conn->dm.ops = &tcp_ops;
 	conn->dm.up = &iscsi_dm_up;

@@ -285,7 +285,6 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 
 /* ---- session.c ---- */
 
-#define ISCSI_TASK_BUCKETS 64u
 #define ISCSI_DISCOVERY_WINDOW 8u
 #define ISCSI_IMMEDIATE_MAX 16u
 /*
@@ -444,7 +443,7 @@ struct iscsi_session {
 	struct reply *logout; /* waits for the tasks, and for */
 	bool releasing, released; /* SPC-2 reservations, to go first */
 
-	TAILQ_HEAD(task_list, task) buckets[ISCSI_TASK_BUCKETS];
+	TAILQ_HEAD(task_list, task) buckets[ISCSI_ITT_BUCKETS];
 	struct task_list tasks; /* all, by age */
 	struct task_list parked; /* wait for memory or room, by age */
 	struct task_list pool; /* memory for the next ones */

@@ -5,6 +5,8 @@
 #ifndef BASALT_ISCSI_PDU_H
 #define BASALT_ISCSI_PDU_H
 
+#include <stdint.h>
+
 #define ISCSI_BHS_LEN 48u
 
 enum {
@@ -36,5 +38,15 @@ enum {
 #define ISCSI_RESIDUAL_U 0x02u
 #define ISCSI_LOGIN_DATA_MAX 8192u
 #define ISCSI_AHS_MAX 1020u
+
+/*
+ * Where something of the task with this tag is kept.  Initiators count in the
+ * first byte of a tag or in the last one: all of it counts.
+ */
+#define ISCSI_ITT_BUCKETS 64u
+static inline unsigned iscsi_itt_bucket(uint32_t itt)
+{
+	return itt * 0x9e3779b1u >> 26;
+}
 
 #endif

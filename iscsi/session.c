@@ -110,7 +110,7 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 	TAILQ_INIT(&s->tasks);
 	TAILQ_INIT(&s->parked);
 	TAILQ_INIT(&s->pool);
-	for (unsigned i = 0; i < ISCSI_TASK_BUCKETS; i++)
+	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++)
 		TAILQ_INIT(&s->buckets[i]);
 	s->turn.cb = on_turn;
 	s->data_timer.cb = on_data_timer;

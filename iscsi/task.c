@@ -20,7 +20,7 @@ struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
 {
 	struct task *task;
 
-	TAILQ_FOREACH (task, &s->buckets[itt % ISCSI_TASK_BUCKETS], bucket)
+	TAILQ_FOREACH (task, &s->buckets[iscsi_itt_bucket(itt)], bucket)
 		if (task->itt == itt)
 			return task;
 	return NULL;
@@ -54,7 +54,7 @@ void iscsi__task_unhash(struct task *task)
 	if (!task->hashed)
 		return;
 	task->hashed = false;
-	TAILQ_REMOVE(&s->buckets[task->itt % ISCSI_TASK_BUCKETS], task, bucket);
+	TAILQ_REMOVE(&s->buckets[iscsi_itt_bucket(task->itt)], task, bucket);
 }
 
 void iscsi__task_unpark(struct task *task)
@@ -350,7 +350,7 @@ static void link_task(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 
-	TAILQ_INSERT_TAIL(&s->buckets[task->itt % ISCSI_TASK_BUCKETS], task,
+	TAILQ_INSERT_TAIL(&s->buckets[iscsi_itt_bucket(task->itt)], task,
 			  bucket);
 	task->hashed = true;
 	TAILQ_INSERT_TAIL(&s->tasks, task, link);

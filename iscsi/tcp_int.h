@@ -17,7 +17,6 @@
 #define TCP_ALONE_PDUS 64u
 #define TCP_SLOTS 64u
 #define TCP_IOV 256u
-#define TCP_GET_BUCKETS 64u
 #define TCP_SEND_MS 30000u
 /* Data-Out that belongs to nothing, and none that does: no accident. */
 #define TCP_STRAY_MAX 4096u
@@ -102,7 +101,7 @@ struct tcp_conn {
 	uint64_t tx_since_ns; /* no progress since; 0: nothing to send */
 	uint32_t ttt_last;
 	unsigned gets_count;
-	TAILQ_HEAD(get_list, tcp_data) gets[TCP_GET_BUCKETS];
+	TAILQ_HEAD(get_list, tcp_data) gets[ISCSI_ITT_BUCKETS];
 };
 
 static inline struct tcp_conn *tcp_of(struct dm_conn *dm)

@@ -20,7 +20,7 @@ struct dm_data *iscsi__tcp_get_find(struct tcp_conn *conn, uint32_t itt,
 {
 	struct tcp_data *td;
 
-	TAILQ_FOREACH (td, &conn->gets[itt % TCP_GET_BUCKETS], bucket)
+	TAILQ_FOREACH (td, &conn->gets[iscsi_itt_bucket(itt)], bucket)
 		if (td->ttt == ttt && dm_data_of(td)->itt == itt)
 			return dm_data_of(td);
 	return NULL;
@@ -32,7 +32,7 @@ void iscsi__tcp_get_remove(struct tcp_conn *conn, struct dm_data *get)
 
 	assert(conn->gets_count > 0);
 	conn->gets_count--;
-	TAILQ_REMOVE(&conn->gets[get->itt % TCP_GET_BUCKETS], td, bucket);
+	TAILQ_REMOVE(&conn->gets[iscsi_itt_bucket(get->itt)], td, bucket);
 	if (td->item.queued) { /* its R2T did not leave yet */
 		TAILQ_REMOVE(&conn->queue, &td->item, link);
 		td->item.queued = false;

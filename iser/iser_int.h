@@ -67,7 +67,6 @@
 #define TX_BATCH 16u
 #define TX_SGE 16u
 #define TX_WR_BYTES (1u << 20) /* devices have a limit: SoftRoCE 8 MiB */
-#define TX_BUCKETS 64u
 #define TX_READS_MAX 32u
 
 _Static_assert(ISER_FIXED_LEN + ISER_SEND_DATA_MAX <= TX_SLOT_BYTES,
@@ -221,7 +220,7 @@ struct tx {
 	unsigned reads_max, reads_out; /* READs in flight */
 	unsigned sends_out;
 	unsigned gets_count;
-	TAILQ_HEAD(, iser_data) gets[TX_BUCKETS];
+	TAILQ_HEAD(, iser_data) gets[ISCSI_ITT_BUCKETS];
 	/*
 	 * The initiator may have one receive until it has seen the first answer
 	 * of full feature phase: one PDU at a time till then.

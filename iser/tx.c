@@ -68,7 +68,7 @@ int iser__tx_init(struct iser_conn *conn, unsigned depth, unsigned reads_max)
 	TAILQ_INIT(&tx->queue);
 	TAILQ_INIT(&tx->reads);
 	TAILQ_INIT(&tx->cancelled);
-	for (unsigned i = 0; i < TX_BUCKETS; i++)
+	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++)
 		TAILQ_INIT(&tx->gets[i]);
 	tx->wrs = calloc(depth, sizeof(*tx->wrs));
 	if (tx->wrs == NULL)
@@ -161,7 +161,7 @@ void iser__tx_get(struct iser_conn *conn, struct dm_data *data)
 	assert(data->task_offset >= data->stags->immediate_len);
 	data->conn = &conn->dm;
 	*d = (struct iser_data){ .posted = 0 };
-	TAILQ_INSERT_TAIL(&tx->gets[data->itt % TX_BUCKETS], d, bucket);
+	TAILQ_INSERT_TAIL(&tx->gets[iscsi_itt_bucket(data->itt)], d, bucket);
 	tx->gets_count++;
 	item_queue(conn, &d->item, &tx->reads, TX_GET, data);
 }
@@ -180,7 +180,8 @@ static void get_remove(struct tx *tx, struct iser_data *d)
 {
 	assert(tx->gets_count > 0 && d->wrs == 0);
 	tx->gets_count--;
-	TAILQ_REMOVE(&tx->gets[dm_data_of(d)->itt % TX_BUCKETS], d, bucket);
+	TAILQ_REMOVE(&tx->gets[iscsi_itt_bucket(dm_data_of(d)->itt)], d,
+		     bucket);
 	get_unqueue(tx, d);
 }
 
@@ -191,7 +192,7 @@ void iser__tx_forget(struct iser_conn *conn, uint32_t itt)
 
 	if (tx->gets_count == 0)
 		return;
-	for (d = TAILQ_FIRST(&tx->gets[itt % TX_BUCKETS]); d != NULL;
+	for (d = TAILQ_FIRST(&tx->gets[iscsi_itt_bucket(itt)]); d != NULL;
 	     d = next) {
 		next = TAILQ_NEXT(d, bucket);
 		if (dm_data_of(d)->itt != itt)
@@ -369,7 +370,7 @@ static bool fetches(const struct iser_conn *conn, const struct dm_send *send)
 
 	if (send->stags == NULL || tx->gets_count == 0)
 		return false;
-	TAILQ_FOREACH (d, &tx->gets[get_be32(send->bhs + 16) % TX_BUCKETS],
+	TAILQ_FOREACH (d, &tx->gets[iscsi_itt_bucket(get_be32(send->bhs + 16))],
 		       bucket)
 		if (dm_data_of(d)->stags == send->stags)
 			return true;
@@ -573,7 +574,7 @@ void iser__tx_cancel(struct iser_conn *conn)
 
 	while (tx->head < tx->tail)
 		wr_done(conn, false);
-	for (unsigned i = 0; i < TX_BUCKETS; i++) {
+	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++) {
 		struct iser_data *d;
 
 		while ((d = TAILQ_FIRST(&tx->gets[i])) != NULL) {

@@ -87,6 +87,22 @@ TEST(iscsi_pdu, cmdsn_window)
 	CHECK_EQ(iscsi__cmdsn_place(10, 10, 9), -1);
 }
 
+/* Whichever byte an initiator counts in, few of its tags share a bucket. */
+TEST(iscsi_pdu, tags_spread)
+{
+	for (unsigned shift = 0; shift <= 24; shift += 8) {
+		unsigned in[ISCSI_ITT_BUCKETS] = { 0 };
+
+		for (uint32_t i = 0; i < 128; i++) {
+			unsigned b = iscsi_itt_bucket(0x80u | i << shift);
+
+			CHECK(b < ISCSI_ITT_BUCKETS);
+			in[b]++;
+			CHECK(in[b] <= 5);
+		}
+	}
+}
+
 static uint32_t count;
 
 static uint8_t residual(enum scsi_dir expect, uint32_t edtl, enum scsi_dir dir,
