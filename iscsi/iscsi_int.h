@@ -550,11 +550,7 @@ enum task_state {
 #define TASK_R2T_MAX 4u
 
 struct task {
-	struct iscsi_session *session;
 	enum task_state state;
-	uint32_t itt;
-	uint64_t lun_wire;
-	uint32_t cmdsn;
 	bool immediate;
 	bool live; /* the command set has it: done() is to come */
 	bool final; /* no more unsolicited data */
@@ -572,13 +568,17 @@ struct task {
 	uint32_t r2ts_used; /* a bit for each of r2t[] */
 	struct sgl *buf; /* where data-out lands: at least write_len bytes */
 	bool placed; /* the immediate data's pages are the first of buf */
-	struct dm_stags stags; /* zero where the transport has none */
 	bool put_out, response_out; /* the datamover has them */
 	size_t payload; /* charged to session->payload_bytes */
-	uint64_t since_ns; /* for the data timer */
-	TAILQ_ENTRY(task) bucket, link, parked_link;
 
 	/* A new task is zero up to here; these are set before they are used. */
+	struct iscsi_session *session;
+	uint32_t itt;
+	uint32_t cmdsn;
+	uint64_t lun_wire;
+	struct dm_stags stags; /* zero where the transport has none */
+	uint64_t since_ns; /* for the data timer */
+	TAILQ_ENTRY(task) bucket, link, parked_link;
 	struct scsi_cmd cmd;
 	struct dm_data put;
 	struct dm_send response;

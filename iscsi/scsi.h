@@ -80,6 +80,7 @@ struct scsi_nexus {
 	TAILQ_ENTRY(scsi_nexus) link;
 };
 
+/* Zeroed before its first use; the next ones find it as the last left it. */
 struct scsi_cmd {
 	/* in, set by the session before begin */
 	struct scsi_nexus *nexus;

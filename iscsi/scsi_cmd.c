@@ -504,8 +504,8 @@ static void reset(struct scsi_cmd *cmd)
 	cmd->lun = NULL;
 	cmd->it = NULL;
 	cmd->op = NULL;
-	memset(&cmd->io, 0, sizeof(cmd->io));
-	memset(&cmd->task, 0, sizeof(cmd->task));
+	cmd->io.nexus = NULL;
+	cmd->io.sgl = NULL;
 	cmd->task.cb = turn;
 	cmd->seq = ++cmd->target->common->seq;
 	cmd->state = CMD_ANSWERED;

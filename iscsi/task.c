@@ -92,11 +92,11 @@ static struct task *task_alloc(struct iscsi_session *s)
 		TAILQ_REMOVE(&s->pool, task, link);
 		s->pool_count--;
 	} else {
-		task = malloc(sizeof(*task));
+		task = calloc(1, sizeof(*task));
 		if (task == NULL)
 			return NULL;
 	}
-	memset(task, 0, offsetof(struct task, cmd));
+	memset(task, 0, offsetof(struct task, session));
 	task->session = s;
 	return task;
 }
@@ -335,8 +335,7 @@ static int fill_command(struct task *task, const struct dm_pdu *pdu, bool *bidi)
 	cmd->expect = write ? SCSI_DIR_OUT : read ? SCSI_DIR_IN : SCSI_DIR_NONE;
 	cmd->done = on_done;
 	*bidi = read && write;
-	if (pdu->stags != NULL)
-		task->stags = *pdu->stags;
+	task->stags = pdu->stags != NULL ? *pdu->stags : (struct dm_stags){ 0 };
 	task->lun_wire = cmd->lun_field;
 	task->itt = get_be32(bhs + 16);
 	task->cmdsn = get_be32(bhs + 24);

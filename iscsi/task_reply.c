@@ -30,7 +30,10 @@ static void response_bhs(struct task *task, uint64_t moved)
 	struct dm_send *rsp = &task->response;
 	uint32_t count;
 
-	memset(rsp, 0, sizeof(*rsp));
+	memset(rsp->bhs, 0, sizeof(rsp->bhs));
+	rsp->data = NULL;
+	rsp->sgl = NULL;
+	rsp->data_len = 0;
 	rsp->bhs[0] = ISCSI_OP_RESPONSE;
 	rsp->bhs[1] =
 		ISCSI_FINAL | iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
@@ -55,6 +58,7 @@ void iscsi__task_respond(struct task *task)
 	struct scsi_cmd *cmd = &task->cmd;
 	struct iscsi_session *s = task->session;
 	struct iscsi_conn *conn = s->conn;
+	struct dm_data *put = &task->put;
 	uint64_t moved = 0;
 	bool data;
 
@@ -83,16 +87,17 @@ void iscsi__task_respond(struct task *task)
 		return;
 	}
 	task->put_out = true;
-	task->put = (struct dm_data){
-		.itt = task->itt,
-		.stags = &task->stags,
-		.lun = task->lun_wire,
-		.sgl = cmd->data_in,
-		.len = moved,
-		.response = &task->response,
-		.cb = on_put,
-	};
-	conn->dm->ops->put_data(conn->dm, &task->put);
+	put->itt = task->itt;
+	put->stags = &task->stags;
+	put->lun = task->lun_wire;
+	put->sgl = cmd->data_in;
+	put->sgl_offset = 0;
+	put->len = moved;
+	put->task_offset = 0;
+	put->sn = 0;
+	put->response = &task->response;
+	put->cb = on_put;
+	conn->dm->ops->put_data(conn->dm, put);
 }
 
 /* ---- instead of executing ---- */
