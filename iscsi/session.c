@@ -459,6 +459,14 @@ void iscsi__ask_logout(struct iscsi_session *s, unsigned seconds)
 
 /* ---- the window ---- */
 
+/* MaxCmdSN with @out commands of @window taken. */
+static uint32_t max_of(const struct iscsi_session *s, unsigned window,
+		       unsigned out)
+{
+	window = MAX(window, 1u);
+	return s->exp_cmdsn + (window > out ? window - out : 0) - 1;
+}
+
 /*
  * Grant commands up to the window, less what is being worked on and less
  * answers that the initiator does not fetch.  Never takes a grant back.
@@ -470,15 +478,16 @@ void iscsi__session_max_cmdsn(struct iscsi_session *s)
 	unsigned load = 0;
 	uint32_t max;
 
+	if (s->responding_count > unread)
+		out += s->responding_count - unread;
+	if (!sn_lt(s->max_cmdsn, max_of(s, window, out)))
+		return; /* not even without load */
 	if (!s->discovery)
 		load = scsi_lun_congestion(s->target->scsi, s->last_lun);
 	if (env_now(s->iscsi->env) < s->pressed_until_ns)
 		load = MAX(load, 224u);
 	window -= window * load / 256;
-	window = MAX(window, 1u);
-	if (s->responding_count > unread)
-		out += s->responding_count - unread;
-	max = s->exp_cmdsn + (window > out ? window - out : 0) - 1;
+	max = max_of(s, window, out);
 	if (sn_lt(s->max_cmdsn, max))
 		s->max_cmdsn = max;
 }
