@@ -139,11 +139,12 @@ static void on_channel(uv_poll_t *poll, int status, int events)
 		iser__conn_lost(conn, status, "polling failed");
 		return;
 	}
-	while (ibv_get_cq_event(conn->channel, &cq, &context) == 0)
-		if (++conn->cq_events == ACK_BATCH) {
-			ibv_ack_cq_events(cq, conn->cq_events);
-			conn->cq_events = 0;
-		}
+	/* It is armed once at a time; another one would wake the loop again. */
+	if (ibv_get_cq_event(conn->channel, &cq, &context) == 0 &&
+	    ++conn->cq_events == ACK_BATCH) {
+		ibv_ack_cq_events(cq, conn->cq_events);
+		conn->cq_events = 0;
+	}
 	now = env_now(conn->dm.env);
 	if (!conn->hot && now - conn->cold_ns < conn->iser->spin_ns)
 		conn->spin_ns = conn->iser->spin_ns;

@@ -80,6 +80,7 @@ struct recv_slot {
 	struct recvq *q;
 	uint8_t *head; /* RECV_HEAD_BYTES of registered memory */
 	struct page *pages[RECV_PAGES]; /* NULL: none now */
+	struct ibv_sge sge[2 + RECV_PAGES]; /* of what there is of them */
 	bool posted;
 	TAILQ_ENTRY(recv_slot) link; /* idle */
 };

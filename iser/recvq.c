@@ -220,31 +220,6 @@ void iser__recvq_want(struct recvq *q, struct env *env, int n)
 		iser__recvq_fill(q, env);
 }
 
-/* Memory for @slot's header and data; 0 or -EBUSY. */
-static int slot_equip(struct recv_slot *slot, struct page_cache *pages)
-{
-	struct recvq *q = slot->q;
-	size_t index = (size_t)(slot - q->slots), head = index / HEADS_PER_PAGE;
-	int rv = 0;
-
-	if (slot->head == NULL) {
-		if (q->heads[head] == NULL) {
-			rv = pages_alloc(pages, PAGE_FRONT, 1, &q->heads[head]);
-			if (rv < 0)
-				return rv;
-			/* Idle slots are taken in order the first time. */
-			assert(head == q->heads_count);
-			q->heads_count++;
-		}
-		slot->head = q->heads[head]->data +
-			     index % HEADS_PER_PAGE * RECV_HEAD_BYTES;
-	}
-	for (unsigned i = 0; i < RECV_PAGES && rv == 0; i++)
-		if (slot->pages[i] == NULL)
-			rv = pages_alloc(pages, PAGE_FRONT, 1, &slot->pages[i]);
-	return rv;
-}
-
 static void sge_set(struct recvq *q, struct ibv_sge *sge, void *at,
 		    uint32_t len)
 {
@@ -253,19 +228,42 @@ static void sge_set(struct recvq *q, struct ibv_sge *sge, void *at,
 				 .lkey = rdma_lkey(q->rdma, at) };
 }
 
-static void wr_set(struct recv_slot *slot, struct ibv_recv_wr *wr,
-		   struct ibv_sge *sge)
+/* A place for @slot's header; 0 or -EBUSY. */
+static int slot_head(struct recv_slot *slot, struct page_cache *pages)
 {
 	struct recvq *q = slot->q;
+	size_t index = (size_t)(slot - q->slots), head = index / HEADS_PER_PAGE;
+	int rv;
 
-	sge_set(q, &sge[0], slot->head, ISER_FIXED_LEN);
-	for (unsigned i = 0; i < RECV_PAGES; i++)
-		sge_set(q, &sge[1 + i], slot->pages[i]->data, PAGE_BYTES);
-	sge_set(q, &sge[3], slot->head + ISER_FIXED_LEN,
+	if (q->heads[head] == NULL) {
+		rv = pages_alloc(pages, PAGE_FRONT, 1, &q->heads[head]);
+		if (rv < 0)
+			return rv;
+		/* Idle slots are taken in order the first time. */
+		assert(head == q->heads_count);
+		q->heads_count++;
+	}
+	slot->head =
+		q->heads[head]->data + index % HEADS_PER_PAGE * RECV_HEAD_BYTES;
+	sge_set(q, &slot->sge[0], slot->head, ISER_FIXED_LEN);
+	sge_set(q, &slot->sge[1 + RECV_PAGES], slot->head + ISER_FIXED_LEN,
 		RECV_HEAD_BYTES - ISER_FIXED_LEN);
-	*wr = (struct ibv_recv_wr){ .wr_id = (uintptr_t)slot | 1,
-				    .sg_list = sge,
-				    .num_sge = q->tail ? 4 : 3 };
+	return 0;
+}
+
+/* Memory for @slot's header and data; 0 or -EBUSY. */
+static int slot_equip(struct recv_slot *slot, struct page_cache *pages)
+{
+	int rv = slot->head == NULL ? slot_head(slot, pages) : 0;
+
+	for (unsigned i = 0; i < RECV_PAGES && rv == 0; i++)
+		if (slot->pages[i] == NULL) {
+			rv = pages_alloc(pages, PAGE_FRONT, 1, &slot->pages[i]);
+			if (rv == 0)
+				sge_set(slot->q, &slot->sge[1 + i],
+					slot->pages[i]->data, PAGE_BYTES);
+		}
+	return rv;
 }
 
 static int post(struct recvq *q, struct ibv_recv_wr *wr)
@@ -276,13 +274,9 @@ static int post(struct recvq *q, struct ibv_recv_wr *wr)
 			      : ibv_post_recv(q->qp, wr, &bad);
 }
 
-struct batch {
-	struct ibv_recv_wr wr[BATCH];
-	struct ibv_sge sge[BATCH][2 + RECV_PAGES];
-};
-
 /* Up to BATCH of what shall be posted; how many. */
-static unsigned batch_take(struct recvq *q, struct env *env, struct batch *b)
+static unsigned batch_take(struct recvq *q, struct env *env,
+			   struct ibv_recv_wr *wr)
 {
 	unsigned wanted = MIN(q->wanted, q->capacity), n = 0;
 	struct recv_slot *slot;
@@ -296,9 +290,11 @@ static unsigned batch_take(struct recvq *q, struct env *env, struct batch *b)
 		TAILQ_REMOVE(&q->idle, slot, link);
 		slot->posted = true;
 		q->posted++;
-		wr_set(slot, &b->wr[n], b->sge[n]);
+		wr[n] = (struct ibv_recv_wr){ .wr_id = (uintptr_t)slot | 1,
+					      .sg_list = slot->sge,
+					      .num_sge = q->tail ? 4 : 3 };
 		if (n > 0)
-			b->wr[n - 1].next = &b->wr[n];
+			wr[n - 1].next = &wr[n];
 		n++;
 	}
 	return n;
@@ -306,18 +302,18 @@ static unsigned batch_take(struct recvq *q, struct env *env, struct batch *b)
 
 void iser__recvq_fill(struct recvq *q, struct env *env)
 {
-	struct batch b;
+	struct ibv_recv_wr wr[BATCH];
 	unsigned n;
 
 	do {
 		q_lock(q);
-		n = q->stopped ? 0 : batch_take(q, env, &b);
+		n = q->stopped ? 0 : batch_take(q, env, wr);
 		q_unlock(q);
 		if (n == 0)
 			return;
 		counter_add(&iser__receives_posted, n);
 		/* What was refused counts as posted until it is closed. */
-		if (post(q, b.wr) != 0)
+		if (post(q, wr) != 0)
 			broke(q, env);
 	} while (n == BATCH);
 }
