@@ -119,7 +119,8 @@ struct env_ops {
 	uint64_t (*wall_ns)(
 		struct env *env); /* for people only: CLOCK_REALTIME */
 
-	void (*defer)(struct env *env, struct env_task *task);
+	void (*defer)(struct env *env,
+		      struct env_task *task); /* if not queued */
 	void (*post)(struct env *to, struct env_task *task); /* any thread */
 
 	void (*timer_start)(struct env *env, struct env_timer *timer,
@@ -194,7 +195,8 @@ static inline uint64_t env_wall_ns(struct env *env)
 /* A task that is queued already stays queued once. */
 static inline void env_defer(struct env *env, struct env_task *task)
 {
-	env->ops->defer(env, task);
+	if (!task->queued)
+		env->ops->defer(env, task);
 }
 
 static inline void env_post(struct env *to, struct env_task *task)

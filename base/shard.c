@@ -152,14 +152,16 @@ static const struct env_ops shard_ops = {
 
 void shard_wake(struct env *env)
 {
-	env->now_ns = uv_hrtime();
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts); /* as uv_hrtime() */
+	env->now_ns = (uint64_t)ts.tv_sec * SEC + (uint64_t)ts.tv_nsec;
 }
 
-static unsigned run_tasks(struct shard *s)
+static void run_tasks(struct shard *s)
 {
 	struct env_task_list list = STAILQ_HEAD_INITIALIZER(list);
 	struct env_task *task;
-	unsigned n = 0;
 
 	/* Tasks that tasks defer wait for the next round. */
 	STAILQ_CONCAT(&list, &s->tasks);
@@ -167,26 +169,26 @@ static unsigned run_tasks(struct shard *s)
 		STAILQ_REMOVE_HEAD(&list, link);
 		task->queued = false;
 		task->cb(task);
-		n++;
 	}
-	return n;
 }
 
-static unsigned run_inbox(struct shard *s)
+/*
+ * Who fills it wakes the loop afterwards, and on_async() takes the lock: what is
+ * missed now is seen in the turn behind it.
+ */
+static bool inbox_any(struct shard *s)
+{
+	return atomic_load_explicit(&s->posted, memory_order_relaxed) != NULL ||
+	       atomic_load_explicit(&s->done_any, memory_order_relaxed);
+}
+
+static void run_inbox(struct shard *s)
 {
 	struct env_task_list posted = STAILQ_HEAD_INITIALIZER(posted);
 	struct env_work_list done = STAILQ_HEAD_INITIALIZER(done);
 	struct env_task *task, *next;
 	struct env_work *work;
-	unsigned n = 0;
 
-	/*
-	 * Who fills it wakes the loop afterwards, and on_async() takes the lock:
-	 * what is missed now is seen in the turn behind it.
-	 */
-	if (atomic_load_explicit(&s->posted, memory_order_relaxed) == NULL &&
-	    !atomic_load_explicit(&s->done_any, memory_order_relaxed))
-		return 0;
 	task = atomic_exchange_explicit(&s->posted, NULL, memory_order_acquire);
 	for (; task != NULL; task = next) {
 		next = task->link.stqe_next;
@@ -199,38 +201,43 @@ static unsigned run_inbox(struct shard *s)
 	while ((task = STAILQ_FIRST(&posted)) != NULL) {
 		STAILQ_REMOVE_HEAD(&posted, link);
 		task->cb(task);
-		n++;
 	}
 	while ((work = STAILQ_FIRST(&done)) != NULL) {
 		STAILQ_REMOVE_HEAD(&done, link);
 		work->done(work);
-		n++;
 	}
-	return n;
 }
 
-static unsigned run_timers(struct shard *s)
+/* The first timer, if it is due. */
+static struct env_timer *timer_due(const struct shard *s)
+{
+	struct env_timer *timer = timer_heap_first(&s->timers);
+
+	return timer != NULL && timer->due_ns <= s->env.now_ns ? timer : NULL;
+}
+
+static void run_timers(struct shard *s)
 {
 	struct env_timer *timer;
-	unsigned n = 0;
 
-	while ((timer = timer_heap_first(&s->timers)) != NULL &&
-	       timer->due_ns <= s->env.now_ns && n < 64) {
+	for (unsigned n = 0; n < 64 && (timer = timer_due(s)) != NULL; n++) {
 		timer_heap_stop(&s->timers, timer);
 		timer->cb(timer);
-		n++;
 	}
-	return n;
 }
 
 /* The clock was read just before; it stands still during a turn. */
 static void turn(struct shard *s)
 {
 	for (unsigned round = 0; round < ROUNDS; round++) {
-		s->more = run_inbox(s) + run_tasks(s) + run_timers(s) +
-				  shard__uring_reap(s) >
-			  0;
+		if (inbox_any(s))
+			run_inbox(s);
+		run_tasks(s);
+		run_timers(s);
+		shard__uring_reap(s);
 		page_cache_turn(s->env.pages);
+		s->more = !STAILQ_EMPTY(&s->tasks) || inbox_any(s) ||
+			  timer_due(s) != NULL || shard__uring_any(&s->uring);
 		if (!s->more)
 			break;
 	}

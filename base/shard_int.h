@@ -55,7 +55,8 @@ static inline struct shard *shard_of(struct env *env)
 /* uring.c */
 int shard__uring_open(struct shard *shard);
 void shard__uring_close(struct shard *shard);
-unsigned shard__uring_reap(struct shard *shard); /* completions handled */
+bool shard__uring_any(const struct uring *uring); /* has it something? */
+void shard__uring_reap(struct shard *shard); /* handle it */
 /* Have libuv's descriptor watched.  False: the kernel takes nothing now. */
 bool shard__uring_arm(struct shard *shard);
 void shard__uring_submit(struct shard *shard);

@@ -34,6 +34,7 @@ struct env_dev {
 	struct shard *shard;
 	int fd;
 	uint32_t number; /* in the record */
+	bool recorded;
 	unsigned in_flight;
 };
 
@@ -112,7 +113,7 @@ static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 	for (unsigned i = 0; i < n; i++)
 		io->len += iov[i].iov_len;
 	dev->in_flight++;
-	if (record_on() && op != OP_READ)
+	if (dev->recorded && op != OP_READ)
 		io->impl[0] = (void *)(uintptr_t)record_event(
 			op == OP_WRITE ? RECORD_WRITE : RECORD_FLUSH,
 			dev->number, 0, offset, flags, iov, n);
@@ -171,7 +172,7 @@ void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 	d->work.work = discard_work;
 	d->work.done = discard_done;
 	dev->in_flight++;
-	if (record_on()) {
+	if (dev->recorded) {
 		struct iovec iov = { &len, sizeof(len) };
 
 		record_event(RECORD_DISCARD, dev->number, 0, offset, 0, &iov,
@@ -217,12 +218,12 @@ int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 	uint64_t id = 0;
 	int rv;
 
-	if (record_on())
+	if (dev->recorded)
 		id = record_event(RECORD_WRITE, dev->number, 0, offset, flags,
 				  &iov, 1);
 	rv = transfer_now(dev, OP_WRITE, iov, offset,
 			  flags & ENV_DURABLE ? RWF_DSYNC : 0);
-	if (record_on())
+	if (dev->recorded)
 		record_event(RECORD_DONE, dev->number, id,
 			     rv < 0 ? (uint64_t)(int64_t)rv : len, 0, NULL, 0);
 	return rv;
@@ -321,7 +322,7 @@ static void io_complete(struct env_io *io, int32_t res)
 		/* Nothing moved: the end of a device that shrank. */
 		result = io->done < io->len ? -EIO : (int64_t)io->len;
 	}
-	if (record_on() && io->op != OP_READ)
+	if (dev->recorded && io->op != OP_READ)
 		record_event(RECORD_DONE, dev->number,
 			     (uint64_t)(uintptr_t)io->impl[0], (uint64_t)result,
 			     0, NULL, 0);
@@ -331,7 +332,7 @@ static void io_complete(struct env_io *io, int32_t res)
 }
 
 /* Without a call into the library, or the kernel, where nothing is there. */
-static bool any_completed(const struct uring *u)
+bool shard__uring_any(const struct uring *u)
 {
 	const unsigned asks = IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN;
 
@@ -339,14 +340,14 @@ static bool any_completed(const struct uring *u)
 	       (IO_URING_READ_ONCE(*u->ring.sq.kflags) & asks) != 0;
 }
 
-unsigned shard__uring_reap(struct shard *s)
+void shard__uring_reap(struct shard *s)
 {
 	struct uring *u = &s->uring;
 	struct io_uring_cqe *cqe;
-	unsigned n = 0;
 
-	while (n < 512 && any_completed(u) &&
-	       io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+	for (unsigned n = 0; n < 512 && shard__uring_any(u) &&
+			     io_uring_peek_cqe(&u->ring, &cqe) == 0;
+	     n++) {
 		struct env_io *io = io_uring_cqe_get_data(cqe);
 		int32_t res = cqe->res;
 
@@ -359,9 +360,7 @@ unsigned shard__uring_reap(struct shard *s)
 		assert(u->in_flight > 0);
 		u->in_flight--;
 		io_complete(io, res);
-		n++;
 	}
-	return n;
 }
 
 int shard__uring_open(struct shard *s)
@@ -498,7 +497,8 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 	if (rv < 0)
 		goto err_close;
 	dev->number = atomic_fetch_add(&next_number, 1);
-	if (record_on()) {
+	dev->recorded = record_on();
+	if (dev->recorded) {
 		struct iovec iov = { (void *)path, strlen(path) };
 
 		record_event(RECORD_OPEN, dev->number, 0, info->bytes, flags,
