@@ -47,7 +47,7 @@ struct discard {
 
 /* ---- submitting ---- */
 
-static void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
+static inline void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
 {
 	struct env_dev *dev = io->dev;
 	const struct iovec *iov = io->iov;
@@ -81,7 +81,7 @@ static void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
 	io_uring_sqe_set_data(sqe, io);
 }
 
-static void io_submit(struct env_io *io)
+static inline void io_submit(struct env_io *io)
 {
 	struct shard *s = io->dev->shard;
 	struct uring *u = &s->uring;
@@ -101,6 +101,8 @@ static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 		     const struct iovec *iov, unsigned n, uint64_t offset,
 		     unsigned flags)
 {
+	uint64_t len = 0;
+
 	assert(n <= ENV_IOV_MAX);
 	io->dev = dev;
 	io->iov = iov;
@@ -109,9 +111,9 @@ static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 	io->offset = offset;
 	io->flags = flags;
 	io->done = 0;
-	io->len = 0;
 	for (unsigned i = 0; i < n; i++)
-		io->len += iov[i].iov_len;
+		len += iov[i].iov_len;
+	io->len = len;
 	dev->in_flight++;
 	if (dev->recorded && op != OP_READ)
 		io->impl[0] = (void *)(uintptr_t)record_event(
