@@ -82,9 +82,9 @@ struct recv_slot {
 	struct page *pages[RECV_PAGES]; /* NULL: none now */
 	struct ibv_sge sge[2 + RECV_PAGES]; /* of what there is of them */
 	bool posted;
-	TAILQ_ENTRY(recv_slot) link; /* idle */
+	SLIST_ENTRY(recv_slot) link; /* idle */
 };
-TAILQ_HEAD(recv_slots, recv_slot);
+SLIST_HEAD(recv_slots, recv_slot);
 
 /*
  * Receive buffers.  A device's shared queue serves all its connections; where a
@@ -208,7 +208,8 @@ struct tx_wr {
 struct tx {
 	unsigned depth; /* of the send queue */
 	uint64_t head, tail; /* oldest in flight, next one */
-	struct tx_wr *wrs; /* by number modulo depth */
+	struct tx_wr *wrs; /* by the lower bits of their number, @wrs_mask */
+	uint64_t wrs_mask;
 	unsigned inline_max;
 	unsigned read_sge, write_sge;
 	struct page *pages[TX_SLOT_PAGES], *big[TX_BIG_PAGES];

@@ -137,14 +137,14 @@ int iser__recvq_open(struct rdma_device *rdma, struct env *env,
 	q->broken_task.cb = on_broken;
 	q->watch.cb = on_event;
 	q->tail = rdma->sge_max > 3;
-	TAILQ_INIT(&q->idle);
+	SLIST_INIT(&q->idle);
 	q->slots = calloc(capacity, sizeof(*q->slots));
 	q->heads = calloc(DIV_UP(capacity, HEADS_PER_PAGE), sizeof(*q->heads));
 	if (q->slots == NULL || q->heads == NULL)
 		goto err;
-	for (unsigned i = 0; i < capacity; i++) {
+	for (unsigned i = capacity; i-- > 0;) {
 		q->slots[i].q = q;
-		TAILQ_INSERT_TAIL(&q->idle, &q->slots[i], link);
+		SLIST_INSERT_HEAD(&q->idle, &q->slots[i], link);
 	}
 	if (kind != RECVQ_OWN) {
 		rv = srq_open(q);
@@ -282,12 +282,12 @@ static unsigned batch_take(struct recvq *q, struct env *env,
 	struct recv_slot *slot;
 
 	while (n < BATCH && q->posted < wanted &&
-	       (slot = TAILQ_FIRST(&q->idle)) != NULL) {
+	       (slot = SLIST_FIRST(&q->idle)) != NULL) {
 		if (slot_equip(slot, env->pages) < 0) {
 			fill_wait(q, env);
 			break;
 		}
-		TAILQ_REMOVE(&q->idle, slot, link);
+		SLIST_REMOVE_HEAD(&q->idle, link);
 		slot->posted = true;
 		q->posted++;
 		wr[n] = (struct ibv_recv_wr){ .wr_id = (uintptr_t)slot | 1,
@@ -323,7 +323,7 @@ bool iser__recvq_short(struct recvq *q)
 	bool is;
 
 	q_lock(q);
-	is = q->posted < q->wanted && !TAILQ_EMPTY(&q->idle);
+	is = q->posted < q->wanted && !SLIST_EMPTY(&q->idle);
 	q_unlock(q);
 	return is;
 }
@@ -331,20 +331,21 @@ bool iser__recvq_short(struct recvq *q)
 void iser__recvq_give(struct recv_slot *slot, struct env *env)
 {
 	struct recvq *q = slot->q;
+	bool enough;
 
 	q_lock(q);
 	assert(slot->posted && q->posted > 0);
 	slot->posted = false;
 	q->posted--;
+	enough = q->posted >= q->wanted;
 	/* A page that somebody else holds too is theirs now. */
 	for (unsigned i = 0; i < RECV_PAGES; i++)
 		if (slot->pages[i] != NULL &&
-		    (atomic_load(&slot->pages[i]->refs) > 1 ||
-		     q->posted >= q->wanted)) {
+		    (enough || atomic_load(&slot->pages[i]->refs) > 1)) {
 			page_put(env->pages, slot->pages[i]);
 			slot->pages[i] = NULL;
 		}
-	TAILQ_INSERT_HEAD(&q->idle, slot, link);
+	SLIST_INSERT_HEAD(&q->idle, slot, link);
 	q_unlock(q);
 	counter_add(&iser__receives_posted, UINT64_MAX); /* one less */
 }

@@ -63,6 +63,7 @@ static int pages_take(struct iser_conn *conn)
 int iser__tx_init(struct iser_conn *conn, unsigned depth, unsigned reads_max)
 {
 	struct tx *tx = &conn->tx;
+	size_t wrs = 1;
 	int rv;
 
 	TAILQ_INIT(&tx->queue);
@@ -70,7 +71,10 @@ int iser__tx_init(struct iser_conn *conn, unsigned depth, unsigned reads_max)
 	TAILQ_INIT(&tx->cancelled);
 	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++)
 		TAILQ_INIT(&tx->gets[i]);
-	tx->wrs = calloc(depth, sizeof(*tx->wrs));
+	while (wrs < depth)
+		wrs *= 2;
+	tx->wrs_mask = wrs - 1;
+	tx->wrs = calloc(wrs, sizeof(*tx->wrs));
 	if (tx->wrs == NULL)
 		return -ENOMEM;
 	rv = pages_take(conn);
@@ -243,7 +247,7 @@ static struct ibv_send_wr *wr_new(struct tx *tx, struct batch *b,
 	if (b->count > 0)
 		b->wr[b->count - 1].next = wr;
 	b->count++;
-	*mine = &tx->wrs[tx->tail % tx->depth];
+	*mine = &tx->wrs[tx->tail & tx->wrs_mask];
 	**mine = (struct tx_wr){ .slot = TX_SLOTS };
 	tx->tail++;
 	return wr;
@@ -335,7 +339,7 @@ static void send_big(struct iser_conn *conn, struct ibv_send_wr *wr,
 	uint32_t done = 0;
 
 	tx->big_used = true;
-	tx->wrs[(tx->tail - 1) % tx->depth].big = true;
+	tx->wrs[(tx->tail - 1) & tx->wrs_mask].big = true;
 	for (unsigned i = 0; done < send->data_len; i++) {
 		uint32_t n = MIN(send->data_len - done, PAGE_BYTES);
 
@@ -506,7 +510,7 @@ static void get_done(struct iser_conn *conn, struct iser_data *d, bool ok)
 static void wr_done(struct iser_conn *conn, bool ok)
 {
 	struct tx *tx = &conn->tx;
-	struct tx_wr wr = tx->wrs[tx->head % tx->depth];
+	struct tx_wr wr = tx->wrs[tx->head & tx->wrs_mask];
 	struct tx_item *item = wr.item;
 
 	tx->head++;
