@@ -443,10 +443,10 @@ struct iscsi_session {
 	struct reply *logout; /* waits for the tasks, and for */
 	bool releasing, released; /* SPC-2 reservations, to go first */
 
-	TAILQ_HEAD(task_list, task) buckets[ISCSI_ITT_BUCKETS];
-	struct task_list tasks; /* all, by age */
-	struct task_list parked; /* wait for memory or room, by age */
-	struct task_list pool; /* memory for the next ones */
+	LIST_HEAD(task_bucket, task) buckets[ISCSI_ITT_BUCKETS];
+	TAILQ_HEAD(, task) tasks; /* all, by age */
+	TAILQ_HEAD(, task) parked; /* wait for memory or room, by age */
+	SLIST_HEAD(, task) pool; /* memory for the next ones */
 	unsigned pool_count;
 	unsigned tasks_count, aborted_count, responding_count;
 	size_t payload_bytes;
@@ -578,7 +578,9 @@ struct task {
 	uint64_t lun_wire;
 	struct dm_stags stags; /* zero where the transport has none */
 	uint64_t since_ns; /* for the data timer */
-	TAILQ_ENTRY(task) bucket, link, parked_link;
+	LIST_ENTRY(task) bucket;
+	TAILQ_ENTRY(task) link, parked_link;
+	SLIST_ENTRY(task) pool_link;
 	struct scsi_cmd cmd;
 	struct dm_data put;
 	struct dm_send response;

@@ -151,13 +151,11 @@ static bool check_data_out(struct scsi_cmd *cmd)
 	return false;
 }
 
-bool scsi__check_sanitize(struct scsi_cmd *cmd)
+bool scsi__check_sanitizing(struct scsi_cmd *cmd)
 {
 	uint16_t progress;
 
-	/* Nearly always there is none of any unit. */
-	if (cmd->lun == NULL || TAILQ_EMPTY(&cmd->target->common->sanitizes) ||
-	    (cmd->op->flags & OP_SANITIZE) != 0)
+	if (cmd->lun == NULL || (cmd->op->flags & OP_SANITIZE) != 0)
 		return true;
 	if (scsi__sanitize_running(cmd->lun, &progress))
 		return scsi__check_progress(cmd, SENSE_SANITIZING, progress);

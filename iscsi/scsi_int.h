@@ -350,7 +350,13 @@ bool scsi__sanitize_failed(const struct scsi_lun *lun);
  * A sanitize closes the unit to all but what tells about it: false with the
  * sense set.  Asked when a command begins, runs and takes another step.
  */
-bool scsi__check_sanitize(struct scsi_cmd *cmd);
+bool scsi__check_sanitizing(struct scsi_cmd *cmd);
+static inline bool scsi__check_sanitize(struct scsi_cmd *cmd)
+{
+	/* Nearly always there is none of any unit. */
+	return TAILQ_EMPTY(&cmd->target->common->sanitizes) ||
+	       scsi__check_sanitizing(cmd);
+}
 void scsi__sanitize_stop(struct scsi_lun *lun);
 
 /* ---- scsi_stats.c ---- */

@@ -109,9 +109,9 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 	TAILQ_INIT(&s->held);
 	TAILQ_INIT(&s->tasks);
 	TAILQ_INIT(&s->parked);
-	TAILQ_INIT(&s->pool);
+	SLIST_INIT(&s->pool);
 	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++)
-		TAILQ_INIT(&s->buckets[i]);
+		LIST_INIT(&s->buckets[i]);
 	s->turn.cb = on_turn;
 	s->data_timer.cb = on_data_timer;
 	s->pages.cb = on_pages;
@@ -577,17 +577,23 @@ static void command(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		iscsi__task_start(task, pdu);
 }
 
+/* Are there as many as there may be, beside the one that is delivered? */
+static bool immediates_full(const struct iscsi_conn *conn)
+{
+	const struct task *landing = conn->landing;
+
+	/* One whose data had a place to land was counted then, if it lives. */
+	return conn->immediates - (landing != NULL && landing->counted) >=
+	       ISCSI_IMMEDIATE_MAX;
+}
+
 /* A PDU whose turn has come. */
 void iscsi__session_deliver(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 {
 	bool immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
 	uint8_t opcode = pdu->bhs[0] & ISCSI_OP_MASK;
-	const struct task *landing = conn->landing;
-	/* One whose data had a place to land was counted then, if it lives. */
-	unsigned others = conn->immediates -
-			  (immediate && landing != NULL && landing->counted);
 
-	if (immediate && others >= ISCSI_IMMEDIATE_MAX &&
+	if (immediate && immediates_full(conn) &&
 	    !(opcode == ISCSI_OP_NOP_OUT &&
 	      get_be32(pdu->bhs + 16) == ISCSI_NO_TAG) &&
 	    opcode != ISCSI_OP_LOGOUT) {

@@ -20,7 +20,7 @@ struct task *iscsi__task_find(struct iscsi_session *s, uint32_t itt)
 {
 	struct task *task;
 
-	TAILQ_FOREACH (task, &s->buckets[iscsi_itt_bucket(itt)], bucket)
+	LIST_FOREACH (task, &s->buckets[iscsi_itt_bucket(itt)], bucket)
 		if (task->itt == itt)
 			return task;
 	return NULL;
@@ -49,12 +49,10 @@ unsigned iscsi__task_data_seconds(const struct task *task)
 
 void iscsi__task_unhash(struct task *task)
 {
-	struct iscsi_session *s = task->session;
-
 	if (!task->hashed)
 		return;
 	task->hashed = false;
-	TAILQ_REMOVE(&s->buckets[iscsi_itt_bucket(task->itt)], task, bucket);
+	LIST_REMOVE(task, bucket);
 }
 
 void iscsi__task_unpark(struct task *task)
@@ -86,10 +84,10 @@ void iscsi__task_uncount(struct task *task)
 
 static struct task *task_alloc(struct iscsi_session *s)
 {
-	struct task *task = TAILQ_FIRST(&s->pool);
+	struct task *task = SLIST_FIRST(&s->pool);
 
 	if (task != NULL) {
-		TAILQ_REMOVE(&s->pool, task, link);
+		SLIST_REMOVE_HEAD(&s->pool, pool_link);
 		s->pool_count--;
 	} else {
 		task = calloc(1, sizeof(*task));
@@ -109,7 +107,7 @@ static void task_free(struct task *task)
 		free(task);
 		return;
 	}
-	TAILQ_INSERT_HEAD(&s->pool, task, link);
+	SLIST_INSERT_HEAD(&s->pool, task, pool_link);
 	s->pool_count++;
 }
 
@@ -117,8 +115,8 @@ void iscsi__task_pool_free(struct iscsi_session *s)
 {
 	struct task *task;
 
-	while ((task = TAILQ_FIRST(&s->pool)) != NULL) {
-		TAILQ_REMOVE(&s->pool, task, link);
+	while ((task = SLIST_FIRST(&s->pool)) != NULL) {
+		SLIST_REMOVE_HEAD(&s->pool, pool_link);
 		free(task);
 	}
 	s->pool_count = 0;
@@ -134,9 +132,10 @@ void iscsi__task_maybe_free(struct task *task)
 		return;
 	if (!task->aborted && task->state != TASK_RESPOND)
 		return;
-	iscsi__task_unpark(task);
-	iscsi__task_unhash(task);
-	iscsi__task_uncount(task);
+	/* Since it was aborted, or its answer was made. */
+	assert(!task->parked);
+	assert(!task->hashed);
+	assert(!task->counted);
 	TAILQ_REMOVE(&s->tasks, task, link);
 	s->tasks_count--;
 	if (task->aborted)
@@ -349,8 +348,8 @@ static void link_task(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 
-	TAILQ_INSERT_TAIL(&s->buckets[iscsi_itt_bucket(task->itt)], task,
-			  bucket);
+	LIST_INSERT_HEAD(&s->buckets[iscsi_itt_bucket(task->itt)], task,
+			 bucket);
 	task->hashed = true;
 	TAILQ_INSERT_TAIL(&s->tasks, task, link);
 	s->tasks_count++;
@@ -525,13 +524,9 @@ static bool step(struct task *task)
 	}
 	if (cmd->killed)
 		return true; /* on_done() is on its way */
-	if (cmd->dir != SCSI_DIR_OUT || task->write_len == 0) {
-		if (!take_room(task))
-			return false;
-		execute(task);
-		return true;
-	}
-	if (task->buf == NULL) {
+	if (cmd->dir != SCSI_DIR_OUT && !take_room(task))
+		return false;
+	if (task->write_len > 0 && task->buf == NULL) {
 		rv = take_memory(task, false, NULL);
 		if (rv == -EBUSY)
 			return false;
