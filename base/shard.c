@@ -247,11 +247,12 @@ static void turn(struct shard *s)
 static uint64_t may_sleep(struct shard *s, uint64_t limit_ns)
 {
 	struct env_timer *next = timer_heap_first(&s->timers);
-	int uv_ms = uv_backend_timeout(&s->loop);
 	uint64_t ns = limit_ns;
+	int uv_ms;
 
 	if (s->more || !STAILQ_EMPTY(&s->tasks))
 		return 0;
+	uv_ms = uv_backend_timeout(&s->loop);
 	if (uv_ms >= 0)
 		ns = MIN(ns, (uint64_t)uv_ms * MSEC);
 	if (next != NULL)
