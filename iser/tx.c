@@ -232,9 +232,9 @@ static bool room(const struct tx *tx)
 }
 
 /* What @opcode does not use of it is left as it is. */
-static struct ibv_send_wr *wr_new(struct tx *tx, struct batch *b,
-				  enum ibv_wr_opcode opcode,
-				  struct tx_wr **mine)
+static inline struct ibv_send_wr *wr_new(struct tx *tx, struct batch *b,
+					 enum ibv_wr_opcode opcode,
+					 struct tx_wr **mine)
 {
 	struct ibv_send_wr *wr = &b->wr[b->count];
 
