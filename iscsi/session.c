@@ -120,8 +120,9 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 
 /*
  * A session for the login on @conn; @tsih: 0, or the one to go on with.
- * Returns 0, -ENOMEM; -ENOENT, -EACCES, -EPERM: meanwhile the target went, or
- * was closed to the initiator, or wants CHAP.
+ * Returns 0, -ENOMEM; -ENOENT, -EACCES, -EPERM, -EAGAIN: meanwhile the target
+ * went, or was closed to the initiator, or wants CHAP, or leaves for another
+ * shard.
  */
 int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 {
@@ -139,6 +140,8 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 			return -EACCES;
 		if (target->chap.user[0] != '\0' && !l->auth_needed)
 			return -EPERM;
+		if (iscsi__target_moves(target) || target->scsi == NULL)
+			return -EAGAIN;
 	}
 	s = session_new(conn, tsih);
 	if (s == NULL)

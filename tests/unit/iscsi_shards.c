@@ -408,6 +408,37 @@ TEST(shards, changes_on_the_way)
 	close_all();
 }
 
+/* The target leaves while a login waits for its older session to end there. */
+TEST(shards, leaves_while_a_login_waits)
+{
+	struct mock a, b, third;
+
+	open_all((struct iscsi_config){ 0 });
+	target(OTHER);
+	map(OTHER, 0, disk(1, 0));
+	for (unsigned round = 0; round < 2; round++) {
+		target(IQN);
+		map(IQN, 0, disk(0, round));
+		settle();
+		in(&a, 1, 0);
+		in(&third, 2, 0);
+		/* With another session, and as the last one, it goes. */
+		third.late = round * 8;
+		a.late = 4;
+		LOGIN(&b, 1, IQN);
+		CHECK(a.closing && !a.closed);
+		map(IQN, 1, disk(1, 0));
+		settle();
+		settle();
+		CHECK(a.closed && third.closed);
+		CHECK_EQ(status_of(&b), 0x0301);
+		in(&a, 1, 1);
+		iscsi_target_unset(iscsi, IQN);
+		settle();
+	}
+	close_all();
+}
+
 /* A second login of a nexus ends the first one, there. */
 TEST(shards, reinstatement)
 {
