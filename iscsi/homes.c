@@ -205,14 +205,16 @@ static void leave(struct iscsi_target *t)
 
 void iscsi__home_left(struct iscsi_target *t)
 {
+	struct iscsi *front = t->iscsi;
+
 	t->closing = false;
 	if (t->removed) {
 		iscsi__target_put(t);
-		return;
+	} else {
+		assert(t->place == TARGET_LEAVING);
+		t->place = TARGET_LEFT;
 	}
-	assert(t->place == TARGET_LEAVING);
-	t->place = TARGET_LEFT;
-	iscsi__homes_tell(t->iscsi);
+	iscsi__homes_tell(front); /* others may have waited for it */
 }
 
 /* @t goes to @home, and all that it shares objects with. */

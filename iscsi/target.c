@@ -70,10 +70,13 @@ static void on_units_closed(void *arg)
 
 	iscsi->targets_closing--;
 	t->closing = false;
-	if (t->removed)
-		gone(t);
-	else
+	if (!t->removed) {
 		iscsi__home_left(t);
+	} else {
+		gone(t);
+		if (iscsi__is_front(iscsi)) /* others may have waited for it */
+			iscsi__homes_tell(iscsi);
+	}
 	iscsi__maybe_closed(iscsi);
 }
 

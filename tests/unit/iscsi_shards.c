@@ -439,6 +439,38 @@ TEST(shards, leaves_while_a_login_waits)
 	close_all();
 }
 
+/* One that others wait for leaves, and is removed over it: they go on. */
+TEST(shards, removed_as_it_leaves)
+{
+	struct mock a, b;
+
+	for (unsigned home = 0; home < 2; home++) {
+		open_all((struct iscsi_config){ 0 });
+		target(IQN);
+		target(OTHER);
+		target("iqn.2026-11.internal.basalt:v");
+		map(IQN, 0, disk(home, 0));
+		map(IQN, 1, disk(home, 1));
+		map(OTHER, 0, disk(home, 1));
+		map("iqn.2026-11.internal.basalt:v", 0, disk(2, 0));
+		settle();
+		LOGIN(&b, 2, OTHER);
+		CHECK_EQ(status_of(&b), 0);
+		CHECK_EQ(shard_of_conn(&b), home);
+		b.late = 30;
+		map(IQN, 2, disk(2, 0));
+		settle();
+		LOGIN(&a, 1, IQN);
+		CHECK_EQ(status_of(&a), 0x0301);
+		iscsi_target_unset(iscsi, OTHER);
+		for (unsigned i = 0; i < 4; i++)
+			settle();
+		CHECK(b.closed);
+		in(&a, 1, 2);
+		close_all();
+	}
+}
+
 /* A second login of a nexus ends the first one, there. */
 TEST(shards, reinstatement)
 {
