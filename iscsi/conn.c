@@ -386,9 +386,12 @@ static bool discovery_end(struct iscsi *iscsi)
 /* In the front: is there room for one more session, of any shard? */
 static bool room_make(struct iscsi *front)
 {
-	return front->sessions_count + front->away_count <
-		       front->config.sessions_max ||
-	       discovery_end(front);
+	unsigned n = front->sessions_count + front->guests_count;
+	const struct iscsi_conn *conn;
+
+	TAILQ_FOREACH (conn, &front->conns, link)
+		n += conn->state == CONN_MOVE;
+	return n < front->config.sessions_max || discovery_end(front);
 }
 
 /*

@@ -727,6 +727,7 @@ struct iscsi {
 	struct iscsi **shares; /* by shard; the first one is NULL */
 	unsigned shares_count; /* that are not closed */
 	unsigned away_count; /* connections that are theirs */
+	unsigned guests_count; /* sessions that are, and logins of those */
 	_Atomic uint64_t session_id_last; /* of all shards */
 	TAILQ_HEAD(, session_entry) entries;
 	TAILQ_HEAD(, target_object) objects;

@@ -199,7 +199,7 @@ static void check_logins(struct health_check *check, struct health_result *out)
 		snprintf(out->cause, sizeof(out->cause),
 			 "%u logins found no room of late; %u of %u sessions; "
 			 "last: %.120s",
-			 busy, iscsi->sessions_count + iscsi->away_count,
+			 busy, iscsi->sessions_count + iscsi->guests_count,
 			 iscsi->config.sessions_max, r->last);
 		snprintf(out->fix, sizeof(out->fix),
 			 "basalt session list shows who is logged in; basalt "

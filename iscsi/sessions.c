@@ -25,6 +25,8 @@ static void on_end(struct env_task *task)
 	struct session_entry *e = container_of(task, struct session_entry, end);
 
 	TAILQ_REMOVE(&e->front->entries, e, link);
+	if (e->shard != 0)
+		e->front->guests_count--;
 	free(e);
 }
 

@@ -360,6 +360,7 @@ void iscsi__conn_detached(struct iscsi_conn *conn)
 	TAILQ_REMOVE(&front->conns, conn, link);
 	front->conns_count--;
 	front->away_count++;
+	front->guests_count++;
 	conn->iscsi = front->shares[t->home];
 	conn->login->iscsi = conn->iscsi;
 	conn->hop.cb = on_arrival;
@@ -373,6 +374,8 @@ static void on_return(struct env_task *task)
 
 	assert(front->away_count > 0);
 	front->away_count--;
+	if (conn->session == NULL) /* else when that goes, maybe later */
+		front->guests_count--;
 	iscsi__portal_put(conn->portal);
 	free(conn);
 	iscsi__maybe_closed(front);

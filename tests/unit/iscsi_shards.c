@@ -573,6 +573,48 @@ TEST(shards, sessions_max)
 	close_all();
 }
 
+/* Those count that are on their way, and those that only end any more. */
+TEST(shards, sessions_max_to_and_from)
+{
+	struct mock m[4];
+
+	open_all((struct iscsi_config){ .sessions_max = 2 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	for (unsigned i = 0; i < 3; i++) {
+		LOGIN(&m[i], (uint8_t)(i + 1), IQN);
+		m[i].stuck = true;
+	}
+	settle();
+	for (unsigned i = 0; i < 2; i++) {
+		unstick(&m[i]);
+		CHECK_EQ(status_of(&m[i]), 0);
+	}
+	CHECK_EQ(m[2].seen[0].bhs[36], 3);
+	CHECK(m[2].closed);
+	/* The dom does not let go of what they began; nor do their sessions. */
+	fake_dom_stubborn(doms[1], true);
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(answer(&m[i], TUR(&m[i])), 2);
+		fake_dom_hold(doms[1], true);
+		READ10(&m[i], 0, 8);
+		settle();
+		m[i].dm.up->lost(m[i].dm.owner, -ECONNRESET, "gone");
+		settle();
+		CHECK(m[i].closed);
+		CHECK_EQ(iscsi->away_count, 1 - i);
+		LOGIN(&m[3], 9, IQN);
+		CHECK_EQ(status_of(&m[3]), 0x0302);
+	}
+	fake_dom_hold(doms[1], false);
+	settle();
+	for (unsigned i = 0; i < 2; i++)
+		in(&m[i], (uint8_t)(i + 3), 1);
+	close_all();
+	CHECK(m[0].closed && m[1].closed);
+}
+
 /* The end, with a session on each shard and a login on its way. */
 TEST(shards, close)
 {
