@@ -195,6 +195,8 @@ static struct iscsi_message *portals_message(struct iscsi *share)
 void iscsi__portals_tell(struct iscsi *front)
 {
 	front->portals_due = false;
+	if (front->closing) /* some may be closed */
+		return;
 	for (unsigned i = 1; i < front->shards; i++) {
 		struct iscsi_message *m = portals_message(front->shares[i]);
 
@@ -220,6 +222,8 @@ static void on_tell(struct env_timer *timer)
 void iscsi__shares_drop_portal(struct iscsi *front, unsigned number,
 			       const char *transport, const char *why)
 {
+	if (front->closing) /* their sessions end anyway */
+		return;
 	for (unsigned i = 1; i < front->shards; i++) {
 		struct iscsi_message *m = iscsi__message_new(
 			front->shares[i], MESSAGE_DROP_PORTAL);

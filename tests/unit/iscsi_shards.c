@@ -615,6 +615,31 @@ TEST(shards, sessions_max_to_and_from)
 	CHECK(m[0].closed && m[1].closed);
 }
 
+/* One share is closed, another is not: nothing is told to either any more. */
+TEST(shards, portals_change_at_the_end)
+{
+	struct mock m;
+	bool done = false;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(2, 0));
+	settle();
+	in(&m, 1, 2);
+	iscsi_close(iscsi, 1000, on_done, &done);
+	settle();
+	CHECK(iscsi->shares[1] == NULL && iscsi->shares[2] != NULL);
+	/* As if there had been no memory for it earlier. */
+	iscsi->portals_due = true;
+	iscsi->tell.cb(&iscsi->tell);
+	iscsi_portal_drop(iscsi, 1, "other");
+	CHECK_EQ(iscsi_portal_remove(iscsi, 1), 0);
+	test_run(&ts, &done);
+	iscsi = NULL;
+	CHECK(m.closed);
+	close_all();
+}
+
 /* The end, with a session on each shard and a login on its way. */
 TEST(shards, close)
 {
