@@ -63,6 +63,16 @@ static void object_put(struct iscsi *front, struct target_object *o)
 		o->idle_since_ns = env_now(front->env);
 }
 
+static bool object_leaves(const struct iscsi *front, const struct uuid *oid)
+{
+	const struct target_object *o;
+
+	TAILQ_FOREACH (o, &front->objects, link)
+		if (o->leaving > 0 && uuid_equal(&o->oid, oid))
+			return true;
+	return false;
+}
+
 static bool shows(const struct iscsi_target *t, const struct target_object *o)
 {
 	const struct target_lun *l;
@@ -136,13 +146,13 @@ static int settle(struct iscsi_target *t, unsigned home)
 	return 0;
 }
 
-/* Another that has an object in common has not left yet. */
+/* Another that has, or had, an object in common has not left yet. */
 static bool waits(const struct iscsi_target *t)
 {
-	const struct iscsi_target *u;
+	const struct target_lun *l;
 
-	TAILQ_FOREACH (u, &t->iscsi->targets, link)
-		if (u != t && u->place == TARGET_LEAVING && share_object(t, u))
+	TAILQ_FOREACH (l, &t->luns, link)
+		if (l->object->leaving > 0)
 			return true;
 	return false;
 }
@@ -161,7 +171,7 @@ static bool tell(struct iscsi_target *t)
 	if (t->place != TARGET_PLACED)
 		return true;
 	TAILQ_FOREACH (l, &t->luns, link)
-		if (!l->told && lun_tell(t, l) < 0)
+		if (!l->told && l->object->leaving == 0 && lun_tell(t, l) < 0)
 			return false;
 	return true;
 }
@@ -189,8 +199,11 @@ static void leave(struct iscsi_target *t)
 	log_info("target %s moves from shard %u to %u", t->iqn, t->home,
 		 t->next);
 	t->place = TARGET_LEAVING;
-	TAILQ_FOREACH (l, &t->luns, link)
+	TAILQ_FOREACH (l, &t->luns, link) {
+		l->leaves = l->told;
+		l->object->leaving += l->told;
 		l->told = false;
+	}
 	if (t->home == 0) {
 		iscsi__target_end_sessions(t, MOVES);
 		iscsi__target_put(t);
@@ -203,10 +216,26 @@ static void leave(struct iscsi_target *t)
 	iscsi__message_send(m);
 }
 
+static void lun_left(struct target_lun *l)
+{
+	if (l->leaves)
+		l->object->leaving--;
+	l->leaves = false;
+}
+
 void iscsi__home_left(struct iscsi_target *t)
 {
 	struct iscsi *front = t->iscsi;
+	struct target_lun *l;
 
+	TAILQ_FOREACH (l, &t->luns, link)
+		lun_left(l);
+	while ((l = TAILQ_FIRST(&t->parting)) != NULL) {
+		TAILQ_REMOVE(&t->parting, l, link);
+		lun_left(l);
+		object_put(front, l->object);
+		free(l);
+	}
 	t->closing = false;
 	if (t->removed) {
 		iscsi__target_put(t);
@@ -240,6 +269,7 @@ static struct target_lun *lun_find(const struct iscsi_target *t, unsigned lun)
 	struct target_lun *l;
 
 	TAILQ_FOREACH (l, &t->luns, link)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		if (l->conf.lun == lun)
 			return l;
 	return NULL;
@@ -248,8 +278,13 @@ static struct target_lun *lun_find(const struct iscsi_target *t, unsigned lun)
 static void lun_forget(struct iscsi_target *t, struct target_lun *l)
 {
 	TAILQ_REMOVE(&t->luns, l, link);
-	object_put(t->iscsi, l->object);
 	free(l->gone);
+	l->gone = NULL;
+	if (l->leaves) {
+		TAILQ_INSERT_TAIL(&t->parting, l, link);
+		return;
+	}
+	object_put(t->iscsi, l->object);
 	free(l);
 }
 
@@ -295,15 +330,21 @@ err:
 int iscsi__home_lun_set(struct iscsi_target *t,
 			const struct iscsi_lun_conf *conf)
 {
-	struct target_lun *l = lun_new(t, conf, lun_find(t, conf->lun));
+	struct target_lun *l;
 
+	/* It cannot be told of yet: what was there must not stay for it. */
+	if (object_leaves(t->iscsi, &conf->object))
+		iscsi__home_lun_unset(t, conf->lun);
+	l = lun_new(t, conf, lun_find(t, conf->lun));
 	if (l == NULL)
 		return -ENOMEM;
 	if (l->object->shard != home_of(t)) {
 		move(t, l->object->shard);
 		return 0;
 	}
-	return t->place == TARGET_PLACED ? lun_tell(t, l) : 0;
+	if (t->place != TARGET_PLACED || l->object->leaving > 0)
+		return 0;
+	return lun_tell(t, l);
 }
 
 void iscsi__home_lun_unset(struct iscsi_target *t, unsigned lun)

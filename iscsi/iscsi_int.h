@@ -165,6 +165,7 @@ struct iscsi_target {
 	unsigned home, next; /* @next: where it goes when it has left */
 	bool closing; /* its units are: on_left() is to come */
 	TAILQ_HEAD(, target_lun) luns;
+	TAILQ_HEAD(, target_lun) parting; /* none any more, but open yet */
 	/* To take it from a share: there before it goes there, and back. */
 	struct iscsi_message *goodbye;
 	TAILQ_ENTRY(iscsi_target) link;
@@ -174,6 +175,7 @@ struct iscsi_target {
 struct target_object {
 	struct uuid oid;
 	unsigned shard, users;
+	unsigned leaving; /* of those: LUNs of targets that leave with it */
 	uint64_t idle_since_ns; /* no users */
 	TAILQ_ENTRY(target_object) link;
 };
@@ -183,6 +185,7 @@ struct target_lun {
 	char name[256];
 	struct target_object *object;
 	bool told; /* its home knows it */
+	bool leaves; /* the home that its target leaves does */
 	struct iscsi_message *gone; /* to unset it on a share */
 	TAILQ_ENTRY(target_lun) link;
 };

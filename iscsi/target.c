@@ -45,6 +45,7 @@ static void allow_free(char **allow, unsigned count)
 static void discard(struct iscsi_target *t)
 {
 	assert(t->scsi == NULL);
+	assert(TAILQ_EMPTY(&t->parting));
 	assert(t->allow != NULL || t->allow_count == 0);
 	allow_free(t->allow, t->allow_count);
 	explicit_bzero(&t->chap, sizeof(t->chap));
@@ -70,13 +71,10 @@ static void on_units_closed(void *arg)
 
 	iscsi->targets_closing--;
 	t->closing = false;
-	if (!t->removed) {
+	if (iscsi__is_front(iscsi))
 		iscsi__home_left(t);
-	} else {
+	else
 		gone(t);
-		if (iscsi__is_front(iscsi)) /* others may have waited for it */
-			iscsi__homes_tell(iscsi);
-	}
 	iscsi__maybe_closed(iscsi);
 }
 
@@ -207,6 +205,7 @@ int iscsi__target_new(struct iscsi *iscsi, const struct iscsi_target_conf *conf,
 		return -ENOMEM;
 	t->iscsi = iscsi;
 	TAILQ_INIT(&t->luns);
+	TAILQ_INIT(&t->parting);
 	if (iscsi__name_parse(conf->iqn, t->iqn) < 0 ||
 	    secret_set(&t->chap, conf->chap_user, conf->chap_secret,
 		       conf->chap_secret_len) < 0 ||

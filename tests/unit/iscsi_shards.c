@@ -2,6 +2,7 @@
  * The front and its shares: homes, connections that move, what shares are told.
  * All shards are on one loop here, so that each step can be held.
  */
+#include "iscsi/scsi_int.h"
 #include "tests/unit/iscsi_rig.h"
 
 #define SHARDS 3u
@@ -467,6 +468,60 @@ TEST(shards, removed_as_it_leaves)
 			settle();
 		CHECK(b.closed);
 		in(&a, 1, 2);
+		close_all();
+	}
+}
+
+/* The unit that @m's session sees as @lun. */
+static struct scsi_lun *unit_of(const struct mock *m, unsigned lun)
+{
+	struct scsi_target *t = m->dm.owner->session->target->scsi;
+
+	return scsi__lun_find(t, (uint64_t)lun << 48);
+}
+
+/*
+ * What a target that leaves showed is opened nowhere else before it has left:
+ * not by one that is at its next home, nor if it is unmapped, or the target is
+ * removed over it.
+ */
+TEST(shards, opened_when_it_has_left)
+{
+	struct mock b, c;
+	struct uuid x;
+
+	for (unsigned round = 0; round < 4; round++) {
+		open_all((struct iscsi_config){ 0 });
+		x = disk(1, 0);
+		target(IQN);
+		target(OTHER);
+		map(IQN, 0, disk(2, 0));
+		map(IQN, 1, disk(2, 1));
+		map(OTHER, 0, x);
+		settle();
+		in(&c, 1, 2);
+		LOGIN(&b, 2, OTHER);
+		CHECK_EQ(status_of(&b), 0);
+		b.late = 80;
+		map(OTHER, 1, disk(2, 0));
+		settle();
+		CHECK(b.closing && !b.closed);
+		if (round == 1)
+			iscsi_lun_unset(iscsi, OTHER, 0);
+		if (round == 2)
+			iscsi_target_unset(iscsi, OTHER);
+		map(IQN, round == 3 ? 1 : 2, x);
+		settle();
+		if (round == 3) /* nor is what it replaces there any more */
+			CHECK_EQ(answer(&c, TUR(&c)), 2);
+		CHECK(!b.closed);
+		CHECK(unit_of(&c, round == 3 ? 1 : 2) == NULL);
+		for (unsigned i = 0; i < 8; i++)
+			settle();
+		CHECK(b.closed);
+		CHECK(unit_of(&c, round == 3 ? 1 : 2) != NULL);
+		CHECK_EQ(answer(&c, TUR(&c)), 2); /* 3F/0E */
+		CHECK_EQ(answer(&c, TUR(&c)), 0);
 		close_all();
 	}
 }
