@@ -126,6 +126,10 @@ static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 			 disk->path, s->version,
 			 (unsigned long long)s->incompat, LSOM__VERSION,
 			 (unsigned long long)LSOM__INCOMPAT);
+	if (rv < 0 && req->why[0] == '\0')
+		snprintf(req->why, sizeof(req->why),
+			 "%.120s: reading its superblocks: %s", disk->path,
+			 err_text(rv));
 	if (rv < 0)
 		return rv == -EUCLEAN ? -ENODATA : rv;
 	if (s->disk_bytes > disk->info.bytes) {
@@ -145,6 +149,7 @@ static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 			 "%.80s is another disk than expected", disk->path);
 		return -ENXIO;
 	}
+	req->generation = s->generation;
 	return 0;
 }
 
@@ -374,6 +379,7 @@ int lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 	if (rv < 0)
 		goto err_lane;
 	req->why[0] = '\0';
+	req->generation = 0;
 	req->opened = NULL;
 	req->lsom = lsom;
 	req->impl = o;
@@ -585,13 +591,14 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 		return;
 	snprintf(disk->failure, sizeof(disk->failure), "%s: %s", what,
 		 err_text(status));
-	log_error("disk %s: %s; it has failed and stops", disk->path,
-		  disk->failure);
 	disk->failed_untold = true;
 	if (disk->recovery != NULL || disk->state == LSOM_DISK_OPENING) {
-		disk->state = LSOM_DISK_FAILED; /* its opening will fail */
+		/* Its opening will fail, and who asked for that hears why. */
+		disk->state = LSOM_DISK_FAILED;
 		return;
 	}
+	log_error("disk %s: %s; it has failed and stops", disk->path,
+		  disk->failure);
 	disk->state = LSOM_DISK_FAILED;
 	lsom__log_kick(disk);
 	lsom__cleaner_kick(disk);

@@ -123,6 +123,8 @@ struct lsom_probe {
 	bool ours; /* a superblock of Basalt */
 	struct uuid disk, cluster;
 	uint32_t version;
+	uint64_t generation; /* of the log */
+	bool whole; /* what is there is as large as when it was formatted */
 	char found[128]; /* what else is there: "ext4", "GPT", "mounted" */
 };
 int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out);
@@ -170,6 +172,7 @@ struct lsom_disk_open {
 	/* out */
 	struct lsom_disk *opened;
 	char why[256];
+	uint64_t generation; /* that was found; 0: no good superblock was */
 	_Atomic unsigned percent; /* of its recovery; from any thread */
 	/* private */
 	struct lsom *lsom;

@@ -613,7 +613,9 @@ int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req)
 	if (rv == 0)
 		damage_tell(&rec);
 	if (rv < 0 && why[0] == '\0')
-		snprintf(why, why_len, "recovery failed: %s", err_text(rv));
+		snprintf(why, why_len, "recovery failed: %s",
+			 disk->failure[0] != '\0' ? disk->failure
+						  : err_text(rv));
 	disk->spills = false;
 	disk->recovery = NULL;
 	disk->recovered_records = rec.records;

@@ -131,6 +131,8 @@ static int super_probe(struct env *env, struct env_dev *dev,
 	out->disk = s.disk;
 	out->cluster = s.cluster;
 	out->version = s.version;
+	out->generation = s.generation;
+	out->whole = s.disk_bytes <= info->bytes;
 	return 0;
 }
 

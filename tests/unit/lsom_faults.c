@@ -874,12 +874,16 @@ TEST(faults, identify)
 {
 	struct fixture *f = fixture_open(1);
 	struct env *env = &f->sim.loop.env;
+	struct lsom_disk_info info;
 	struct lsom_probe probe;
 
 	for (unsigned i = 0; i < 3; i++) {
 		CHECK_EQ(lsom_disk_identify(env, "disk", &probe), 0);
 		CHECK(probe.ours && uuid_equal(&probe.disk, &f->id) &&
 		      uuid_equal(&probe.cluster, &f->cluster));
+		lsom_disk_info(f->disk, &info);
+		CHECK_EQ(probe.generation, info.generation - (i == 1));
+		CHECK(probe.whole);
 		f->sim.lost_at = i * LSOM__SUPER_GAP;
 		f->sim.lost_bytes = 512;
 	}
