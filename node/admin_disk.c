@@ -327,7 +327,7 @@ static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
 
 	if (node__disk_is_older(d)) {
 		admin__why(r, -EPERM,
-			   "Put the disk itself back and restart basaltd; if "
+			   "Put the disk itself back: basaltd looks for it; if "
 			   "it is lost, repeat it with --force.",
 			   "disk %s: %s; what was written since would be gone "
 			   "unnoticed",
@@ -447,7 +447,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		info->usable_bytes -
 		MIN(info->usable_bytes, info->used_bytes + info->kept_bytes);
 	if (info->state == LSOM_DISK_FAILED)
-		node__disk_failed_fix(d->node, info, t->fix, sizeof(t->fix));
+		node__disk_failed_fix(d, info, t->fix, sizeof(t->fix));
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Add a disk, or delete or unmap data");
@@ -492,6 +492,12 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 	if (d->state == NODE_DISK_OPENING) {
 		/* What was against it before is not known to be so now. */
 		out->opening_percent = d->open.percent;
+		if (!d->again)
+			return;
+		out->failure = d->why;
+		out->health = "bad";
+		snprintf(t->fix, sizeof(t->fix),
+			 "Wait: it is just tried again.");
 		return;
 	}
 	out->failure = d->why;

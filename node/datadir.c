@@ -74,10 +74,9 @@ enum health_level node__datadir_level(const struct node *node)
 	return HEALTH_OK;
 }
 
-void node__datadir_fix(const struct node *node, char *out, size_t len)
+void node__datadir_fix(const struct node *node, const char *then, char *out,
+		       size_t len)
 {
-	snprintf(out, len,
-		 "data_dir %.120s is full: free space there, then restart "
-		 "basaltd.",
-		 node->config->data_dir);
+	snprintf(out, len, "data_dir %.100s is full: free space there, then %s",
+		 node->config->data_dir, then);
 }

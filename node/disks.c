@@ -3,7 +3,10 @@
  *
  * What the directory lists for this node is opened; what it forgets is closed.
  * A disk that cannot be opened stays listed with the reason and the command
- * that helps; others go on.
+ * that helps; others go on.  What can get well by itself is tried again: what is
+ * missing, cut short or an older copy once a look at the superblock says that it
+ * is over, the rest after pauses that grow.  A disk that failed in service waits
+ * for a command, lest it come and go.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
@@ -54,7 +57,33 @@ static bool is_missing(const struct node_disk *d)
 	return d->state == NODE_DISK_FAILED &&
 	       (d->status == -ENOENT || d->status == -ENXIO ||
 		d->status == -ENODEV || d->status == -ENOTUNIQ ||
-		d->status == -ENODATA);
+		d->status == -ENODATA || d->status == -ERANGE);
+}
+
+/* A look at the superblock tells when it is over. */
+static bool is_looked_for(const struct node_disk *d)
+{
+	return !d->by_hand && !d->leaving &&
+	       (is_missing(d) || node__disk_is_older(d));
+}
+
+/* Only another try tells whether it is over; and it can be. */
+static bool is_tried_again(const struct node_disk *d)
+{
+	return d->state == NODE_DISK_FAILED && !d->by_hand && !d->leaving &&
+	       !is_missing(d) && !node__disk_is_older(d) &&
+	       d->status != -EUCLEAN && d->status != -EMEDIUMTYPE &&
+	       d->status != -EINVAL;
+}
+
+bool node__disk_has_failed(const struct node_disk *d)
+{
+	struct lsom_disk_info info;
+
+	if (d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &info);
+	return info.state == LSOM_DISK_FAILED;
 }
 
 bool node__disk_is_older(const struct node_disk *d)
@@ -64,45 +93,62 @@ bool node__disk_is_older(const struct node_disk *d)
 
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
-	if (d->status == -ENODATA)
+	const unsigned long long look = NODE_LOOK_NS / SEC;
+	char retry[160];
+
+	snprintf(retry, sizeof(retry), "basalt disk retry %.120s", d->path);
+	if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
+		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
+	else if (d->status == -ENOSPC)
+		node__datadir_fix(d->node, retry, out, len);
+	else if (node__disk_is_older(d) && d->by_hand)
+		snprintf(out, len,
+			 "Put the disk itself back, then %s; if it is lost, "
+			 "this copy is taken as it is by: basalt disk rebuild "
+			 "DISK --force",
+			 retry);
+	else if (node__disk_is_older(d))
+		snprintf(out, len,
+			 "Put the disk itself back: basaltd looks for it every "
+			 "%llu s.  If it is lost, this copy is taken as it is "
+			 "by: basalt disk rebuild %.100s --force",
+			 look, d->path);
+	else if (d->by_hand)
+		snprintf(out, len, "See to that, then %s", retry);
+	else if (d->status == -ENODATA || d->status == -ERANGE)
 		snprintf(out, len,
 			 "Put the whole file or device back: basaltd looks for "
 			 "it every %llu s.  If it is lost: basalt disk remove "
 			 "%.100s --force",
-			 (unsigned long long)(NODE_LOOK_NS / SEC), d->path);
-	else if (d->status == -ERANGE)
-		snprintf(out, len,
-			 "Put the whole file or device back, then restart "
-			 "basaltd.");
-	else if (d->status == -ENOSPC)
-		node__datadir_fix(d->node, out, len);
+			 look, d->path);
 	else if (is_missing(d))
 		snprintf(out, len,
 			 "See that it is there (a device under any name): "
 			 "basaltd looks for it every %llu s.",
-			 (unsigned long long)(NODE_LOOK_NS / SEC));
-	else if (node__disk_is_older(d))
+			 look);
+	else if (is_tried_again(d))
 		snprintf(out, len,
-			 "Put the disk itself back and restart basaltd.  If it "
-			 "is lost, this copy is taken as it is by: basalt disk "
-			 "rebuild %.100s --force",
-			 d->path);
-	else if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
-		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
+			 "See to that: basaltd tries it again by itself, and "
+			 "at once by: %s",
+			 retry);
 	else
-		snprintf(out, len, "See to that, then restart basaltd.");
+		snprintf(out, len, "See to that, then %s", retry);
 }
 
-void node__disk_failed_fix(const struct node *node,
+void node__disk_failed_fix(const struct node_disk *d,
 			   const struct lsom_disk_info *info, char *out,
 			   size_t len)
 {
+	char retry[160];
+
+	snprintf(retry, sizeof(retry), "basalt disk retry %.120s", d->path);
 	if (info->index_full)
-		node__datadir_fix(node, out, len);
+		node__datadir_fix(d->node, retry, out, len);
 	else
 		snprintf(out, len,
-			 "Replace the disk; its data comes back by restarting "
-			 "basaltd if the fault was the cable's.");
+			 "If the fault was the cable's, its data comes back "
+			 "by: %s.  Else replace the disk.",
+			 retry);
 }
 
 void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
@@ -168,6 +214,29 @@ static void disk_settle(struct node_disk *d)
 	node__serve_if_ready(node);
 }
 
+/* A reason is logged once, however often it is met, and asked for less often. */
+static void disk_not_opened(struct node_disk *d)
+{
+	const struct lsom_disk_open *req = &d->open;
+	char why[sizeof(d->why)];
+	bool same;
+
+	d->state = NODE_DISK_FAILED;
+	snprintf(why, sizeof(why), "%s",
+		 req->why[0] != '\0' ? req->why : strerror(-d->status));
+	same = d->again && strcmp(why, d->why) == 0;
+	if (!same)
+		log_error("disk %s: not opened: %s", d->path, why);
+	memcpy(d->why, why, sizeof(d->why));
+	d->pause_ns =
+		same ? MIN(d->pause_ns * 2, NODE_AGAIN_MAX_NS) : NODE_LOOK_NS;
+	/* What was not looked at yet is looked at when others are. */
+	d->next_ns = is_looked_for(d) && !same
+			     ? 0
+			     : env_now(d->node->env) + d->pause_ns;
+	assert(d->pause_ns >= NODE_LOOK_NS);
+}
+
 static void disk_opened(struct node_disk *d, int status)
 {
 	struct node *node = d->node;
@@ -177,12 +246,11 @@ static void disk_opened(struct node_disk *d, int status)
 	assert(d->state == NODE_DISK_OPENING);
 	d->status = status;
 	if (status < 0) {
-		d->state = NODE_DISK_FAILED;
-		snprintf(d->why, sizeof(d->why), "%s",
-			 req->why[0] != '\0' ? req->why : strerror(-status));
-		log_error("disk %s: not opened: %s", d->path, d->why);
+		disk_not_opened(d);
 	} else {
 		d->state = NODE_DISK_ONLINE;
+		d->by_hand = false;
+		d->pause_ns = d->next_ns = 0;
 		d->why[0] = '\0';
 		lsom_disk_info(d->disk, &info);
 		d->id = info.disk;
@@ -425,6 +493,7 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	node__disk_index_path(node, id, d->index_path, sizeof(d->index_path));
 	d->done = done;
 	d->done_arg = arg;
+	d->again = false;
 	d->rebuild = rebuild;
 	d->shard = home_pick(node, d);
 	d->state = NODE_DISK_OPENING;
@@ -572,6 +641,7 @@ int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 {
 	if (d->state != NODE_DISK_ONLINE)
 		return -EBUSY;
+	d->by_hand = node__disk_has_failed(d);
 	d->state = NODE_DISK_CLOSING;
 	d->erase = forget;
 	d->done = done;
@@ -631,15 +701,16 @@ static void on_change(struct cmmds_subscription *sub,
 		node__disk_forget(d);
 }
 
-/* ---- missing ones ---- */
+/* ---- those that are not open ---- */
 
-/* One look for a disk that is missing. */
+/* One look for a disk that is missing, or that is an older copy. */
 struct look {
 	struct env_work work;
 	struct node *node;
 	struct uuid id;
 	char path[256], found[256];
 	bool there;
+	uint64_t generation; /* of what is there */
 };
 
 static void look_work(struct env_work *work)
@@ -651,7 +722,14 @@ static void look_work(struct env_work *work)
 				     l->path, l->found, sizeof(l->found), why,
 				     sizeof(why)) == 0 &&
 		   node__disk_is_at(l->node->env, &l->node->cluster, &l->id,
-				    l->found);
+				    l->found, &l->generation);
+}
+
+/* Open it at @path without a command. */
+static void open_again(struct node_disk *d, const char *path)
+{
+	if (node__disk_open(d->node, &d->id, path, false, NULL, NULL) == 0)
+		d->again = true;
 }
 
 static void look_done(struct env_work *work)
@@ -660,10 +738,13 @@ static void look_done(struct env_work *work)
 	struct node *node = l->node;
 	struct node_disk *d = node__disk_find(node, &l->id);
 
-	if (l->there && node->state == NODE_UP && d != NULL && is_missing(d) &&
-	    !d->leaving &&
-	    node__disk_open(node, &d->id, l->found, false, NULL, NULL) == 0)
-		log_info("disk %s: it is there now", d->path);
+	if (l->there && node->state == NODE_UP && d != NULL &&
+	    is_looked_for(d) &&
+	    (!node__disk_is_older(d) || l->generation != d->open.generation)) {
+		if (d->next_ns == 0) /* or it was there the last time */
+			log_info("disk %s: it is there now", d->path);
+		open_again(d, l->found);
+	}
 	free(l);
 	node->disks_looking--;
 	node__disks_work_done(node);
@@ -688,13 +769,21 @@ static void look_for(struct node_disk *d)
 static void look_fired(struct env_timer *timer)
 {
 	struct node *node = container_of(timer, struct node, disks_look);
+	/* One that takes long is not asked again meanwhile. */
+	bool look = node->disks_looking == 0;
+	char path[sizeof(((struct node_disk *)0)->path)];
 	struct node_disk *d;
 
-	/* One that takes long is not asked again meanwhile. */
-	if (node->disks_looking == 0)
-		TAILQ_FOREACH (d, &node->disks, link)
-			if (is_missing(d) && !d->leaving)
-				look_for(d);
+	TAILQ_FOREACH (d, &node->disks, link) {
+		if (env_now(node->env) < d->next_ns)
+			continue;
+		if (look && is_looked_for(d))
+			look_for(d);
+		if (!is_tried_again(d))
+			continue;
+		strcpy(path, d->path);
+		open_again(d, path);
+	}
 	if (!node->swept)
 		node->swept = node__sweep(node);
 	node__datadir_ask(node);

@@ -62,6 +62,13 @@ static void check_disks(struct health_check *check, struct health_result *out)
 		return;
 	TAILQ_FOREACH (d, &node->disks, link) {
 		count++;
+		if (d->state == NODE_DISK_OPENING && d->again) {
+			say(out, HEALTH_BAD,
+			    "disk %.100s is out of service: %.120s", d->path,
+			    d->why);
+			FIX(out, "Wait: it is just tried again.");
+			return;
+		}
 		if (d->state == NODE_DISK_FAILED ||
 		    d->state == NODE_DISK_CLOSED) {
 			say(out, HEALTH_BAD,
@@ -86,7 +93,7 @@ static void check_disks(struct health_check *check, struct health_result *out)
 		if (info.state == LSOM_DISK_FAILED) {
 			say(out, HEALTH_BAD, "disk %.100s failed: %.120s",
 			    d->path, info.failure);
-			node__disk_failed_fix(node, &info, out->fix,
+			node__disk_failed_fix(d, &info, out->fix,
 					      sizeof(out->fix));
 			return;
 		}

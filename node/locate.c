@@ -19,6 +19,13 @@ struct search {
 	const struct uuid *cluster, *id;
 };
 
+static bool is_it(const struct lsom_probe *probe, const struct uuid *cluster,
+		  const struct uuid *id)
+{
+	return uuid_equal(&probe->disk, id) &&
+	       uuid_equal(&probe->cluster, cluster);
+}
+
 /* 1: it has the disk; 0: it has another one of Basalt; -errno: none, or none
  * that can be read. */
 static int look_at(const struct search *s, const char *path)
@@ -28,8 +35,7 @@ static int look_at(const struct search *s, const char *path)
 
 	if (rv < 0)
 		return rv;
-	return uuid_equal(&probe.disk, s->id) &&
-	       uuid_equal(&probe.cluster, s->cluster);
+	return is_it(&probe, s->cluster, s->id);
 }
 
 /* The number in attribute @file of block device @name; 0: none. */
@@ -95,11 +101,16 @@ static unsigned devices_with(const struct search *s, char *hit, char *before,
 }
 
 bool node__disk_is_at(struct env *env, const struct uuid *cluster,
-		      const struct uuid *id, const char *path)
+		      const struct uuid *id, const char *path,
+		      uint64_t *generation)
 {
-	const struct search s = { env, cluster, id };
+	struct lsom_probe probe;
 
-	return look_at(&s, path) == 1;
+	if (lsom_disk_identify(env, path, &probe) < 0 || !probe.whole ||
+	    !is_it(&probe, cluster, id))
+		return false;
+	*generation = probe.generation;
+	return true;
 }
 
 int node__disk_locate(struct env *env, const struct uuid *cluster,

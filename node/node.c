@@ -276,7 +276,8 @@ static void on_directory(struct cmmds_open *req, int status)
 	}
 	if (status < 0) {
 		if (status == -ENOSPC)
-			node__datadir_fix(node, fix, sizeof(fix));
+			node__datadir_fix(node, "restart basaltd.", fix,
+					  sizeof(fix));
 		snprintf(why, sizeof(why), "directory %s: %s%s%s%s%s",
 			 node->directory_path, strerror(-status),
 			 req->why[0] ? ": " : "", req->why, fix[0] ? ". " : "",
@@ -320,7 +321,7 @@ static void on_directory_failed(void *arg, int status, const char *why)
 	if (node->state == NODE_STOPPING || node->state == NODE_CLOSED)
 		return;
 	if (status == -ENOSPC)
-		node__datadir_fix(node, fix, sizeof(fix));
+		node__datadir_fix(node, "restart basaltd.", fix, sizeof(fix));
 	else
 		snprintf(fix, sizeof(fix),
 			 "Look at the disk under it, then start basaltd "

@@ -20,6 +20,7 @@
 #define NODE_KEY_LEN 32u
 #define NODE_DISK_MIN (64ull << 20) /* bytes */
 #define NODE_LOOK_NS (10 * SEC) /* how often what is missing is looked for */
+#define NODE_AGAIN_MAX_NS (5 * 60 * SEC) /* the longest pause between tries */
 #define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
 
 /* ---- identity.c: the small files of data_dir ---- */
@@ -98,9 +99,13 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 		      const struct uuid *id, const char *path, char *out,
 		      size_t len, char *why, size_t why_len);
 
-/* Blocking: does @path have disk @id of @cluster?  By its superblock. */
+/*
+ * Blocking: does @path have disk @id of @cluster, whole?  By its superblock and
+ * size.  If so @generation is its log's.
+ */
 bool node__disk_is_at(struct env *env, const struct uuid *cluster,
-		      const struct uuid *id, const char *path);
+		      const struct uuid *id, const char *path,
+		      uint64_t *generation);
 
 /* ---- disks.c ---- */
 
@@ -146,6 +151,10 @@ struct node_disk {
 	bool settled; /* opened or failed once: portals wait for it */
 	bool erase; /* drop the record once it is closed */
 	bool leaving; /* a command is taking it out of the directory */
+	bool by_hand; /* it failed in service: only a command opens it again */
+	bool again; /* the open that runs was nobody's command */
+	uint64_t pause_ns,
+		next_ns; /* since the last failed; when the next is */
 	void (*done)(struct node_disk *disk, int status, void *arg);
 	void *done_arg;
 	TAILQ_ENTRY(node_disk) link;
@@ -164,7 +173,8 @@ bool node__sweep(struct node *node);
 
 /*
  * Open a disk that the directory may not know yet, or rebuild one; @done once,
- * later.  0, -EBUSY (it is in use already), -ENOMEM.
+ * later.  0, -EBUSY (it is in use already), -ENOMEM.  If it fails for what can
+ * get well by itself it is tried again, unless it had failed in service.
  */
 typedef void (*node_disk_cb)(struct node_disk *disk, int status, void *arg);
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
@@ -195,9 +205,12 @@ bool node__disk_is_older(const struct node_disk *disk);
 void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 
 /* What to do about one that failed in service. */
-void node__disk_failed_fix(const struct node *node,
+void node__disk_failed_fix(const struct node_disk *disk,
 			   const struct lsom_disk_info *info, char *out,
 			   size_t len);
+
+/* Is it open, and has it failed since? */
+bool node__disk_has_failed(const struct node_disk *disk);
 
 /* Blocking: a directory and all in it. */
 void node__tree_remove(const char *path);
@@ -218,8 +231,9 @@ void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 void node__datadir_ask(struct node *node);
 enum health_level node__datadir_level(const struct node *node);
 
-/* What to do when a write there has failed for space. */
-void node__datadir_fix(const struct node *node, char *out, size_t len);
+/* What to do when a write there has failed for space: then @then. */
+void node__datadir_fix(const struct node *node, const char *then, char *out,
+		       size_t len);
 
 /* ---- push.c ---- */
 
