@@ -17,17 +17,57 @@ static const struct cmmds_entry *disk_entry(struct node *node,
 	return cmmds_get(node->cmmds, CMMDS_DISK, id->b, sizeof(id->b));
 }
 
-/* By path, id or an id's unmistakable beginning: this node's disks. */
-static struct node_disk *disk_named(struct admin_req *r, const char *name)
+static bool is_named(const char *path, const char *id, const char *name,
+		     size_t len)
 {
+	return strcmp(path, name) == 0 ||
+	       (len >= 4 && strncasecmp(id, name, len) == 0);
+}
+
+static const char *node_name(struct node *node, const ProtobufCBinaryData *id,
+			     char text[UUID_TEXT_LEN])
+{
+	const struct cmmds_entry *e =
+		cmmds_get(node->cmmds, CMMDS_NODE, id->data, id->len);
+	struct uuid uuid = { { 0 } };
+
+	if (e != NULL)
+		return ((const Directory__Node *)e->message)->name;
+	memcpy(uuid.b, id->data, MIN(id->len, sizeof(uuid)));
+	uuid_format(&uuid, text);
+	return text;
+}
+
+/* The node whose disk @name is, if the directory has it as another's. */
+static const char *other_node(struct node *node, const char *name, size_t len,
+			      char text[UUID_TEXT_LEN])
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL) {
+		const Directory__Disk *m = (const Directory__Disk *)e->message;
+		struct uuid uuid = { { 0 } };
+		char id[UUID_TEXT_LEN];
+
+		memcpy(uuid.b, m->uuid.data, MIN(m->uuid.len, sizeof(uuid)));
+		uuid_format(&uuid, id);
+		if (is_named(m->path, id, name, len) &&
+		    node__disk_find(node, &uuid) == NULL)
+			return node_name(node, &m->node, text);
+	}
+	return NULL;
+}
+
+struct node_disk *admin__disk_named(struct admin_req *r, const char *name)
+{
+	char id[UUID_TEXT_LEN], other_id[UUID_TEXT_LEN];
 	struct node_disk *d, *hit = NULL;
-	char id[UUID_TEXT_LEN];
+	const char *other;
 	size_t len = strlen(name);
 
 	TAILQ_FOREACH (d, &r->node->disks, link) {
 		uuid_format(&d->id, id);
-		if (strcmp(d->path, name) != 0 &&
-		    (len < 4 || strncasecmp(id, name, len) != 0))
+		if (!is_named(d->path, id, name, len))
 			continue;
 		/* A path, too: of one that is gone, and of who has it now. */
 		if (hit != NULL) {
@@ -37,7 +77,11 @@ static struct node_disk *disk_named(struct admin_req *r, const char *name)
 		}
 		hit = d;
 	}
-	if (hit == NULL)
+	other = hit == NULL ? other_node(r->node, name, len, other_id) : NULL;
+	if (other != NULL)
+		admin__why(r, -ENOENT, "Give the command on that node.",
+			   "disk %.80s is of node %.64s", name, other);
+	else if (hit == NULL)
 		admin__why(r, -ENOENT, "basalt disk list shows them.",
 			   "node %s has no disk %.80s", r->node->config->name,
 			   name);
@@ -169,7 +213,7 @@ static void remove_failed(struct admin_req *r)
 }
 
 /* From the proposal on nobody else may open or close the disk. */
-static int leaving_check(struct admin_req *r, const struct node_disk *d)
+int admin__disk_leaving(struct admin_req *r, const struct node_disk *d)
 {
 	if (!d->leaving)
 		return 0;
@@ -178,10 +222,10 @@ static int leaving_check(struct admin_req *r, const struct node_disk *d)
 
 void admin__disk_remove(struct admin_req *r)
 {
-	struct node_disk *d = disk_named(r, r->msg->disk_remove->disk);
+	struct node_disk *d = admin__disk_named(r, r->msg->disk_remove->disk);
 	struct disk_remove *ctx;
 
-	if (d != NULL && leaving_check(r, d) == 0 &&
+	if (d != NULL && admin__disk_leaving(r, d) == 0 &&
 	    (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING))
 		admin__why(r, -EBUSY, "Try again in a moment.",
 			   "disk %s is being %s", d->path,
@@ -350,11 +394,11 @@ static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
 
 void admin__disk_rebuild(struct admin_req *r)
 {
-	struct node_disk *d = disk_named(r, r->msg->disk_rebuild->disk);
+	struct node_disk *d = admin__disk_named(r, r->msg->disk_rebuild->disk);
 	struct disk_rebuild *ctx;
 	unsigned sessions;
 
-	if (d == NULL || leaving_check(r, d) < 0) {
+	if (d == NULL || admin__disk_leaving(r, d) < 0) {
 		admin__refuse(r);
 		return;
 	}
@@ -396,20 +440,6 @@ struct disk_texts {
 	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400];
 	struct lsom_disk_info info;
 };
-
-static const char *node_name(struct node *node, const ProtobufCBinaryData *id,
-			     char text[UUID_TEXT_LEN])
-{
-	const struct cmmds_entry *e =
-		cmmds_get(node->cmmds, CMMDS_NODE, id->data, id->len);
-	struct uuid uuid = { { 0 } };
-
-	if (e != NULL)
-		return ((const Directory__Node *)e->message)->name;
-	memcpy(uuid.b, id->data, MIN(id->len, sizeof(uuid)));
-	uuid_format(&uuid, text);
-	return text;
-}
 
 static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		      struct disk_texts *t)

@@ -83,6 +83,7 @@ void admin__disk_add(struct admin_req *r);
 void admin__disk_list(struct admin_req *r);
 void admin__disk_remove(struct admin_req *r);
 void admin__disk_rebuild(struct admin_req *r);
+void admin__disk_retry(struct admin_req *r);
 void admin__policy_create(struct admin_req *r);
 void admin__policy_list(struct admin_req *r);
 void admin__policy_show(struct admin_req *r);
@@ -115,6 +116,14 @@ void admin__events(struct admin_req *r);
 void admin__log_level(struct admin_req *r);
 
 /* ---- shared by handlers ---- */
+
+/*
+ * admin_disk.c: a disk of this node by path, id or an id's unmistakable beginning;
+ * or NULL, and the request is to be refused.  So it is if a command takes the
+ * disk out of the directory: below 0.
+ */
+struct node_disk *admin__disk_named(struct admin_req *r, const char *name);
+int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 
 /*
  * admin_target.c: check @access and put target @name into @cmd.  @made_for: the

@@ -94,9 +94,9 @@ bool node__disk_is_older(const struct node_disk *d)
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
 	const unsigned long long look = NODE_LOOK_NS / SEC;
-	char retry[160];
+	char retry[140];
 
-	snprintf(retry, sizeof(retry), "basalt disk retry %.120s", d->path);
+	snprintf(retry, sizeof(retry), "basalt disk retry %.100s", d->path);
 	if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
 		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
 	else if (d->status == -ENOSPC)
@@ -139,9 +139,9 @@ void node__disk_failed_fix(const struct node_disk *d,
 			   const struct lsom_disk_info *info, char *out,
 			   size_t len)
 {
-	char retry[160];
+	char retry[140];
 
-	snprintf(retry, sizeof(retry), "basalt disk retry %.120s", d->path);
+	snprintf(retry, sizeof(retry), "basalt disk retry %.100s", d->path);
 	if (info->index_full)
 		node__datadir_fix(d->node, retry, out, len);
 	else

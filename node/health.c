@@ -87,6 +87,11 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			    d->open.percent);
 			FIX(out, "Wait; the log says what takes long.");
 		}
+		if (d->state == NODE_DISK_CLOSING && out->level == HEALTH_OK) {
+			say(out, HEALTH_INFO, "disk %.100s is being closed",
+			    d->path);
+			FIX(out, "Wait; it ends what it has begun.");
+		}
 		if (d->state != NODE_DISK_ONLINE)
 			continue;
 		lsom_disk_info(d->disk, &info);

@@ -39,6 +39,7 @@ FILL_NOTHING(metrics, METRICS, metrics)
 		return CLI_DONE;                                               \
 	}
 
+FILL_NAME(disk_retry, DISK_RETRY, disk_retry)
 FILL_NAME(policy_show, POLICY_SHOW, policy_show)
 FILL_NAME(policy_delete, POLICY_DELETE, policy_delete)
 FILL_NAME(vdisk_show, VDISK_SHOW, vdisk_show)
@@ -458,6 +459,15 @@ static const char session_list_more[] =
 	"A node with several shards says in SHARD which of them serves a session.\n"
 	"All sessions of a target are on one, that of its first LUN's object.";
 
+static const char retry_more[] =
+	"DISK: its id, the beginning of that, or its path, as basalt disk list shows\n"
+	"them.  Other disks and their sessions go on.  The virtual disks on it come\n"
+	"back without a new login of their initiators.  What could not be opened is\n"
+	"tried again by itself where that can help: what is missing, cut short or an\n"
+	"older copy is looked for every 10 s, the rest after pauses of up to 5 min.\n"
+	"A disk that failed in service comes back by this command, or when basaltd\n"
+	"is restarted, and never by itself.";
+
 static const char list_more[] =
 	"After the directory was put back from a backup, the disks may hold more\n"
 	"than it knows.  That is left alone: a newer copy of data_dir's directory/\n"
@@ -502,6 +512,9 @@ const struct cli_command cli_commands[] = {
 	{ "disk", "rebuild", "DISK", 1, 1,
 	  "make a disk's index anew from its log, offline", o_disk_rebuild,
 	  disk_rebuild },
+	{ "disk", "retry", "DISK", 1, 1,
+	  "open a disk again that is not open, or that failed in service", none,
+	  disk_retry, retry_more },
 	{ "policy", "create", "NAME", 1, 1, "make a policy", o_policy_create,
 	  policy_create },
 	{ "policy", "list", "", 0, 0, "all policies", none, policy_list },
