@@ -1,0 +1,162 @@
+/*
+ * baddisk: a disk whose reads and writes fail, as if its cable was pulled.
+ *
+ *	LD_PRELOAD=baddisk.so BADDISK=FILE basaltd ...
+ *
+ * FILE names a disk by its path in the first line, or is empty, or not there: no
+ * disk is bad then.  It is read anew whenever it has another modification time.
+ * What is sent to that disk is answered with EIO: requests of io_uring by having
+ * them read from or write to address 0 of this process (/proc/self/mem), where
+ * nothing is; flushes by a wrong descriptor.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+static struct {
+	pthread_mutex_t lock;
+	struct timespec seen;
+	bool any;
+	dev_t dev;
+	ino_t ino;
+	int nowhere;
+} bad = { .lock = PTHREAD_MUTEX_INITIALIZER, .nowhere = -1 };
+
+static void *real(const char *name)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+
+	if (f == NULL)
+		abort();
+	return f;
+}
+
+static void reread(const char *file, const struct stat *now)
+{
+	char path[512] = "";
+	struct stat st;
+	FILE *f = fopen(file, "re");
+
+	bad.seen = now->st_mtim;
+	bad.any = false;
+	if (f == NULL)
+		return;
+	if (fgets(path, sizeof(path), f) != NULL) {
+		path[strcspn(path, "\n")] = '\0';
+		bad.any = stat(path, &st) == 0;
+		bad.dev = bad.any ? st.st_dev : 0;
+		bad.ino = bad.any ? st.st_ino : 0;
+	}
+	fclose(f);
+}
+
+static bool is_bad(int fd)
+{
+	const char *file = getenv("BADDISK");
+	struct stat st;
+	bool is = false;
+	int keep = errno;
+
+	if (file == NULL)
+		return false;
+	pthread_mutex_lock(&bad.lock);
+	if (bad.nowhere < 0)
+		bad.nowhere = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	if (stat(file, &st) < 0)
+		bad.any = false;
+	else if (memcmp(&st.st_mtim, &bad.seen, sizeof(bad.seen)) != 0)
+		reread(file, &st);
+	if (bad.any && fstat(fd, &st) == 0)
+		is = st.st_dev == bad.dev && st.st_ino == bad.ino;
+	pthread_mutex_unlock(&bad.lock);
+	errno = keep;
+	return is;
+}
+
+/* What is about to be submitted: requests of the bad disk go astray. */
+static void divert(struct io_uring *ring)
+{
+	struct io_uring_sq *sq = &ring->sq;
+
+	for (unsigned i = sq->sqe_head; i != sq->sqe_tail; i++) {
+		struct io_uring_sqe *sqe = &sq->sqes[i & sq->ring_mask];
+
+		switch (sqe->opcode) {
+		case IORING_OP_READ:
+		case IORING_OP_READV:
+		case IORING_OP_WRITE:
+		case IORING_OP_WRITEV:
+			if (!is_bad(sqe->fd))
+				break;
+			sqe->fd = bad.nowhere;
+			sqe->off = 0;
+			sqe->rw_flags = 0;
+			break;
+		case IORING_OP_FSYNC:
+			if (is_bad(sqe->fd))
+				sqe->fd = -1;
+			break;
+		}
+	}
+}
+
+int io_uring_submit(struct io_uring *ring)
+{
+	int (*f)(struct io_uring *) = real("io_uring_submit");
+
+	divert(ring);
+	return f(ring);
+}
+
+int io_uring_submit_and_wait(struct io_uring *ring, unsigned n)
+{
+	int (*f)(struct io_uring *, unsigned) =
+		real("io_uring_submit_and_wait");
+
+	divert(ring);
+	return f(ring, n);
+}
+
+int io_uring_submit_and_wait_timeout(struct io_uring *ring,
+				     struct io_uring_cqe **cqe, unsigned n,
+				     struct __kernel_timespec *ts,
+				     sigset_t *mask)
+{
+	int (*f)(struct io_uring *, struct io_uring_cqe **, unsigned,
+		 struct __kernel_timespec *, sigset_t *) =
+		real("io_uring_submit_and_wait_timeout");
+
+	divert(ring);
+	return f(ring, cqe, n, ts, mask);
+}
+
+static bool refused(int fd)
+{
+	if (!is_bad(fd))
+		return false;
+	errno = EIO;
+	return true;
+}
+
+/* The same function by two names: off_t has 64 bits. */
+#define BOTH(name)                                                             \
+	ssize_t name(int fd, const struct iovec *iov, int n, off_t off,        \
+		     int fl)                                                   \
+	{                                                                      \
+		ssize_t (*f)(int, const struct iovec *, int, off_t, int) =     \
+			real(#name);                                           \
+                                                                               \
+		return refused(fd) ? -1 : f(fd, iov, n, off, fl);              \
+	}
+BOTH(preadv2)
+BOTH(pwritev2)
+BOTH(preadv64v2)
+BOTH(pwritev64v2)
