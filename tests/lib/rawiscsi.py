@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import struct
+import time
 
 LOGIN, LOGIN_RSP = 0x03, 0x23
 NOP_OUT, NOP_IN = 0x00, 0x20
@@ -238,12 +239,20 @@ class Conn:
             else:
                 return None, data, pdu
 
-    def ready(self, lun=0):
-        """TEST UNIT READY until the unit attentions are gone; True if good."""
-        for _ in range(10):
-            status, _, _ = self.result(self.scsi(bytes(6), lun=lun))
+    def ready(self, lun=0, limit=10):
+        """TEST UNIT READY until the unit attentions are gone, and for @limit
+        seconds while it becomes ready; True if good."""
+        until = time.monotonic() + limit
+        others = 0
+        while others < 10 and time.monotonic() < until:
+            status, _, rsp = self.result(self.scsi(bytes(6), lun=lun))
             if status == 0:
                 return True
+            if status == 2 and (rsp.sense() or (0,))[0] == 2:
+                # NOT READY: it is being opened
+                time.sleep(0.01)
+            else:
+                others += 1
         return False
 
     def ping(self, data=b"pingpong"):
