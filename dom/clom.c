@@ -179,6 +179,17 @@ static int64_t room_left(const struct place *p, unsigned i)
 }
 
 /*
+ * What speaks for a disk: its space, and as much as a tenth of it more where no
+ * request has to go to another shard.
+ */
+static int64_t worth(const struct place *p, unsigned i)
+{
+	const struct clom_disk *d = &p->snapshot->disks[i];
+
+	return space_left(p, i) + (d->near ? (int64_t)d->usable_bytes / 10 : 0);
+}
+
+/*
  * The best disk for a leaf of @size that @taken does not have yet.  -ENXIO: none;
  * -ENOSPC: none with room for what is reserved of it.
  */
@@ -200,8 +211,8 @@ static int disk_best(struct place *p, const bool *taken, uint64_t size)
 			best = (int)i;
 			continue;
 		}
-		a = space_left(p, i);
-		b = space_left(p, (unsigned)best);
+		a = worth(p, i);
+		b = worth(p, (unsigned)best);
 		if (a > b || (a == b && p->added[i] < p->added[best]))
 			best = (int)i;
 	}

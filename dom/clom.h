@@ -16,6 +16,7 @@ struct clom_disk {
 	uint64_t kept_bytes; /* reserved, and not yet used */
 	unsigned components;
 	bool healthy, removing;
+	bool near; /* driven by the shard that the object is on */
 };
 
 struct clom_snapshot {

@@ -73,8 +73,11 @@ static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
 	return sum;
 }
 
-static int snapshot_take(struct dom *dom, struct snapshot *s)
+/* For an object @oid. */
+static int snapshot_take(struct dom *dom, const struct uuid *oid,
+			 struct snapshot *s)
 {
+
 	const struct cmmds_entry *entry;
 	struct dom__disk *disk;
 	unsigned n = 0;
@@ -102,24 +105,38 @@ static int snapshot_take(struct dom *dom, struct snapshot *s)
 			disk->kept_bytes + disk_coming(dom, &disk->id);
 		out->components = disk->components;
 		out->healthy = disk->healthy;
+		out->near = disk->shard == dom__of(dom, oid)->part;
 		/* Not yet in the directory, or no more: nothing goes there. */
 		out->removing = disk->removing || msg == NULL || msg->removing;
 	}
 	return 0;
 }
 
-static bool lies_on(const Directory__TreeNode *node, const struct uuid *disk)
+static unsigned leaves_on(const Directory__TreeNode *node,
+			  const struct uuid *disk)
 {
 	struct uuid id;
+	unsigned n = node->leaf != NULL &&
+		     dom__uuid_of(&node->leaf->disk, &id) &&
+		     uuid_equal(&id, disk);
 
-	if (node->leaf != NULL && dom__uuid_of(&node->leaf->disk, &id) &&
-	    uuid_equal(&id, disk))
-		return true;
-	for (size_t i = 0; i < node->n_children; i++) {
-		if (lies_on(node->children[i], disk))
-			return true;
+	for (size_t i = 0; i < node->n_children; i++)
+		n += leaves_on(node->children[i], disk);
+	return n;
+}
+
+void dom_disk_shares(struct dom *dom, const struct uuid *disk, unsigned *counts)
+{
+	const struct cmmds_entry *entry = NULL;
+	struct uuid oid;
+
+	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
+		const Directory__Object *o = (const void *)entry->message;
+
+		if (o != NULL && o->tree != NULL && dom__uuid_of(&o->oid, &oid))
+			counts[dom__of(dom, &oid)->part] +=
+				leaves_on(o->tree, disk);
 	}
-	return false;
 }
 
 /*
@@ -135,7 +152,7 @@ static void disks_expect(struct dom *dom, struct cmmds_command *cmd,
 		const struct cmmds_entry *entry = cmmds_get(
 			dom->cmmds, CMMDS_DISK, disk->id.b, sizeof(disk->id.b));
 
-		if (entry != NULL && lies_on(tree, &disk->id))
+		if (entry != NULL && leaves_on(tree, &disk->id) > 0)
 			cmmds_expect(cmd, CMMDS_DISK, disk->id.b,
 				     sizeof(disk->id.b), entry->revision);
 	}
@@ -230,7 +247,7 @@ static int place(struct dom *dom, struct create *c,
 {
 	struct dom_create *req = c->req;
 	struct snapshot s;
-	int rv = snapshot_take(dom, &s);
+	int rv = snapshot_take(dom, &req->oid, &s);
 
 	if (rv < 0)
 		return rv;
@@ -396,7 +413,7 @@ void dom__resize_quiet(struct dom__owner *owner)
 	op.reserved_bytes =
 		clom_resized(policy, object->size_bytes, object->reserved_bytes,
 			     r->req->size_bytes);
-	rv = snapshot_take(dom, &s);
+	rv = snapshot_take(dom, &r->req->oid, &s);
 	if (rv == 0) {
 		rv = clom__resize(&s.clom,
 				  &(struct clom_request){

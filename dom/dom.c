@@ -120,6 +120,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	disk->dom = dom;
 	disk->lsom = lsom;
 	disk->id = info.disk;
+	disk->shard = info.shard;
 	disk->watch.cb = disk_changed;
 	TAILQ_INIT(&disk->cms);
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);

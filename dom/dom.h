@@ -63,6 +63,13 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom);
 void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
 		     void (*cb)(void *arg), void *arg);
 
+/*
+ * How many components of the objects of each shard the directory has on @disk,
+ * which need not be open: added to @counts, one for each shard.
+ */
+void dom_disk_shares(struct dom *dom, const struct uuid *disk,
+		     unsigned *counts);
+
 /* ---- the client ---- */
 
 /*

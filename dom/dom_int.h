@@ -697,6 +697,7 @@ struct dom__disk {
 	struct dom *dom;
 	struct lsom_disk *lsom;
 	struct uuid id;
+	unsigned shard; /* its home */
 	struct lsom_disk_watch watch;
 	uint8_t congestion; /* of all kinds */
 	uint8_t pressed; /* of all but the room that is for anybody */

@@ -651,4 +651,5 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	congestion_now(disk, out->congestion);
 	out->recovery_ns = disk->recovery_ns;
 	out->generation = disk->super.generation;
+	out->shard = disk->env->shard;
 }

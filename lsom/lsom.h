@@ -116,6 +116,7 @@ struct lsom_disk_info {
 	uint8_t congestion[LSOM_CONGESTIONS]; /* 0..255, of each kind */
 	uint64_t recovery_ns; /* what the last open took */
 	uint64_t generation; /* of the log */
+	unsigned shard; /* its home */
 };
 
 /* What a path holds; for `disk add` (blocking: call it from env_work()). */

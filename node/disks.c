@@ -402,25 +402,49 @@ static void there_open(struct env_task *task)
 	}
 }
 
+static bool is_ours(struct node *node, const Directory__Disk *m)
+{
+	return m->node.len == sizeof(node->identity.id) &&
+	       m->uuid.len == sizeof(struct uuid) &&
+	       memcmp(m->node.data, node->identity.id.b, m->node.len) == 0;
+}
+
 /*
- * The shard with the fewest disks gets the next; the first, which has logins and
- * the directory, last.
+ * A request is spared a message where its object's shard is its disk's: the
+ * shard with most of what is on the disk already, if that has not its share of
+ * the disks.  Else the one with the fewest disks; the first, which has logins
+ * and the directory, last.
  */
 static unsigned home_pick(struct node *node, const struct node_disk *next)
 {
-	unsigned count = shards_count(node->shards), best = 0, i;
-	unsigned disks[CONFIG_SHARDS_MAX] = { 0 };
+	unsigned count = shards_count(node->shards), best = count, share;
+	unsigned disks[CONFIG_SHARDS_MAX] = { 0 }, all = 0, known = 0;
+	unsigned components[CONFIG_SHARDS_MAX] = { 0 };
+	const struct cmmds_entry *e = NULL;
 	struct node_disk *d;
 
-	TAILQ_FOREACH (d, &node->disks, link)
+	TAILQ_FOREACH (d, &node->disks, link) {
+		all++;
 		if (d != next && (d->state == NODE_DISK_ONLINE ||
 				  d->state == NODE_DISK_CLOSING ||
 				  d->state == NODE_DISK_OPENING))
 			disks[d->shard]++;
-	for (i = 1; i < count; i++)
-		if (disks[i] < disks[best] ||
-		    (best == 0 && disks[i] == disks[0]))
-			best = i;
+	}
+	/* Those that are still to be opened. */
+	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL)
+		known += is_ours(node, (const Directory__Disk *)e->message);
+	share = DIV_UP(MAX(all, known), count);
+	dom_disk_shares(node->dom, &next->id, components);
+	for (unsigned i = 1; i <= count; i++) {
+		unsigned s = i % count;
+
+		if (disks[s] < share &&
+		    (best == count || components[s] > components[best] ||
+		     (components[s] == components[best] &&
+		      disks[s] < disks[best])))
+			best = s;
+	}
+	assert(best < count);
 	return best;
 }
 
@@ -651,13 +675,6 @@ int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 }
 
 /* ---- following the directory ---- */
-
-static bool is_ours(struct node *node, const Directory__Disk *m)
-{
-	return m->node.len == sizeof(node->identity.id) &&
-	       m->uuid.len == sizeof(struct uuid) &&
-	       memcmp(m->node.data, node->identity.id.b, m->node.len) == 0;
-}
 
 static void disk_appeared(struct node *node, const Directory__Disk *m)
 {

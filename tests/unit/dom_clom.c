@@ -59,6 +59,18 @@ TEST(dom_clom, placed_and_refused)
 	CHECK(!forced);
 	directory__tree_node__free_unpacked(tree, NULL);
 
+	/* One of the object's shard is worth a tenth of its space, not more. */
+	disks[2].near = true;
+	CHECK_EQ(place(NULL, 10 << 20, &tree, &forced, why), 0);
+	CHECK_EQ(tree->leaf->disk.data[0], 2);
+	directory__tree_node__free_unpacked(tree, NULL);
+	disks[1].used_bytes = 81 << 20;
+	CHECK_EQ(place(NULL, 10 << 20, &tree, &forced, why), 0);
+	CHECK_EQ(tree->leaf->disk.data[0], 3);
+	directory__tree_node__free_unpacked(tree, NULL);
+	disks[1].used_bytes = 0;
+	disks[2].near = false;
+
 	p.stripe_width = 2;
 	CHECK_EQ(place(&p, 10 << 20, &tree, &forced, why), 0);
 	CHECK_EQ(tree->n_children, 2);

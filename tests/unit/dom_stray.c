@@ -530,6 +530,10 @@ TEST(dom_stray, not_accepted_with_a_leg_cut_off)
 		unsigned on;
 
 		object_make(f, 1);
+		/* Enough for the other disk to get the new leg. */
+		for (unsigned k = 1; k < 8; k++)
+			CHECK_EQ(do_write(f, k * 2 * MB, buf_a, 2 * MB, 0, 0),
+				 0);
 		CHECK_EQ(resize_to(f, LEG + SIZE), 0);
 		tree = cmmds_object(f->cmmds, &f->oid)->tree;
 		on = memcmp(tree->children[1]->leaf->disk.data, disk.b, 16) ==
