@@ -360,8 +360,6 @@ static void there_nexus_closed(void *arg)
 
 	if (n->generation != 0)
 		TAILQ_REMOVE(&n->far->shadows, n, there);
-	/* Its SPC-2 reservation may have ended with it. */
-	dom__far_tell_all(n->far->real->owner);
 	n->close.cb = here_nexus_closed;
 	env_post(n->far->object.dom->env, &n->close);
 }

@@ -55,6 +55,33 @@ TEST(dom_far, a_change_is_seen_when_it_is_answered)
 	fixture_close(f);
 }
 
+/*
+ * The end of a nexus that held nothing is no news: were every handle told of each,
+ * many that end at once would keep the owner's shard from all else.
+ */
+TEST(dom_far, a_nexus_ends_quietly)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1",
+			       .target_port = 1 };
+	struct dom__far_state *heard;
+
+	object_make(f, 1);
+	heard = &f->object->far->state;
+	dom_nexus_open(f->object, &a);
+	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		 0);
+	heard->size_bytes++; /* until it is told again */
+	nexus_close(f, &a);
+	CHECK(heard->size_bytes % B == 0);
+	dom_nexus_open(f->object, &a);
+	heard->size_bytes++;
+	nexus_close(f, &a);
+	CHECK(heard->size_bytes % B == 1);
+	heard->size_bytes--;
+	fixture_close(f);
+}
+
 /* A command of a nexus that is closing is nobody's; a cancel is answered once. */
 TEST(dom_far, late_commands_and_cancels)
 {
