@@ -1,8 +1,10 @@
 /*
  * The front and its shares: homes, connections that move, what shares are told.
  * All shards are on one loop here, so that each step can be held.
+ * limit: 60 s, soak 600 s		(seeds and how to repeat one: seeds.h)
  */
 #include "iscsi/scsi_int.h"
+#include "tests/lib/seeds.h"
 #include "tests/unit/iscsi_rig.h"
 
 #define SHARDS 3u
@@ -22,7 +24,7 @@ static void side_defer(struct env *env, struct env_task *task)
 
 /* What is posted to the shares waits while @held. */
 static bool held;
-static struct env_task *waiting[16];
+static struct env_task *waiting[64];
 static unsigned waiting_count;
 
 static void side_post(struct env *env, struct env_task *task)
@@ -668,6 +670,145 @@ TEST(shards, sessions_max_to_and_from)
 		in(&m[i], (uint8_t)(i + 3), 1);
 	close_all();
 	CHECK(m[0].closed && m[1].closed);
+}
+
+/* ---- places, at random ---- */
+
+#define SLOTS 12u
+
+static void slot_login(struct mock *m)
+{
+	static const char text[] =
+		"InitiatorName=" WHO "\0SessionType=Discovery\0";
+	uint8_t isid = (uint8_t)below(8); /* some have a session already */
+
+	if (one_in(8))
+		login_text(m, isid, text, sizeof(text) - 1);
+	else if (one_in(3))
+		LOGIN(m, isid, OTHER);
+	else
+		LOGIN(m, isid, IQN);
+	m->stuck = one_in(4);
+	m->late = below(16);
+}
+
+static void slot_lose(struct mock *m)
+{
+	if (m->detaching) { /* it is not, before it is told of */
+		m->stuck = false;
+		env_defer(ts.env, &m->turn);
+	} else if (!m->closing && m->dm.owner->state != CONN_MOVE) {
+		m->dm.up->lost(m->dm.owner, -ECONNRESET, "gone");
+	}
+}
+
+/* The connection goes on where it was stuck, has a command to do, or ends. */
+static void slot_step(struct mock *m)
+{
+	const struct iscsi_conn *conn = m->dm.owner;
+
+	if (m->closing)
+		return;
+	if (!m->detaching && conn->state == CONN_FULL && one_in(2)) {
+		if (!conn->session->discovery)
+			READ10(m, 0, 8);
+	} else {
+		slot_lose(m);
+	}
+}
+
+static void targets_step(void)
+{
+	static const char *const iqns[] = { IQN, OTHER };
+
+	switch (below(12)) {
+	case 0:
+		iscsi_target_unset(iscsi, iqns[below(2)]);
+		break;
+	case 1:
+	case 2:
+	case 3:
+		target(IQN);
+		map(IQN, 0, disk(1 + below(2), 0));
+		break;
+	case 4:
+		target(OTHER);
+		map(OTHER, 0, disk(2, 1));
+		map(OTHER, 1, disk(0, 0));
+		break;
+	case 5:
+		target(IQN);
+		map(IQN, 1, one_in(4) ? disk(2, 1) : disk(0, 0));
+		break;
+	case 6:
+		iscsi_portal_drop(iscsi, 1, "mock");
+		break;
+	case 7:
+		(void)iscsi_session_drop(iscsi,
+					 iscsi->session_id_last - below(8));
+		break;
+	case 8:
+		held = true;
+		break;
+	case 9:
+		fake_dom_hold(doms[1], one_in(2));
+		break;
+	default:
+		let_go();
+		break;
+	}
+}
+
+static void places(void)
+{
+	struct mock m[SLOTS + 1] = { 0 };
+
+	open_all((struct iscsi_config){ .sessions_max = SLOTS });
+	for (unsigned n = 0; n < SLOTS; n++)
+		m[n].closed = true;
+	for (unsigned step = 0; step < 400; step++) {
+		struct mock *one = &m[below(SLOTS)];
+
+		if (one->closed)
+			slot_login(one);
+		else
+			slot_step(one);
+		if (one_in(8))
+			targets_step();
+		if (waiting_count > ARRAY_LEN(waiting) / 2)
+			let_go();
+		if (one_in(2))
+			turn();
+	}
+	let_go();
+	fake_dom_hold(doms[1], false);
+	for (unsigned i = 0; i < 20; i++) {
+		for (unsigned n = 0; n < SLOTS; n++)
+			if (!m[n].closed)
+				slot_lose(&m[n]);
+		settle();
+	}
+	CHECK_EQ(iscsi->sessions_count + iscsi->guests_count, 0);
+	CHECK_EQ(iscsi->conns_count + iscsi->away_count, 0);
+	CHECK(TAILQ_EMPTY(&iscsi->entries));
+	/* As many as there are places find one, and no more. */
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	for (unsigned i = 0; i < 4; i++)
+		settle();
+	for (unsigned n = 0; n <= SLOTS; n++) {
+		LOGIN(&m[n], (uint8_t)(n + 1), IQN);
+		CHECK_EQ(status_of(&m[n]), n < SLOTS ? 0 : 0x0302);
+	}
+	close_all();
+}
+
+/* However logins and sessions end, what counted is counted off. */
+TEST(shards, places_at_random)
+{
+	log_level_set("iscsi", "error");
+	seeds_run(200, 20000, places);
+	log_level_set("iscsi", "info");
 }
 
 /* One share is closed, another is not: nothing is told to either any more. */
