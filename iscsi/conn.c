@@ -446,7 +446,7 @@ static void login_here(struct iscsi_conn *conn)
 		return;
 	}
 	if (another_waits(conn)) { /* one at a time: come again */
-		login_refuse(conn, 0x0302);
+		login_refuse(conn, 0x0301);
 		return;
 	}
 	conn->state = CONN_WAIT;

@@ -531,7 +531,7 @@ TEST(shards, opened_when_it_has_left)
 /* A second login of a nexus ends the first one, there. */
 TEST(shards, reinstatement)
 {
-	struct mock a, b;
+	struct mock a, b, c;
 
 	open_all((struct iscsi_config){ 0 });
 	target(IQN);
@@ -546,9 +546,40 @@ TEST(shards, reinstatement)
 	LOGIN(&a, 1, IQN);
 	settle();
 	CHECK(b.closing && !b.closed);
+	/* So may a third one; it is no limit that stands in its way. */
+	LOGIN(&c, 1, IQN);
+	CHECK_EQ(status_of(&c), 0x0301);
+	CHECK_EQ(iscsi->refused.now.busy, 0);
 	iscsi_target_unset(iscsi, IQN);
 	settle();
 	CHECK_EQ(status_of(&a), 0x0301);
+	close_all();
+}
+
+/* The older session ends, with its target; a new one has its name and disk. */
+TEST(shards, made_anew)
+{
+	struct mock a, b;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	in(&a, 1, 1);
+	a.late = 40;
+	iscsi_target_unset(iscsi, IQN);
+	target(IQN);
+	map(IQN, 1, disk(2, 0));
+	map(IQN, 0, disk(1, 0)); /* an object that had a home: it is there */
+	settle();
+	LOGIN(&b, 1, IQN);
+	settle();
+	CHECK(!a.closed);
+	CHECK_EQ(b.count, 0);
+	while (!a.closed)
+		settle();
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(shard_of_conn(&b), 1);
 	close_all();
 }
 
