@@ -738,7 +738,7 @@ struct iscsi {
 	bool portals_due;
 	/* A share's. */
 	struct iscsi_portal *portals_memory;
-	TAILQ_HEAD(, iscsi_message) messages; /* the first one waits */
+	TAILQ_HEAD(iscsi_messages, iscsi_message) messages; /* to obey */
 	struct env_timer message_timer; /* for memory */
 	struct iscsi_message *close_message;
 	struct env_task share_closed;

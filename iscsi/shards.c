@@ -4,7 +4,8 @@
  * The front speaks, shares obey: messages arrive in the order in which they
  * were sent, connections between them, so that a login which an older access
  * list let in meets the newer one at the latest on its share.  What a share
- * cannot do for want of memory it tries again, and all that follows waits.
+ * cannot do for want of memory it tries again, and all that follows waits, but
+ * for what only ends sessions; when the share closes it is not done any more.
  *
  * A connection moves in its login's last step: nothing of it is in flight, the
  * initiator waits for our answer.  The front keeps its count and its portal;
@@ -129,6 +130,13 @@ static int obey(struct iscsi *share, struct iscsi_message *m)
 	return 0;
 }
 
+/* The last thing that it was told. */
+static bool closes(const struct iscsi *share)
+{
+	return TAILQ_LAST(&share->messages, iscsi_messages)->kind ==
+	       MESSAGE_CLOSE;
+}
+
 static void obey_all(struct iscsi *share)
 {
 	struct iscsi_message *m;
@@ -138,13 +146,13 @@ static void obey_all(struct iscsi *share)
 		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		rv = obey(share, m);
 		assert(rv != -EINVAL); /* the front has checked it */
-		if (rv < 0) {
+		if (rv < 0 && !closes(share)) {
 			env_timer_start(share->env, &share->message_timer,
 					ISCSI_AGAIN_NS);
 			return;
 		}
 		TAILQ_REMOVE(&share->messages, m, link);
-		if (rv == 0)
+		if (rv <= 0)
 			message_free(m);
 	}
 }
@@ -156,6 +164,11 @@ static void on_message(struct env_task *task)
 	struct iscsi *share = m->share;
 	bool waits = !TAILQ_EMPTY(&share->messages);
 
+	if (m->kind == MESSAGE_DROP_PORTAL || m->kind == MESSAGE_DROP_SESSION) {
+		(void)obey(share, m);
+		message_free(m);
+		return;
+	}
 	TAILQ_INSERT_TAIL(&share->messages, m, link);
 	if (!waits)
 		obey_all(share);

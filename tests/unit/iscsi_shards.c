@@ -45,6 +45,21 @@ static void let_go(void)
 	waiting_count = 0;
 }
 
+/* There is no memory for what is as large as this; 0: for all. */
+static size_t scarce;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	if (scarce > 0 && n * size == scarce)
+		return NULL;
+	return __real_calloc(n, size);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
 static void side_timer_start(struct env *env, struct env_timer *timer,
 			     uint64_t delay_ns)
 {
@@ -634,6 +649,49 @@ TEST(shards, what_shares_are_told)
 	settle();
 	CHECK(a.closed);
 	close_all();
+}
+
+/* A share has no memory for a LUN: what is told of that target waits for it. */
+TEST(shards, a_share_waits_for_memory)
+{
+	struct iscsi *share;
+	struct mock a, b, c;
+
+	open_all((struct iscsi_config){ 0 });
+	share = iscsi->shares[1];
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	in(&a, 1, 1);
+	in(&b, 2, 1);
+	in(&c, 3, 1);
+	scarce = sizeof(struct scsi_lun);
+	map(IQN, 1, disk(1, 1));
+	map(IQN, 2, disk(1, 2));
+	settle();
+	CHECK(!TAILQ_EMPTY(&share->messages));
+	/* Sessions are ended meanwhile. */
+	CHECK_EQ(iscsi_session_drop(iscsi, list().last), 0);
+	settle();
+	CHECK(c.closed && !a.closing);
+	iscsi_portal_drop(iscsi, 1, "mock");
+	settle();
+	CHECK(a.closed && b.closed);
+	CHECK(!TAILQ_EMPTY(&share->messages));
+	scarce = 0;
+	share->message_timer.cb(&share->message_timer);
+	CHECK(TAILQ_EMPTY(&share->messages));
+	LOGIN(&a, 1, IQN);
+	CHECK_EQ(status_of(&a), 0);
+	CHECK(unit_of(&a, 1) != NULL && unit_of(&a, 2) != NULL);
+	/* The end comes, whether there is memory or not. */
+	scarce = sizeof(struct scsi_lun);
+	map(IQN, 3, disk(1, 3));
+	settle();
+	CHECK(!TAILQ_EMPTY(&share->messages));
+	close_all();
+	scarce = 0;
+	CHECK(a.closed);
 }
 
 /* Places are counted over all shards; discovery makes room. */
