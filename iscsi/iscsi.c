@@ -290,50 +290,62 @@ void iscsi__portal_end(struct iscsi *iscsi, unsigned number,
 	}
 }
 
-static void portal_end(struct iscsi_portal *p, const char *transport,
-		       const char *why)
+/* On the shares first: there may be no memory to tell them. */
+static int portal_end(struct iscsi_portal *p, const char *transport,
+		      const char *why)
 {
-	p->conns++; /* while they are ended */
+	int rv = iscsi__shares_drop_portal(p->iscsi, p->number, transport, why);
+
+	if (rv < 0)
+		return rv;
 	iscsi__portal_end(p->iscsi, p->number, transport, why);
-	iscsi__shares_drop_portal(p->iscsi, p->number, transport, why);
-	iscsi__portal_put(p);
+	return 0;
 }
 
-void iscsi_portal_drop(struct iscsi *iscsi, unsigned portal,
-		       const char *transport)
+int iscsi_portal_drop(struct iscsi *iscsi, unsigned portal,
+		      const char *transport)
 {
 	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
 
-	if (p != NULL)
-		portal_end(p, transport, "its portal's transport was changed");
+	if (p == NULL)
+		return -ENOENT;
+	return portal_end(p, transport, "its portal's transport was changed");
 }
 
 int iscsi_portal_unlisten(struct iscsi *iscsi, unsigned portal)
 {
 	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+	int rv;
 
 	if (p == NULL || p->listener == NULL)
 		return -ENOENT;
+	rv = iscsi_portal_drop(iscsi, portal, "tcp");
+	if (rv < 0)
+		return rv;
 	dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
 	p->listener = NULL;
-	iscsi_portal_drop(iscsi, portal, "tcp");
 	return 0;
 }
 
 int iscsi_portal_remove(struct iscsi *iscsi, unsigned portal)
 {
 	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
+	int rv;
 
 	if (p == NULL)
 		return -ENOENT;
+	rv = portal_end(p, NULL, "its portal was removed");
+	if (rv < 0)
+		return rv;
 	TAILQ_REMOVE(&iscsi->portals, p, link);
 	p->removed = true;
+	p->conns++; /* until nothing here needs it */
 	if (p->listener != NULL)
 		dm_tcp_unlisten(p->listener, on_unlistened, iscsi);
 	p->listener = NULL;
 	iscsi__targets_ports(iscsi);
 	iscsi__portals_tell(iscsi);
-	portal_end(p, NULL, "its portal was removed");
+	iscsi__portal_put(p);
 	return 0;
 }
 

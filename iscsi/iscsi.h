@@ -73,18 +73,21 @@ int iscsi_portal_declare(struct iscsi *iscsi, unsigned portal,
 
 /*
  * No more TCP there: the portal stays, declared, and connections that came by
- * TCP are ended.  0 or -ENOENT.
+ * TCP are ended.  0 or -ENOENT; -ENOMEM: nothing has changed.
  */
 int iscsi_portal_unlisten(struct iscsi *iscsi, unsigned portal);
 
-/* End the connections that came through @portal by @transport ("iser"). */
-void iscsi_portal_drop(struct iscsi *iscsi, unsigned portal,
-		       const char *transport);
+/*
+ * End the connections that came through @portal by @transport ("iser").  0;
+ * -ENOENT; -ENOMEM: none has been ended.
+ */
+int iscsi_portal_drop(struct iscsi *iscsi, unsigned portal,
+		      const char *transport);
 
 /*
  * Take a portal away: nothing new comes in by it, discovery names it no more,
  * and what is connected through it is ended.  Hosts with another path go on by
- * that one.  0 or -ENOENT.
+ * that one.  0 or -ENOENT; -ENOMEM: nothing has changed.
  */
 int iscsi_portal_remove(struct iscsi *iscsi, unsigned portal);
 

@@ -682,6 +682,8 @@ struct iscsi_message {
 	TAILQ_ENTRY(iscsi_message) link;
 };
 
+TAILQ_HEAD(iscsi_messages, iscsi_message);
+
 static inline bool iscsi__is_front(const struct iscsi *iscsi);
 int iscsi__shares_open(struct iscsi *front);
 struct iscsi_message *iscsi__message_new(struct iscsi *share,
@@ -691,8 +693,9 @@ void iscsi__message_send(struct iscsi_message *m);
 void iscsi__message_back(struct iscsi_message *m);
 /* Portals changed: the shares are told, now or soon. */
 void iscsi__portals_tell(struct iscsi *front);
-void iscsi__shares_drop_portal(struct iscsi *front, unsigned number,
-			       const char *transport, const char *why);
+/* What came by portal @number ends on all of them, or, -ENOMEM, on none. */
+int iscsi__shares_drop_portal(struct iscsi *front, unsigned number,
+			      const char *transport, const char *why);
 void iscsi__shares_close(struct iscsi *front, unsigned drain_ms);
 /* A share has closed: the front frees it. */
 void iscsi__share_closed(struct iscsi *share);
@@ -738,7 +741,7 @@ struct iscsi {
 	bool portals_due;
 	/* A share's. */
 	struct iscsi_portal *portals_memory;
-	TAILQ_HEAD(iscsi_messages, iscsi_message) messages; /* to obey */
+	struct iscsi_messages messages; /* the first one waits */
 	struct env_timer message_timer; /* for memory */
 	struct iscsi_message *close_message;
 	struct env_task share_closed;

@@ -232,26 +232,34 @@ static void on_tell(struct env_timer *timer)
 	iscsi__homes_tell(front);
 }
 
-void iscsi__shares_drop_portal(struct iscsi *front, unsigned number,
-			       const char *transport, const char *why)
+int iscsi__shares_drop_portal(struct iscsi *front, unsigned number,
+			      const char *transport, const char *why)
 {
-	if (front->closing) /* their sessions end anyway */
-		return;
-	for (unsigned i = 1; i < front->shards; i++) {
-		struct iscsi_message *m = iscsi__message_new(
-			front->shares[i], MESSAGE_DROP_PORTAL);
+	struct iscsi_messages all = TAILQ_HEAD_INITIALIZER(all);
+	struct iscsi_message *m;
+	int rv = 0;
 
+	if (front->closing) /* their sessions end anyway */
+		return 0;
+	for (unsigned i = 1; i < front->shards; i++) {
+		m = iscsi__message_new(front->shares[i], MESSAGE_DROP_PORTAL);
 		if (m == NULL) {
-			log_error("portal %u: no memory to end its sessions on "
-				  "shard %u: see basalt session list",
-				  number, i);
-			continue;
+			rv = -ENOMEM;
+			break;
 		}
 		m->number = number;
 		m->transport = transport;
 		m->why = why;
-		iscsi__message_send(m);
+		TAILQ_INSERT_TAIL(&all, m, link);
 	}
+	while ((m = TAILQ_FIRST(&all)) != NULL) {
+		TAILQ_REMOVE(&all, m, link);
+		if (rv == 0)
+			iscsi__message_send(m);
+		else
+			message_free(m);
+	}
+	return rv;
 }
 
 /* ---- opening and closing ---- */

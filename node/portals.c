@@ -67,7 +67,9 @@ static int iser_set(struct node *node, unsigned index, bool on, bool alone)
 
 	if (!on && p->iser) {
 		(void)iser_unlisten(node->iser, index + 1);
-		iscsi_portal_drop(node->iscsi, index + 1, "iser");
+		rv = iscsi_portal_drop(node->iscsi, index + 1, "iser");
+		if (rv < 0)
+			return rv; /* it is tried again */
 	}
 	p->iser = false;
 	if (!on)

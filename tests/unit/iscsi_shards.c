@@ -45,8 +45,9 @@ static void let_go(void)
 	waiting_count = 0;
 }
 
-/* There is no memory for what is as large as this; 0: for all. */
+/* There is memory for @spare things as large as this only; 0: for all. */
 static size_t scarce;
+static unsigned spare;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 void *__real_calloc(size_t n, size_t size);
@@ -54,8 +55,10 @@ void *__wrap_calloc(size_t n, size_t size);
 
 void *__wrap_calloc(size_t n, size_t size)
 {
-	if (scarce > 0 && n * size == scarce)
+	if (scarce > 0 && n * size == scarce && spare-- == 0) {
+		spare = 0;
 		return NULL;
+	}
 	return __real_calloc(n, size);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
@@ -405,7 +408,7 @@ TEST(shards, changes_on_the_way)
 	CHECK_EQ(waiting_count, 1);
 	CHECK_EQ(iscsi->away_count, 1);
 	CHECK_EQ(iscsi_target_set(iscsi, &closed), 0);
-	iscsi_portal_drop(iscsi, 1, "other");
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, "other"), 0);
 	let_go();
 	/* It was let in before, and goes with the list. */
 	settle();
@@ -642,10 +645,10 @@ TEST(shards, what_shares_are_told)
 	settle();
 	CHECK(b.closed && !a.closing);
 	CHECK_EQ(list().n, 1);
-	iscsi_portal_drop(iscsi, 1, "other");
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, "other"), 0);
 	settle();
 	CHECK(!a.closing);
-	iscsi_portal_drop(iscsi, 1, "mock");
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, "mock"), 0);
 	settle();
 	CHECK(a.closed);
 	close_all();
@@ -670,11 +673,18 @@ TEST(shards, a_share_waits_for_memory)
 	map(IQN, 2, disk(1, 2));
 	settle();
 	CHECK(!TAILQ_EMPTY(&share->messages));
-	/* Sessions are ended meanwhile. */
+	/* Sessions are ended meanwhile; of a portal all, or none. */
+	scarce = sizeof(struct iscsi_message);
+	spare = 1; /* for one share, not for the other */
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, "mock"), -ENOMEM);
+	CHECK_EQ(iscsi_portal_remove(iscsi, 1), -ENOMEM);
+	settle();
+	CHECK(!a.closing && !b.closing && !c.closing);
+	scarce = sizeof(struct scsi_lun);
 	CHECK_EQ(iscsi_session_drop(iscsi, list().last), 0);
 	settle();
 	CHECK(c.closed && !a.closing);
-	iscsi_portal_drop(iscsi, 1, "mock");
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, "mock"), 0);
 	settle();
 	CHECK(a.closed && b.closed);
 	CHECK(!TAILQ_EMPTY(&share->messages));
@@ -830,7 +840,7 @@ static void targets_step(void)
 		map(IQN, 1, one_in(4) ? disk(2, 1) : disk(0, 0));
 		break;
 	case 6:
-		iscsi_portal_drop(iscsi, 1, "mock");
+		CHECK_EQ(iscsi_portal_drop(iscsi, 1, "mock"), 0);
 		break;
 	case 7:
 		(void)iscsi_session_drop(iscsi,
@@ -917,7 +927,7 @@ TEST(shards, portals_change_at_the_end)
 	/* As if there had been no memory for it earlier. */
 	iscsi->portals_due = true;
 	iscsi->tell.cb(&iscsi->tell);
-	iscsi_portal_drop(iscsi, 1, "other");
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, "other"), 0);
 	CHECK_EQ(iscsi_portal_remove(iscsi, 1), 0);
 	test_run(&ts, &done);
 	iscsi = NULL;
