@@ -316,7 +316,7 @@ void scsi__timestamp(struct scsi_cmd *cmd)
 	uint8_t d[12] = { 0 };
 
 	put_be16(d, 10);
-	d[2] = 2; /* set by a method outside of the standard */
+	d[2] = 3; /* set by a method outside of the standard */
 	put_be16(d + 4, (uint16_t)(ms >> 32));
 	put_be32(d + 6, (uint32_t)ms);
 	scsi__reply(cmd, d, sizeof(d), get_be32(cmd->cdb + 6));

@@ -327,6 +327,11 @@ TEST(scsi_info, reports)
 			0, d, 64),
 		 GOOD);
 	CHECK_EQ(rig_got, 16);
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
+			d, 64),
+		 GOOD);
+	CHECK_EQ(get_be16(d), 10);
+	CHECK_EQ(d[2], 3); /* the clock is not set by SET TIMESTAMP */
 	CHECK_EQ(rig_do(r, 0, CDB(0x37, 0, 0x1d, 0, 0, 0, 0, 0, 64), NULL, 0, d,
 			64),
 		 GOOD);
