@@ -319,8 +319,8 @@ static void stepped(struct dom_io *io, int status)
 	if (s->stop) {
 		leave(s, -ECANCELED);
 	} else if (status == -ENXIO || status == -EBUSY ||
-		   status == -ETIMEDOUT) {
-		/* Unavailable for a while: go on when it is back. */
+		   status == -ETIMEDOUT || status == -ERANGE) {
+		/* Unavailable for a while, or smaller than it was. */
 		env_timer_start(target->env, &s->retry, RETRY_NS);
 	} else if (status < 0) {
 		fail(s, status);
@@ -392,7 +392,9 @@ static void step(struct scsi_sanitize *s)
 {
 	int rv;
 
-	if (s->offset == s->size)
+	/* It may have been resized since. */
+	s->size = dom_object_size(s->lun->object);
+	if (s->offset >= s->size)
 		next_pass(s);
 	if (s->pass == s->passes) {
 		mark_as(s, SANITIZE_END);
@@ -414,7 +416,7 @@ static void step(struct scsi_sanitize *s)
 	}
 	sgl_put(s->part);
 	s->part = NULL;
-	if (rv == -EBUSY || rv == -ENXIO)
+	if (rv == -EBUSY || rv == -ENXIO || rv == -ERANGE)
 		env_timer_start(s->lun->target->env, &s->retry, RETRY_NS);
 	else
 		fail(s, rv);

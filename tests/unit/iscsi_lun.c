@@ -495,6 +495,34 @@ TEST(lun, sanitize_fails)
 	rig_close(r);
 }
 
+/* The disk is made smaller, and larger, while a sanitize runs: all is erased. */
+TEST(lun, sanitize_of_a_disk_that_is_resized)
+{
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+	struct rig *r = rig_open(512);
+
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	fake_dom_resize(r->dom, &r->oid, RIG_BYTES / 4);
+	rig_run(r);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 9));
+	CHECK_EQ(rig_read(r, 0, RIG_BYTES / 4 / 512 - 9, 9, 0x61), GOOD);
+
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	fake_dom_resize(r->dom, &r->oid, RIG_BYTES / 2);
+	rig_run(r);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 9));
+	CHECK_EQ(rig_read(r, 0, RIG_BYTES / 2 / 512 - 9, 9, 0x61), GOOD);
+
+	/* It shrinks while a step waits. */
+	CHECK_EQ(sanitize(r, 0, 0x82, NULL, 0), GOOD);
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_UNMAP,
+						    .times = 1,
+						    .status = -ERANGE });
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
+	rig_close(r);
+}
+
 /* The unit goes and comes back, as at a restart: the object keeps the mark. */
 static void restart(struct rig *r)
 {
