@@ -169,10 +169,13 @@ struct sgl *iscsi__session_land(struct iscsi_conn *conn,
 	struct iscsi_session *s = conn->session;
 	int place = 0;
 
-	if (s->discovery || s->logout != NULL)
+	if (s->discovery)
 		return NULL;
+	/* Of a command that came before a logout, too. */
 	if ((pdu->bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_DATA_OUT)
 		return iscsi__task_land(conn, pdu, sgl_offset);
+	if (s->logout != NULL)
+		return NULL;
 	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE))
 		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
 					   s->exp_cmdsn, s->max_cmdsn);

@@ -93,6 +93,25 @@ TEST(iscsi_data, unsolicited_data)
 	end();
 }
 
+/* A write that came before a logout gets its data behind it. */
+TEST(iscsi_data, unsolicited_data_behind_a_logout)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, 0x80 };
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 0, 0, 4096, false);
+	put_be32(bhs + 16, 7);
+	put_pdu(&m, bhs, NULL, 0);
+	data_out(&m, itt, 1, 4096, 4096, true);
+	CHECK_EQ(answer(&m, itt), 0);
+	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_LOGOUT_RSP);
+	end();
+}
+
 /* An immediate WRITE(10) of one block, with its data. */
 static uint32_t immediate_write(struct mock *m)
 {
