@@ -623,10 +623,13 @@ void iscsi__task_ask(struct task *task);
 /* ---- task_reply.c ---- */
 
 void iscsi__task_respond(struct task *task);
-/* Answer @status instead of executing; the command set lets go of it. */
+/*
+ * Answer @status instead of executing, or CHECK CONDITION, if there is no answer
+ * yet; the command set lets go of it.
+ */
 void iscsi__task_give_up(struct task *task, enum scsi_status status);
-void iscsi__task_sense(struct task *task, unsigned key, unsigned asc,
-		       unsigned ascq);
+void iscsi__task_fail(struct task *task, unsigned key, unsigned asc,
+		      unsigned ascq);
 
 /* ---- tmf.c ---- */
 

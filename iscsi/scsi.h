@@ -140,6 +140,13 @@ struct scsi_cmd {
 bool scsi_cmd_begin(struct scsi_cmd *cmd);
 void scsi_cmd_execute(struct scsi_cmd *cmd);
 
+/*
+ * The session fails it, and ends it next: CHECK CONDITION, with sense data in the
+ * unit's format.
+ */
+void scsi_cmd_check(struct scsi_cmd *cmd, unsigned key, unsigned asc,
+		    unsigned ascq);
+
 /* It will not be answered: done() still runs when nothing can execute. */
 void scsi_cmd_abort(struct scsi_cmd *cmd);
 void scsi_cmd_end(struct scsi_cmd *cmd);

@@ -78,6 +78,12 @@ bool scsi__check(struct scsi_cmd *cmd, unsigned sense)
 	return check(cmd, sense, NULL, NULL);
 }
 
+void scsi_cmd_check(struct scsi_cmd *cmd, unsigned key, unsigned asc,
+		    unsigned ascq)
+{
+	scsi__check(cmd, SENSE(key, asc, ascq));
+}
+
 bool scsi__check_info(struct scsi_cmd *cmd, unsigned sense, uint64_t info)
 {
 	return check(cmd, sense, &info, NULL);

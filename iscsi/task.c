@@ -372,11 +372,8 @@ static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi)
 
 	task->state = TASK_DATA;
 	task->live = scsi_cmd_begin(cmd);
-	if (bidi) {
-		/* Obsolete since SPC-5: said in sense, not by hanging up. */
-		iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
-		iscsi__task_sense(task, 5, 0x20, 0);
-	}
+	if (bidi) /* obsolete since SPC-5: said in sense, not by hanging up */
+		iscsi__task_fail(task, 5, 0x20, 0);
 	if (!task->live || cmd->dir != SCSI_DIR_OUT)
 		return;
 	if (cmd->expect == SCSI_DIR_OUT)
@@ -390,12 +387,10 @@ static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi)
 	if (first != NULL && first->len_bytes == task->write_len)
 		return; /* and are all: take_data() */
 	rv = take_memory(task, coming, first);
-	if (rv == -EBUSY && coming) {
+	if (rv == -EBUSY && coming)
 		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
-	} else if (rv < 0 && rv != -EBUSY) {
-		iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
-		iscsi__task_sense(task, 0x0b, 0x55, 0x03);
-	}
+	else if (rv < 0 && rv != -EBUSY)
+		iscsi__task_fail(task, 0x0b, 0x55, 0x03);
 }
 
 /*
@@ -531,8 +526,7 @@ static bool step(struct task *task)
 		if (rv == -EBUSY)
 			return false;
 		if (rv < 0) {
-			iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
-			iscsi__task_sense(task, 0x0b, 0x55, 0x03);
+			iscsi__task_fail(task, 0x0b, 0x55, 0x03);
 			iscsi__task_respond(task);
 			return true;
 		}

@@ -8,10 +8,7 @@
 /* Its data came out of sequence: nothing of it may be written. */
 static void fail_data(struct task *task)
 {
-	iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
-	if (!task->live)
-		iscsi__task_sense(task, 0x0b, 0x4b,
-				  0x00); /* DATA PHASE ERROR */
+	iscsi__task_fail(task, 0x0b, 0x4b, 0x00); /* DATA PHASE ERROR */
 }
 
 /* ---- what comes unasked ---- */
@@ -145,10 +142,8 @@ void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		take_data(task, pdu, task->unsolicited);
 	if (pdu->bhs[1] & ISCSI_FINAL) {
 		task->final = true;
-		if (!task->broken && burst_short(task) && task->live) {
-			iscsi__task_give_up(task, SCSI_CHECK_CONDITION);
-			iscsi__task_sense(task, 0x0b, 0x0c, 0x0d);
-		}
+		if (!task->broken && burst_short(task))
+			iscsi__task_fail(task, 0x0b, 0x0c, 0x0d);
 	}
 	iscsi__task_go_on(task);
 }

@@ -102,34 +102,39 @@ void iscsi__task_respond(struct task *task)
 
 /* ---- instead of executing ---- */
 
-void iscsi__task_sense(struct task *task, unsigned key, unsigned asc,
-		       unsigned ascq)
+static void end_cmd(struct task *task)
 {
-	struct scsi_cmd *cmd = &task->cmd;
-
-	cmd->status = SCSI_CHECK_CONDITION;
-	memset(cmd->sense, 0, 18);
-	cmd->sense[0] = 0x70;
-	cmd->sense[2] = (uint8_t)key;
-	cmd->sense[7] = 10;
-	cmd->sense[12] = (uint8_t)asc;
-	cmd->sense[13] = (uint8_t)ascq;
-	cmd->sense_len = 18;
-	cmd->transfer_len = 0;
-}
-
-/* Answer @status instead of executing; the command set lets go of it. */
-void iscsi__task_give_up(struct task *task, enum scsi_status status)
-{
-	if (task->live) {
-		/* Aborted by another nexus: that answer is on its way. */
-		if (task->cmd.killed)
-			return;
-		scsi_cmd_end(&task->cmd);
-		task->live = false;
-	}
-	task->cmd.status = status;
-	task->cmd.sense_len = 0;
+	scsi_cmd_end(&task->cmd);
+	task->live = false;
 	task->cmd.transfer_len = 0;
 	task->write_len = 0;
+}
+
+/* It has an answer, or was aborted by another nexus: that is on its way. */
+static bool answered(const struct task *task)
+{
+	return !task->live || task->cmd.killed;
+}
+
+/*
+ * Answer @status instead of executing, if there is no answer yet; the command
+ * set lets go of it.
+ */
+void iscsi__task_give_up(struct task *task, enum scsi_status status)
+{
+	if (answered(task))
+		return;
+	task->cmd.status = status;
+	task->cmd.sense_len = 0;
+	end_cmd(task);
+}
+
+/* So too CHECK CONDITION. */
+void iscsi__task_fail(struct task *task, unsigned key, unsigned asc,
+		      unsigned ascq)
+{
+	if (answered(task))
+		return;
+	scsi_cmd_check(&task->cmd, key, asc, ascq);
+	end_cmd(task);
 }

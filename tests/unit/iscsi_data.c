@@ -112,6 +112,45 @@ TEST(iscsi_data, unsolicited_data_behind_a_logout)
 	end();
 }
 
+/* Sense that the session makes has the format of the unit's (D_SENSE). */
+TEST(iscsi_data, sense_in_the_format_of_the_unit)
+{
+	static const uint8_t list[4 + 12] = {
+		[4] = 0x0a, 10, 0x04, 0x10, [4 + 5] = 0x40, [4 + 8] = 0xff, 0xff
+	};
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	struct mock m;
+	struct seen *s;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, sizeof(list));
+	bhs[32] = 0x15; /* MODE SELECT(6) */
+	bhs[33] = 0x10;
+	bhs[36] = sizeof(list);
+	put_pdu(&m, bhs, list, sizeof(list));
+	CHECK_EQ(answer(&m, tag), 0);
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 1, 0, 8192, true);
+	s = next(&m);
+	CHECK_EQ(get_be32(s->bhs + 16), itt);
+	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
+	CHECK_EQ(get_be16(s->data), 8);
+	CHECK_EQ(s->data[2], 0x72);
+	CHECK_EQ(s->data[2 + 1], 0x0b);
+	CHECK_EQ(get_be16(s->data + 2 + 2), 0x4b00);
+	/* What was refused for another reason is told that one. */
+	itt = command(&m, 0x20, 8192, 0x2a, 0x7fffffff, 16, NULL, 0);
+	data_out(&m, itt, 1, 0, 8192, true);
+	s = next(&m);
+	CHECK_EQ(get_be32(s->bhs + 16), itt);
+	CHECK_EQ(s->data[2 + 1], 0x05);
+	CHECK_EQ(get_be16(s->data + 2 + 2), 0x2100);
+	end();
+}
+
 /* An immediate WRITE(10) of one block, with its data. */
 static uint32_t immediate_write(struct mock *m)
 {
