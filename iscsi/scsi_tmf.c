@@ -226,8 +226,9 @@ static void kill_tasks(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	TAILQ_FOREACH (cmd, &lun->tasks, link) {
 		if (!concerns(req, cmd))
 			continue;
+		/* With TAS it hears of it by the status (SAM-5 5.14). */
 		if (req->function == SCSI_CLEAR_TASK_SET &&
-		    cmd->nexus != req->nexus)
+		    cmd->nexus != req->nexus && !lun->tas)
 			scsi__ua_set(cmd->it, UA_CLEARED);
 		scsi__kill(cmd, cmd->nexus != req->nexus);
 	}
