@@ -1,0 +1,292 @@
+/*
+ * admin_diskopen: a disk is opened again: as it is, when it is not open or has
+ * failed (retry), or with an index made anew from its log (rebuild).
+ *
+ * The rest of the node goes on meanwhile.  One that is open is closed first; by
+ * then the commands of one that failed in service have their answers (-ENODEV
+ * at the latest), its objects have let go of it, and what they had acknowledged
+ * is in its log.  When it is open, objects that wait for it are taken again
+ * under the sessions that they have.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+struct reopen {
+	struct admin_req *r;
+	struct uuid id;
+	char path[256];
+	bool rebuild;
+	struct env_timer tick;
+	/* of a rebuild */
+	struct lsom_checkpoint checkpoint;
+	unsigned components;
+};
+
+/* ---- both ---- */
+
+static void on_tick(struct env_timer *timer)
+{
+	struct reopen *ctx = container_of(timer, struct reopen, tick);
+	const struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
+	bool closing = d == NULL || d->state == NODE_DISK_CLOSING;
+
+	admin__progress(ctx->r, closing ? 0 : d->open.percent,
+			closing	       ? "closing the disk"
+			: ctx->rebuild ? "rebuilding the index from the log"
+				       : "opening the disk");
+	env_timer_start(ctx->r->node->env, &ctx->tick, SEC);
+}
+
+/* The request ends, with what admin__why() set. */
+static void reopen_refuse(struct reopen *ctx)
+{
+	env_timer_stop(ctx->r->node->env, &ctx->tick);
+	admin__refuse(ctx->r);
+}
+
+/* True: the node is going down, and the request ended with it. */
+static bool reopen_stopping(struct reopen *ctx)
+{
+	if (ctx->r->node->state != NODE_UP)
+		env_timer_stop(ctx->r->node->env, &ctx->tick);
+	return admin__stopping(ctx->r);
+}
+
+static void reopen_done(struct reopen *ctx)
+{
+	struct admin_req *r = ctx->r;
+
+	env_timer_stop(r->node->env, &ctx->tick);
+	if (ctx->rebuild) {
+		log_info("disk %s: index rebuilt from the log for %s",
+			 ctx->path, r->who);
+		admin__ok(r,
+			  "disk %s: index rebuilt from the log, %u components",
+			  ctx->path, ctx->components);
+		return;
+	}
+	log_info("disk %s: in service again for %s", ctx->path, r->who);
+	admin__ok(r, "disk %s is in service again, %u components", ctx->path,
+		  ctx->components);
+}
+
+/* Until here a crash would leave an index that is not whole. */
+static void rebuild_durable(struct lsom_checkpoint *req, int status)
+{
+	struct reopen *ctx = req->data;
+
+	if (reopen_stopping(ctx))
+		return;
+	if (status == 0) {
+		reopen_done(ctx);
+		return;
+	}
+	admin__why(ctx->r, status, "basalt disk list tells its state.",
+		   "disk %s: the index was rebuilt, but cannot be written: %s",
+		   ctx->path, err_text(status));
+	reopen_refuse(ctx);
+}
+
+static void reopen_opened(struct node_disk *d, int status, void *arg)
+{
+	struct reopen *ctx = arg;
+	struct admin_req *r = ctx->r;
+	struct lsom_disk_info info;
+	char fix[sizeof(r->fix)] = "";
+	int rv;
+
+	if (reopen_stopping(ctx))
+		return;
+	if (status < 0) {
+		assert(d->state == NODE_DISK_FAILED);
+		/* Not what has just failed. */
+		if (!ctx->rebuild || status != -EUCLEAN)
+			node__disk_fix(d, fix, sizeof(fix));
+		admin__why(r, status, fix, "disk %s cannot be %s: %s", d->path,
+			   ctx->rebuild ? "rebuilt from its log" : "opened",
+			   d->why);
+		reopen_refuse(ctx);
+		return;
+	}
+	lsom_disk_info(d->disk, &info);
+	ctx->components = info.components;
+	if (!ctx->rebuild) {
+		reopen_done(ctx);
+		return;
+	}
+	ctx->checkpoint.data = ctx;
+	rv = lsom_checkpoint(d->disk, &ctx->checkpoint, rebuild_durable);
+	if (rv < 0)
+		rebuild_durable(&ctx->checkpoint, rv);
+}
+
+static void reopen_open(struct reopen *ctx)
+{
+	int rv = node__disk_open(ctx->r->node, &ctx->id, ctx->path,
+				 ctx->rebuild, reopen_opened, ctx);
+
+	if (rv == 0)
+		return;
+	admin__why(ctx->r, rv, "Try again in a moment.",
+		   "disk %s cannot be %s now: %s", ctx->path,
+		   ctx->rebuild ? "rebuilt" : "opened", err_text(rv));
+	reopen_refuse(ctx);
+}
+
+static void reopen_closed(struct node_disk *d, int status, void *arg)
+{
+	struct reopen *ctx = arg;
+
+	if (!reopen_stopping(ctx))
+		reopen_open(ctx);
+}
+
+/* The command was checked: close @d if it is open, then open it. */
+static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
+{
+	struct reopen *ctx = calloc(1, sizeof(*ctx));
+
+	assert(ctx != NULL);
+	r->ctx = ctx;
+	ctx->r = r;
+	ctx->id = d->id;
+	ctx->rebuild = rebuild;
+	strcpy(ctx->path, d->path);
+	ctx->tick.cb = on_tick;
+	env_timer_start(r->node->env, &ctx->tick, SEC);
+	if (d->state != NODE_DISK_ONLINE) {
+		reopen_open(ctx);
+		return;
+	}
+	log_info("disk %s: closed, to be %s for %s", d->path,
+		 rebuild ? "rebuilt" : "opened again", r->who);
+	if (node__disk_close(d, false, reopen_closed, ctx) == 0)
+		return;
+	admin__why(r, -EBUSY, "Try again in a moment.",
+		   "disk %s is being closed", ctx->path);
+	reopen_refuse(ctx);
+}
+
+/* ---- retry ---- */
+
+/* 0, or why there is nothing to retry now. */
+static int retry_check(struct admin_req *r, const struct node_disk *d)
+{
+	char fix[sizeof(r->fix)];
+
+	switch (d->state) {
+	case NODE_DISK_OPENING:
+		return admin__why(r, -EBUSY,
+				  "Wait; basalt disk list shows how far it is.",
+				  "disk %s is being opened already", d->path);
+	case NODE_DISK_CLOSING:
+		return admin__why(r, -EBUSY, "Try again in a moment.",
+				  "disk %s is being closed", d->path);
+	case NODE_DISK_ONLINE:
+		if (node__disk_has_failed(d))
+			return 0;
+		snprintf(fix, sizeof(fix),
+			 "Nothing is to be done.  If its index is in doubt: "
+			 "basalt disk rebuild %.200s",
+			 d->path);
+		return admin__why(r, -EBUSY, fix, "disk %s is in service",
+				  d->path);
+	case NODE_DISK_FAILED:
+	case NODE_DISK_CLOSED:
+		break;
+	}
+	return 0;
+}
+
+void admin__disk_retry(struct admin_req *r)
+{
+	struct node_disk *d = admin__disk_named(r, r->msg->disk_retry->name);
+
+	if (d == NULL || admin__disk_leaving(r, d) < 0 || retry_check(r, d) < 0)
+		admin__refuse(r);
+	else
+		reopen(r, d, false);
+}
+
+/* ---- rebuild ---- */
+
+static unsigned sessions_on(struct node *node, const struct uuid *disk)
+{
+	const struct cmmds_entry *e = NULL;
+	unsigned n = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (void *)e->message;
+		struct uuid oid;
+
+		if (o->deleted || o->oid.len != sizeof(oid) ||
+		    !node__tree_uses(o->tree, disk))
+			continue;
+		memcpy(oid.b, o->oid.data, sizeof(oid));
+		n += iscsi_object_sessions(node->iscsi, &oid);
+	}
+	return n;
+}
+
+/* True, and why: the log alone would bring back what was overwritten since. */
+static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
+{
+	struct lsom_disk_info info;
+
+	if (node__disk_is_older(d)) {
+		admin__why(r, -EPERM,
+			   "Put the disk itself back: basaltd looks for it; if "
+			   "it is lost, repeat it with --force.",
+			   "disk %s: %s; what was written since would be gone "
+			   "unnoticed",
+			   d->path, d->why);
+		return true;
+	}
+	if (d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &info);
+	if (info.damage[0] == '\0')
+		return false;
+	admin__why(
+		r, -EPERM,
+		"Write again what cannot be read; or repeat it with --force.",
+		"disk %s: when it was opened, %s; that reads as an error "
+		"now and would read as it was earlier",
+		d->path, info.damage);
+	return true;
+}
+
+/* True, and why: sessions would see the disk go. */
+static bool rebuild_disturbs(struct admin_req *r, const struct node_disk *d)
+{
+	unsigned sessions =
+		d->state != NODE_DISK_ONLINE ? 0 : sessions_on(r->node, &d->id);
+
+	if (sessions == 0)
+		return false;
+	admin__why(r, -EBUSY,
+		   "It goes out of service for the rebuild: log the "
+		   "initiators out, or repeat it with --force.",
+		   "disk %s is in use by %u session%s", d->path, sessions,
+		   sessions == 1 ? "" : "s");
+	return true;
+}
+
+void admin__disk_rebuild(struct admin_req *r)
+{
+	struct node_disk *d = admin__disk_named(r, r->msg->disk_rebuild->disk);
+	bool force = r->msg->disk_rebuild->force;
+
+	if (d == NULL || admin__disk_leaving(r, d) < 0 ||
+	    (!force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
+		admin__refuse(r);
+	else
+		reopen(r, d, true);
+}
