@@ -8,6 +8,9 @@
  * one, fits the components (takeover_fit.c).  So nothing is cut off that the
  * directory did not let go.  Bytes behind the end of an object within its last
  * block stay as they are, and are zeroed before it grows.
+ *
+ * What reserves space takes turns: between its look at the disks and the end of
+ * its takeover neither the directory nor lsom tells another one of it.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -22,17 +25,6 @@
 struct snapshot {
 	struct clom_snapshot clom;
 	struct clom_disk *disks;
-};
-
-/* A create under way: its object is not in the directory yet. */
-struct create {
-	struct dom_create *req;
-	struct cmmds_command cmd;
-	struct dom_object_open open;
-	Directory__TreeNode *tree; /* NULL: it is */
-	uint64_t reserved_bytes;
-	unsigned unknowns;
-	TAILQ_ENTRY(create) link;
 };
 
 /* What is reserved on @disk for leaves that lsom does not know of yet. */
@@ -55,7 +47,6 @@ static uint64_t coming_on(const struct uuid *disk,
 static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
 {
 	const struct cmmds_entry *entry = NULL;
-	const struct create *c;
 	uint64_t sum = 0;
 
 	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
@@ -66,10 +57,6 @@ static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
 			sum += coming_on(disk, o->tree, o->size_bytes,
 					 o->reserved_bytes);
 	}
-	TAILQ_FOREACH (c, &dom->creates, link)
-		if (c->tree != NULL)
-			sum += coming_on(disk, c->tree, c->req->size_bytes,
-					 c->reserved_bytes);
 	return sum;
 }
 
@@ -77,7 +64,6 @@ static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
 static int snapshot_take(struct dom *dom, const struct uuid *oid,
 			 struct snapshot *s)
 {
-
 	const struct cmmds_entry *entry;
 	struct dom__disk *disk;
 	unsigned n = 0;
@@ -163,33 +149,69 @@ static void id_make(void *arg, struct uuid *out)
 	uuid_make(((struct dom *)arg)->env, out);
 }
 
+/* ---- turns ---- */
+
+static void turn_next(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, turn_task);
+	struct dom_turn *turn = TAILQ_FIRST(&dom->turns);
+
+	if (turn == NULL || turn->mine)
+		return;
+	turn->mine = true;
+	turn->cb(turn);
+}
+
+/* True: go on.  False: @cb, when it is @turn's. */
+static bool turn_take(struct dom *dom, struct dom_turn *turn,
+		      void (*cb)(struct dom_turn *turn))
+{
+	turn->mine = TAILQ_EMPTY(&dom->turns);
+	turn->cb = cb;
+	TAILQ_INSERT_TAIL(&dom->turns, turn, link);
+	return turn->mine;
+}
+
+/* Also of one that took none: its @mine is false. */
+static void turn_end(struct dom *dom, struct dom_turn *turn)
+{
+	if (!turn->mine)
+		return;
+	turn->mine = false;
+	TAILQ_REMOVE(&dom->turns, turn, link);
+	if (!TAILQ_EMPTY(&dom->turns)) {
+		dom->turn_task.cb = turn_next;
+		env_defer(dom->env, &dom->turn_task);
+	}
+}
+
 /* ---- create ---- */
 
-static void tree_free(struct create *c)
-{
-	if (c->tree != NULL)
-		directory__tree_node__free_unpacked(c->tree, NULL);
-	c->tree = NULL;
-}
+struct create {
+	struct dom_create *req;
+	struct cmmds_command cmd;
+	struct dom_object_open open;
+	unsigned unknowns;
+};
 
-static void create_free(struct create *c)
+static void create_end(struct dom_create *req, int status)
 {
-	TAILQ_REMOVE(&c->req->dom->creates, c, link);
-	tree_free(c);
-	free(c);
-}
-
-static void create_end(struct create *c, int status)
-{
-	struct dom_create *req = c->req;
 	struct dom *dom = req->dom;
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
-	create_free(c);
+	turn_end(dom, &req->turn);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);
+}
+
+static void create_stop(struct create *c, int status)
+{
+	struct dom_create *req = c->req;
+
+	free(c);
+	create_end(req, status);
 }
 
 static void create_opened(struct dom_object_open *open, int status)
@@ -203,7 +225,7 @@ static void create_opened(struct dom_object_open *open, int status)
 			 "the object is in the directory, but its components "
 			 "cannot be made: %s",
 			 err_text(status));
-	create_end(c, status);
+	create_stop(c, status);
 }
 
 static void create_stored(struct cmmds_command *cmd, int status)
@@ -217,7 +239,6 @@ static void create_stored(struct cmmds_command *cmd, int status)
 		snprintf(c->req->why, sizeof(c->req->why), "%s",
 			 cmd->why[0] ? cmd->why : err_text(status));
 	cmmds_command_fini(cmd);
-	tree_free(c);
 	if (status == 0) {
 		c->open.data = c;
 		status = dom_object_open(c->req->dom, &c->open, &c->req->oid,
@@ -225,7 +246,7 @@ static void create_stored(struct cmmds_command *cmd, int status)
 		if (status == 0)
 			return;
 	}
-	create_end(c, status);
+	create_stop(c, status);
 }
 
 /* The policy that @req names, or none.  0; -ENOENT. */
@@ -242,47 +263,15 @@ static int policy_find(struct dom *dom, struct dom_create *req,
 	return -ENOENT;
 }
 
-static int place(struct dom *dom, struct create *c,
-		 const Directory__Policy *policy, bool *forced)
+static void create_command(struct create *c, const Directory__Object *object)
 {
 	struct dom_create *req = c->req;
-	struct snapshot s;
-	int rv = snapshot_take(dom, &req->oid, &s);
-
-	if (rv < 0)
-		return rv;
-	c->reserved_bytes = clom_reserved(policy, req->size_bytes);
-	rv = clom_place(&s.clom,
-			&(struct clom_request){ .policy = policy,
-						.size_bytes = req->size_bytes,
-						.reserved_bytes =
-							c->reserved_bytes,
-						.csn = 1,
-						.uuid_make = id_make,
-						.arg = dom },
-			&c->tree, forced, req->why, sizeof(req->why));
-	free(s.disks);
-	return rv;
-}
-
-static void create_command(struct dom *dom, struct create *c, bool forced)
-{
-	struct dom_create *req = c->req;
-	Directory__Object object = DIRECTORY__OBJECT__INIT;
 	char oid[UUID_TEXT_LEN];
 
-	object.oid.data = req->oid.b;
-	object.oid.len = sizeof(req->oid.b);
-	object.csn = 1;
-	object.tree = c->tree;
-	object.size_bytes = req->size_bytes;
-	object.policy = (char *)(req->policy ? req->policy : "");
-	object.forced = forced;
-	object.reserved_bytes = c->reserved_bytes;
 	cmmds_command_init(&c->cmd);
 	cmmds_put(&c->cmd, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b),
-		  CMMDS_MUST_NOT_EXIST, &object.base);
-	disks_expect(dom, &c->cmd, c->tree);
+		  CMMDS_MUST_NOT_EXIST, &object->base);
+	disks_expect(req->dom, &c->cmd, object->tree);
 	uuid_format(&req->oid, oid);
 	if (req->commit != NULL)
 		req->commit(req, &c->cmd);
@@ -292,16 +281,72 @@ static void create_command(struct dom *dom, struct create *c, bool forced)
 			    (unsigned long long)req->size_bytes);
 }
 
+/* Place it, and propose it.  Below 0: nothing was done. */
+static int create_start(struct dom_create *req)
+{
+	struct dom *dom = req->dom;
+	Directory__Object object = DIRECTORY__OBJECT__INIT;
+	struct clom_request place = { .size_bytes = req->size_bytes,
+				      .csn = 1,
+				      .uuid_make = id_make,
+				      .arg = dom };
+	bool forced = false;
+	struct snapshot s;
+	struct create *c;
+	int rv = policy_find(dom, req, &place.policy);
+
+	if (rv < 0)
+		return rv;
+	place.reserved_bytes = clom_reserved(place.policy, req->size_bytes);
+	rv = snapshot_take(dom, &req->oid, &s);
+	if (rv < 0)
+		return rv;
+	rv = clom_place(&s.clom, &place, &object.tree, &forced, req->why,
+			sizeof(req->why));
+	free(s.disks);
+	if (rv < 0)
+		return rv;
+	object.oid.data = req->oid.b;
+	object.oid.len = sizeof(req->oid.b);
+	object.csn = 1;
+	object.size_bytes = req->size_bytes;
+	object.policy = (char *)(req->policy ? req->policy : "");
+	object.forced = forced;
+	object.reserved_bytes = place.reserved_bytes;
+	c = calloc(1, sizeof(*c));
+	if (c != NULL) {
+		c->req = req;
+		create_command(c, &object);
+		rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
+	} else {
+		rv = -ENOMEM;
+	}
+	directory__tree_node__free_unpacked(object.tree, NULL);
+	if (rv < 0 && c != NULL) {
+		cmmds_command_fini(&c->cmd);
+		free(c);
+	}
+	return rv;
+}
+
+static void create_turn(struct dom_turn *turn)
+{
+	struct dom_create *req = container_of(turn, struct dom_create, turn);
+	int rv = req->dom->closing ? -ESHUTDOWN : create_start(req);
+
+	if (rv < 0)
+		create_end(req, rv);
+}
+
 int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 {
 	const Directory__Policy *policy;
-	struct create *c;
-	bool forced = false;
 	int rv;
 
 	req->why[0] = '\0';
 	req->dom = dom;
 	req->cb = cb;
+	req->turn.mine = false;
 	if (dom->closing)
 		return -ESHUTDOWN;
 	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
@@ -311,24 +356,14 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 		return rv;
 	if (uuid_is_zero(&req->oid))
 		uuid_make(dom->env, &req->oid);
-	c = calloc(1, sizeof(*c));
-	if (c == NULL)
-		return -ENOMEM;
-	c->req = req;
-	TAILQ_INSERT_TAIL(&dom->creates, c, link);
-	rv = place(dom, c, policy, &forced);
-	if (rv == 0) {
-		create_command(dom, c, forced);
-		rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
-		if (rv < 0)
-			cmmds_command_fini(&c->cmd);
-	}
-	if (rv < 0) {
-		create_free(c);
-		return rv;
-	}
-	dom->jobs++;
-	return 0;
+	if (clom_reserved(policy, req->size_bytes) == 0 ||
+	    turn_take(dom, &req->turn, create_turn))
+		rv = create_start(req);
+	if (rv < 0)
+		turn_end(dom, &req->turn);
+	else
+		dom->jobs++;
+	return rv;
 }
 
 /* ---- resize ---- */
@@ -343,11 +378,20 @@ struct dom__resize {
 	bool proposed, stored;
 };
 
+void dom__resize_end(struct dom_resize *req, int status)
+{
+	struct dom *dom = req->dom;
+
+	turn_end(dom, &req->turn);
+	dom->jobs--;
+	dom__kick(dom);
+	req->cb(req, status);
+}
+
 static void resize_end(struct dom__resize *r, int status)
 {
 	struct dom_resize *req = r->req;
 	struct dom__owner *owner = r->owner;
-	struct dom *dom = req->dom;
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
@@ -360,9 +404,7 @@ static void resize_end(struct dom__resize *r, int status)
 	dom__owner_put(owner);
 	dom__owner_step(owner);
 	free(r);
-	dom->jobs--;
-	dom__kick(dom);
-	req->cb(req, status);
+	dom__resize_end(req, status);
 }
 
 static void resize_stored(struct cmmds_command *cmd, int status)
@@ -513,19 +555,15 @@ static void resize_opened(struct dom_object_open *open, int status)
 		resize_tail(&r->tail, status);
 }
 
-int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+static int resize_start(struct dom_resize *req)
 {
+	struct dom *dom = req->dom;
 	struct dom__owner *owner;
 	struct dom__resize *r;
 	int rv;
 
-	req->why[0] = '\0';
-	req->dom = dom;
-	req->cb = cb;
-	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
-		return -EINVAL;
 	if (!dom__mine(dom, &req->oid))
-		return dom__far_resize(dom, req, cb);
+		return dom__far_resize(dom, req);
 	r = calloc(1, sizeof(*r));
 	owner = r ? dom__owner_get(dom, &req->oid) : NULL;
 	if (owner == NULL) {
@@ -544,6 +582,46 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 		return rv;
 	}
 	owner->resizing = true;
-	dom->jobs++;
 	return 0;
+}
+
+static void resize_turn(struct dom_turn *turn)
+{
+	struct dom_resize *req = container_of(turn, struct dom_resize, turn);
+	int rv = req->dom->closing ? -ESHUTDOWN : resize_start(req);
+
+	if (rv < 0)
+		dom__resize_end(req, rv);
+}
+
+/* Is more to be reserved than is? */
+static bool resize_reserves(struct dom *dom, const struct dom_resize *req)
+{
+	const Directory__Object *o = cmmds_object(dom->cmmds, &req->oid);
+
+	return o != NULL &&
+	       clom_resized(o->policy[0] ? cmmds_policy(dom->cmmds, o->policy)
+					 : NULL,
+			    o->size_bytes, o->reserved_bytes,
+			    req->size_bytes) > o->reserved_bytes;
+}
+
+int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+{
+	int rv = 0;
+
+	req->why[0] = '\0';
+	req->dom = dom;
+	req->cb = cb;
+	req->turn.mine = false;
+	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
+		return -EINVAL;
+	if (!resize_reserves(dom, req) ||
+	    turn_take(dom, &req->turn, resize_turn))
+		rv = resize_start(req);
+	if (rv < 0)
+		turn_end(dom, &req->turn);
+	else
+		dom->jobs++;
+	return rv;
 }

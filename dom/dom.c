@@ -250,7 +250,7 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	dom->all = config->all;
 	/* So that a generation of an earlier run is nobody's. */
 	dom->generation = env_rand(dom->env) >> 1 | 1;
-	TAILQ_INIT(&dom->creates);
+	TAILQ_INIT(&dom->turns);
 	TAILQ_INIT(&dom->disks);
 	TAILQ_INIT(&dom->owners);
 	rv = dom__gc_open(dom);

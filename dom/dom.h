@@ -326,6 +326,17 @@ unsigned dom_nexus_attention(struct dom_object *object,
 /* ---- administration, called by node ---- */
 
 /*
+ * A create or resize that reserves space waits for those before it that do, as
+ * it goes by what they leave: give them all to one dom.
+ */
+struct dom_turn {
+	/* private */
+	void (*cb)(struct dom_turn *turn);
+	bool mine;
+	TAILQ_ENTRY(dom_turn) link;
+};
+
+/*
  * Place a new object and make it: @cb with 0 when its entry is in the directory
  * and its components exist durably.  @policy is the name of an entry; "" is one
  * copy.  @commit (may be NULL) adds what shall be created in the same command
@@ -345,7 +356,7 @@ struct dom_create {
 	/* private */
 	struct dom *dom;
 	void (*cb)(struct dom_create *req, int status);
-	void *impl[8];
+	struct dom_turn turn;
 };
 typedef void (*dom_create_cb)(struct dom_create *req, int status);
 int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb);
@@ -361,7 +372,7 @@ struct dom_resize {
 	/* private */
 	struct dom *dom;
 	void (*cb)(struct dom_resize *req, int status);
-	void *impl[8];
+	struct dom_turn turn;
 };
 typedef void (*dom_resize_cb)(struct dom_resize *req, int status);
 int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);

@@ -684,7 +684,8 @@ struct dom__args {
 int dom__far_submit(struct dom_object *object, struct dom_io *io,
 		    const struct dom__args *args, dom_io_cb cb);
 void dom__far_cancel(struct dom_io *io);
-int dom__far_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
+/* 0: dom__resize_end(), later; or -ESHUTDOWN, -ENOMEM. */
+int dom__far_resize(struct dom *dom, struct dom_resize *req);
 
 /* client.c */
 bool dom__object_uses_disk(const struct dom_object *object,
@@ -737,7 +738,8 @@ struct dom {
 	void *closed_arg;
 	struct env_task task;
 	unsigned jobs; /* creates and resizes under way */
-	TAILQ_HEAD(, create) creates;
+	TAILQ_HEAD(, dom_turn) turns; /* the first has it */
+	struct env_task turn_task;
 	struct cmmds_subscription objects_sub, policies_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
@@ -799,6 +801,7 @@ uint64_t dom__owner_kept(const struct dom__owner *owner);
 /* create.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */
 void dom__resize_taken(struct dom__owner *owner, int status);
+void dom__resize_end(struct dom_resize *req, int status);
 
 /* counters (dom.c) */
 extern struct counter dom__reads, dom__writes, dom__read_bytes,

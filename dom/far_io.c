@@ -217,15 +217,12 @@ static void here_resized(struct env_task *task)
 {
 	struct far_resize *r = container_of(task, struct far_resize, task);
 	struct dom_resize *req = r->req;
-	struct dom *dom = r->here;
 	int status = r->status;
 
 	memcpy(req->why, r->inner.why, sizeof(req->why));
 	cmmds_command_fini(&r->extra);
 	free(r);
-	dom->jobs--;
-	dom__kick(dom);
-	req->cb(req, status);
+	dom__resize_end(req, status);
 }
 
 static void there_resized(struct dom_resize *inner, int status)
@@ -254,7 +251,7 @@ static void there_resize(struct env_task *task)
 }
 
 /* What the caller adds is built here and now: it looks at this shard's things. */
-int dom__far_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+int dom__far_resize(struct dom *dom, struct dom_resize *req)
 {
 	struct far_resize *r;
 
@@ -263,7 +260,6 @@ int dom__far_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return -ENOMEM;
-	req->cb = cb;
 	r->here = dom;
 	r->there = dom__of(dom, &req->oid);
 	r->req = req;
@@ -273,7 +269,6 @@ int dom__far_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	cmmds_command_init(&r->extra);
 	if (req->commit != NULL)
 		req->commit(req, &r->extra);
-	dom->jobs++;
 	r->task.cb = there_resize;
 	env_post(r->there->env, &r->task);
 	return 0;

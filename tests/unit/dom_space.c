@@ -164,8 +164,8 @@ TEST(dom_space, each_disk_must_have_it)
 }
 
 struct two {
-	struct dom_create req;
-	struct fixture *f;
+	struct dom_create create;
+	struct dom_resize resize;
 	int status;
 	bool done;
 };
@@ -178,6 +178,35 @@ static void on_one(struct dom_create *req, int status)
 	one->done = true;
 }
 
+static void create_begin(struct fixture *f, struct two *one, unsigned n,
+			 uint64_t size)
+{
+	*one = (struct two){ 0 };
+	one->create = (struct dom_create){ .data = one,
+					   .oid = uuid_of(n),
+					   .size_bytes = size,
+					   .policy = "thick" };
+	CHECK_EQ(dom_create(f->dom, &one->create, on_one), 0);
+}
+
+static void on_other(struct dom_resize *req, int status)
+{
+	struct two *one = req->data;
+
+	one->status = status;
+	one->done = true;
+}
+
+static void resize_begin(struct fixture *f, struct two *one, unsigned n,
+			 uint64_t size)
+{
+	*one = (struct two){ 0 };
+	one->resize = (struct dom_resize){ .data = one,
+					   .oid = uuid_of(n),
+					   .size_bytes = size };
+	CHECK_EQ(dom_resize(f->dom, &one->resize, on_other), 0);
+}
+
 /* Neither knows of the other by the directory. */
 TEST(dom_space, two_at_once)
 {
@@ -186,22 +215,95 @@ TEST(dom_space, two_at_once)
 	uint64_t size = ROUND_DOWN(free_on(f, 0), MB);
 
 	reserve_put(f, "thick", 1, 100);
+	for (unsigned i = 0; i < 3; i++)
+		create_begin(f, &two[i], 50 + i, size);
 	for (unsigned i = 0; i < 3; i++) {
-		two[i] = (struct two){ .f = f };
-		two[i].req = (struct dom_create){ .data = &two[i],
-						  .oid = uuid_of(50 + i),
-						  .size_bytes = size,
-						  .policy = "thick" };
-		CHECK_EQ(dom_create(f->dom, &two[i].req, on_one),
-			 i < 2 ? 0 : -ENOSPC);
-	}
-	for (unsigned i = 0; i < 2; i++) {
 		run(&two[i].done);
-		CHECK_EQ(two[i].status, 0);
+		CHECK_EQ(two[i].status, i < 2 ? 0 : -ENOSPC);
 	}
+	CHECK(strstr(two[2].create.why, "to be reserved on one disk") != NULL);
 	CHECK_EQ(kept(f, 0), size);
 	CHECK_EQ(kept(f, 1), size);
 	fixture_close(f);
+}
+
+/* Two objects on one disk, and the room that is left there for one of them. */
+static uint64_t two_on_one_disk(struct fixture *f)
+{
+	uint64_t room = ROUND_DOWN(free_on(f, 0), MB);
+
+	reserve_put(f, "thick", 1, 100);
+	CHECK_EQ(object_next(f, 50, room, "thick"), 0);
+	CHECK_EQ(object_next(f, 51, 4 * MB, "thick"), 0);
+	CHECK_EQ(object_next(f, 52, 4 * MB, "thick"), 0);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), room + 8 * MB);
+	return room - 8 * MB;
+}
+
+/* Two ask for what one can have: the first gets it, the other is told. */
+static void one_has_it(struct fixture *f, struct two two[2])
+{
+	uint64_t all = kept(f, 0) + kept(f, 1);
+
+	for (unsigned i = 0; i < 2; i++) {
+		run(&two[i].done);
+		CHECK_EQ(two[i].status, i == 0 ? 0 : -ENOSPC);
+	}
+	CHECK(free_on(f, 0) < MB && free_on(f, 1) < MB);
+	CHECK(kept(f, 0) + kept(f, 1) >= all);
+}
+
+TEST(dom_space, resizes_at_once)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = two_on_one_disk(f);
+	struct two two[2];
+
+	resize_begin(f, &two[0], 51, 4 * MB + room);
+	resize_begin(f, &two[1], 52, 4 * MB + room);
+	one_has_it(f, two);
+	fixture_close(f);
+}
+
+TEST(dom_space, resize_and_create_at_once)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = two_on_one_disk(f);
+	struct two two[2];
+
+	resize_begin(f, &two[0], 51, 4 * MB + room);
+	create_begin(f, &two[1], 53, room);
+	one_has_it(f, two);
+	fixture_close(f);
+}
+
+TEST(dom_space, create_and_resize_at_once)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = two_on_one_disk(f);
+	struct two two[2];
+
+	create_begin(f, &two[0], 53, room);
+	resize_begin(f, &two[1], 51, 4 * MB + room);
+	one_has_it(f, two);
+	fixture_close(f);
+}
+
+/* One that waits for its turn ends with the dom. */
+TEST(dom_space, closed_meanwhile)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = two_on_one_disk(f);
+	struct two two[3];
+
+	create_begin(f, &two[0], 53, room);
+	resize_begin(f, &two[1], 51, 4 * MB + room);
+	create_begin(f, &two[2], 54, room);
+	fixture_close(f);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(two[i].done);
+	CHECK_EQ(two[1].status, -ESHUTDOWN);
+	CHECK_EQ(two[2].status, -ESHUTDOWN);
 }
 
 static void on_resized(struct dom_resize *req, int status)
