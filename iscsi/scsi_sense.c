@@ -127,6 +127,11 @@ bool scsi__conflict(struct scsi_cmd *cmd)
  * What an initiator hears of a status.  Temporary trouble must look temporary:
  * "not accessible, transition" makes hosts retry, while ILLEGAL REQUEST or
  * hardware errors would make them give the device up for good.
+ *
+ * A disk that failed (-ENODEV, and -ENXIO to all that comes after it) may be back
+ * by a command, so it counts as temporary: Linux repeats 02/04/0A every second
+ * for six times its command's timeout, the write error of 03/0C at once for five
+ * times, and hands 02/04/0C to the file system.  We wait for nothing here.
  */
 static const struct {
 	int status;
@@ -143,7 +148,7 @@ static const struct {
 	{ -EROFS, 0, SENSE(7, 0x27, 0x00) },
 	{ -EBADMSG, 0, SENSE(3, 0x11, 0x00) },
 	{ -EIO, 0, SENSE(3, 0x0c, 0x00) },
-	{ -ENODEV, 0, SENSE(2, 0x04, 0x0c) },
+	{ -ENODEV, 0, SENSE(2, 0x04, 0x0a) },
 	{ -ENXIO, 0, SENSE(2, 0x04, 0x0a) },
 	{ -ESHUTDOWN, 0, SENSE(2, 0x04, 0x0a) },
 	{ -ESTALE, 0, SENSE(2, 0x04, 0x0a) },

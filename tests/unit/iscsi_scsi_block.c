@@ -402,7 +402,7 @@ TEST(scsi_block, faults)
 		{ -EBADMSG, RIG_SENSE(3, 0x11, 0), 0 },
 		{ -EIO, RIG_SENSE(3, 0x11, 0), RIG_SENSE(3, 0x0c, 0) },
 		{ -ENXIO, RIG_SENSE(2, 4, 0x0a), RIG_SENSE(2, 4, 0x0a) },
-		{ -ENODEV, RIG_SENSE(2, 4, 0x0c), RIG_SENSE(2, 4, 0x0c) },
+		{ -ENODEV, RIG_SENSE(2, 4, 0x0a), RIG_SENSE(2, 4, 0x0a) },
 		{ -ETIMEDOUT, RIG_SENSE(0xb, 0x2e, 2),
 		  RIG_SENSE(0xb, 0x2e, 2) },
 		{ -ENOENT, RIG_SENSE(5, 0x25, 0), RIG_SENSE(5, 0x25, 0) },
