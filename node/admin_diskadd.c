@@ -121,8 +121,13 @@ static int add_examine(struct disk_add *a)
 		return -EEXIST;
 	}
 	a->size = m->size_bytes != 0 ? m->size_bytes : p->bytes;
-	if (a->size < NODE_DISK_MIN)
-		return add_refuse(a, -EINVAL, "a disk has 64M at least");
+	if (a->size < NODE_DISK_MIN) {
+		snprintf(a->why, sizeof(a->why),
+			 "%s: %llu bytes are not enough: a disk has 64M at "
+			 "least",
+			 a->path, (unsigned long long)a->size);
+		return -EINVAL;
+	}
 	return 0;
 }
 

@@ -191,6 +191,9 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 	if (admin__name_ok(m->target, true) && m->lun <= ISCSI_LUN_MAX)
 		e = cmmds_get(cmmds, CMMDS_LUN, key,
 			      admin__lun_key(m->target, m->lun, key));
+	if (cmmds_target(cmmds, m->target) == NULL)
+		return admin__why(r, -ENOENT, "basalt target list shows them.",
+				  "there is no target %.80s", m->target);
 	if (e == NULL)
 		return admin__why(r, -ENOENT, "basalt lun list shows them.",
 				  "there is no LUN %u of target %.80s", m->lun,

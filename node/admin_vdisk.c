@@ -50,15 +50,17 @@ static int size_check(struct admin_req *r, const char *name, uint64_t size)
 	char text[SIZE_TEXT_MAX];
 
 	if (size < VDISK_MIN || size > VDISK_MAX)
-		return admin__why(r, -ERANGE, NULL,
-				  "virtual disk %s: a size of 4K to 128T",
-				  name);
+		return admin__why(r, -ERANGE,
+				  "A virtual disk has a size of 4K to 128T.",
+				  "virtual disk %s cannot have %llu bytes (%s)",
+				  name, (unsigned long long)size,
+				  size_format(size, text));
 	if (size % 4096 != 0)
-		return admin__why(r, -EINVAL, NULL,
-				  "virtual disk %s: %s (%llu bytes) is no "
-				  "multiple of 4096",
-				  name, size_format(size, text),
-				  (unsigned long long)size);
+		return admin__why(r, -EINVAL,
+				  "Give it in K or larger units: 4K, 10G.",
+				  "virtual disk %s: %llu bytes are no multiple "
+				  "of 4096",
+				  name, (unsigned long long)size);
 	return 0;
 }
 

@@ -14,13 +14,13 @@
 #include <strings.h>
 
 /*
- * "10G", "512M", "1.5T", "4096": bytes, powers of 1024; K, M, G, T, P with
+ * "10G", "512M", "1.5T", "4096": bytes, powers of 1024; K, M, G, T, P, E with
  * "iB" or "B" after them or not.  0; -EINVAL (no such text), -ERANGE (beyond 64
  * bits).
  */
 static inline int size_parse(const char *text, uint64_t *out)
 {
-	static const char units[] = "KMGTP";
+	static const char units[] = "KMGTPE";
 	uint64_t whole = 0, part = 0, scale = 1, unit = 1, part_bytes = 0;
 	const char *p = text, *at;
 
@@ -53,11 +53,7 @@ static inline int size_parse(const char *text, uint64_t *out)
 	if (*p != '\0')
 		return -EINVAL;
 	if (scale > 1) {
-		/* Below a P a unit times a million stays within 64 bits. */
-		if (unit > 1ull << 40
-			    ? part * (unit >> 20) / scale > UINT64_MAX >> 20
-			    : false)
-			return -ERANGE;
+		/* Of large units the MiB, times a million below 2^64. */
 		part_bytes = unit > 1ull << 40
 				     ? part * (unit >> 20) / scale << 20
 				     : part * unit / scale;

@@ -95,6 +95,9 @@ int cli_usage(const struct cli_call *call, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* 0, or CLI_USAGE: the option's value, left alone if it is not given. */
 int cli_size(const struct cli_call *call, const char *name, uint64_t *out);
+/* The same of a word that is there. */
+int cli_size_of(const struct cli_call *call, const char *what, const char *text,
+		uint64_t *out);
 int cli_number(const struct cli_call *call, const char *name, uint64_t max,
 	       uint32_t *out);
 int cli_parse(int argc, char **argv, struct cli_call *call, int *status);

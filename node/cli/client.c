@@ -55,12 +55,18 @@ static int connect_to(struct cli_call *call)
 		return fd;
 	}
 	err = errno;
-	snprintf(error, sizeof(error), "no basaltd answers on %s: %s",
-		 call->socket, strerror(err));
-	fail(call, error,
-	     err == EACCES ? "Be root, or in group basalt."
-			   : "Start it (systemctl start basaltd, or make run), "
-			     "or name its socket with --socket.");
+	if (err == EACCES || err == EPERM) {
+		snprintf(error, sizeof(error),
+			 "you may not use basaltd's socket %s: %s",
+			 call->socket, strerror(err));
+		cli_refuse(call, error, "Be root, or in group basalt.", -err);
+	} else {
+		snprintf(error, sizeof(error), "no basaltd answers on %s: %s",
+			 call->socket[0] ? call->socket : "''", strerror(err));
+		fail(call, error,
+		     "Start it (systemctl start basaltd, or make run), or name "
+		     "its socket with --socket.");
+	}
 	if (fd >= 0)
 		close(fd);
 	return -1;

@@ -11,6 +11,15 @@ static const ProtobufCMessage *result_of(const Admin__Response *response)
 	return (const ProtobufCMessage *)response->ok;
 }
 
+/* What was printed is there, or the command did not do all it was for. */
+static int printed(int status)
+{
+	if (fflush(stdout) == 0 || status != CLI_DONE)
+		return status;
+	fprintf(stderr, "basalt: standard output cannot be written\n");
+	return CLI_REFUSED;
+}
+
 int main(int argc, char **argv)
 {
 	static struct cli_call call;
@@ -31,7 +40,7 @@ int main(int argc, char **argv)
 	if (call.socket == NULL || call.socket[0] == '\0')
 		call.socket = CLI_SOCKET;
 	if (cli_parse(argc, argv, &call, &status) != 0)
-		return status;
+		return printed(status);
 	status = call.command->fill(&call);
 	if (status == CLI_DONE)
 		status = cli_ask(&call, &response);
@@ -42,9 +51,5 @@ int main(int argc, char **argv)
 	else
 		cli_show(&call, response);
 	admin__response__free_unpacked(response, NULL);
-	if (fflush(stdout) != 0) {
-		fprintf(stderr, "basalt: standard output cannot be written\n");
-		return CLI_REFUSED;
-	}
-	return CLI_DONE;
+	return printed(CLI_DONE);
 }

@@ -2,6 +2,7 @@
 #include "node/cli/cli.h"
 #include "node/size.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,8 +44,17 @@ static void print_name(FILE *f, const struct cli_command *c)
 
 int cli_usage(const struct cli_call *call, const char *fmt, ...)
 {
+	char error[400];
 	va_list ap;
 
+	if (call->json) {
+		va_start(ap, fmt);
+		vsnprintf(error, sizeof(error), fmt, ap);
+		va_end(ap);
+		cli_json_error(error, "The command with --help tells more.",
+			       -EINVAL);
+		return CLI_USAGE;
+	}
 	if (call->command != NULL)
 		print_name(stderr, call->command);
 	else
@@ -65,12 +75,24 @@ int cli_usage(const struct cli_call *call, const char *fmt, ...)
 int cli_size(const struct cli_call *call, const char *name, uint64_t *out)
 {
 	const char *text = cli_option(call, name);
+	char what[64];
 
 	if (text == NULL)
 		return 0;
-	if (size_parse(text, out) < 0 || *out == 0)
-		return cli_usage(call, "--%s %s: no size like 10G or 512M",
-				 name, text);
+	snprintf(what, sizeof(what), "--%s", name);
+	return cli_size_of(call, what, text, out);
+}
+
+int cli_size_of(const struct cli_call *call, const char *what, const char *text,
+		uint64_t *out)
+{
+	int rv = size_parse(text, out);
+
+	if (rv == -ERANGE)
+		return cli_usage(call, "%s %s: larger than any", what, text);
+	if (rv < 0 || *out == 0)
+		return cli_usage(call, "%s %s: no size like 10G or 512M", what,
+				 text);
 	return 0;
 }
 
@@ -134,6 +156,24 @@ static int take(struct cli_call *call, const struct cli_option *option,
 	return 0;
 }
 
+/* getopt takes a beginning as well; but no --f shall force anything. */
+static bool is_whole(const char *word, const struct cli_option *option)
+{
+	size_t len = strlen(option->name);
+
+	return strncmp(word + 2, option->name, len) == 0 &&
+	       (word[2 + len] == '\0' || word[2 + len] == '=');
+}
+
+/* What is wrong before --json is reached is told as JSON, too. */
+static bool json_among(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "--json") == 0)
+			return true;
+	return false;
+}
+
 /* @mode "+": stop at the first word. */
 static int options_parse(int argc, char **argv, const char *mode,
 			 struct parsing *p, struct cli_call *call, bool *help,
@@ -141,6 +181,7 @@ static int options_parse(int argc, char **argv, const char *mode,
 {
 	int c, rv;
 
+	call->json = json_among(argc, argv);
 	optind = 0;
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, mode, p->longs, NULL)) != -1) {
@@ -154,6 +195,11 @@ static int options_parse(int argc, char **argv, const char *mode,
 			return cli_usage(call, "%s wants a value", at);
 		if (c < 1000)
 			return cli_usage(call, "there is no option '%s'", at);
+		at = argv[optind - 1 - (optarg == at)];
+		if (!is_whole(at, p->ours[c - 1000]))
+			return cli_usage(call,
+					 "there is no option '%s', but --%s",
+					 at, p->ours[c - 1000]->name);
 		rv = take(call, p->ours[c - 1000], optarg, help, version);
 		if (rv != 0)
 			return rv;
@@ -215,6 +261,10 @@ int cli_parse(int argc, char **argv, struct cli_call *call, int *status)
 	}
 	group = optind < argc ? argv[optind] : NULL;
 	verb = optind + 1 < argc ? argv[optind + 1] : NULL;
+	if (verb != NULL && verb[0] == '-') {
+		help |= strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0;
+		verb = NULL;
+	}
 	if (group == NULL || (help && !cli_group_known(group))) {
 		cli_help();
 		*status = help ? CLI_DONE : CLI_USAGE;
@@ -222,16 +272,16 @@ int cli_parse(int argc, char **argv, struct cli_call *call, int *status)
 	}
 	call->command = command_find(group, verb);
 	if (call->command == NULL) {
-		bool asked = help || verb == NULL ||
-			     strcmp(verb, "--help") == 0 ||
-			     strcmp(verb, "-h") == 0;
-
 		*status = CLI_USAGE;
 		if (!cli_group_known(group)) {
 			cli_usage(call, "there is no command '%s'", group);
-		} else if (asked) {
+		} else if (help) {
 			cli_help_group(group);
-			*status = verb != NULL || help ? CLI_DONE : CLI_USAGE;
+			*status = CLI_DONE;
+		} else if (verb == NULL && call->json) {
+			cli_usage(call, "a word is missing after '%s'", group);
+		} else if (verb == NULL) {
+			cli_help_group(group);
 		} else {
 			cli_usage(call, "there is no command '%s %s'", group,
 				  verb);

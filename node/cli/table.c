@@ -194,9 +194,8 @@ static int vdisk_resize(struct cli_call *c)
 
 	m->name = c->args[0];
 	m->force = cli_has(c, "force");
-	if (size_parse(c->args[1], &m->size_bytes) < 0)
-		return cli_usage(c, "'%s' is no size like 10G or 512M",
-				 c->args[1]);
+	if (cli_size_of(c, "SIZE", c->args[1], &m->size_bytes) != 0)
+		return CLI_USAGE;
 	return cli_confirm(c, "virtual disk", c->args[0]);
 }
 
@@ -359,7 +358,7 @@ static int log_level(struct cli_call *c)
 const struct cli_option cli_globals[] = {
 	{ "socket", "PATH",
 	  "the admin socket (or BASALT_SOCKET) instead of " CLI_SOCKET, false },
-	{ "json", NULL, "print JSON", false },
+	{ "json", NULL, "print JSON, errors as well", false },
 	{ "help", NULL, "print help and end", false },
 	{ "version", NULL, "print the version and end", false },
 	END
