@@ -2,8 +2,8 @@
  * admin_vshow: virtual disks as people look at them: space, compliance, health,
  * where they are exported, and lines ready to paste.
  *
- * Space comes from each object in turn; a list of very many answers with what
- * is known after a while rather than late.
+ * Space comes from each object, which is opened for that, some at a time; a list
+ * of very many answers with what is known after a while rather than late.
  */
 #include "base/util.h"
 #include "node/admin_int.h"
@@ -15,8 +15,12 @@
 #include <stdlib.h>
 
 #define ASK_NS (5 * SEC)
+#define ASKS_MAX 8u /* at a time */
+
+struct show_ctx;
 
 struct shown {
+	struct show_ctx *ctx;
 	char name[CMMDS_KEY_MAX + 1];
 	struct uuid oid;
 	bool known;
@@ -29,6 +33,7 @@ struct show_ctx {
 	uint64_t end_ns;
 	struct shown *items;
 	size_t count, at;
+	unsigned asks; /* under way */
 };
 
 /* ---- one virtual disk ---- */
@@ -291,34 +296,41 @@ static void details_reply(struct show_ctx *ctx)
 
 /* ---- asking for space ---- */
 
-static void ask_next(struct show_ctx *ctx);
+static void asks_start(struct show_ctx *ctx);
 
 static void on_space(void *arg, int status, const struct object_space *space)
 {
-	struct show_ctx *ctx = arg;
-	struct shown *item = &ctx->items[ctx->at++];
+	struct shown *item = arg;
 
 	item->known = status == 0;
 	item->space = *space;
-	ask_next(ctx);
+	item->ctx->asks--;
+	asks_start(item->ctx);
 }
 
-static void ask_next(struct show_ctx *ctx)
+/* Ask for more, until all is there or the time is over. */
+static void asks_start(struct show_ctx *ctx)
 {
 	struct admin_req *r = ctx->r;
+	bool over = r->node->state != NODE_UP ||
+		    env_now(r->node->env) >= ctx->end_ns;
 
+	while (!over && ctx->at < ctx->count && ctx->asks < ASKS_MAX) {
+		struct shown *item = &ctx->items[ctx->at++];
+
+		ctx->asks++;
+		admin__space_ask(r->node, &item->oid, on_space, item);
+	}
+	if (ctx->asks > 0)
+		return;
 	if (r->node->state != NODE_UP) {
 		free(ctx->items);
 		admin__stopping(r);
-		return;
-	}
-	if (ctx->at < ctx->count && env_now(r->node->env) < ctx->end_ns)
-		admin__space_ask(r->node, &ctx->items[ctx->at].oid, on_space,
-				 ctx);
-	else if (ctx->details)
+	} else if (ctx->details) {
 		details_reply(ctx);
-	else
+	} else {
 		list_reply(ctx);
+	}
 }
 
 static void show(struct admin_req *r, const char *name)
@@ -343,11 +355,12 @@ static void show(struct admin_req *r, const char *name)
 		if ((name != NULL && strcmp(v->name, name) != 0) ||
 		    v->oid.len != sizeof(item->oid))
 			continue;
+		item->ctx = ctx;
 		snprintf(item->name, sizeof(item->name), "%s", v->name);
 		memcpy(item->oid.b, v->oid.data, sizeof(item->oid));
 		ctx->count++;
 	}
-	ask_next(ctx);
+	asks_start(ctx);
 }
 
 void admin__vdisk_list(struct admin_req *r)
