@@ -204,6 +204,7 @@ static void summary_here(struct env_io *io, int64_t res)
 		log_error("disk %s: the summary of segment %u: %s; it stays "
 			  "as it is",
 			  c->disk->path, c->victim, err_text(rv));
+		lsom__media_error(c->disk);
 		c->disk->segments[c->victim].unreadable = true;
 		victim_leave(c);
 	}

@@ -103,6 +103,11 @@ struct lsom_disk_info {
 	char failure[160]; /* why, when FAILED */
 	bool index_full; /* that is: no room where the index is */
 	char damage[160]; /* what opening it found lost; "": nothing */
+	/*
+	 * Since then: reads that the device failed, whether or not anybody
+	 * wanted that block, and blocks that were not what was written.
+	 */
+	uint64_t media_errors;
 	struct env_dev_info dev;
 	uint64_t raw_bytes; /* of the device */
 	uint64_t usable_bytes; /* for components: raw less the reserve */

@@ -364,6 +364,7 @@ struct lsom_disk {
 	TAILQ_HEAD(, lsom_checkpoint) checkpoint_reqs;
 	struct env_timer checkpoint_timer;
 
+	_Atomic uint64_t media_errors;
 	unsigned reads, handles;
 	unsigned works; /* internal requests in flight: bars closing */
 	struct lsom__ops later;
@@ -492,7 +493,6 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment);
 /* ---- log.c ---- */
 
 int lsom__log_init(struct lsom_disk *disk);
-void lsom__read_init(void); /* read.c: its counters */
 void lsom__log_fini(struct lsom_disk *disk);
 /* A record of @len bytes, zeroed; NULL: no memory. */
 struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
@@ -656,6 +656,12 @@ void lsom__decided_take(struct lsom_comp *comp,
 			const struct lsom_decided *decided);
 /* Commit what the decided set covers. */
 void lsom__decided_run(struct lsom_comp *comp);
+
+/* ---- read.c ---- */
+
+void lsom__read_init(void); /* its counters */
+/* A read failed, or brought what nobody wrote: for those who watch the disk. */
+void lsom__media_error(struct lsom_disk *disk);
 
 /* ---- component.c ---- */
 

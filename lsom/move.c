@@ -122,6 +122,7 @@ static void move_read(struct env_io *io, int64_t res)
 		/* It stays where it is, and so does its segment. */
 		log_error("disk %s: cleaning segment %u: %s", c->disk->path,
 			  c->victim, err_text((int)res));
+		lsom__media_error(c->disk);
 		c->abandon = true;
 		c->disk->segments[c->victim].unreadable = true;
 		lsom__op_free(m->op);

@@ -25,9 +25,21 @@ static struct counter crc_errors_total = {
 	.help = "Blocks read whose checksum did not match",
 };
 
+static struct counter media_errors_total = {
+	.name = "basalt_lsom_media_errors_total",
+	.help = "Reads that a disk failed, and blocks that did not match",
+};
+
 void lsom__read_init(void)
 {
 	counter_register(&crc_errors_total);
+	counter_register(&media_errors_total);
+}
+
+void lsom__media_error(struct lsom_disk *disk)
+{
+	disk->media_errors++;
+	counter_add(&media_errors_total, 1);
 }
 
 struct part {
@@ -301,7 +313,10 @@ static void read_check(struct read *r)
 	unsigned i;
 
 	if (r->status == -EIO && r->joined) {
-		/* It may have been a block that nobody asked for. */
+		/*
+		 * It may have been a block that nobody asked for: no error of
+		 * this read, but the disk's all the same, and counted as that.
+		 */
 		r->status = 0;
 		r->alone = true;
 		parts_send(r);
@@ -316,7 +331,10 @@ static void read_check(struct read *r)
 			assert(r->parts_left > 0);
 			return;
 		}
-		counter_add(&crc_errors_total, 1);
+		if (i < r->lost) { /* else it is known already, and old */
+			counter_add(&crc_errors_total, 1);
+			lsom__media_error(r->comp->disk);
+		}
 		req->bad_offset = req->offset + (uint64_t)i * LSOM_BLOCK;
 		r->status = -EBADMSG;
 	}
@@ -333,8 +351,10 @@ static void part_done(struct env_io *io, int64_t res)
 	struct read *r = part->read;
 
 	lsom__segment_read_put(r->comp->disk, part->segment);
-	if (res < 0)
+	if (res < 0) {
+		lsom__media_error(r->comp->disk);
 		r->status = -EIO;
+	}
 	assert(r->parts_left > 0);
 	if (--r->parts_left == 0)
 		read_check(r);

@@ -251,7 +251,7 @@ void admin__disk_remove(struct admin_req *r)
 
 struct disk_texts {
 	Admin__Space space;
-	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400];
+	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400], media[96];
 	struct lsom_disk_info info;
 };
 
@@ -267,8 +267,14 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	for (unsigned i = 0; i < ARRAY_LEN(info->congestion); i++)
 		congestion = MAX(congestion, info->congestion[i]);
 	out->state = (char *)states[info->state];
-	out->failure =
-		info->state == LSOM_DISK_FAILED ? info->failure : info->damage;
+	if (info->media_errors > 0)
+		snprintf(t->media, sizeof(t->media),
+			 "%llu read%s failed or brought what was not written",
+			 (unsigned long long)info->media_errors,
+			 info->media_errors == 1 ? "" : "s");
+	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
+		       : info->damage[0] != '\0'       ? info->damage
+						       : t->media;
 	out->components = info->components;
 	out->segments = info->segments;
 	out->segments_free = info->segments_free;
@@ -279,6 +285,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->health = info->state == LSOM_DISK_FAILED ? "bad"
 		      : info->state == LSOM_DISK_FULL ||
 				      info->damage[0] != '\0' ||
+				      info->media_errors > 0 ||
 				      info->uncovered_bytes > 0
 			      ? "warning"
 			      : "ok";
@@ -299,6 +306,8 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_UNCOVERED_FIX);
 	else if (info->damage[0] != '\0')
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_DAMAGE_FIX);
+	else if (info->media_errors > 0)
+		snprintf(t->fix, sizeof(t->fix), "%s", NODE_MEDIA_FIX);
 }
 
 static void disk_fill(struct node *node, const Directory__Disk *m,

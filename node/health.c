@@ -107,6 +107,13 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			    "disk %.100s: when it was opened, %.120s", d->path,
 			    info.damage);
 			FIX(out, "%s", NODE_DAMAGE_FIX);
+		} else if (info.media_errors > 0 && out->level < HEALTH_WARN) {
+			say(out, HEALTH_WARN,
+			    "disk %.100s: since it was opened, %llu read%s "
+			    "failed or brought what was not written",
+			    d->path, (unsigned long long)info.media_errors,
+			    info.media_errors == 1 ? "" : "s");
+			FIX(out, "%s", NODE_MEDIA_FIX);
 		}
 	}
 	if (count == 0) {

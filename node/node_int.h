@@ -196,6 +196,11 @@ bool node__disk_is_older(const struct node_disk *disk);
 	"Read the virtual disks on it through: what cannot be read must be "   \
 	"written again, from a backup."
 
+/* What to do where the device cannot read all of it. */
+#define NODE_MEDIA_FIX                                                         \
+	"The kernel's log and smartctl say more; back up what lies on it, "    \
+	"and replace a device that goes on like this."
+
 /* What to do where others have space that is reserved. */
 #define NODE_UNCOVERED_FIX                                                     \
 	"Delete or unmap data on it, or delete a virtual disk there that "     \

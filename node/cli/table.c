@@ -458,6 +458,11 @@ static const char session_list_more[] =
 	"A node with several shards says in SHARD which of them serves a session.\n"
 	"All sessions of a target are on one, that of its first LUN's object.";
 
+static const char disks_more[] =
+	"HEALTH is a warning, and the line below the table says why, where one is\n"
+	"full, lacks room that it promised, lost something before it was opened, or\n"
+	"has failed reads since.";
+
 static const char retry_more[] =
 	"DISK: its id, the beginning of that, or its path, as basalt disk list shows\n"
 	"them.  Other disks and their sessions go on.  The virtual disks on it come\n"
@@ -504,7 +509,7 @@ const struct cli_command cli_commands[] = {
 	  "take a block device, or a file, into the pool", o_disk_add,
 	  disk_add },
 	{ "disk", "list", "", 0, 0, "disks with space, state and model", none,
-	  disk_list },
+	  disk_list, disks_more },
 	{ "disk", "remove", "DISK", 1, 1,
 	  "give a disk back (DISK: id, its beginning, or path)", o_disk_remove,
 	  disk_remove },

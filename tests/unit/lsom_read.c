@@ -14,6 +14,14 @@ static unsigned reads_look(const struct sim_env *sim, unsigned *iovs)
 	return reads;
 }
 
+static uint64_t media_errors(struct fixture *f)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disk, &info);
+	return info.media_errors;
+}
+
 /* All blocks of @comp.  Returns how many reads of the disk that took. */
 static unsigned read_all(struct fixture *f, struct lsom_comp *comp,
 			 struct call *c, unsigned *iovs)
@@ -97,7 +105,8 @@ TEST(lsom_read, what_lies_between_is_read_along)
 	for (unsigned i = 0; i < BLOCKS; i++)
 		block_check(&c, i, seeds[i]);
 	sgl_put(c.r.sgl);
-	/* What nobody asked for cannot be read: no reader learns of it. */
+	/* What nobody asked for cannot be read: no reader's, but the disk's. */
+	CHECK_EQ(media_errors(f), 0);
 	page = lsom__page_find(comp, 0);
 	f->sim.lost_at =
 		(lsom__slot_place(&page->slots.slot[5]) + 1) * LSOM_BLOCK;
@@ -106,7 +115,40 @@ TEST(lsom_read, what_lies_between_is_read_along)
 	for (unsigned i = 0; i < BLOCKS; i++)
 		block_check(&c, i, seeds[i]);
 	sgl_put(c.r.sgl);
+	CHECK_EQ(media_errors(f), 1);
 	f->sim.lost_bytes = 0;
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* What cannot be read, and what reads as something else. */
+TEST(lsom_read, media_errors_are_counted)
+{
+	struct fixture *f = fixture_open(4);
+	struct lsom_comp *comp;
+	struct lsom__page *page;
+	uint64_t at;
+
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, BLOCKS, 1, 5), 0);
+	page = lsom__page_find(comp, 0);
+	at = lsom__slot_place(&page->slots.slot[7]) * LSOM_BLOCK;
+	CHECK_EQ(get(f, comp, 7, 5), 1);
+	CHECK_EQ(media_errors(f), 0);
+	f->sim.lost_at = at;
+	f->sim.lost_bytes = 512;
+	CHECK_EQ(get(f, comp, 7, 5), -EIO);
+	CHECK_EQ(media_errors(f), 1);
+	f->sim.lost_bytes = 0;
+	f->sim.disk.now[at + 100] ^= 1;
+	CHECK_EQ(get(f, comp, 7, 5), -EBADMSG);
+	CHECK_EQ(media_errors(f), 2);
+	/* Nothing else fails for it. */
+	CHECK_EQ(get(f, comp, 8, 5), 1);
+	CHECK_EQ(put(f, comp, 7, 1, 2, 6), 0);
+	CHECK_EQ(get(f, comp, 7, 6), 1);
+	CHECK_EQ(media_errors(f), 2);
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
