@@ -108,6 +108,7 @@ static void gain_note(struct lsom__cleaner *c)
 static void victim_leave(struct lsom__cleaner *c)
 {
 	c->disk->segments[c->victim].cleaning = false;
+	lsom__segment_emptied(c->disk, c->victim);
 	free(c->buf);
 	c->buf = NULL;
 	c->phase = CLEAN_IDLE;

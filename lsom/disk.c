@@ -66,6 +66,7 @@ static void disk_free(struct lsom_disk *disk)
 	for (i = 0; disk->segments != NULL && i < disk->super.segments; i++)
 		free(disk->segments[i].frames);
 	free(disk->segments);
+	free(disk->free_heap);
 	lsom__log_fini(disk);
 	if (disk->zero_iov != NULL)
 		free(disk->zero_iov[0].iov_base);
@@ -91,6 +92,8 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	disk->sequence_next = disk->pos_next = disk->key_next = 1;
 	TAILQ_INIT(&disk->comps);
 	TAILQ_INIT(&disk->tombs);
+	TAILQ_INIT(&disk->emptied);
+	TAILQ_INIT(&disk->cleaned);
 	TAILQ_INIT(&disk->lru);
 	TAILQ_INIT(&disk->dirty_pages);
 	TAILQ_INIT(&disk->checkpoint_reqs);
@@ -178,10 +181,12 @@ static int disk_memory(struct lsom_disk *disk)
 		(uint64_t)disk->super.segments * disk->segment_blocks -
 		disk->usable_blocks;
 	disk->segments = calloc(disk->super.segments, sizeof(*disk->segments));
+	disk->free_heap =
+		calloc(disk->super.segments, sizeof(*disk->free_heap));
 	disk->zero_iov = calloc(ZERO_IOVS, sizeof(*disk->zero_iov));
 	disk->sink = aligned_alloc(LSOM_BLOCK, LSOM__READ_GAP * LSOM_BLOCK);
-	if (disk->segments == NULL || disk->zero_iov == NULL ||
-	    disk->sink == NULL)
+	if (disk->segments == NULL || disk->free_heap == NULL ||
+	    disk->zero_iov == NULL || disk->sink == NULL)
 		return -ENOMEM;
 	zero = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
 	if (zero == NULL)
@@ -270,6 +275,7 @@ static void disk_start(struct lsom_disk *disk, bool rebuilt)
 {
 	struct lsom_comp *comp, *next;
 
+	lsom__segments_sort(disk);
 	disk->state = LSOM_DISK_ONLINE;
 	disk->recovery_ns = env_now(disk->env) - disk->opened_ns;
 	TAILQ_INSERT_TAIL(&disk->lsom->disks, disk, link);

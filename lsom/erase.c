@@ -75,7 +75,8 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment)
 	struct lsom__segment *seg = &disk->segments[segment];
 	struct erase *e;
 
-	if (seg->erasing || disk->state == LSOM_DISK_FAILED)
+	assert(!seg->erasing);
+	if (disk->state == LSOM_DISK_FAILED)
 		return;
 	e = calloc(1, sizeof(*e));
 	if (e == NULL)
@@ -87,6 +88,7 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment)
 		return;
 	}
 	header_make(disk, segment, e->iov.iov_base);
+	lsom__cleaned_remove(disk, segment);
 	seg->erasing = true;
 	disk->works++;
 	e->disk = disk;

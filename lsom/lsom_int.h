@@ -2,7 +2,7 @@
  * lsom_int: what the files of the room share.
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
- * this order: format, super; segment, log; space, count; index_page, index;
+ * this order: format, super; reuse, segment, log; space, count; index_page, index;
  * undecided, component, read; checkpoint; recover; victim, cleaner; disk, which
  * puts them together; view and view_io, the same disk seen from another shard.
  *
@@ -69,12 +69,15 @@ struct lsom__segment {
 	bool erasing; /* cleaned, covered; its header is being replaced */
 	bool cleaning; /* the cleaner is walking it: it stays as it is */
 	bool unreadable; /* its summary, or a block of it */
+	bool listed; /* emptied or cleaned, and nobody looked since */
 	bool set_back; /* holds what it held earlier: nothing of it is read */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
 	uint8_t *frames;
 	uint32_t frames_bytes, frames_room;
+	TAILQ_ENTRY(lsom__segment) link; /* while @listed */
 };
+TAILQ_HEAD(lsom__segments, lsom__segment);
 
 /* ---- the log ---- */
 
@@ -327,6 +330,9 @@ struct lsom_disk {
 		segments_free; /* atomic: views look, and take credit */
 	uint32_t segments_cleaned;
 	uint32_t segments_set_back;
+	/* reuse.c: free and used before; none below is unused; of the others. */
+	uint32_t *free_heap, free_used, unused_from;
+	struct lsom__segments emptied, cleaned;
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
 	_Atomic uint64_t undecided; /* of the live blocks */
@@ -444,6 +450,23 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 /* Write the superblock, to the slot the last one is not in. */
 int lsom__super_write_now(struct lsom_disk *disk);
 
+/* ---- reuse.c ---- */
+
+/* When a disk was recovered: what its segments are by now. */
+void lsom__segments_sort(struct lsom_disk *disk);
+/* Free, some time, what is cleaned and covered by a flushed checkpoint. */
+void lsom__segments_release(struct lsom_disk *disk);
+/* If it is: it counts as cleaned with the next release. */
+void lsom__segment_emptied(struct lsom_disk *disk, uint32_t segment);
+/* Cleaned, and to be erased once it may. */
+void lsom__cleaned_add(struct lsom_disk *disk, uint32_t segment);
+void lsom__cleaned_remove(struct lsom_disk *disk, uint32_t segment);
+void lsom__free_add(struct lsom_disk *disk, uint32_t segment);
+/* The best one to write over: old contents, then ready, then low places. */
+uint32_t lsom__free_take(struct lsom_disk *disk);
+/* How many need no zeroing any more; it stops counting at @max. */
+uint32_t lsom__free_zeroed(const struct lsom_disk *disk, uint32_t max);
+
 /* ---- segment.c ---- */
 
 /* Take a free segment for @head, or LSOM__NONE. */
@@ -466,8 +489,6 @@ void lsom__segment_frame(struct lsom__segment *seg,
 uint32_t lsom__summary_need(uint64_t frames_bytes);
 /* Write the summary once nothing of the segment is in flight. */
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);
-/* Free, some time, what is cleaned and covered by a flushed checkpoint. */
-void lsom__segments_release(struct lsom_disk *disk);
 /* A cleaned one may be taken from now on. */
 void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment);
 /*

@@ -23,42 +23,19 @@
 #define ZERO_AHEAD 4u
 #define ZERO_CHUNK_BLOCKS 64u
 
-static bool zeroed(const struct lsom_disk *disk, uint32_t i)
-{
-	return disk->info.block_device || i < disk->super.zeroed ||
-	       disk->segments[i].sequence != 0;
-}
-
-/* Better to overwrite @a than @b: ready, then old contents, then low places. */
-static bool take_before(const struct lsom_disk *disk, uint32_t a, uint32_t b)
-{
-	const struct lsom__segment *sa = &disk->segments[a];
-	const struct lsom__segment *sb = &disk->segments[b];
-
-	if (zeroed(disk, a) != zeroed(disk, b))
-		return zeroed(disk, a);
-	if ((sa->sequence != 0) != (sb->sequence != 0))
-		return sa->sequence != 0;
-	return sa->sequence < sb->sequence;
-}
-
 uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 {
-	uint32_t best = LSOM__NONE, i;
 	struct lsom__segment *seg;
+	uint32_t best;
 
 	if (disk->segments_free == 0 ||
 	    (head == LSOM__HEAD_GUEST && disk->segments_free <= LSOM__RESERVED))
 		return LSOM__NONE;
-	for (i = 0; i < disk->super.segments; i++)
-		if (disk->segments[i].state == LSOM__SEG_FREE &&
-		    disk->segments[i].reads == 0 &&
-		    !(disk->zero_busy && i == disk->super.zeroed) &&
-		    (best == LSOM__NONE || take_before(disk, i, best)))
-			best = i;
+	best = lsom__free_take(disk);
 	if (best == LSOM__NONE)
 		return LSOM__NONE; /* being zeroed, or read: after damage only */
 	seg = &disk->segments[best];
+	assert(seg->state == LSOM__SEG_FREE);
 	assert(seg->reads == 0);
 	assert(seg->frames == NULL);
 	disk->segments_free--;
@@ -102,6 +79,8 @@ void lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
 	seg->live = (uint32_t)((int64_t)seg->live + blocks);
 	disk->live_blocks = (uint64_t)((int64_t)disk->live_blocks + blocks);
 	seg->dirty = true;
+	if (seg->live == 0)
+		lsom__segment_emptied(disk, segment);
 }
 
 void lsom__segment_read_get(struct lsom_disk *disk, uint32_t segment)
@@ -179,6 +158,7 @@ static void summary_done(struct env_io *io, int64_t res)
 		seg->frames_bytes = seg->frames_room = 0;
 		seg->state = LSOM__SEG_CLOSED;
 		seg->dirty = true;
+		lsom__segment_emptied(disk, s->segment);
 	}
 	free(s->iov.iov_base);
 	free(s);
@@ -316,6 +296,7 @@ void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment)
 	seg->cleaned_number = disk->checkpoint_number;
 	seg->has_meta = seg->has_holes = false;
 	seg->dirty = true;
+	lsom__cleaned_add(disk, segment);
 }
 
 void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment)
@@ -325,35 +306,15 @@ void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment)
 	assert(seg->state == LSOM__SEG_CLEANED);
 	assert(disk->segments_cleaned > 0);
 	disk->segments_cleaned--;
+	if (seg->listed)
+		lsom__cleaned_remove(disk, segment);
 	seg->state = LSOM__SEG_FREE;
+	lsom__free_add(disk, segment);
 	seg->dirty = true;
 	disk->segments_free++;
 	lsom__log_kick(disk);
 	lsom__cleaner_kick(disk);
 	lsom__disk_changed(disk);
-}
-
-void lsom__segments_release(struct lsom_disk *disk)
-{
-	struct lsom__segment *seg;
-	uint32_t i;
-
-	for (i = 0; i < disk->super.segments; i++) {
-		seg = &disk->segments[i];
-		/*
-		 * Not the one that is being walked: freed and taken again, it
-		 * would hold other records when the walk ends.
-		 */
-		if (seg->state == LSOM__SEG_CLOSED && !seg->cleaning &&
-		    seg->live == 0 && !seg->has_meta && !seg->has_holes)
-			lsom__segment_cleaned(disk, i);
-		if (seg->state != LSOM__SEG_CLEANED || seg->reads > 0)
-			continue;
-		if (!lsom__rule(disk, LSOM_OFF_REUSE))
-			lsom__segment_freed(disk, i);
-		else if (seg->cleaned_number < disk->flushed_number)
-			lsom__segment_erase(disk, i);
-	}
 }
 
 /* ---- zeroing ---- */
@@ -391,18 +352,6 @@ static void zero_done(struct env_io *io, int64_t res)
 	zero_step(disk);
 }
 
-static unsigned zeroed_free(const struct lsom_disk *disk)
-{
-	unsigned n = 0;
-	uint32_t i;
-
-	for (i = 0; i < disk->super.segments && n < ZERO_AHEAD; i++)
-		if (disk->segments[i].state == LSOM__SEG_FREE &&
-		    zeroed(disk, i))
-			n++;
-	return n;
-}
-
 static void zero_step(struct lsom_disk *disk)
 {
 	uint32_t i, n;
@@ -415,7 +364,8 @@ static void zero_step(struct lsom_disk *disk)
 	i = disk->super.zeroed;
 	if (disk->closing || disk->state == LSOM_DISK_FAILED ||
 	    i == disk->super.segments ||
-	    (disk->zero_at == 0 && zeroed_free(disk) >= ZERO_AHEAD)) {
+	    (disk->zero_at == 0 &&
+	     lsom__free_zeroed(disk, ZERO_AHEAD) == ZERO_AHEAD)) {
 		zero_stop(disk);
 		return;
 	}
@@ -431,7 +381,7 @@ void lsom__zero_kick(struct lsom_disk *disk)
 	if (disk->zero_busy || disk->info.block_device || disk->closing ||
 	    disk->state == LSOM_DISK_FAILED || disk->recovery != NULL ||
 	    disk->super.zeroed == disk->super.segments ||
-	    zeroed_free(disk) >= ZERO_AHEAD)
+	    lsom__free_zeroed(disk, ZERO_AHEAD) == ZERO_AHEAD)
 		return;
 	disk->zero_busy = true;
 	disk->works++;

@@ -1,0 +1,210 @@
+/* Which segments may be taken: what is kept in order says what a walk would. */
+#include "tests/unit/lsom_rig.h"
+
+/* ---- the order, of a disk that is nothing but its table of segments ---- */
+
+enum { N = 40 };
+
+static struct lsom_disk *table_new(struct lsom *lsom)
+{
+	struct lsom_disk *disk = calloc(1, sizeof(*disk));
+	unsigned i;
+
+	CHECK(disk != NULL);
+	lsom->config.rules_off = LSOM_OFF_REUSE;
+	disk->lsom = lsom;
+	disk->state = LSOM_DISK_OPENING; /* nobody is told of changes */
+	disk->closing = true; /* nothing is zeroed */
+	disk->segment_blocks = 64;
+	disk->super.segments = N;
+	disk->super.data_start = 2 * LSOM_BLOCK;
+	disk->sequence_next = 1;
+	disk->segments = calloc(N, sizeof(*disk->segments));
+	disk->free_heap = calloc(N, sizeof(*disk->free_heap));
+	CHECK(disk->segments != NULL && disk->free_heap != NULL);
+	TAILQ_INIT(&disk->comps);
+	for (i = 0; i < LSOM__HEADS; i++)
+		STAILQ_INIT(&disk->heads[i].queue);
+	disk->segments_free = N;
+	lsom__segments_sort(disk);
+	return disk;
+}
+
+static bool zeroed(const struct lsom_disk *disk, uint32_t i)
+{
+	return i < disk->super.zeroed || disk->segments[i].sequence != 0;
+}
+
+static bool take_before(const struct lsom_disk *disk, uint32_t a, uint32_t b)
+{
+	const struct lsom__segment *sa = &disk->segments[a];
+	const struct lsom__segment *sb = &disk->segments[b];
+
+	if (zeroed(disk, a) != zeroed(disk, b))
+		return zeroed(disk, a);
+	if ((sa->sequence != 0) != (sb->sequence != 0))
+		return sa->sequence != 0;
+	return sa->sequence < sb->sequence;
+}
+
+static uint32_t best_of(const struct lsom_disk *disk)
+{
+	uint32_t best = LSOM__NONE, i;
+
+	for (i = 0; i < N; i++)
+		if (disk->segments[i].state == LSOM__SEG_FREE &&
+		    disk->segments[i].reads == 0 &&
+		    !(disk->zero_busy && i == disk->super.zeroed) &&
+		    (best == LSOM__NONE || take_before(disk, i, best)))
+			best = i;
+	return best;
+}
+
+static uint64_t draw(uint64_t *seed, uint64_t n)
+{
+	*seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+	return (*seed >> 33) % n;
+}
+
+/* Take one; or zero one more; or empty one; or read one. */
+static void table_step(struct lsom_disk *disk, uint64_t *seed)
+{
+	uint32_t i = (uint32_t)draw(seed, N), want, n = 0;
+	struct lsom__segment *seg = &disk->segments[i];
+
+	switch (draw(seed, 4)) {
+	case 0:
+	case 1:
+		want = best_of(disk);
+		CHECK_EQ(lsom__segment_take(disk, LSOM__HEAD_CLEANER), want);
+		if (want == LSOM__NONE)
+			return;
+		seg = &disk->segments[want];
+		CHECK_EQ(seg->state, LSOM__SEG_OPEN);
+		seg->state = LSOM__SEG_CLOSED;
+		lsom__segment_count(disk, want, 10);
+		break;
+	case 2:
+		disk->super.zeroed =
+			MIN(disk->super.zeroed + (uint32_t)draw(seed, 2), N);
+		disk->zero_busy =
+			disk->super.zeroed < N && draw(seed, 2) &&
+			disk->segments[disk->super.zeroed].sequence == 0;
+		seg->reads = seg->reads == 0 && draw(seed, 8) == 0;
+		break;
+	case 3:
+		if (seg->state == LSOM__SEG_CLOSED)
+			lsom__segment_count(disk, i, -(int64_t)seg->live);
+		lsom__segments_release(disk);
+		CHECK(seg->state == LSOM__SEG_FREE ||
+		      seg->state == LSOM__SEG_CLEANED);
+		CHECK(seg->state == LSOM__SEG_FREE || seg->reads > 0);
+		break;
+	}
+	for (i = 0; i < N; i++)
+		n += disk->segments[i].state == LSOM__SEG_FREE &&
+		     zeroed(disk, i);
+	CHECK_EQ(lsom__free_zeroed(disk, 4), MIN(n, 4u));
+}
+
+TEST(reuse, the_oldest_contents_are_taken_first)
+{
+	struct lsom_disk *disk;
+	struct lsom lsom = { 0 };
+	uint64_t seed;
+	unsigned i;
+
+	lsom__segment_checks = false;
+	for (seed = 1; seed <= 20; seed++) {
+		uint64_t draws = seed;
+
+		disk = table_new(&lsom);
+		for (i = 0; i < 3000; i++)
+			table_step(disk, &draws);
+		free(disk->free_heap);
+		free(disk->segments);
+		free(disk);
+	}
+}
+
+/* ---- a disk at work ---- */
+
+static bool listed(struct lsom__segments *list, const struct lsom__segment *s)
+{
+	const struct lsom__segment *seg;
+
+	TAILQ_FOREACH (seg, list, link)
+		if (seg == s)
+			return true;
+	return false;
+}
+
+static bool heaped(const struct lsom_disk *disk, uint32_t segment)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < disk->free_used; i++)
+		n += disk->free_heap[i] == segment;
+	CHECK(n <= 1);
+	return n == 1;
+}
+
+/* Nothing that a walk would find is forgotten. */
+static void sets_check(struct lsom_disk *disk)
+{
+	struct lsom__segment *seg, *last = NULL;
+	uint32_t i;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		seg = &disk->segments[i];
+		CHECK_EQ(heaped(disk, i),
+			 seg->state == LSOM__SEG_FREE && seg->sequence != 0);
+		CHECK_EQ(listed(&disk->cleaned, seg),
+			 seg->state == LSOM__SEG_CLEANED && !seg->erasing);
+		if (seg->state == LSOM__SEG_CLOSED && !seg->cleaning &&
+		    seg->live == 0 && !seg->has_meta && !seg->has_holes)
+			CHECK(listed(&disk->emptied, seg));
+	}
+	TAILQ_FOREACH (seg, &disk->cleaned, link) {
+		CHECK(last == NULL ||
+		      last->cleaned_number <= seg->cleaned_number);
+		last = seg;
+	}
+}
+
+TEST(reuse, no_segment_is_forgotten)
+{
+	struct fixture *f = fixture_open(3);
+	struct lsom_comp *comp;
+	unsigned i, k, cleaned = 0;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	for (i = 0; i < 600; i++) {
+		comp = comp_of(f, 1);
+		CHECK_EQ(put(f, comp, i % 23 * 256, 240 - i % 3,
+			     LSN(1, 2 * i + 1), i + 1),
+			 0);
+		if (i % 50 == 7) /* a hole now and then */
+			CHECK_EQ(put(f, comp, i % 23 * 256, 64,
+				     LSN(1, 2 * i + 2), 0),
+				 0);
+		for (k = 0; k < 40; k++) {
+			sets_check(f->disk);
+			cleaned += !TAILQ_EMPTY(&f->disk->cleaned);
+			if (!sim_env_turn(&f->sim))
+				break;
+		}
+		lsom_comp_put(comp);
+		if (i % 200 == 199) {
+			if (i == 399) {
+				CHECK_EQ(power_cut(f), 0);
+			} else {
+				disk_close(f);
+				CHECK_EQ(disk_open(f, i == 199), 0);
+			}
+			sets_check(f->disk);
+		}
+	}
+	CHECK(cleaned > 0);
+	fixture_close(f);
+}
