@@ -144,14 +144,14 @@ static void lasts_read(struct lsom__recovery *rec, uint32_t at)
 	window_read(disk, &a->ones);
 }
 
-/* Blocks of the summary of place @at of the plan; 0: it is not wanted. */
+/* Blocks of the summary of place @at of the plan; 0: it is not there. */
 static uint32_t body_blocks(const struct lsom__recovery *rec, uint32_t at)
 {
 	const struct lsom__ahead *a = &rec->ahead;
 	const struct env_read *last = &a->ones.reads[at - a->ones_from];
 	uint32_t segment = a->plan[at], blocks;
 
-	if (last->result < 0 || lsom__segment_covered(rec, segment))
+	if (last->result < 0)
 		return 0;
 	blocks = lsom__summary_blocks(last->buf, &rec->headers[segment],
 				      rec->disk->segment_blocks);

@@ -106,16 +106,6 @@ static int summary_read(struct lsom__recovery *rec, uint32_t segment,
 	return 0;
 }
 
-int lsom__segment_closed(struct lsom__recovery *rec, uint32_t segment)
-{
-	uint32_t all = rec->disk->segment_blocks;
-	int rv = lsom__recovery_read(rec, segment, all - 1, 1, rec->buf);
-
-	if (rv < 0)
-		return rv;
-	return lsom__summary_blocks(rec->buf, header_of(rec, segment), all) > 0;
-}
-
 /* The segment in which the head of @segment went on, or LSOM__NONE. */
 static uint32_t segment_after(const struct lsom__recovery *rec,
 			      uint32_t segment)

@@ -79,8 +79,6 @@ struct lsom__recovery {
  */
 int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 			uint32_t block, uint32_t blocks, void *buf);
-/* 1: a summary of its ends it, as it seems; 0: none does; or -errno. */
-int lsom__segment_closed(struct lsom__recovery *rec, uint32_t segment);
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		      struct lsom__frames *out);
 void lsom__frames_fini(struct lsom__frames *f);
@@ -134,10 +132,7 @@ bool lsom__ahead_take(struct lsom__ahead *a, uint64_t offset, size_t len,
 		      void *buf, int *result);
 /* The headers are wanted one by one, and this one is next. */
 void lsom__ahead_header(struct lsom__recovery *rec, uint32_t segment);
-/*
- * Begin a plan; add a segment whose summary will be read, or only the last block
- * if the checkpoint covers it; and: the plan's next segment is read now.
- */
+/* Begin one; add a segment whose summary will be read; the next one is read now. */
 void lsom__ahead_plan(struct lsom__ahead *a);
 void lsom__ahead_add(struct lsom__ahead *a, uint32_t segment);
 void lsom__ahead_next(struct lsom__recovery *rec);

@@ -248,10 +248,33 @@ static bool of_run(const struct lsom__recovery *rec,
 	       !rec->void_segment[segment];
 }
 
+/* The head's next segment behind place @i of the order, or LSOM__NONE. */
+static uint32_t run_next(const struct lsom__recovery *rec,
+			 const struct lsom__run *run, uint32_t i)
+{
+	while (++i < rec->order_count)
+		if (of_run(rec, run, rec->order[i]))
+			return rec->order[i];
+	return LSOM__NONE;
+}
+
+/*
+ * Is nothing of the segment at place @i of the order asked?  The checkpoint has
+ * all of it, and knew it closed, so its summary is durable; if that has rotted, a
+ * rebuild reads the batches.  The head's last one is read all the same: on a disk
+ * that was set back it is the one that was open then.
+ */
+static bool is_settled(const struct lsom__recovery *rec,
+		       const struct lsom__run *run, uint32_t i)
+{
+	return rec->from_table[rec->order[i]] &&
+	       lsom__segment_covered(rec, rec->order[i]) &&
+	       run_next(rec, run, i) != LSOM__NONE;
+}
+
 /*
  * The records of a segment that was closed stay where they are: it would take
- * memory for all that was written since the disk was opened.  One that the
- * checkpoint covers is not even read.
+ * memory for all that was written since the disk was opened.
  */
 static int frames_get(struct lsom__recovery *rec, struct lsom__run *run,
 		      uint32_t segment, struct lsom__frames *f)
@@ -259,14 +282,7 @@ static int frames_get(struct lsom__recovery *rec, struct lsom__run *run,
 	size_t bytes;
 	int rv;
 
-	if (lsom__segment_covered(rec, segment)) {
-		rv = lsom__segment_closed(rec, segment);
-		if (rv < 0)
-			return rv;
-		f->closed = f->parked = rv > 0;
-		if (f->parked)
-			return 0;
-	}
+	lsom__ahead_next(rec);
 	rv = lsom__frames_read(rec, segment, f);
 	if (rv < 0)
 		return rv;
@@ -290,7 +306,7 @@ static void run_plan(struct lsom__recovery *rec, const struct lsom__run *run)
 
 	lsom__ahead_plan(&rec->ahead);
 	for (i = 0; i < rec->order_count; i++)
-		if (of_run(rec, run, rec->order[i]))
+		if (of_run(rec, run, rec->order[i]) && !is_settled(rec, run, i))
 			lsom__ahead_add(&rec->ahead, rec->order[i]);
 }
 
@@ -306,11 +322,14 @@ static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 		seg = rec->order[i];
 		if (!of_run(rec, run, seg))
 			continue;
-		lsom__ahead_next(rec);
 		f = calloc(1, sizeof(*f));
 		if (f == NULL)
 			return -ENOMEM;
-		rv = frames_get(rec, run, seg, f);
+		rv = 0;
+		if (is_settled(rec, run, i))
+			f->closed = f->parked = true;
+		else
+			rv = frames_get(rec, run, seg, f);
 		if (rv < 0) {
 			free(f);
 			return rv;
@@ -359,16 +378,6 @@ static void parked_free(struct lsom__recovery *rec)
 		free(f);
 		rec->open[rec->order[i]] = NULL;
 	}
-}
-
-/* The head's next segment behind place @i of the order, or LSOM__NONE. */
-static uint32_t run_next(const struct lsom__recovery *rec,
-			 const struct lsom__run *run, uint32_t i)
-{
-	while (++i < rec->order_count)
-		if (of_run(rec, run, rec->order[i]))
-			return rec->order[i];
-	return LSOM__NONE;
 }
 
 static int run_find(struct lsom__recovery *rec, struct lsom__run *run)

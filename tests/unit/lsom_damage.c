@@ -907,3 +907,33 @@ TEST(damage, set_back_within_an_opening)
 	free(image);
 	history_free(h);
 }
+
+/*
+ * Set back by less than a segment: all headers are as they were, and only that
+ * the segment was not closed yet tells it.
+ */
+TEST(damage, set_back_within_a_segment)
+{
+	struct history *h = history_make(10, 20, true);
+	uint8_t *image = malloc(BYTES);
+	struct lsom_comp *comp;
+
+	history_restore(h);
+	comp = reopen(h, false);
+	history_put(h, comp, 0, 2, 2, false);
+	checkpoint(&h->f);
+	memcpy(image, h->f.sim.disk.durable, BYTES);
+	history_put(h, comp, 1, 2, 2, false);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	set_back(h, image);
+	comp = reopen(h, false);
+	CHECK(strstr(damage_of(&h->f), "batches of the log were lost") != NULL);
+	CHECK_EQ(get(&h->f, comp, 0, h->seeds[0]), 1);
+	CHECK_EQ(get(&h->f, comp, 1, h->seeds[1]), -EBADMSG);
+	CHECK_EQ(get(&h->f, comp, 2, h->seeds[2]), -EBADMSG);
+	lsom_comp_put(comp);
+	disk_close(&h->f);
+	free(image);
+	history_free(h);
+}
