@@ -453,6 +453,8 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb);
  * @since, in order, up to @items_max; undecided ones are not shown.  Serves
  * GET LBA STATUS (@since 0: all that is mapped), resync and the tests.  With
  * @since 0 lost blocks (lsom_comp_meta.damaged) are shown as ones with data.
+ * Nothing is read but the index: a block that rotted, or whose segment is not what
+ * it was, is shown as the version it had, though a read of it fails.
  * @next is where to go on; @next == @offset + @len at the end.
  */
 struct lsom_version {
