@@ -552,6 +552,7 @@ static void scan_step(struct env_task *task)
 	env_defer(comp->disk->env, &s->start);
 }
 
+/* At once: by the next turn the page may be gone again. */
 static void scan_wake(struct lsom__page_wait *wait, int status)
 {
 	struct scan *s = container_of(wait, struct scan, wait);
@@ -559,7 +560,7 @@ static void scan_wake(struct lsom__page_wait *wait, int status)
 	if (status < 0)
 		scan_finish(s, status);
 	else
-		env_defer(s->comp->disk->env, &s->start);
+		scan_step(&s->start);
 }
 
 int lsom_scan(struct lsom_comp *comp, struct lsom_scan *req, lsom_scan_cb cb)

@@ -173,3 +173,62 @@ TEST(lsom_read, headers_between)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+static void checkpointed(struct lsom_checkpoint *req, int status)
+{
+	((struct call *)req->data)->status = status;
+	((struct call *)req->data)->done = true;
+}
+
+static void checkpoint(struct fixture *f)
+{
+	struct call c = { .f = f };
+	struct lsom_checkpoint req = { .data = &c };
+
+	CHECK_EQ(finish(&c, lsom_checkpoint(f->disk, &req, checkpointed)), 0);
+}
+
+static void scanned(struct lsom_scan *req, int status)
+{
+	((struct call *)req->data)->status = status;
+	((struct call *)req->data)->done = true;
+}
+
+/* Changed pages take all there is for pages: a scan gets on all the same. */
+TEST(lsom_read, a_scan_beside_changed_pages)
+{
+	struct fixture *f = fixture_open(4);
+	const unsigned pages = 3 * (unsigned)f->lsom->pages_max;
+	struct lsom_decided d = { .stable_lsn = 2ull * pages };
+	struct lsom_version items[256];
+	struct call c = { .f = f };
+	struct lsom_scan s = {
+		.data = &c,
+		.len = (uint64_t)pages * LSOM__PAGE_SLOTS * LSOM_BLOCK,
+		.items = items,
+		.items_max = ARRAY_LEN(items),
+	};
+	struct lsom_comp *comp;
+
+	CHECK(pages < s.items_max);
+	CHECK_EQ(create(f, 1, s.len / LSOM_BLOCK), 0);
+	comp = comp_of(f, 1);
+	for (unsigned i = 0; i < pages; i++)
+		CHECK_EQ(put(f, comp, i * LSOM__PAGE_SLOTS, 1, 1 + i, 5), 0);
+	checkpoint(f);
+	for (unsigned i = pages; i < 2 * pages; i += 2)
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP,
+				  (i - pages) * LSOM__PAGE_SLOTS, 1, 1 + i, 6),
+			 0);
+	checkpoint(f);
+	lsom_decided(comp, &d);
+	CHECK(f->disk->dirty_count > f->lsom->pages_max);
+	CHECK_EQ(lsom_scan(comp, &s, scanned), 0);
+	for (unsigned turns = 0; !c.done && turns < 10000; turns++)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(c.done);
+	CHECK_EQ(c.status, 0);
+	CHECK_EQ(s.items_count, pages);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
