@@ -424,9 +424,6 @@ static void close_done(struct env_work *work)
 	struct lsom_disk *disk = req->disk;
 
 	TAILQ_REMOVE(&disk->lsom->disks, disk, link);
-	env_timer_stop(disk->env, &disk->checkpoint_timer);
-	env_timer_stop(disk->env, &disk->stall_timer);
-	lsom__cleaner_stop(disk);
 	env_dev_close(disk->env, disk->dev);
 	env_lane_close(disk->env, disk->index_lane);
 	env_lane_close(disk->env, disk->flush_lane);
@@ -482,7 +479,11 @@ static void close_step(struct lsom_disk *disk)
 		lsom__checkpoint_start(disk);
 		return;
 	}
+	/* The index is a worker's now: no timer may come for it. */
 	disk->closed = true;
+	env_timer_stop(disk->env, &disk->checkpoint_timer);
+	env_timer_stop(disk->env, &disk->stall_timer);
+	lsom__cleaner_stop(disk);
 	disk->close_req->work.work = close_work;
 	disk->close_req->work.done = close_done;
 	env_work(disk->env, disk->flush_lane, &disk->close_req->work);

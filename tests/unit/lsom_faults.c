@@ -157,6 +157,46 @@ static int checkpoint(struct fixture *f)
 	return f->status;
 }
 
+/*
+ * A batch that ends behind a checkpoint asks for the next one.  A disk that has
+ * nothing to write to its index closes that at once, and nobody is to come for
+ * it meanwhile.
+ */
+TEST(faults, no_checkpoint_comes_while_the_index_is_closed)
+{
+	struct lsom_disk_close closing;
+	struct call c = { .status = 0 };
+	struct lsom_comp *comp;
+	struct fixture *f;
+	unsigned seed = 0, armed = 0;
+	int rv;
+
+	while (armed == 0) {
+		CHECK(seed++ < 50);
+		f = fixture_open(seed);
+		CHECK_EQ(create(f, 1, 8192), 0);
+		comp = comp_of(f, 1);
+		c.f = f;
+		rv = write_start(&c, comp, LSOM_PREP, 0, 40, LSN(1, 1), 1);
+		CHECK_EQ(rv, 0);
+		turns(f, 1); /* it is on its way */
+		CHECK_EQ(checkpoint(f), 0);
+		CHECK_EQ(finish(&c, rv), 0);
+		lsom_comp_put(comp);
+		armed = env_timer_active(&f->disk->checkpoint_timer) &&
+			lsom__checkpoint_idle(f->disk);
+		closing = (struct lsom_disk_close){ .data = f };
+		f->done = false;
+		CHECK_EQ(lsom_disk_close(f->disk, &closing, closed), 0);
+		while (!f->disk->closed)
+			CHECK(sim_env_turn(&f->sim));
+		CHECK(!env_timer_active(&f->disk->checkpoint_timer));
+		CHECK(sim_env_run(&f->sim, &f->done));
+		CHECK_EQ(disk_open(f, false), 0);
+		fixture_close(f);
+	}
+}
+
 TEST(faults, flush_of_the_index_fails)
 {
 	struct fixture *f = fixture_open(3);
