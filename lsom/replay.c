@@ -5,9 +5,9 @@
  * stable_lsn; data; holes.  When data comes, everything about its fate is known,
  * so a block goes into the index, or the table, or nowhere, at once.  Holes come
  * last: only then it is known where they have nothing to bar, and a large UNMAP
- * of what was never written costs nothing again.  But one that the cleaner moved
- * was in the index, block for block, and may be all that is left there of what a
- * peer still has: it comes with the data.
+ * of what was never written costs nothing again, if no peer may need it.  But one
+ * that the cleaner moved was in the index, block for block, and may be all that is
+ * left there of what a peer still has: it comes with the data.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"

@@ -131,6 +131,24 @@ static uint64_t hole_page_next(const struct lsom_comp *comp, uint64_t lsn,
 		   older_page(comp, lsn, block));
 }
 
+/*
+ * On a whole replica a block that was never written needs no hole: nothing older
+ * can come for it.  On one being filled a copy may be on its way, and the entry
+ * bars it; in a replay an older version may stand in a later segment; of a damaged
+ * one the entry says that the block is not lost any more; and where the index is
+ * made from the log alone, what was written there may be gone with its segment,
+ * while a peer still has it.
+ */
+static bool hole_everywhere(const struct lsom_comp *comp, uint64_t lsn)
+{
+	const struct lsom_disk *disk = comp->disk;
+	bool rebuild = disk->recovery != NULL && disk->position.number == 0;
+
+	return comp->meta.state_seen != LSOM_ACTIVE || disk->replaying ||
+	       comp->meta.damaged != 0 ||
+	       (rebuild && lsn > comp->decided.hole_floor);
+}
+
 void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 		       uint64_t place, const uint32_t *crcs, bool hole,
 		       uint64_t member_csn, uint64_t lsn, enum lsom__apply how,
@@ -150,16 +168,8 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 	int rv;
 
 	for (at = first; at < end; at += n) {
-		/*
-		 * On a whole replica a block that was never written needs no
-		 * hole: nothing older can come for it.  On one being filled a
-		 * copy may be on its way, and the entry bars it; in a replay
-		 * an older version may stand in a later segment; one that is
-		 * not decided yet may be in the table; and of a damaged one
-		 * the entry says that the block is not lost any more.
-		 */
-		if (hole && comp->meta.state_seen == LSOM_ACTIVE &&
-		    comp->meta.damaged == 0 && !comp->disk->replaying &&
+		/* An older version may also be in the table, undecided. */
+		if (hole && !hole_everywhere(comp, lsn) &&
 		    !lsom__page_exists(comp, at / LSOM__PAGE_SLOTS)) {
 			next = hole_page_next(comp, lsn, at);
 			if (next == UINT64_MAX ||

@@ -351,3 +351,76 @@ TEST(space, rebuild_in_a_small_cache)
 	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }
+
+/* Where the entry of @block says that its hole is; 0: there is no such entry. */
+static uint64_t hole_place(const struct lsom_comp *comp, uint64_t block)
+{
+	const struct lsom__page *page =
+		lsom__page_find(comp, block / LSOM__PAGE_SLOTS);
+	struct lsom__entry e;
+
+	if (page == NULL)
+		return 0;
+	lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS, &e);
+	return e.kind == LSOM__E_HOLE ? e.place : 0;
+}
+
+/*
+ * What a hole replaced may be gone with its segment.  An index made from the log
+ * alone has the entry all the same while a peer may need it, and only then.
+ */
+TEST(space, a_rebuild_keeps_a_hole_whose_data_is_gone)
+{
+	struct fixture *f = fixture_of(9, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 3) };
+	struct lsom_comp *comp, *busy, *cold;
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	uint32_t data, hole;
+	uint64_t sequence, place;
+	unsigned i, n = 0;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	CHECK_EQ(create(f, 3, 64), 0);
+	comp = comp_of(f, 1);
+	busy = comp_of(f, 2);
+	cold = comp_of(f, 3);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 1), 5), 0);
+	data = head->segment;
+	while (head->segment == data || head->segment == LSOM__NONE)
+		CHECK_EQ(put(f, busy, 0, 16, LSN(1, ++n), 6), 0);
+	hole = head->segment;
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 2), 0), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 8, 1, LSN(1, 3), 0), 0);
+	lsom_decided(comp, &d);
+	CHECK_EQ(put(f, cold, 0, 36, LSN(1, 1), 7), 0);
+	place = hole_place(comp, 0);
+	CHECK_EQ(lsom__segment_of(f->disk, place), hole);
+	/* Until what it replaced lies nowhere any more. */
+	sequence = f->disk->segments[data].sequence;
+	for (i = 0; f->disk->segments[data].sequence == sequence; i++) {
+		CHECK(i < 1000);
+		CHECK_EQ(put(f, busy, i % 4 * 16, 16, LSN(1, ++n), 6), 0);
+	}
+	CHECK_EQ(hole_place(comp, 0), place);
+	for (i = 0; i < 2; i++) {
+		lsom_comp_put(comp);
+		lsom_comp_put(busy);
+		lsom_comp_put(cold);
+		disk_close(f);
+		CHECK_EQ(disk_open(f, true), 0);
+		comp = comp_of(f, 1);
+		busy = comp_of(f, 2);
+		cold = comp_of(f, 3);
+		CHECK_EQ(hole_place(comp, 0), i == 0 ? place : 0);
+		CHECK_EQ(get(f, cold, 35, 7), 1);
+		/* Nobody needs it any more. */
+		d.hole_floor = d.stable_lsn;
+		lsom_decided(comp, &d);
+		CHECK_EQ(put(f, comp, 40, 1, LSN(1, 4 + i), 0), 0);
+	}
+	lsom_comp_put(comp);
+	lsom_comp_put(busy);
+	lsom_comp_put(cold);
+	fixture_close(f);
+}
