@@ -541,6 +541,7 @@ void lsom__page_free(struct lsom__page *page)
 	struct lsom_disk *disk = comp->disk;
 
 	assert(!page->loading);
+	assert(page->pins == 0);
 	assert(STAILQ_EMPTY(&page->waits));
 	if (page->is_dirty)
 		lsom__page_clean(page);

@@ -53,6 +53,8 @@ static void move_free(struct move *m)
 
 	while (m->pages_count > 0)
 		m->pages[--m->pages_count]->pins--;
+	/* After the pages: it may hold the last of a deleted component. */
+	lsom__op_free(m->op);
 	assert(c->moves > 0);
 	c->moves--;
 	c->move_blocks -= m->blocks;
@@ -106,7 +108,6 @@ static void move_apply(struct lsom__op *op, int status)
 				  d->r.flags & LSOM__F_HOLE, d->r.member_csn,
 				  d->r.lsn, LSOM__APPLY_MOVE, d->source);
 	counter_add(&moved_total, op->blocks);
-	lsom__op_free(op);
 	move_free(m);
 }
 
@@ -125,7 +126,6 @@ static void move_read(struct env_io *io, int64_t res)
 		lsom__media_error(c->disk);
 		c->abandon = true;
 		c->disk->segments[c->victim].unreadable = true;
-		lsom__op_free(m->op);
 		move_free(m);
 		return;
 	}

@@ -6,6 +6,8 @@
  */
 #include "tests/unit/lsom_rig.h"
 
+#include "lsom/cleaner_int.h"
+
 #define RUN 64u
 
 /* Pending: a cut answers it. */
@@ -423,4 +425,50 @@ TEST(space, a_rebuild_keeps_a_hole_whose_data_is_gone)
 	lsom_comp_put(busy);
 	lsom_comp_put(cold);
 	fixture_close(f);
+}
+
+static void checkpointed(struct lsom_checkpoint *req, int status)
+{
+	((struct call *)req->data)->status = status;
+	((struct call *)req->data)->done = true;
+}
+
+/* The cleaner moves blocks of a component, and that is the last of it. */
+static bool deleted_while_moved(uint64_t seed)
+{
+	struct fixture *f = fixture_of(seed, 8u << 20, LSOM__SEGMENT_TINY);
+	struct call c = { .f = f }, d = { .f = f };
+	struct lsom_checkpoint req = { .data = &d };
+	struct lsom_comp *comp, *busy;
+	uint64_t n = 0;
+	bool late;
+
+	CHECK_EQ(create(f, 1, 512), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	comp = comp_of(f, 1);
+	busy = comp_of(f, 2);
+	for (unsigned i = 0; f->disk->cleaner->reading == 0; i++) {
+		CHECK(i < 1000);
+		if (i < 128)
+			CHECK_EQ(put(f, comp, i * 4, 1, LSN(1, i + 1), 5), 0);
+		CHECK_EQ(put(f, busy, i % 4 * 16, 16, LSN(1, ++n), 6), 0);
+	}
+	c.m.op = LSOM_DELETE;
+	CHECK_EQ(lsom_comp_update(comp, &c.m, meta_done), 0);
+	lsom_comp_put(comp);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(finish(&d, lsom_checkpoint(f->disk, &req, checkpointed)), 0);
+	late = f->disk->cleaner->moves > 0;
+	lsom_comp_put(busy);
+	fixture_close(f);
+	return late;
+}
+
+TEST(space, a_component_deleted_while_it_is_moved)
+{
+	unsigned late = 0;
+
+	for (uint64_t seed = 1; seed <= 40; seed++)
+		late += deleted_while_moved(seed);
+	CHECK(late > 0);
 }
