@@ -54,7 +54,8 @@ struct env_timer {
 /*
  * A blocking call (RocksDB, opening files): @work runs on another thread and
  * touches this request and what hangs on it only; @done on the loop.  Work of
- * one lane runs in order, one at a time; without a lane, in any order.
+ * one lane runs in order, one at a time, and so do its ends; without a lane, in
+ * any order.
  */
 struct env_work {
 	void (*work)(struct env_work *work);

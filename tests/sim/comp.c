@@ -122,8 +122,8 @@ static bool seal(struct run *r)
 			   : (struct lsom_comp_meta){
 				     .cid = r->cid,
 				     .cinc = 1,
-				     .size_bytes = (uint64_t)r->blocks_count *
-						   LSOM_BLOCK,
+				     .size_bytes =
+					     comp__offset(r, r->blocks_count),
 				     .member_csn = 1,
 				     .state_seen = LSOM_ACTIVE,
 			     };
@@ -309,7 +309,7 @@ static bool look(struct run *r)
 	if (!drain(r))
 		return false;
 	for (at = 0; at < r->blocks_count; at += n) {
-		n = MIN(56u, r->blocks_count - at);
+		n = comp__together(r, at, MIN(56u, r->blocks_count - at));
 		if (!comp__read_some(r, s, 99, at, n))
 			return true;
 		if (!drain(r))
@@ -339,7 +339,7 @@ static bool versions_check(struct run *r)
 	comp__stable_move(r);
 	lsom_decided(r->comp, &r->decided);
 	req = (struct lsom_scan){ .data = r,
-				  .len = (uint64_t)r->blocks_count * LSOM_BLOCK,
+				  .len = comp__offset(r, r->blocks_count),
 				  .items = items,
 				  .items_max = ARRAY_LEN(items) };
 	r->done = false;
@@ -357,13 +357,16 @@ static bool versions_check(struct run *r)
 	for (i = k = 0; i < r->blocks_count; i++) {
 		b = &r->blocks[i];
 		while (k < req.items_count &&
-		       items[k].offset < (uint64_t)i * LSOM_BLOCK)
+		       items[k].offset < comp__offset(r, i))
 			k++;
 		if (!b->known)
 			continue;
 		if (k < req.items_count &&
-		    items[k].offset == (uint64_t)i * LSOM_BLOCK) {
-			if (items[k].lsn != b->lsn || items[k].hole != b->hole)
+		    items[k].offset == comp__offset(r, i)) {
+			/* Of what never had data an older hole may be left. */
+			if ((items[k].lsn != b->lsn &&
+			     (b->ever || items[k].lsn > b->lsn)) ||
+			    items[k].hole != b->hole)
 				sim_violation(r->sim,
 					      "block %u has version "
 					      "%llx, not %llx",

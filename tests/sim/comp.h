@@ -12,6 +12,7 @@
 
 #define SLOTS 12u
 #define WRITE_BLOCKS 24u
+#define APART_BLOCKS 400u
 #define LATE_MAX 8u
 
 struct run;
@@ -84,6 +85,9 @@ enum {
 
 /* comp_io.c: what the owner sends */
 uint64_t comp__lsn_of(const struct run *r, uint64_t seq);
+/* Where block @i is in the component, in bytes; and of @n what follows it there. */
+uint64_t comp__offset(const struct run *r, uint32_t i);
+uint32_t comp__together(const struct run *r, uint32_t i, uint32_t n);
 void comp__stable_move(struct run *r);
 bool comp__fault_excuses(const struct run *r, int status);
 void comp__undecided_check(struct run *r);

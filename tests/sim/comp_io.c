@@ -12,6 +12,19 @@ uint64_t comp__lsn_of(const struct run *r, uint64_t seq)
 	return LSN(r->epoch, seq);
 }
 
+uint64_t comp__offset(const struct run *r, uint32_t i)
+{
+	if (r->sim->config.apart)
+		i = i / WRITE_BLOCKS * APART_BLOCKS + i % WRITE_BLOCKS;
+	return (uint64_t)i * LSOM_BLOCK;
+}
+
+uint32_t comp__together(const struct run *r, uint32_t i, uint32_t n)
+{
+	return r->sim->config.apart ? MIN(n, WRITE_BLOCKS - i % WRITE_BLOCKS)
+				    : n;
+}
+
 void comp__stable_move(struct run *r)
 {
 	const struct lsom_comp_meta *m = lsom_comp_meta(r->comp);
@@ -59,7 +72,8 @@ bool comp__fault_excuses(const struct run *r, int status)
 	if (status == -ESHUTDOWN)
 		return true;
 	if (status == -ENOSPC) /* segments that cannot be read any more */
-		return r->fault == FAULT_READ || r->sim->disks[0].tampered;
+		return r->fault == FAULT_READ || r->sim->disks[0].gone ||
+		       r->sim->disks[0].tampered;
 	return (status == -EIO || status == -ENODEV) && r->fault >= FAULT_WRITE;
 }
 
@@ -71,7 +85,7 @@ static void blocks_know(struct run *r, const struct slot *s, bool known)
 		r->blocks[i].known = known;
 		r->blocks[i].lsn = s->w.lsn;
 		r->blocks[i].hole = s->w.flags & LSOM_W_HOLE;
-		r->blocks[i].ever |= !(s->w.flags & LSOM_W_HOLE);
+		r->blocks[i].ever |= known && !(s->w.flags & LSOM_W_HOLE);
 	}
 }
 
@@ -255,7 +269,8 @@ void comp__write_one(struct run *r, struct slot *s, unsigned client)
 
 	if (sim_chance(sim, 2))
 		first %= MAX(r->blocks_count / 8, 1u);
-	comp__write_some(r, s, client, first, n, hole);
+	comp__write_some(r, s, client, first, comp__together(r, first, n),
+			 hole);
 }
 
 void comp__write_some(struct run *r, struct slot *s, unsigned client,
@@ -274,7 +289,7 @@ void comp__write_some(struct run *r, struct slot *s, unsigned client,
 	s->abort = sim_chance(sim, 10);
 	s->w.kind = LSOM_PREP;
 	s->w.flags = hole ? LSOM_W_HOLE : 0;
-	s->w.offset = (uint64_t)first * LSOM_BLOCK;
+	s->w.offset = comp__offset(r, first);
 	s->w.len = (uint64_t)n * LSOM_BLOCK;
 	s->seq = r->seq_next;
 	s->w.lsn = comp__lsn_of(r, s->seq);
@@ -354,7 +369,7 @@ bool comp__read_some(struct run *r, struct slot *s, unsigned client,
 	s->blocks = n;
 	s->reading = s->busy = true;
 	comp__stable_move(r);
-	s->rd.offset = (uint64_t)first * LSOM_BLOCK;
+	s->rd.offset = comp__offset(r, first);
 	s->rd.len = (uint64_t)n * LSOM_BLOCK;
 	s->rd.class = PAGE_FRONT;
 	s->rd.decided = &r->decided;
@@ -379,7 +394,7 @@ void comp__read_one(struct run *r, struct slot *s, unsigned client)
 
 	if (sim_chance(r->sim, 2))
 		first %= MAX(r->blocks_count / 8, 1u);
-	(void)comp__read_some(r, s, client, first, n);
+	(void)comp__read_some(r, s, client, first, comp__together(r, first, n));
 }
 
 /* ---- the other component ---- */

@@ -1,10 +1,14 @@
 /*
  * main: options, a process a seed, and what is printed.
  *
- *	sim --seeds A-B [--ops N] [--mode comp|node] [--disable-rule R27]
+ *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart]
+ *	    [--disable-rule R27]
  *	sim --trace SEED
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
+ *
+ * --apart: in mode comp the blocks lie far from each other, so that there are
+ * more pages of the index than its memory holds.
  *
  * A seed runs in a process of its own: a crash of a room, an assert or a hang
  * is a failure of that seed and of no other, and a power cut may leave memory
@@ -248,7 +252,7 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node] "
-		"[--jobs N]\n"
+		"[--apart] [--jobs N]\n"
 		"           [--trace SEED] [--disable-rule RULE] [--rules] "
 		"[--list-rules] [--quiet] [--keep-going]\n");
 	return 2;
@@ -273,6 +277,7 @@ int main(int argc, char **argv)
 		{ "disable-rule", required_argument, NULL, 'd' },
 		{ "mode", required_argument, NULL, 'm' },
 		{ "jobs", required_argument, NULL, 'j' },
+		{ "apart", no_argument, NULL, 'a' },
 		{ "rules", no_argument, NULL, 'r' },
 		{ "list-rules", no_argument, NULL, 'l' },
 		{ "quiet", no_argument, NULL, 'q' },
@@ -320,6 +325,9 @@ int main(int argc, char **argv)
 			if (o.jobs == 0 || o.jobs > JOBS_MAX)
 				return usage();
 			break;
+		case 'a':
+			o.config.apart = true;
+			break;
 		case 'r':
 			rules = true;
 			break;
@@ -347,8 +355,9 @@ int main(int argc, char **argv)
 	seeds_run(&o, res);
 	if (res->failed) {
 		printf("%s", res->text);
-		printf("FAILED: seed %llu; see it with: sim --trace %llu\n",
+		printf("FAILED: seed %llu; see it with: sim %s--trace %llu\n",
 		       (unsigned long long)res->failed_seed,
+		       o.config.apart ? "--apart --mode comp " : "",
 		       (unsigned long long)res->failed_seed);
 		return 1;
 	}

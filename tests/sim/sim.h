@@ -93,6 +93,7 @@ struct sim_config {
 	unsigned ops; /* 0: as the seed has it */
 	uint64_t rules_off; /* a bit a rule: rules.c */
 	bool trace;
+	bool apart; /* a component's blocks: more index pages than fit */
 };
 
 struct sim {

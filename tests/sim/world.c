@@ -22,6 +22,7 @@ struct sim_pending {
 
 struct env_lane {
 	uint64_t free_ns; /* when the last of its work ends */
+	uint64_t told_ns; /* and when the loop hears of it */
 };
 
 uint64_t sim_random(struct sim *sim, uint64_t below)
@@ -286,6 +287,10 @@ static void pending_run(struct sim_life *life)
 		p.work->work(p.work);
 		p.worked = true;
 		p.due = sim->now_ns + 1000 + sim_random(sim, 50000);
+		if (p.work->lane != NULL) {
+			p.due = MAX(p.due, p.work->lane->told_ns + 1);
+			p.work->lane->told_ns = p.due;
+		}
 		pending_add(life, p);
 	} else {
 		sim_hash(sim, sim->now_ns << 1 | 1);
