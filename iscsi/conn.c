@@ -614,7 +614,7 @@ static void up_stamp(struct iscsi_conn *conn, uint8_t *bhs)
 		exp = s->exp_cmdsn;
 		max = s->max_cmdsn;
 	}
-	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_R2T && get_be32(bhs + 24) == 0)
+	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_R2T)
 		put_be32(bhs + 24, conn->statsn);
 	put_be32(bhs + 28, exp);
 	put_be32(bhs + 32, max);

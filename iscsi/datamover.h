@@ -183,7 +183,9 @@ struct dm_up {
 	/*
 	 * The header at @bhs is about to leave: fill in ExpCmdSN and MaxCmdSN
 	 * (bytes 28-35), as late as the datamover can.  In an R2T also the
-	 * StatSN.  Changes nothing.
+	 * StatSN, the next one as of now: what counts is where the R2T stands
+	 * among the responses, so the datamover keeps the one that it had when
+	 * it was queued.  Changes nothing.
 	 */
 	void (*stamp)(struct iscsi_conn *conn, uint8_t *bhs);
 	/*

@@ -105,12 +105,15 @@ static void slot_put(struct tcp_conn *conn, struct tx_slot *slot,
 static void slot_r2t(struct tcp_conn *conn, struct tx_slot *slot,
 		     struct dm_data *data)
 {
-	memcpy(slot->head, tcp_data_of(data)->r2t, ISCSI_BHS_LEN);
+	const uint8_t *bhs = tcp_data_of(data)->r2t;
+
+	memcpy(slot->head, bhs, ISCSI_BHS_LEN);
 	slot->flat = NULL;
 	slot->sgl = NULL;
 	slot->offset = slot->len = 0;
 	slot->last = true;
 	conn->dm.up->stamp(conn->dm.owner, slot->head);
+	memcpy(slot->head + 24, bhs + 24, 4); /* StatSN: as when queued */
 }
 
 static void slots_fill(struct tcp_conn *conn)

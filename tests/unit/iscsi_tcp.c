@@ -442,6 +442,43 @@ TEST(iscsi_tcp, data_out_outside_of_its_r2t)
 }
 
 /*
+ * An R2T takes no StatSN: it tells the one that the next response will have
+ * from where it stands in the queue, though more is queued before it leaves,
+ * and whatever the number is.
+ */
+TEST(iscsi_tcp, statsn_of_an_r2t)
+{
+	uint8_t write[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	uint8_t ping[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_NOP_OUT, 0x80 };
+	struct pdu pdu;
+	size_t n;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	for (uint32_t statsn = UINT32_MAX; statsn != 2; statsn++) {
+		TAILQ_FIRST(&iscsi->conns)->statsn = statsn;
+		put_be32(write + 16, ++cl.itt);
+		put_be32(write + 20, 512);
+		put_be32(write + 24, cl.cmdsn++);
+		write[32] = 0x2a;
+		write[40] = 1;
+		put_be32(ping + 16, ++cl.itt);
+		put_be32(ping + 20, ISCSI_NO_TAG);
+		n = frame(wire, write, NULL, 0);
+		n += frame(wire + n, ping, NULL, 0);
+		put_bytes(wire, n, n);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+		CHECK_EQ(get_be32(pdu.bhs + 24), statsn);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_NOP_IN);
+		CHECK_EQ(get_be32(pdu.bhs + 24), statsn);
+	}
+	end();
+}
+
+/*
  * Data for tasks that were aborted comes now and then over a long life: only a
  * peer that sends nothing else is told to go.
  */
