@@ -443,7 +443,7 @@ struct iscsi_session {
 	unsigned held_count;
 	size_t held_bytes;
 	uint64_t held_since_ns;
-	struct reply *logout; /* waits for the tasks, and for */
+	struct reply *logout; /* waits for tasks and TMF answers, and for */
 	bool releasing, released; /* SPC-2 reservations, to go first */
 
 	LIST_HEAD(task_bucket, task) buckets[ISCSI_ITT_BUCKETS];

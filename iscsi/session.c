@@ -281,12 +281,27 @@ static void on_released(void *arg)
 	iscsi__session_kick(s);
 }
 
-/* Who is told that it logged out has left nothing behind that bars others. */
+/* A task management function that came before waits for tasks of others. */
+static bool tmf_waits(const struct iscsi_session *s)
+{
+	const struct reply *reply;
+
+	TAILQ_FOREACH (reply, &s->conn->replies, link)
+		if (reply->tmf_pending)
+			return true;
+	return false;
+}
+
+/*
+ * What came before is answered before: the connection closes behind this.  And
+ * who is told that it logged out has left nothing behind that bars others.
+ */
 static void logout_maybe(struct iscsi_session *s)
 {
 	struct reply *logout = s->logout;
 
-	if (logout == NULL || s->tasks_count > 0 || s->releasing)
+	if (logout == NULL || s->tasks_count > 0 || s->releasing ||
+	    tmf_waits(s))
 		return;
 	if (!s->discovery && !s->released) {
 		s->released = s->releasing = true;
@@ -530,7 +545,7 @@ static void nop_out(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	iscsi__reply_send(reply);
 }
 
-/* Logout (11.14): tasks are finished first, then the answer goes. */
+/* Logout (11.14): what came before is finished first, then the answer goes. */
 static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 		   bool immediate)
 {

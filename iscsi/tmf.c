@@ -67,6 +67,7 @@ static void on_tmf(struct scsi_tmf_req *req, unsigned response)
 	reply->tmf_busy = false;
 	reply->send.bhs[2] = (uint8_t)response;
 	iscsi__tmf_check(s);
+	iscsi__session_kick(s); /* a logout may wait for this */
 }
 
 /* The task that @bhs refers to was aborted, but storage still has it. */

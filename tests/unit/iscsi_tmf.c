@@ -254,6 +254,34 @@ TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
 	end();
 }
 
+/* A function that waits for tasks of others is answered before a logout. */
+TEST(iscsi_tmf, logout_waits_for_it)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_LOGOUT, 0x80 };
+	struct mock a, b;
+	uint32_t itt;
+
+	for (unsigned cold = 0; cold < 2; cold++) {
+		two_targets(&a, &b);
+		storage_stuck(true);
+		itt = write_block(&b);
+		CHECK_EQ(tmf(&a, cold ? SCSI_TARGET_COLD_RESET : SCSI_LUN_RESET,
+			     ISCSI_NO_TAG, 0),
+			 PENDING);
+		put_be32(bhs + 16, ++tag);
+		put_pdu(&a, bhs, NULL, 0);
+		CHECK(next(&a) == NULL);
+		storage_stuck(false);
+		CHECK_EQ(answer(&b, itt), SCSI_TASK_ABORTED);
+		CHECK_EQ(response_of(&a), 0);
+		if (cold == 0) /* the other closes the connection itself */
+			CHECK_EQ(next(&a)->bhs[0], ISCSI_OP_LOGOUT_RSP);
+		settle();
+		CHECK(a.closed);
+		end();
+	}
+}
+
 /* Whoever is told that it logged out has left no RESERVE behind. */
 TEST(iscsi_tmf, logout_releases)
 {
