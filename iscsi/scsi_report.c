@@ -48,14 +48,15 @@ void scsi__format(struct scsi_cmd *cmd)
 
 /*
  * A shared disk does not stop because one host shuts down: power conditions and
- * STOP are taken and change nothing.  Nothing can be ejected.
+ * STOP are taken and change nothing.  Nothing can be ejected.  Under another's
+ * reservation START alone is allowed, without a power condition (SBC-3).
  */
 bool scsi__start_stop_parse(struct scsi_cmd *cmd)
 {
 	bool start = (cmd->cdb[4] & 1) != 0;
 	bool condition = cmd->cdb[4] >> 4 != 0;
 
-	if (!start && !scsi__access(cmd, DOM_ACCESS_WRITE))
+	if ((!start || condition) && !scsi__access(cmd, DOM_ACCESS_WRITE))
 		return false;
 	if (!condition && (cmd->cdb[4] & 2) != 0) /* LOEJ */
 		return scsi__check_field(cmd, 4, 1);

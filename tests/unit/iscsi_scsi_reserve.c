@@ -75,6 +75,16 @@ TEST(scsi_reserve, access)
 		CHECK_EQ(rig_write(r, 1, 0, 1, 7),
 			 t[i].write ? GOOD : CONFLICT);
 		CHECK_EQ(rig_tur(r, 1), GOOD);
+		/* START STOP UNIT: START; STOP; to a power condition */
+		CHECK_EQ(rig_do(r, 1, CDB(0x1b, 0, 0, 0, 0x01), NULL, 0, NULL,
+				0),
+			 GOOD);
+		CHECK_EQ(rig_do(r, 1, CDB(0x1b, 0, 0, 0, 0x00), NULL, 0, NULL,
+				0),
+			 CONFLICT);
+		CHECK_EQ(rig_do(r, 1, CDB(0x1b, 0, 0, 0, 0x11), NULL, 0, NULL,
+				0),
+			 CONFLICT);
 		CHECK_EQ(rig_do(r, 1, CDB(0x42), NULL, 0, NULL, 0), CONFLICT);
 		CHECK_EQ(pr(r, 0, RELEASE, t[i].type, KEY0, 0), GOOD);
 		CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, 0), GOOD);
