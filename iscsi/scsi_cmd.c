@@ -15,28 +15,37 @@ enum state {
 
 /* ---- the checks ---- */
 
-/* The unit cannot say what it holds: why, and for how long? */
-static bool not_ready(struct scsi_cmd *cmd)
+/* The unit cannot say what it holds: why, and for how long?  0: it can. */
+unsigned scsi__not_ready(const struct scsi_lun *lun)
 {
-	struct scsi_lun *lun = cmd->lun;
-	struct env *env = lun->target->env;
-
 	if (lun->deleted)
-		return scsi__check(cmd, SENSE_NO_LUN);
+		return SENSE_NO_LUN;
+	if (lun->object != NULL)
+		return 0;
+	/* Later: not accessible, target port unavailable. */
+	return env_now(lun->target->env) - lun->opening_since_ns < 60 * SEC
+		       ? SENSE_BECOMING_READY
+		       : SENSE(2, 0x04, 0x0c);
+}
+
+static bool check_ready(struct scsi_cmd *cmd)
+{
+	unsigned sense = scsi__not_ready(cmd->lun);
+
+	if (sense == 0)
+		return true;
 	/*
-	 * Becoming ready.  Commands for data hear BUSY, which hosts and
-	 * hypervisors retry by themselves: to some, "not ready" in the middle
-	 * of I/O is an error for the file system above.  Later: not accessible,
-	 * target port unavailable.
+	 * Commands for data hear BUSY, which hosts and hypervisors retry by
+	 * themselves: to some, "not ready" in the middle of I/O is an error for
+	 * the file system above.
 	 */
-	if (env_now(env) - lun->opening_since_ns < 60 * SEC) {
-		if (cmd->op->access == DOM_ACCESS_NONE)
-			return scsi__check(cmd, SENSE(2, 0x04, 0x01));
+	if (sense == SENSE_BECOMING_READY &&
+	    cmd->op->access != DOM_ACCESS_NONE) {
 		cmd->status = SCSI_BUSY;
 		cmd->sense_len = 0;
 		return false;
 	}
-	return scsi__check(cmd, SENSE(2, 0x04, 0x0c));
+	return scsi__check(cmd, sense);
 }
 
 static bool spc2_conflict(struct scsi_cmd *cmd)
@@ -183,9 +192,8 @@ static bool check_all(struct scsi_cmd *cmd)
 	cmd->op = op;
 	if (op == NULL)
 		return no_op(cmd);
-	if (lun != NULL && (flags & OP_NO_OBJECT) == 0 &&
-	    (lun->object == NULL || lun->deleted))
-		return not_ready(cmd);
+	if (lun != NULL && (flags & OP_NO_OBJECT) == 0 && !check_ready(cmd))
+		return false;
 	if (lun != NULL && lun->object != NULL) {
 		if ((flags & OP_SPC2) == 0 && spc2_conflict(cmd))
 			return scsi__conflict(cmd);

@@ -60,6 +60,7 @@
 #define SENSE_LIST_LENGTH SENSE(5, 0x1a, 0x00)
 #define SENSE_SHORT_DATA SENSE(5, 0x0e, 0x03)
 #define SENSE_MISCOMPARE SENSE(0xe, 0x1d, 0x00)
+#define SENSE_BECOMING_READY SENSE(2, 0x04, 0x01)
 #define SENSE_SANITIZING SENSE(2, 0x04, 0x1b)
 
 /* Pending unit attentions, a bit each; a lower bit is reported first. */
@@ -242,6 +243,8 @@ bool scsi__parse_in(struct scsi_cmd *cmd);
 bool scsi__parse_none(struct scsi_cmd *cmd);
 /* Flat copy of the parameter list, freed with the command; NULL: answered. */
 const uint8_t *scsi__list(struct scsi_cmd *cmd);
+/* What TEST UNIT READY says of a unit that is not ready; 0: it is. */
+unsigned scsi__not_ready(const struct scsi_lun *lun);
 /* False and answered if the unit may not be written. */
 bool scsi__writable(struct scsi_cmd *cmd);
 /* False and answered if [lba, lba + blocks) is not all on the unit. */

@@ -134,6 +134,8 @@ void scsi__request_sense(struct scsi_cmd *cmd)
 		sense = SENSE_SANITIZING;
 		put_be16(sks + 1, progress);
 		with = sks;
+	} else {
+		sense = scsi__not_ready(cmd->lun);
 	}
 	len = scsi__sense_format(d, descriptor, sense, NULL, with);
 	scsi__reply(cmd, d, len, cmd->cdb[4]);

@@ -301,6 +301,7 @@ TEST(lun, becoming_ready)
 	struct iscsi_lun_conf conf = { .lun = 1,
 				       .name = "late",
 				       .block_bytes = 512 };
+	uint8_t in[18];
 	struct rig_cmd a;
 
 	memset(conf.object.b, 0x77, 16);
@@ -321,6 +322,13 @@ TEST(lun, becoming_ready)
 				 0x0401);
 		scsi_cmd_end(&a.cmd);
 	}
+	/* REQUEST SENSE tells the same, with GOOD status. */
+	r->lun = 1;
+	CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18), GOOD);
+	r->lun = 0;
+	CHECK_EQ(in[2] << 16 | in[12] << 8 | in[13], 0x020401);
+	CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18), GOOD);
+	CHECK_EQ(in[2] << 16 | in[12] << 8 | in[13], 0);
 	scsi_lun_unset(r->target, 1);
 	rig_close(r);
 }
