@@ -93,6 +93,8 @@ static bool check_reserved(struct scsi_cmd *cmd)
 			continue;
 		if ((op->flags & OP_GROUP) != 0 && i == group)
 			bad &= (uint8_t)~0x1f;
+		if ((op->flags & OP_RARC) != 0 && i == 1)
+			bad &= (uint8_t)~0x04;
 		if (bad != 0)
 			return scsi__check_field(cmd, i,
 						 31 - __builtin_clz(bad));

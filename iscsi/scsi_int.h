@@ -93,6 +93,7 @@ enum scsi_op_flag {
 	OP_GROUP = 64, /* a group number is there, and ignored */
 	OP_EXACT = 128, /* its parse checks the data-out length */
 	OP_PARTIAL = 256, /* does with less data than the CDB says */
+	OP_RARC = 512, /* ignored: there is no rebuild assist mode */
 };
 
 struct scsi_op {

@@ -14,6 +14,7 @@
 #define B3 0xff, 0xff, 0xff
 #define B4 0xff, 0xff, 0xff, 0xff
 #define B8 B4, B4
+#define READS (OP_GROUP | OP_RARC)
 #define WRITES (OP_WRITE | OP_PARTIAL)
 #define FREE (OP_NO_UA | OP_NO_LUN | OP_NO_OBJECT | OP_SPC2 | OP_SANITIZE)
 #define TELL (OP_NO_OBJECT | OP_SANITIZE)
@@ -54,7 +55,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x25, -1, 10, N, 0, { 0, 0, 0 }, scsi__parse_in, scsi__capacity10,
 	  5 },
 	/* READ(10), WRITE(10), WRITE AND VERIFY(10), VERIFY(10) */
-	{ 0x28, -1, 10, R, OP_GROUP, { 0, 0x18, B4, 0, B2 },
+	{ 0x28, -1, 10, R, READS, { 0, 0x18, B4, 0, B2 },
 	  scsi__read_parse, scsi__read, 30 },
 	{ 0x2a, -1, 10, W, WRITES | OP_GROUP, { 0, 0x18, B4, 0, B2 },
 	  scsi__write_parse, scsi__write, 30 },
@@ -123,7 +124,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x5f, 7, 10, N, OP_SANITIZE, { 0, 0x1f, 0xff, 0, 0, B4 },
 	  scsi__pr_out_parse, scsi__pr_out, 10 },
 	/* READ(16), COMPARE AND WRITE, WRITE(16), ORWRITE(16) */
-	{ 0x88, -1, 16, R, OP_GROUP, { 0, 0x18, B8, B4 }, scsi__read_parse,
+	{ 0x88, -1, 16, R, READS, { 0, 0x18, B8, B4 }, scsi__read_parse,
 	  scsi__read, 30 },
 	{ 0x89, -1, 16, W, OP_WRITE | OP_GROUP | OP_EXACT,
 	  { 0, 0x18, B8, 0, 0, 0, 0xff }, scsi__compare_parse, scsi__compare,
@@ -171,7 +172,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0xa3, 0x0f, 12, N, TELL, { 0, 0x1f, 0, 0, 0, 0, B4 },
 	  scsi__parse_in, scsi__timestamp, 5 },
 	/* READ(12), WRITE(12), WRITE AND VERIFY(12), VERIFY(12) */
-	{ 0xa8, -1, 12, R, OP_GROUP, { 0, 0x18, B8 }, scsi__read_parse,
+	{ 0xa8, -1, 12, R, READS, { 0, 0x18, B8 }, scsi__read_parse,
 	  scsi__read, 30 },
 	{ 0xaa, -1, 12, W, WRITES | OP_GROUP, { 0, 0x18, B8 },
 	  scsi__write_parse, scsi__write, 30 },

@@ -62,6 +62,32 @@ TEST(scsi_block, round_trip)
 	}
 }
 
+/* RARC asks for nothing without a rebuild assist mode; its neighbours do. */
+TEST(scsi_block, rebuild_assist)
+{
+	static const uint8_t reads[] = { 0x28, 0xa8, 0x88 };
+	struct rig *r = rig_open(512);
+	uint8_t buf[512], cdb[16];
+
+	for (unsigned i = 0; i < ARRAY_LEN(reads); i++) {
+		cdb_of(cdb, reads[i], 0, 1);
+		cdb[1] = 0x04;
+		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, buf, 512), GOOD);
+		cdb[1] = 0x06;
+		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, buf, 512), INVALID_CDB);
+		/* What is ignored is not in the usage map. */
+		CHECK_EQ(rig_do(r, 0,
+				CDB(0xa3, 0x0c, 1, reads[i], 0, 0, 0, 0, 0, 64),
+				NULL, 0, buf, 64),
+			 GOOD);
+		CHECK_EQ(buf[4 + 1], 0x18);
+	}
+	cdb_of(cdb, 0x8a, 0, 1);
+	cdb[1] = 0x04;
+	CHECK_EQ(rig_do(r, 0, cdb, buf, 512, NULL, 0), INVALID_CDB);
+	rig_close(r);
+}
+
 /* The six-byte forms: length 0 is 256, addresses have 21 bits. */
 TEST(scsi_block, six_bytes)
 {
