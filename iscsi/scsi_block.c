@@ -171,7 +171,10 @@ void scsi__atomic(struct scsi_cmd *cmd)
 		write_with(cmd, DOM_ATOMIC, write_done);
 }
 
-/* What is merged atomically is bounded like other atomic commands. */
+/*
+ * Reading and writing is one uninterrupted series of actions (SBC-3): it does
+ * not go in steps, and is bounded like other atomic commands.
+ */
 bool scsi__orwrite_parse(struct scsi_cmd *cmd)
 {
 	return parse_blocks(cmd, SCSI_DIR_OUT, DOM_ATOMIC_MAX);
