@@ -32,6 +32,8 @@
 #include <stdlib.h>
 
 #define RETRY_NS (20 * MSEC)
+#define PAUSE_NS SEC /* before the same victim is tried again */
+#define DOUBLINGS_MAX 12u /* of the pause: 68 minutes */
 #define WALKS_MAX 4u
 #define FRUITLESS_MAX 16u
 #define AHEAD_MAX 16u /* segments cleaned in one go beyond the low mark */
@@ -115,6 +117,29 @@ static void victim_leave(struct lsom__cleaner *c)
 	c->victim = LSOM__NONE;
 }
 
+/* Something in it is not settled, or cannot be read: others meanwhile. */
+static void victim_later(struct lsom__cleaner *c)
+{
+	struct lsom__segment *seg = &c->disk->segments[c->victim];
+
+	if (c->unread && seg->unread < DOUBLINGS_MAX)
+		seg->unread++;
+	seg->retry_ns = env_now(c->disk->env) + (PAUSE_NS << seg->unread);
+	victim_leave(c);
+}
+
+void lsom__victim_unread(struct lsom__cleaner *c, const char *what, int status)
+{
+	struct lsom_disk *disk = c->disk;
+
+	if (disk->segments[c->victim].unread == 0 && !c->unread)
+		log_error("disk %s: cleaning segment %u: %s of it: %s; it "
+			  "stays as it is, and is tried again",
+			  disk->path, c->victim, what, err_text(status));
+	lsom__media_error(disk);
+	c->abandon = c->unread = true;
+}
+
 static void walk_begin(struct lsom__cleaner *c)
 {
 	c->at = c->record_end = 0;
@@ -150,12 +175,10 @@ static void victim_done(struct lsom__cleaner *c)
 	if (c->abandon ||
 	    (seg->live > 0 && (c->walk_moves > 0 || disk->super.damaged))) {
 		/*
-		 * Something in it is not settled: others meanwhile.  Where a
-		 * batch was lost in mid-log its records may be missing while
-		 * the index still has its blocks: a walk proves nothing.
+		 * Where a batch was lost in mid-log its records may be missing
+		 * while the index still has its blocks: a walk proves nothing.
 		 */
-		seg->retry_ns = env_now(disk->env) + 50 * RETRY_NS;
-		victim_leave(c);
+		victim_later(c);
 		return;
 	}
 	if (seg->live > 0)
@@ -202,12 +225,8 @@ static void summary_here(struct env_io *io, int64_t res)
 		}
 	}
 	if (rv < 0) {
-		log_error("disk %s: the summary of segment %u: %s; it stays "
-			  "as it is",
-			  c->disk->path, c->victim, err_text(rv));
-		lsom__media_error(c->disk);
-		c->disk->segments[c->victim].unreadable = true;
-		victim_leave(c);
+		lsom__victim_unread(c, "the summary", rv);
+		victim_later(c);
 	}
 	lsom__cleaner_step_soon(c);
 }
@@ -349,7 +368,7 @@ static bool victim_take(struct lsom__cleaner *c)
 	bars_settle(disk);
 	c->oldest = lsom__segments_oldest(disk, c->victim);
 	disk->segments[c->victim].cleaning = true;
-	c->abandon = c->settled = false;
+	c->abandon = c->unread = c->settled = false;
 	c->phase = CLEAN_READ_FOOTER;
 	return true;
 }

@@ -23,6 +23,7 @@ struct lsom__cleaner {
 	enum lsom__cleaner_phase phase;
 	bool busy; /* a read or a page load is on its way */
 	bool abandon; /* this victim cannot be emptied now */
+	bool unread; /* for a read of it failed */
 	bool settled; /* it looked for a victim, and there is none to take */
 	unsigned fruitless; /* victims since the last that made room */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
@@ -49,6 +50,9 @@ struct lsom__cleaner {
 
 /* The loop goes on in a turn of its own. */
 void lsom__cleaner_step_soon(struct lsom__cleaner *c);
+
+/* A read of the victim failed, or gave nonsense: later, then. */
+void lsom__victim_unread(struct lsom__cleaner *c, const char *what, int status);
 
 /* ---- move.c ---- */
 

@@ -68,9 +68,10 @@ struct lsom__segment {
 	bool summary_wanted;
 	bool erasing; /* cleaned, covered; its header is being replaced */
 	bool cleaning; /* the cleaner is walking it: it stays as it is */
-	bool unreadable; /* its summary, or a block of it */
+	bool unreadable; /* its header is gone, or a batch: not to be cleaned */
 	bool listed; /* emptied or cleaned, and nobody looked since */
 	bool set_back; /* holds what it held earlier: nothing of it is read */
+	uint8_t unread; /* visits of the cleaner that a read ended */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
 	uint8_t *frames;

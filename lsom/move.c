@@ -121,11 +121,7 @@ static void move_read(struct env_io *io, int64_t res)
 	c->reading--;
 	if (res < 0) {
 		/* It stays where it is, and so does its segment. */
-		log_error("disk %s: cleaning segment %u: %s", c->disk->path,
-			  c->victim, err_text((int)res));
-		lsom__media_error(c->disk);
-		c->abandon = true;
-		c->disk->segments[c->victim].unreadable = true;
+		lsom__victim_unread(c, "a block", (int)res);
 		move_free(m);
 		return;
 	}

@@ -48,6 +48,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	if (seg->set_back)
 		disk->segments_set_back--;
 	seg->unreadable = seg->set_back = false;
+	seg->unread = 0;
 	seg->head = (uint8_t)head;
 	seg->sequence = disk->sequence_next++;
 	seg->generation = disk->super.generation;

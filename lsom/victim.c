@@ -17,6 +17,20 @@ static uint64_t score_cost_benefit(const struct lsom_disk *disk,
 	return (all - live) * 1024 / (all + live) * MIN(age, 1u << 20);
 }
 
+static uint64_t score_of(const struct lsom_disk *disk,
+			 const struct lsom__segment *seg, bool oldest)
+{
+	uint64_t all = disk->segment_blocks;
+
+	if (seg->unread > 0)
+		return 1; /* last of all: that it can be read now is a hope */
+	if (oldest)
+		return UINT64_MAX - seg->sequence;
+	if (disk->segments_free <= 3)
+		return all - MIN((uint64_t)seg->live, all) + 1;
+	return score_cost_benefit(disk, seg) + 1;
+}
+
 uint32_t lsom__victim_low_mark(const struct lsom_disk *disk)
 {
 	return MAX(disk->super.segments / 10, 5u);
@@ -53,12 +67,7 @@ uint32_t lsom__victim_pick(const struct lsom_disk *disk)
 		if (!oldest && lsom__victim_cost(disk, seg->live) >=
 				       disk->segment_blocks - 1)
 			continue;
-		score = oldest ? UINT64_MAX - seg->sequence
-			: disk->segments_free <= 3
-				? disk->segment_blocks -
-					  MIN(seg->live, disk->segment_blocks) +
-					  1
-				: score_cost_benefit(disk, seg) + 1;
+		score = score_of(disk, seg, oldest);
 		if (score > best_score) {
 			best_score = score;
 			best = i;

@@ -213,6 +213,100 @@ TEST(space, answers_without_space)
 	fixture_close(f);
 }
 
+/* ---- what cannot be read now can be cleaned later ---- */
+
+/* Write until the cleaner reads the summary of a victim; that one. */
+static uint32_t victim_read(struct fixture *f, struct lsom_comp *comp,
+			    struct call *c, uint64_t *lsn, uint64_t blocks)
+{
+	const struct lsom__cleaner *cleaner = f->disk->cleaner;
+	uint64_t at;
+
+	for (unsigned i = 0; i < 5000; i++) {
+		at = *lsn * 7919 % (blocks - 4);
+		CHECK_EQ(write_start(c, comp, LSOM_PREP, at, 4, LSN(1, *lsn),
+				     at + 1),
+			 0);
+		while (!c->done) {
+			if (cleaner->phase == CLEAN_READ_FOOTER &&
+			    cleaner->busy)
+				return cleaner->victim;
+			CHECK(sim_env_turn(&f->sim));
+		}
+		CHECK_EQ(c->status, 0);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, (*lsn)++) });
+	}
+	fail();
+	return LSOM__NONE;
+}
+
+struct alarm {
+	struct env_timer timer;
+	bool rang;
+};
+
+static void alarm_ring(struct env_timer *timer)
+{
+	container_of(timer, struct alarm, timer)->rang = true;
+}
+
+/* So much later the cleaner is asked, and has done what it does. */
+static void cleaner_later(struct fixture *f, uint64_t ns)
+{
+	struct alarm alarm = { .timer.cb = alarm_ring };
+
+	env_timer_start(&f->sim.loop.env, &alarm.timer, ns);
+	CHECK(sim_env_run(&f->sim, &alarm.rang));
+	lsom__cleaner_kick(f->disk);
+	while (f->disk->cleaner->step.queued || !f->disk->cleaner->settled)
+		CHECK(sim_env_turn(&f->sim));
+}
+
+/*
+ * A victim that cannot be read is the last one to be tried again, after a pause
+ * that doubles, and once it can be read it is emptied.
+ */
+TEST(space, a_victim_that_could_not_be_read)
+{
+	struct fixture *f = fixture_open(24);
+	struct lsom__segment *seg;
+	struct call c = { .f = f };
+	uint64_t lsn = 1, blocks, tries, half = SEC;
+	struct lsom_comp *comp;
+	uint32_t victim, i;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	victim = victim_read(f, comp, &c, &lsn, blocks);
+	seg = &f->disk->segments[victim];
+	f->sim.lost_at = (lsom__place(f->disk, victim + 1, 0) - 1) * LSOM_BLOCK;
+	f->sim.lost_bytes = LSOM_BLOCK;
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(f->disk->media_errors, 1);
+	CHECK(seg->retry_ns > env_now(&f->sim.loop.env) + half);
+	seg->retry_ns = 0;
+	CHECK(lsom__victim_pick(f->disk) != victim);
+	seg->retry_ns = env_now(&f->sim.loop.env) + 2 * half;
+	for (i = 0; i < f->disk->super.segments; i++)
+		f->disk->segments[i].unreadable = i != victim;
+	for (tries = 2; tries < 10; tries++, half *= 2) {
+		cleaner_later(f, half - 1);
+		CHECK_EQ(f->disk->media_errors, tries - 1);
+		cleaner_later(f, half + 1);
+		CHECK_EQ(f->disk->media_errors, tries);
+	}
+	f->sim.lost_at = f->sim.lost_bytes = 0;
+	cleaner_later(f, half);
+	CHECK_EQ(seg->state, LSOM__SEG_CLOSED);
+	cleaner_later(f, half);
+	CHECK(seg->state != LSOM__SEG_CLOSED);
+	CHECK_EQ(f->disk->media_errors, tries - 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- memory that does not grow with what was written ---- */
 
 TEST(space, pages_keep_to_the_cache)
