@@ -92,6 +92,9 @@ static void read_finish(struct read *r, int status)
 		sgl_put(req->sgl);
 		req->sgl = NULL;
 	}
+	/* It may be that very failure: nothing to blame a block for. */
+	if (status < 0 && comp->disk->state == LSOM_DISK_FAILED)
+		status = -ENODEV;
 	lsom__range_unpin(&r->range);
 	free(r);
 	assert(comp->disk->reads > 0);
