@@ -475,5 +475,6 @@ bool lsom__cleaner_idle(const struct lsom_disk *disk)
 {
 	const struct lsom__cleaner *c = disk->cleaner;
 
-	return c->phase == CLEAN_IDLE && !c->busy && c->moves == 0;
+	return c->phase == CLEAN_IDLE && !c->busy && c->moves == 0 &&
+	       !c->step.queued;
 }

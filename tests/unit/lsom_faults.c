@@ -5,6 +5,8 @@
  */
 #include "tests/unit/lsom_rig.h"
 
+#include "lsom/cleaner_int.h"
+
 static void turns(struct fixture *f, unsigned n)
 {
 	while (n-- > 0 && sim_env_turn(&f->sim))
@@ -195,6 +197,43 @@ TEST(faults, no_checkpoint_comes_while_the_index_is_closed)
 		CHECK_EQ(disk_open(f, false), 0);
 		fixture_close(f);
 	}
+}
+
+/*
+ * A checkpoint waits for the cleaner, which is about to look at it, when the
+ * disk could close: the disk waits, too.
+ */
+TEST(faults, a_checkpoint_waits_while_the_disk_closes)
+{
+	struct fixture *f = fixture_open(6);
+	struct lsom_checkpoint req = { .data = f };
+	struct lsom_disk_close closing = { .data = f };
+	struct lsom_disk *disk = f->disk;
+	uint32_t free_now;
+
+	while (!disk->cleaner->settled || disk->works > 0 ||
+	       disk->checkpoint != NULL || disk->watch_task.queued)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(lsom__checkpoint_idle(disk));
+	/* As if a victim had been left, with less free than is reserved. */
+	disk->cleaner->settled = false;
+	free_now = disk->segments_free;
+	disk->segments_free = 1;
+	f->done = false;
+	CHECK_EQ(lsom_checkpoint(disk, &req, checkpointed), 0);
+	while (!disk->checkpoint_waits)
+		CHECK(sim_env_turn(&f->sim));
+	disk->segments_free = free_now;
+	CHECK_EQ(lsom_disk_close(disk, &closing, closed), 0);
+	lsom__cleaner_kick(disk); /* behind the close's own step */
+	while (!f->done) {
+		CHECK(!disk->closed);
+		CHECK(sim_env_turn(&f->sim));
+	}
+	f->done = false;
+	CHECK(sim_env_run(&f->sim, &f->done));
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
 }
 
 TEST(faults, flush_of_the_index_fails)
