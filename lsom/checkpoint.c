@@ -484,8 +484,10 @@ static void checkpoint_run(struct env_task *task)
 	if (disk->checkpoint_waits)
 		return; /* begun when it is paid */
 	c = calloc(1, sizeof(*c));
-	if (c == NULL)
-		return; /* due again with the next batch */
+	if (c == NULL) {
+		lsom__checkpoint_arm(disk);
+		return;
+	}
 	disk->checkpoint_again = false;
 	disk->checkpoint = c;
 	c->disk = disk;
@@ -498,7 +500,6 @@ static void checkpoint_run(struct env_task *task)
 	TAILQ_CONCAT(&c->reqs, &disk->checkpoint_reqs, link);
 	kv_batch_init(&c->batch);
 	env_timer_stop(disk->env, &disk->checkpoint_timer);
-	disk->checkpoint_ticking = false;
 	if (disk->kv == NULL) {
 		c->work.work = nothing_work;
 		c->work.done = flush_done;
@@ -524,16 +525,23 @@ void lsom__checkpoint_start(struct lsom_disk *disk)
 	env_defer(disk->env, &disk->checkpoint_task);
 }
 
+void lsom__checkpoint_arm(struct lsom_disk *disk)
+{
+	if (disk->state == LSOM_DISK_OPENING ||
+	    disk->state == LSOM_DISK_FAILED || disk->closing ||
+	    env_timer_active(&disk->checkpoint_timer))
+		return;
+	env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
+}
+
 bool lsom__checkpoint_due(struct lsom_disk *disk)
 {
 	uint64_t segments = MAX(disk->super.segments / 16, 2u);
 
+	lsom__checkpoint_arm(disk);
 	if (disk->state == LSOM_DISK_FAILED || disk->closing ||
 	    disk->checkpoint != NULL)
 		return false;
-	if (!disk->checkpoint_ticking)
-		env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
-	disk->checkpoint_ticking = true;
 	return disk->dirty_count > disk->lsom->pages_max / 4 ||
 	       disk->pos_next - disk->checkpoint_pos > 65536 ||
 	       disk->sequence_next - disk->checkpoint_sequence > segments;

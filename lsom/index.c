@@ -393,6 +393,7 @@ void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count)
 		TAILQ_REMOVE(&disk->lru, page, lru);
 	page->is_dirty = true;
 	disk->dirty_count++;
+	lsom__checkpoint_arm(disk);
 	TAILQ_INSERT_TAIL(&disk->dirty_pages, page, dirty_link);
 }
 

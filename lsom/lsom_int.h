@@ -364,7 +364,7 @@ struct lsom_disk {
 	uint64_t flushed_covered[LSOM__HEADS]; /* batches that it covers */
 	uint64_t checkpoint_pos; /* pos_next when it began */
 	void *checkpoint; /* the running one */
-	bool checkpoint_again, checkpoint_ticking, tombs_dirty;
+	bool checkpoint_again, tombs_dirty;
 	bool checkpoint_waits; /* for the cleaner to pay what it owes */
 	uint64_t checkpoint_sequence;
 	struct env_task checkpoint_task;
@@ -749,7 +749,9 @@ void lsom__count_kick(struct lsom_disk *disk);
 
 /* Begin one, or one more after the running one. */
 void lsom__checkpoint_start(struct lsom_disk *disk);
-/* Has enough changed since the last one? */
+/* One within seconds, for what has changed; also while one runs. */
+void lsom__checkpoint_arm(struct lsom_disk *disk);
+/* A batch has ended.  Has enough changed since the last one? */
 bool lsom__checkpoint_due(struct lsom_disk *disk);
 /* Would another one make anything durable? */
 bool lsom__checkpoint_idle(const struct lsom_disk *disk);

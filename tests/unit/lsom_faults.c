@@ -159,6 +159,43 @@ static int checkpoint(struct fixture *f)
 	return f->status;
 }
 
+/* Left to itself a disk puts into its index what changed last. */
+static void rest_check(struct fixture *f)
+{
+	CHECK(f->disk->dirty_count > 0);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK(lsom__checkpoint_idle(f->disk));
+}
+
+TEST(faults, nothing_stays_out_of_the_index)
+{
+	struct fixture *f = fixture_open(7);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1) };
+	struct lsom_checkpoint req = { .data = f };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	/* Versions decided after the last batch. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 40, LSN(1, 1), 1), 0);
+	CHECK_EQ(checkpoint(f), 0);
+	lsom_decided(comp, &d);
+	rest_check(f);
+	/* And while a checkpoint runs, which has begun without them. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 40, 9, LSN(1, 2), 2), 0);
+	f->done = false;
+	CHECK_EQ(lsom_checkpoint(f->disk, &req, checkpointed), 0);
+	while (f->disk->checkpoint == NULL)
+		CHECK(sim_env_turn(&f->sim));
+	d.stable_lsn = LSN(1, 2);
+	lsom_decided(comp, &d);
+	rest_check(f);
+	CHECK(f->done);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /*
  * A batch that ends behind a checkpoint asks for the next one.  A disk that has
  * nothing to write to its index closes that at once, and nobody is to come for
