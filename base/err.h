@@ -24,6 +24,7 @@
 	X(ENODEV, "the disk is gone or has failed")                            \
 	X(ENXIO, "unavailable: no complete copy can be reached")               \
 	X(ENOENT, "does not exist")                                            \
+	X(ENOTEMPTY, "it holds data")                                          \
 	X(EEXIST, "exists already")                                            \
 	X(ESTALE, "fenced: a newer owner or membership exists")                \
 	X(EILSEQ, "miscompare")                                                \

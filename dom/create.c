@@ -431,8 +431,7 @@ static void resize_stored(struct cmmds_command *cmd, int status)
 	dom__owner_step(owner);
 }
 
-/* Nothing runs at the owner: change the layout. */
-void dom__resize_quiet(struct dom__owner *owner)
+static void resize_propose(struct dom__owner *owner)
 {
 	struct dom__resize *r = owner->resize;
 	struct dom *dom = owner->dom;
@@ -443,8 +442,6 @@ void dom__resize_quiet(struct dom__owner *owner)
 	struct snapshot s;
 	int rv;
 
-	if (r->proposed)
-		return;
 	r->proposed = true;
 	if (object == NULL || object->deleted) {
 		resize_end(r, -ENOENT);
@@ -492,6 +489,38 @@ void dom__resize_quiet(struct dom__owner *owner)
 		cmmds_command_fini(&r->cmd);
 		resize_end(r, rv);
 	}
+}
+
+static void resize_cut_checked(struct dom__owner *owner, int status)
+{
+	struct dom__resize *r = owner->resize;
+
+	if (owner->restart || owner->deleted) {
+		dom__owner_step(owner); /* quiet comes again, or its end */
+	} else if (status < 0) {
+		snprintf(r->req->why, sizeof(r->req->why),
+			 status == -ENOTEMPTY
+				 ? "data is written behind the new end"
+				 : "whether data is written behind the new end "
+				   "cannot be read now: %s",
+			 err_text(status));
+		resize_end(r, status);
+	} else {
+		resize_propose(owner);
+	}
+}
+
+/* Nothing runs at the owner, nor will before the resize ends: do it. */
+void dom__resize_quiet(struct dom__owner *owner)
+{
+	const struct dom__resize *r = owner->resize;
+
+	if (r->proposed)
+		return;
+	if (r->req->keep_data && r->req->size_bytes < owner->size_bytes)
+		dom__cut_check(owner, r->req->size_bytes, resize_cut_checked);
+	else
+		resize_propose(owner);
 }
 
 /*

@@ -361,11 +361,16 @@ struct dom_create {
 typedef void (*dom_create_cb)(struct dom_create *req, int status);
 int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb);
 
-/* Grow or shrink; data beyond a smaller size is gone. */
+/*
+ * Grow or shrink; data beyond a smaller size is gone.  With @keep_data it is
+ * -ENOTEMPTY with @why if a block there is written by the time at which nothing
+ * runs at the object any more; later writes there fail then.
+ */
 struct dom_resize {
 	void *data;
 	struct uuid oid;
 	uint64_t size_bytes;
+	bool keep_data;
 	void (*commit)(struct dom_resize *req, struct cmmds_command *cmd);
 	/* out */
 	char why[256];

@@ -443,7 +443,8 @@ struct dom__owner {
 
 	struct dom__locks locks;
 	struct dom__op_list ops, parked, window;
-	unsigned ops_count, running;
+	unsigned ops_count;
+	unsigned running; /* operations, and a resize's look at what it cuts */
 	uint64_t ops_order;
 	TAILQ_HEAD(dom__parts, dom__part) retries;
 	struct env_timer retry_timer; /* parts that lsom was too busy for */
@@ -797,6 +798,15 @@ bool dom__stray(const struct dom *dom, const struct lsom_comp_meta *meta,
 void dom__space_reserve(struct dom *dom, const Directory__Object *object,
 			const struct dom__disk *disk);
 uint64_t dom__owner_kept(const struct dom__owner *owner);
+
+/* cut.c */
+/*
+ * Is anything written behind @size_bytes, counted in whole blocks?  The owner is
+ * quiet.  @cb, maybe inside this call: 0 or -ENOTEMPTY; -ESTALE: fenced, the owner
+ * takes over again; -EBUSY (components were too busy for long), -EIO, -ENOMEM ...
+ */
+void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
+		    void (*cb)(struct dom__owner *owner, int status));
 
 /* create.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */

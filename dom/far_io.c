@@ -265,6 +265,7 @@ int dom__far_resize(struct dom *dom, struct dom_resize *req)
 	r->req = req;
 	r->inner.oid = req->oid;
 	r->inner.size_bytes = req->size_bytes;
+	r->inner.keep_data = req->keep_data;
 	r->inner.commit = there_commit;
 	cmmds_command_init(&r->extra);
 	if (req->commit != NULL)

@@ -289,9 +289,14 @@ static void on_resized(struct dom_resize *req, int status)
 			  size_format(m->size_bytes, size));
 		return;
 	}
-	admin__why(r, status, "basalt vdisk show tells its size now.",
-		   "virtual disk %s cannot be resized: %s", m->name,
-		   req->why[0] ? req->why : err_text(status));
+	if (status == -ENOTEMPTY)
+		admin__why(r, -EBUSY, "--force cuts it off.",
+			   "virtual disk %s has data beyond %s", m->name,
+			   size_format(m->size_bytes, size));
+	else
+		admin__why(r, status, "basalt vdisk show tells its size now.",
+			   "virtual disk %s cannot be resized: %s", m->name,
+			   req->why[0] ? req->why : err_text(status));
 	admin__refuse(r);
 }
 
@@ -303,31 +308,11 @@ static void resize_start(struct vdisk_ctx *ctx)
 	ctx->resize.data = ctx;
 	ctx->resize.oid = ctx->oid;
 	ctx->resize.size_bytes = r->msg->vdisk_resize->size_bytes;
+	ctx->resize.keep_data = !r->msg->vdisk_resize->force;
 	ctx->resize.commit = resize_commit;
 	rv = dom_resize(r->node->dom, &ctx->resize, on_resized);
 	if (rv < 0)
 		on_resized(&ctx->resize, rv);
-}
-
-static void on_shrink_checked(void *arg, int result)
-{
-	struct vdisk_ctx *ctx = arg;
-	struct admin_req *r = ctx->r;
-	const Admin__VdiskResize *m = r->msg->vdisk_resize;
-	char size[SIZE_TEXT_MAX];
-
-	if (admin__stopping(r))
-		return;
-	if (result == 0) {
-		resize_start(ctx);
-		return;
-	}
-	admin__why(r, -EBUSY, "--force cuts it off.",
-		   result > 0 ? "virtual disk %s has data beyond %s"
-			      : "virtual disk %s: whether it has data beyond "
-				"%s cannot be read now",
-		   m->name, size_format(m->size_bytes, size));
-	admin__refuse(r);
 }
 
 void admin__vdisk_resize(struct admin_req *r)
@@ -350,12 +335,8 @@ void admin__vdisk_resize(struct admin_req *r)
 			  size_format(v->size_bytes, size));
 		return;
 	}
-	if (m->size_bytes > v->size_bytes || m->force) {
-		resize_start(ctx);
-		return;
-	}
 	sessions = iscsi_object_sessions(r->node->iscsi, &ctx->oid);
-	if (sessions > 0) {
+	if (m->size_bytes < v->size_bytes && !m->force && sessions > 0) {
 		admin__why(r, -EBUSY,
 			   "Log the initiators out (basalt session list), or "
 			   "repeat it with --force.",
@@ -364,8 +345,7 @@ void admin__vdisk_resize(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	admin__data_check(r->node, &ctx->oid, m->size_bytes, v->size_bytes,
-			  on_shrink_checked, ctx);
+	resize_start(ctx);
 }
 
 /* ---- rename ---- */

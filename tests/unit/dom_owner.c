@@ -30,9 +30,10 @@ static void on_resized(struct dom_resize *req, int status)
 
 static void resize_start(struct fixture *f, struct resize *r, uint64_t size)
 {
-	*r = (struct resize){
-		.req = { .data = r, .oid = f->oid, .size_bytes = size }
-	};
+	*r = (struct resize){ .req = { .data = r,
+				       .oid = f->oid,
+				       .size_bytes = size,
+				       .keep_data = true } };
 	CHECK_EQ(dom_resize(f->dom, &r->req, on_resized), 0);
 }
 
@@ -138,28 +139,36 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	fixture_close(f);
 }
 
-/* One is under way, at every step of it, and the node stops. */
+/* A resize to @size is under way for @turns turns, and the node stops. */
+static void close_under_a_resize(struct fixture *f, unsigned turns,
+				 uint64_t size)
+{
+	struct resize r;
+
+	dom_object_close(f->object);
+	f->object = NULL;
+	resize_start(f, &r, size);
+	for (unsigned i = 0; i < turns && !r.done; i++)
+		shard_step(f->ts.env, 100 * MSEC);
+	stop(f);
+	CHECK(r.done);
+	CHECK(r.status == 0 || r.status == -ESHUTDOWN || r.status == -ENXIO);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, 2 * MB, 0xa5));
+}
+
+/* At every step of it, larger and smaller. */
 TEST(dom_owner, closed_under_a_resize)
 {
 	struct fixture *f = fixture_open();
-	struct resize r;
 
 	object_make(f, 1);
-	for (unsigned turns = 0; turns < 16; turns++) {
-		dom_object_close(f->object);
-		f->object = NULL;
-		resize_start(f, &r, (turns + 2ull) * SIZE);
-		for (unsigned i = 0; i < turns && !r.done; i++)
-			shard_step(f->ts.env, 100 * MSEC);
-		stop(f);
-		CHECK(r.done);
-		CHECK(r.status == 0 || r.status == -ESHUTDOWN ||
-		      r.status == -ENXIO);
-		start(f, false);
-		CHECK_EQ(object_open(f), 0);
-		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
-		CHECK(all_is(got, 2 * MB, 0xa5));
-	}
+	for (unsigned turns = 0; turns < 16; turns++)
+		close_under_a_resize(f, turns, (turns + 2ull) * SIZE);
+	for (unsigned turns = 0; turns < 16; turns++)
+		close_under_a_resize(f, turns, (16ull - turns) * SIZE);
 	fixture_close(f);
 }
 

@@ -324,6 +324,109 @@ static int resize(struct fixture *f, uint64_t size)
 	return rv < 0 ? rv : wait_for(f);
 }
 
+/* ---- cut off, or kept ---- */
+
+static void keep_begin(struct fixture *f, struct two *one, uint64_t size)
+{
+	*one = (struct two){ 0 };
+	one->resize = (struct dom_resize){ .data = one,
+					   .oid = f->oid,
+					   .size_bytes = size,
+					   .keep_data = true };
+	CHECK_EQ(dom_resize(f->dom, &one->resize, on_other), 0);
+}
+
+/* What is written is told of, what is unmapped is not. */
+TEST(dom_space, shrinks_by_what_is_not_written)
+{
+	struct fixture *f = fixture_open();
+	struct dom_io io = { .data = f };
+	struct two one;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	memset(buf_b, 7, MB);
+	CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+	CHECK_EQ(do_write(f, 9 * MB + B, buf_b, B, 0, 0), 0);
+	keep_begin(f, &one, 9 * MB + B);
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOTEMPTY);
+	CHECK_STR(one.resize.why, "data is written behind the new end");
+	CHECK_EQ(dom_object_size(f->object), 16 * MB);
+	/* Part of a block is all of it. */
+	keep_begin(f, &one, 9 * MB + 2 * B - 512);
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOTEMPTY);
+	keep_begin(f, &one, 9 * MB + 2 * B);
+	run(&one.done);
+	CHECK_EQ(one.status, 0);
+	CHECK_EQ(do_read(f, 9 * MB + B, got, B), 0);
+	CHECK(all_is(got, B, 7));
+	CHECK_EQ(dom_unmap(f->object, &io, 9 * MB + B, B, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	keep_begin(f, &one, MB);
+	run(&one.done);
+	CHECK_EQ(one.status, 0);
+	CHECK_EQ(do_read(f, 0, got, MB), 0);
+	CHECK(all_is(got, MB, 7));
+	fixture_close(f);
+}
+
+/* Writes behind the new end come before, with and after a resize. */
+TEST(dom_space, keeps_what_is_written_meanwhile)
+{
+	struct fixture *f = fixture_open();
+	bool kept_some = false, cut_some = false;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	memset(buf_b, 7, MB);
+	for (unsigned turns = 0; turns < 40; turns++) {
+		struct dom_resize back = { .data = f,
+					   .oid = f->oid,
+					   .size_bytes = 16 * MB };
+		struct req w = { 0 };
+		struct two one;
+		uint64_t at = 8 * MB + turns % 3 * MB;
+
+		if (turns == 0) { /* it runs when the resize is asked for */
+			write_start(f, &w, at, buf_b, B, 0);
+			keep_begin(f, &one, 8 * MB);
+		} else {
+			keep_begin(f, &one, 8 * MB);
+			for (unsigned i = 1; i < turns && !one.done; i++)
+				shard_step(f->ts.env, 1 * MSEC);
+			if (dom_object_size(f->object) > 8 * MB)
+				write_start(f, &w, at, buf_b, B, 0);
+		}
+		run(&one.done);
+		if (w.io.data != NULL)
+			req_wait(f, &w);
+		else
+			w.status = -ERANGE;
+		CHECK(one.status == 0 || one.status == -ENOTEMPTY);
+		CHECK((one.status == 0) == (w.status == -ERANGE));
+		CHECK(turns != 0 || one.status == -ENOTEMPTY);
+		if (one.status == 0) {
+			cut_some = true;
+		} else {
+			struct dom_io io = { .data = f };
+
+			kept_some = true;
+			CHECK_EQ(w.status, 0);
+			CHECK_EQ(do_read(f, at, got, B), 0);
+			CHECK(all_is(got, B, 7));
+			CHECK_EQ(dom_unmap(f->object, &io, at, B, on_io), 0);
+			CHECK_EQ(wait_for(f), 0);
+		}
+		CHECK_EQ(dom_resize(f->dom, &back, on_resized), 0);
+		CHECK_EQ(wait_for(f), 0);
+	}
+	CHECK(kept_some);
+	CHECK(cut_some);
+	fixture_close(f);
+}
+
 static uint64_t reserved(struct fixture *f)
 {
 	return cmmds_object(f->cmmds, &f->oid)->reserved_bytes;

@@ -1,0 +1,125 @@
+/*
+ * cut: is anything written behind the end that a smaller size would have?
+ *
+ * Asked of the components' indexes while the owner is quiet.  The check counts
+ * as running, so neither the components nor the quiet go before it ends.
+ */
+#define LOG_ROOM LOG_DOM
+#include "dom/dom_int.h"
+
+#include <stdlib.h>
+
+#define ITEMS_MAX 16u
+
+struct cut {
+	struct dom__owner *owner;
+	uint64_t patience_ns;
+	void (*cb)(struct dom__owner *owner, int status);
+	struct dom__extent *runs; /* what is left to look at, from @at on */
+	unsigned runs_count, at;
+	struct dom__cm_scan scan;
+	struct lsom_version items[ITEMS_MAX];
+	struct env_timer timer;
+};
+
+static void cut_end(struct cut *c, int status)
+{
+	struct dom__owner *owner = c->owner;
+	void (*cb)(struct dom__owner * owner, int status) = c->cb;
+
+	free(c->runs);
+	free(c);
+	owner->running--;
+	if (status == -ESTALE)
+		dom__owner_lost(owner);
+	cb(owner, status);
+}
+
+static void look(struct cut *c);
+
+static void again_fired(struct env_timer *timer)
+{
+	look(container_of(timer, struct cut, timer));
+}
+
+static void refused(struct cut *c, int status)
+{
+	struct dom *dom = c->owner->dom;
+
+	if (status != -EBUSY || dom->closing ||
+	    env_now(dom->env) >= c->patience_ns) {
+		cut_end(c, status);
+		return;
+	}
+	c->timer.cb = again_fired;
+	env_timer_start(dom->env, &c->timer, DOM__BUSY_NS);
+}
+
+static void scanned(struct dom__cm_scan *req, int status)
+{
+	struct cut *c = container_of(req, struct cut, scan);
+	struct dom__extent *run = &c->runs[c->at];
+
+	if (status < 0) {
+		refused(c, status);
+		return;
+	}
+	for (unsigned i = 0; i < req->scan.items_count; i++)
+		if (!c->items[i].hole) {
+			cut_end(c, -ENOTEMPTY);
+			return;
+		}
+	run->len -= req->scan.next - run->offset;
+	run->offset = req->scan.next;
+	look(c);
+}
+
+static void look(struct cut *c)
+{
+	struct dom__owner *owner = c->owner;
+	const struct dom__extent *run;
+	struct dom__peer *peer;
+	int rv;
+
+	while (c->at < c->runs_count && c->runs[c->at].len == 0)
+		c->at++;
+	if (c->at == c->runs_count) {
+		cut_end(c, 0);
+		return;
+	}
+	run = &c->runs[c->at];
+	peer = &owner->peers[run->leaf];
+	/* A scan shows what is committed: say what is. */
+	dom__cm_decided(peer->cm, &peer->fence,
+			&owner->groups[run->leaf].decided);
+	c->scan.scan = (struct lsom_scan){ .offset = run->offset,
+					   .len = run->len,
+					   .items = c->items,
+					   .items_max = ITEMS_MAX };
+	rv = dom__cm_scan(peer->cm, &peer->fence, &c->scan, scanned);
+	if (rv < 0)
+		refused(c, rv);
+}
+
+void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
+		    void (*cb)(struct dom__owner *owner, int status))
+{
+	uint64_t from = ROUND_DOWN(size_bytes, (uint64_t)DOM_BLOCK);
+	uint64_t end = ROUND_UP(owner->size_bytes, (uint64_t)DOM_BLOCK);
+	struct cut *c = calloc(1, sizeof(*c));
+	struct dom__extent *runs = calloc(owner->leaves, sizeof(*runs));
+
+	if (c == NULL || runs == NULL) {
+		free(c);
+		free(runs);
+		cb(owner, -ENOMEM);
+		return;
+	}
+	c->owner = owner;
+	c->patience_ns = env_now(owner->dom->env) + DOM_DEADLINE_NS;
+	c->cb = cb;
+	c->runs = runs;
+	c->runs_count = dom__tree_spread(owner->tree, from, end - from, runs);
+	owner->running++;
+	look(c);
+}
