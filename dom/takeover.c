@@ -331,13 +331,15 @@ static void grant(struct dom__takeover *t)
 		/* The sessions of another life of this daemon are gone. */
 		if (object->owner != NULL && !mine)
 			t->nexuses_lost = true;
-		t->grants++;
 		rv = command(t,
 			     mine ? DIRECTORY__OBJECT_COMMAND__OP__RELEASE
 				  : DIRECTORY__OBJECT_COMMAND__OP__GRANT,
 			     object, NULL, mine ? grant : granted);
+		if (rv == 0)
+			t->grants++;
 	}
-	if (rv < 0)
+	/* The directory takes so many commands at a time. */
+	if (rv < 0 && !busy(t, rv, grant))
 		takeover_end(t, rv);
 }
 
@@ -346,11 +348,25 @@ static void grant(struct dom__takeover *t)
 static void seal_all(struct dom__takeover *t);
 static void create_recorded(struct dom__takeover *t);
 
+/* The component at @t->at exists: into the directory. */
+static void create_record(struct dom__takeover *t)
+{
+	const Directory__Object *object =
+		cmmds_object(t->owner->dom->cmmds, &t->owner->oid);
+	int rv = object == NULL
+			 ? -ENOENT
+			 : command(t, DIRECTORY__OBJECT_COMMAND__OP__CREATED,
+				   object, &t->owner->peers[t->at].leaf->cid,
+				   create_recorded);
+
+	if (rv < 0 && !busy(t, rv, create_record))
+		takeover_end(t, rv);
+}
+
 static void created(struct dom__cm_meta *req, int status)
 {
 	struct dom__peer *peer = container_of(req, struct dom__peer, meta);
 	struct dom__takeover *t = peer->data;
-	const Directory__Object *object;
 
 	if (status < 0) {
 		log_error("a component cannot be created: %s",
@@ -358,15 +374,7 @@ static void created(struct dom__cm_meta *req, int status)
 		takeover_end(t, status == -ENOSPC ? -ENOSPC : -ENXIO);
 		return;
 	}
-	object = cmmds_object(t->owner->dom->cmmds, &t->owner->oid);
-	if (object == NULL) {
-		takeover_end(t, -ENOENT);
-		return;
-	}
-	status = command(t, DIRECTORY__OBJECT_COMMAND__OP__CREATED, object,
-			 &peer->leaf->cid, create_recorded);
-	if (status < 0)
-		takeover_end(t, status);
+	create_record(t);
 }
 
 static void create_recorded(struct dom__takeover *t)

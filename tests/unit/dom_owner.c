@@ -434,3 +434,74 @@ TEST(dom_owner, commands_wait_for_the_next_try)
 	CHECK(cmmds_object(f->cmmds, &f->oid)->oepoch <= oepoch + 5);
 	fixture_close(f);
 }
+
+/* ---- a directory that is full of others' commands ---- */
+
+enum { MANY = 100 };
+
+struct many {
+	struct dom_create create;
+	struct dom_object_open open;
+	struct uuid oid;
+	unsigned *ended;
+};
+
+static void many_ended(struct many *m, int status)
+{
+	CHECK_EQ(status, 0);
+	++*m->ended;
+}
+
+static void on_many_created(struct dom_create *req, int status)
+{
+	many_ended(req->data, status);
+}
+
+static void on_many_opened(struct dom_object_open *req, int status)
+{
+	many_ended(req->data, status);
+}
+
+static void many_create(struct fixture *f, struct many *m, unsigned n,
+			unsigned *ended)
+{
+	*m = (struct many){ .oid = uuid_of(n), .ended = ended };
+	m->create = (struct dom_create){
+		.data = m, .oid = m->oid, .size_bytes = SIZE, .policy = "p"
+	};
+	CHECK_EQ(dom_create(f->dom, &m->create, on_many_created), 0);
+}
+
+static void many_wait(struct fixture *f, const unsigned *ended, unsigned count)
+{
+	for (unsigned i = 0; i < 6000 && *ended < count; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(*ended, count);
+}
+
+/* It takes 128 at a time.  Busy is no failure: the others come by and by. */
+TEST(dom_owner, opens_and_creates_while_the_directory_is_busy)
+{
+	struct fixture *f = fixture_open();
+	static struct many old[MANY], new[MANY];
+	unsigned ended = 0;
+
+	policy_put(f, 1, 0);
+	for (unsigned i = 0; i < MANY; i++)
+		many_create(f, &old[i], 20 + i, &ended);
+	many_wait(f, &ended, MANY);
+	stop(f);
+	start(f, false);
+	ended = 0;
+	for (unsigned i = 0; i < MANY; i++) {
+		many_create(f, &new[i], 20 + MANY + i, &ended);
+		old[i].open.data = &old[i];
+		CHECK_EQ(dom_object_open(f->dom, &old[i].open, &old[i].oid,
+					 on_many_opened),
+			 0);
+	}
+	many_wait(f, &ended, 2 * MANY);
+	for (unsigned i = 0; i < MANY; i++)
+		dom_object_close(old[i].open.object);
+	fixture_close(f);
+}
