@@ -7,9 +7,9 @@
  */
 #include "base/err.h"
 #include "base/shard.h"
+#include "base/size.h"
 #include "base/util.h"
 #include "node/admin_int.h"
-#include "node/size.h"
 
 #include <assert.h>
 #include <errno.h>

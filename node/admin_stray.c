@@ -3,9 +3,9 @@
  * this node's disks and is newer than the directory (dom.h, stray.c).
  */
 #include "base/err.h"
+#include "base/size.h"
 #include "base/util.h"
 #include "node/admin_int.h"
-#include "node/size.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* admin_vdisk: virtual disks are made, resized, renamed and deleted here. */
 #include "base/err.h"
+#include "base/size.h"
 #include "base/util.h"
 #include "node/admin_int.h"
-#include "node/size.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  */
 #include "node/config.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/util.h"
-#include "node/size.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,10 +2,10 @@
  * health: what node itself can tell is not well, each with its cause and what
  * to do.  Run on the loop; nothing here waits.
  */
+#include "base/size.h"
 #include "base/util.h"
 #include "dom/clom.h"
 #include "node/admin_int.h"
-#include "node/size.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* options: the command line, parsed with getopt_long() by the table. */
+#include "base/size.h"
 #include "node/cli/cli.h"
-#include "node/size.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,7 +1,7 @@
 /* show: answers as people read them. */
+#include "base/size.h"
 #include "base/util.h"
 #include "node/cli/cli.h"
-#include "node/size.h"
 
 #include <stdio.h>
 #include <string.h>

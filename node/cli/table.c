@@ -1,7 +1,7 @@
 /* table: every command of basalt, with its options and how its request is filled. */
+#include "base/size.h"
 #include "base/util.h"
 #include "node/cli/cli.h"
-#include "node/size.h"
 
 #include <stdio.h>
 #include <stdlib.h>

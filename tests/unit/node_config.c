@@ -1,6 +1,6 @@
 /* basalt.conf: what is taken, what is refused, and that the line is named. */
 #include "node/config.h"
-#include "node/size.h"
+#include "base/size.h"
 #include "tests/lib/test.h"
 
 #include <netinet/in.h>

@@ -1,9 +1,9 @@
 /*
- * size: numbers as people write them.  In a header, because the daemon's
- * configuration and the command line read the same way and share no library.
+ * size: numbers as people write them.  In a header, because the daemon and the
+ * command line read and print the same way and share no library.
  */
-#ifndef BASALT_NODE_SIZE_H
-#define BASALT_NODE_SIZE_H
+#ifndef BASALT_BASE_SIZE_H
+#define BASALT_BASE_SIZE_H
 
 #include <ctype.h>
 #include <errno.h>
