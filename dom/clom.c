@@ -11,6 +11,8 @@
  */
 #include "dom/dom_int.h"
 
+#include "base/size.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,6 +29,7 @@ struct place {
 	uint64_t *planned; /* bytes put on each disk by this plan */
 	int64_t *reserved; /* of these; in a resize, what is more than before */
 	unsigned *added; /* components, likewise */
+	uint64_t had_bytes; /* what is reserved already, in a resize */
 	/* A leaf found no disk with room for what is reserved of it. */
 	uint64_t short_of;
 	int short_disk; /* which came closest; -1: there is none */
@@ -360,24 +363,41 @@ static int policy_check(struct place *p, bool *forced, char *why,
 	return 0;
 }
 
-/* What is missing, where, and what helps. */
+/* On all disks, before anything is planned. */
+static uint64_t room_all(const struct place *p)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
+		const struct clom_disk *d = &p->snapshot->disks[i];
+
+		if (usable(p, i) &&
+		    d->usable_bytes > d->used_bytes + d->kept_bytes)
+			sum += d->usable_bytes - d->used_bytes - d->kept_bytes;
+	}
+	return sum;
+}
+
+/* What was asked for, what of it is missing, what there is, what helps. */
 static void short_tell(const struct place *p, char *why, size_t why_len)
 {
-	const struct clom_disk *d;
-	char id[UUID_TEXT_LEN];
-	int64_t left;
+	char asked[SIZE_TEXT_MAX], want[SIZE_TEXT_MAX], left[SIZE_TEXT_MAX];
+	char all[SIZE_TEXT_MAX], id[UUID_TEXT_LEN];
+	int64_t room;
 
 	if (p->short_disk < 0)
 		return;
-	d = &p->snapshot->disks[p->short_disk];
-	left = MAX(room_left(p, (unsigned)p->short_disk), (int64_t)0);
-	uuid_format(&d->disk, id);
+	room = MAX(room_left(p, (unsigned)p->short_disk), (int64_t)0);
+	uuid_format(&p->snapshot->disks[p->short_disk].disk, id);
 	snprintf(why, why_len,
-		 "%llu MiB are to be reserved on one disk; disk %.8s, the best "
-		 "for it, has %llu MiB that are neither used nor reserved: add "
-		 "a disk, or reserve less",
-		 (unsigned long long)DIV_UP(p->short_of, 1ull << 20), id,
-		 (unsigned long long)left >> 20);
+		 "%s%s is to be reserved, and %s of it finds no room: disk "
+		 "%.8s, the best for it, has %s left of the %s that the disks "
+		 "have neither used nor reserved; add a disk, or reserve less",
+		 size_format(p->request->reserved_bytes - p->had_bytes, asked),
+		 p->had_bytes > 0 ? " more" : "",
+		 size_format(p->short_of, want), id,
+		 size_format((uint64_t)room, left),
+		 size_format(room_all(p), all));
 }
 
 static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
@@ -635,6 +655,8 @@ int clom__resize(const struct clom_snapshot *snapshot,
 	int rv = place_begin(&p, snapshot, request);
 
 	if (rv == 0) {
+		p.had_bytes =
+			MIN(object->reserved_bytes, request->reserved_bytes);
 		tree = tree_copy(root);
 		rv = tree == NULL ? -ENOMEM : 0;
 	}

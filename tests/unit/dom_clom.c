@@ -183,9 +183,10 @@ TEST(dom_clom, reserved_on_each_disk)
 	CHECK_EQ(place(&p, 512 << 20, &tree, &forced, why), 0);
 	directory__tree_node__free_unpacked(tree, NULL);
 	CHECK_EQ(place(&p, 576 << 20, &tree, &forced, why), -ENOSPC);
-	CHECK_STR(why, "64 MiB are to be reserved on one disk; disk 02000000, "
-		       "the best for it, has 44 MiB that are neither used nor "
-		       "reserved: add a disk, or reserve less");
+	CHECK_STR(why, "576M is to be reserved, and 64M of it finds no room: "
+		       "disk 02000000, the best for it, has 44M left of the "
+		       "600M that the disks have neither used nor reserved; "
+		       "add a disk, or reserve less");
 	p.reserve_percent = 50;
 	CHECK_EQ(place(&p, 576 << 20, &tree, &forced, why), 0);
 	directory__tree_node__free_unpacked(tree, NULL);
@@ -247,9 +248,10 @@ TEST(dom_clom, reserved_and_grown)
 	CHECK_EQ(grown(tree, 20 << 20, 20 << 20, 60 << 20, why), 0);
 	disks[1].used_bytes = 241 << 20;
 	CHECK_EQ(grown(tree, 20 << 20, 20 << 20, 60 << 20, why), -ENOSPC);
-	CHECK_STR(why, "40 MiB are to be reserved on one disk; disk 02000000, "
-		       "the best for it, has 39 MiB that are neither used nor "
-		       "reserved: add a disk, or reserve less");
+	CHECK_STR(why, "40M more is to be reserved, and 40M of it finds no "
+		       "room: disk 02000000, the best for it, has 39M left of "
+		       "the 339M that the disks have neither used nor "
+		       "reserved; add a disk, or reserve less");
 	/* One that gets no more there grows elsewhere. */
 	directory__tree_node__free_unpacked(tree, NULL);
 	disks[1].used_bytes = 0;

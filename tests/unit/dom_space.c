@@ -152,7 +152,7 @@ TEST(dom_space, each_disk_must_have_it)
 	/* Both disks together have it. */
 	CHECK_EQ(object_next(f, 50, ROUND_DOWN(room, MB) + MB, "thick"),
 		 -ENOSPC);
-	CHECK(strstr(f->why, "to be reserved on one disk; disk ") != NULL);
+	CHECK(strstr(f->why, " of it finds no room: disk ") != NULL);
 	CHECK_EQ(object_next(f, 50, ROUND_DOWN(room, MB), "thick"), 0);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), ROUND_DOWN(room, MB));
 	CHECK_EQ(object_next(f, 51, 16 * MB, "wide"), -ENOSPC);
@@ -221,7 +221,7 @@ TEST(dom_space, two_at_once)
 		run(&two[i].done);
 		CHECK_EQ(two[i].status, i < 2 ? 0 : -ENOSPC);
 	}
-	CHECK(strstr(two[2].create.why, "to be reserved on one disk") != NULL);
+	CHECK(strstr(two[2].create.why, " is to be reserved") != NULL);
 	CHECK_EQ(kept(f, 0), size);
 	CHECK_EQ(kept(f, 1), size);
 	fixture_close(f);
@@ -444,7 +444,7 @@ TEST(dom_space, grows_with_its_object)
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 24 * MB);
 	/* By as much as is left, and not by more. */
 	CHECK_EQ(resize(f, room + MB), -ENOSPC);
-	CHECK(strstr(f->why, "to be reserved on one disk; disk ") != NULL);
+	CHECK(strstr(f->why, " of it finds no room: disk ") != NULL);
 	CHECK_EQ(reserved(f), 24 * MB);
 	CHECK_EQ(dom_object_size(f->object), 24 * MB);
 	CHECK_EQ(resize(f, room), 0);
