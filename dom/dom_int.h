@@ -512,7 +512,6 @@ const struct dom__known *dom__known_find(const struct dom__owner *owner,
 bool dom__owner_uses_disk(const struct dom__owner *owner,
 			  const struct dom__disk *disk);
 void dom__takeover_done(struct dom__owner *owner, int status);
-void dom__owner_end(struct dom__owner *owner); /* at dom_close() */
 
 /* takeover.c */
 int dom__takeover_start(struct dom__owner *owner);
