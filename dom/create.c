@@ -111,7 +111,8 @@ static unsigned leaves_on(const Directory__TreeNode *node,
 	return n;
 }
 
-void dom_disk_shares(struct dom *dom, const struct uuid *disk, unsigned *counts)
+void dom_disk_components(struct dom *dom, const struct uuid *disk,
+			 unsigned *counts)
 {
 	const struct cmmds_entry *entry = NULL;
 	struct uuid oid;

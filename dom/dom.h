@@ -67,8 +67,8 @@ void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
  * How many components of the objects of each shard the directory has on @disk,
  * which need not be open: added to @counts, one for each shard.
  */
-void dom_disk_shares(struct dom *dom, const struct uuid *disk,
-		     unsigned *counts);
+void dom_disk_components(struct dom *dom, const struct uuid *disk,
+			 unsigned *counts);
 
 /* ---- the client ---- */
 

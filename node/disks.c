@@ -434,7 +434,7 @@ static unsigned home_pick(struct node *node, const struct node_disk *next)
 	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL)
 		known += is_ours(node, (const Directory__Disk *)e->message);
 	share = DIV_UP(MAX(all, known), count);
-	dom_disk_shares(node->dom, &next->id, components);
+	dom_disk_components(node->dom, &next->id, components);
 	for (unsigned i = 1; i <= count; i++) {
 		unsigned s = i % count;
 
