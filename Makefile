@@ -133,8 +133,8 @@ $(O)/tests/unit/$(1): $(O)/tests/unit/$(1).o $(call libs_of,$(1)) $(O)/lib/test.
 	$$(Q)$$(link) -lcmocka
 endef
 $(foreach t,$(notdir $(UNIT_SRC:.c=)),$(eval $(call unit_rule,$(t))))
-# Its memory runs out when it says so.
-$(O)/tests/unit/iscsi_shards: LIBS += -Wl,--wrap=calloc
+# Their memory runs out when they say so.
+$(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: LIBS += -Wl,--wrap=calloc
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

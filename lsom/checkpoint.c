@@ -485,7 +485,8 @@ static void checkpoint_run(struct env_task *task)
 		return; /* begun when it is paid */
 	c = calloc(1, sizeof(*c));
 	if (c == NULL) {
-		lsom__checkpoint_arm(disk);
+		/* Also while closing, which waits for it. */
+		env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
 		return;
 	}
 	disk->checkpoint_again = false;

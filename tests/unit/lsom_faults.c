@@ -273,6 +273,49 @@ TEST(faults, a_checkpoint_waits_while_the_disk_closes)
 	fixture_close(f);
 }
 
+/* Once. */
+static bool no_memory;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	if (!no_memory)
+		return __real_calloc(n, size);
+	no_memory = false;
+	return NULL;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* The last checkpoint finds no memory: it comes again, and the disk closes. */
+TEST(faults, closed_without_memory_for_a_checkpoint)
+{
+	struct fixture *f = fixture_open(6);
+	struct lsom_disk_close closing = { .data = f };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
+	lsom_comp_put(comp);
+	f->done = false;
+	CHECK_EQ(lsom_disk_close(f->disk, &closing, closed), 0);
+	while (!f->disk->close_checkpointed)
+		CHECK(sim_env_turn(&f->sim));
+	/* As one that just ran has left it. */
+	env_timer_stop(f->disk->env, &f->disk->checkpoint_timer);
+	no_memory = true;
+	CHECK(sim_env_run(&f->sim, &f->done));
+	CHECK(!no_memory);
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 63, 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 TEST(faults, flush_of_the_index_fails)
 {
 	struct fixture *f = fixture_open(3);
