@@ -43,6 +43,12 @@ _Static_assert(CMMDS_PROPOSALS_MAX < CMMDS_WINDOW,
 /* Memory for bookkeeping of these sizes not being there is not survivable. */
 void *cmmds__alloc(size_t len);
 void *cmmds__copy(const void *data, size_t len);
+/*
+ * For protobuf-c, to which no memory and bad bytes are the same: a member that
+ * refused a command for want of memory would differ from the others, and from
+ * itself after a restart.
+ */
+extern ProtobufCAllocator cmmds__allocator;
 
 /* ---- raft_codec ---- */
 

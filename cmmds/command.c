@@ -144,7 +144,7 @@ void cmmds_object_op(struct cmmds_command *cmd,
 	}
 	bytes = cmmds__alloc(len + 1);
 	directory__object_command__pack(op, bytes);
-	copy = directory__object_command__unpack(NULL, len, bytes);
+	copy = directory__object_command__unpack(&cmmds__allocator, len, bytes);
 	free(bytes);
 	if (copy == NULL) {
 		wrong(cmd, -EINVAL, "the object command is malformed");

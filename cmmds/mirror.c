@@ -51,7 +51,8 @@ static void here_note(struct env_task *task)
 	if (!n->gone) {
 		ProtobufCMessage *message =
 			protobuf_c_message_unpack(rules__descriptor(n->kind),
-						  NULL, n->value_len, n->value);
+						  &cmmds__allocator,
+						  n->value_len, n->value);
 
 		assert(message != NULL); /* it was unpacked there already */
 		new = tree__entry_make(n->kind, n->key, n->key_len, n->revision,

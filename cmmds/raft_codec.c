@@ -35,6 +35,18 @@ void *cmmds__copy(const void *data, size_t len)
 	return p;
 }
 
+static void *message_alloc(void *arg, size_t len)
+{
+	return cmmds__alloc(len);
+}
+
+static void message_free(void *arg, void *p)
+{
+	free(p);
+}
+
+ProtobufCAllocator cmmds__allocator = { message_alloc, message_free, NULL };
+
 void codec__put(struct codec_buf *buf, const void *data, size_t len)
 {
 	if (buf->len + len > buf->room) {

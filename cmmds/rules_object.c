@@ -528,7 +528,7 @@ static Directory__TreeNode *tree_copy(const Directory__TreeNode *tree)
 	Directory__TreeNode *copy;
 
 	directory__tree_node__pack(tree, bytes);
-	copy = directory__tree_node__unpack(NULL, len, bytes);
+	copy = directory__tree_node__unpack(&cmmds__allocator, len, bytes);
 	assert(copy != NULL);
 	free(bytes);
 	return copy;

@@ -172,8 +172,8 @@ int snapshot__decode(struct cmmds_state *state, const uint8_t *data, size_t len)
 					       data + SNAPSHOT_HEAD,
 					       len - SNAPSHOT_HEAD))
 		return -EUCLEAN;
-	snap = directory__snapshot__unpack(NULL, len - SNAPSHOT_HEAD,
-					   data + SNAPSHOT_HEAD);
+	snap = directory__snapshot__unpack(
+		&cmmds__allocator, len - SNAPSHOT_HEAD, data + SNAPSHOT_HEAD);
 	if (snap == NULL)
 		return -EUCLEAN;
 	rv = snap->version == CMMDS_SNAPSHOT_VERSION ? load(state, snap)

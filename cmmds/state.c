@@ -258,8 +258,8 @@ static int apply_put(struct cmmds_state *state, struct state_result *result,
 	}
 	if (!rules__depth_ok(descriptor, c->value.data, c->value.len))
 		return rules__refuse(result->why, "nested too deep");
-	message = protobuf_c_message_unpack(descriptor, NULL, c->value.len,
-					    c->value.data);
+	message = protobuf_c_message_unpack(descriptor, &cmmds__allocator,
+					    c->value.len, c->value.data);
 	if (message == NULL)
 		return rules__refuse(result->why, "cannot be decoded");
 	rv = rules__entry(c->kind, c->key.data, c->key.len,
@@ -368,8 +368,8 @@ static int object_op(struct cmmds_state *state, struct state_result *result,
 		copy = &copies[(*count)++];
 		copy->entry = e;
 		/* What was packed by us once unpacks again. */
-		copy->object = directory__object__unpack(NULL, e->pub.value_len,
-							 e->pub.value);
+		copy->object = directory__object__unpack(
+			&cmmds__allocator, e->pub.value_len, e->pub.value);
 		assert(copy->object != NULL);
 		copy->oepoch = copy->object->oepoch;
 		copy->csn = copy->object->csn;
@@ -459,8 +459,8 @@ static void apply_audit(struct cmmds_state *state, struct state_result *result,
 		   tree__entry_make(CMMDS_EVENT, key, sizeof(key),
 				    state->revision + 1, value, len,
 				    protobuf_c_message_unpack(
-					    &directory__event__descriptor, NULL,
-					    len, value)));
+					    &directory__event__descriptor,
+					    &cmmds__allocator, len, value)));
 	free(value);
 	while (state->counts[CMMDS_EVENT] > CMMDS_EVENTS_MAX) {
 		oldest = state__above(state, CMMDS_EVENT, NULL, 0);
@@ -511,7 +511,7 @@ int state__apply(struct cmmds_state *state, uint64_t index, const void *data,
 	state->applied_index = index;
 	if (len <= CMMDS_COMMAND_MAX &&
 	    rules__depth_ok(&directory__command__descriptor, data, len))
-		cmd = directory__command__unpack(NULL, len, data);
+		cmd = directory__command__unpack(&cmmds__allocator, len, data);
 	if (cmd != NULL && cmd->version != CMMDS_COMMAND_VERSION) {
 		snprintf(result->why, sizeof(result->why),
 			 "a directory command of version %u; this program "
@@ -558,8 +558,8 @@ int state__load(struct cmmds_state *state, enum cmmds_kind kind,
 	    !rules__depth_ok(rules__descriptor(kind), value, value_len) ||
 	    state__find(state, kind, key, key_len) != NULL)
 		return -EUCLEAN;
-	message = protobuf_c_message_unpack(rules__descriptor(kind), NULL,
-					    value_len, value);
+	message = protobuf_c_message_unpack(
+		rules__descriptor(kind), &cmmds__allocator, value_len, value);
 	if (message == NULL)
 		return -EUCLEAN;
 	tree__insert(state, tree__entry_make(kind, key, key_len, revision,

@@ -3,8 +3,11 @@
 #include "tests/lib/test.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct dir {
 	struct cmmds_state s;
@@ -667,3 +670,74 @@ TEST(cmmds_state, bad_bytes)
 	cmmds_command_fini(&cmd);
 	state__fini(&d.s);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+/* The C library's own allocator, whose allocation number @memory_left fails. */
+void *__libc_malloc(size_t len);
+void *__libc_calloc(size_t count, size_t len);
+static long memory_left = -1;
+
+static bool memory_gone(void)
+{
+	return memory_left >= 0 && memory_left-- == 0;
+}
+
+void *malloc(size_t len)
+{
+	return memory_gone() ? NULL : __libc_malloc(len);
+}
+
+void *calloc(size_t count, size_t len)
+{
+	return memory_gone() ? NULL : __libc_calloc(count, len);
+}
+
+/*
+ * No memory is the end, never an answer: what one member refuses for want of it
+ * the others apply, and so does this one when it reads its log again.
+ */
+TEST(cmmds_state, no_memory_is_no_refusal)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	struct cmmds_command cmd = { 0 };
+	struct state_result result;
+	struct uuid who = id(1);
+	unsigned ends = 0;
+	uint8_t *bytes;
+	int status = 1;
+	size_t len;
+
+	p.name = "gold";
+	cmmds_command_init(&cmd);
+	cmmds_put(&cmd, CMMDS_POLICY, "gold", 4, 0, &p.base);
+	cmmds_audit(&cmd, "admin", "policy gold");
+	cmd.message->client.data = malloc(sizeof(who));
+	memcpy(cmd.message->client.data, who.b, sizeof(who));
+	cmd.message->client.len = sizeof(who);
+	cmd.message->sequence = 1;
+	CHECK_EQ(command__pack(&cmd, &bytes, &len), 0);
+	cmmds_command_fini(&cmd);
+	for (long n = 0; status != 0; n++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			struct dir d;
+
+			signal(SIGABRT, SIG_DFL);
+			state__init(&d.s);
+			memory_left = n;
+			if (state__apply(&d.s, 1, bytes, len, &result) != 0 ||
+			    result.status != 0)
+				_exit(2);
+			_exit(memory_left >= 0 ? 0 : 3);
+		}
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK(status == 0 ||
+		      (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT));
+		ends += status != 0;
+	}
+	CHECK(ends > 10);
+	free(bytes);
+}
+#endif
