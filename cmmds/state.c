@@ -383,8 +383,8 @@ static int object_op(struct cmmds_state *state, struct state_result *result,
 			      (unsigned long long)op->expect_csn);
 		return -EAGAIN;
 	}
-	if (raises_csn(op))
-		copy->object->csn = copy->csn + 1;
+	if (raises_csn(op)) /* unless an ACCEPT before it raised it further */
+		copy->object->csn = MAX(copy->object->csn, copy->csn + 1);
 	return rules__object_op(state, copy->object, op, result->why);
 }
 
@@ -443,6 +443,19 @@ static int apply_objects(struct cmmds_state *state, struct state_result *result,
 
 /* ---- the audit ---- */
 
+/* Gives it its sequence, which is part of what the entry will measure. */
+static int audit_check(const struct cmmds_state *state, Directory__Event *audit,
+		       char why[128])
+{
+	if (strlen(audit->who) > 255 || strlen(audit->what) > 1023)
+		return rules__refuse(why, "the audit line is too long");
+	audit->sequence = state->event_sequence + 1;
+	if (directory__event__get_packed_size(audit) <= CMMDS_VALUE_MAX)
+		return 0;
+	rules__refuse(why, "the audit line is too long");
+	return -EMSGSIZE;
+}
+
 static void apply_audit(struct cmmds_state *state, struct state_result *result,
 			Directory__Event *audit)
 {
@@ -450,7 +463,7 @@ static void apply_audit(struct cmmds_state *state, struct state_result *result,
 	uint8_t key[8], *value;
 	size_t len;
 
-	audit->sequence = ++state->event_sequence;
+	state->event_sequence = audit->sequence;
 	put_be64(key, audit->sequence);
 	len = directory__event__get_packed_size(audit);
 	value = cmmds__alloc(len + 1);
@@ -479,9 +492,8 @@ static int apply_all(struct cmmds_state *state, struct state_result *result,
 		rules__refuse(result->why, "too many changes in one command");
 		return -EMSGSIZE;
 	}
-	if (cmd->audit != NULL &&
-	    (strlen(cmd->audit->who) > 255 || strlen(cmd->audit->what) > 1023))
-		return rules__refuse(result->why, "the audit line is too long");
+	if (cmd->audit != NULL)
+		rv = audit_check(state, cmd->audit, result->why);
 	for (size_t i = 0; i < cmd->n_changes && rv == 0; i++)
 		rv = apply_change(state, result, cmd->changes[i]);
 	if (rv == 0)

@@ -361,6 +361,31 @@ TEST(cmmds_state, accept_raises_what_was_seen)
 	state__fini(&d.s);
 }
 
+/* Nor does an op beside it in the command take it back. */
+TEST(cmmds_state, accept_beside_another)
+{
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+	struct cmmds_command cmd = { 0 };
+	struct mirror m;
+	struct dir d;
+
+	begin(&d, &m, 2);
+	cmmds_command_init(&cmd);
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__ACCEPT;
+	op.oid = BYTES(m.oid);
+	op.expect_csn = 1;
+	op.csn = 9;
+	cmmds_object_op(&cmd, &op);
+	op.op = CREATED;
+	op.cid = BYTES(m.cid[0]);
+	cmmds_object_op(&cmd, &op);
+	CHECK_EQ(apply(&d, &cmd), 0);
+	CHECK_EQ(object(&d, &m.oid)->csn, 9);
+	CHECK(object(&d, &m.oid)->tree->children[0]->leaf->created);
+	cmmds_command_fini(&cmd);
+	state__fini(&d.s);
+}
+
 TEST(cmmds_state, leaf_states)
 {
 	struct dir d;
@@ -593,6 +618,46 @@ TEST(cmmds_state, events_are_bounded)
 	put_be64(key, 8);
 	CHECK(state__find(&d.s, CMMDS_EVENT, key, 8) != NULL);
 	cmmds_command_fini(&cmd);
+	state__fini(&d.s);
+}
+
+/* What a newer program says in an event is kept, or refused, never unreadable. */
+TEST(cmmds_state, event_as_large_as_an_entry)
+{
+	struct cmmds_command cmd = { 0 };
+	ProtobufCMessageUnknownField more = { .tag = 99 };
+	struct cmmds_state again;
+	struct dir d = { 0 };
+	uint8_t *image;
+	size_t len;
+
+	state__init(&d.s);
+	state__init(&again);
+	more.wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED;
+	for (unsigned size = 8; size <= CMMDS_VALUE_MAX; size *= 2) {
+		Directory__Event *audit;
+
+		cmmds_command_init(&cmd);
+		cmmds_audit(&cmd, "admin", "something new");
+		audit = cmd.message->audit;
+		more.len = 3 + size;
+		more.data = calloc(1, more.len);
+		memcpy(more.data,
+		       (uint8_t[]){ 0x80 | (size & 0x7f),
+				    0x80 | (size >> 7 & 0x7f),
+				    (uint8_t)(size >> 14) },
+		       3);
+		audit->base.unknown_fields = calloc(1, sizeof(more));
+		audit->base.unknown_fields[0] = more;
+		audit->base.n_unknown_fields = 1;
+		CHECK_EQ(apply(&d, &cmd),
+			 size < CMMDS_VALUE_MAX ? 0 : -EMSGSIZE);
+		cmmds_command_fini(&cmd);
+	}
+	CHECK_EQ(snapshot__encode(&d.s, &image, &len), 0);
+	CHECK_EQ(snapshot__decode(&again, image, len), 0);
+	free(image);
+	state__fini(&again);
 	state__fini(&d.s);
 }
 
