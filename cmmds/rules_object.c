@@ -218,6 +218,8 @@ int rules__tree(const Directory__TreeNode *tree, char why[128])
 
 	if (tree == NULL)
 		return rules__refuse(why, "an object has a tree");
+	if (tree->type == DIRECTORY__TREE_NODE__TYPE__WITNESS)
+		return rules__refuse(why, "tree: a witness holds no data");
 	rv = tree_node(tree, 1, &walk);
 	if (rv != 0)
 		return rv;
@@ -293,6 +295,8 @@ int rules__object_put(const Directory__Object *old,
 		    object->deleted)
 			return rules__refuse(why, "object: a new one has no "
 						  "owner");
+		if (csn > CSN_MAX)
+			return rules__refuse(why, "object: its csn is used up");
 		if (!rules__leaves(object->tree, leaf_fresh, &csn))
 			return rules__refuse(why, "object: its leaves begin "
 						  "ACTIVE");

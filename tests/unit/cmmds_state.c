@@ -386,6 +386,28 @@ TEST(cmmds_state, accept_beside_another)
 	state__fini(&d.s);
 }
 
+/* A new one that could not be: a witness alone, a csn that cannot rise. */
+TEST(cmmds_state, objects_that_cannot_be)
+{
+	struct mirror m;
+	struct dir d;
+
+	begin(&d, &m, 2);
+	m.oid = id(98);
+	m.object.csn = UINT64_MAX;
+	CHECK_EQ(put(&d, CMMDS_OBJECT, m.oid.b, sizeof(m.oid), 0, &m.object),
+		 -EINVAL);
+	m.object.csn = 1;
+	m.node[0].type = DIRECTORY__TREE_NODE__TYPE__WITNESS;
+	m.object.tree = &m.node[0];
+	CHECK_EQ(put(&d, CMMDS_OBJECT, m.oid.b, sizeof(m.oid), 0, &m.object),
+		 -EINVAL);
+	m.object.tree = &m.root;
+	CHECK_EQ(put(&d, CMMDS_OBJECT, m.oid.b, sizeof(m.oid), 0, &m.object),
+		 0);
+	state__fini(&d.s);
+}
+
 TEST(cmmds_state, leaf_states)
 {
 	struct dir d;
