@@ -241,6 +241,21 @@ static bool open_complete(struct cmmds *cmmds)
 	return info.leader || !info.only_voter;
 }
 
+static bool level_known(struct cmmds *cmmds)
+{
+	const struct cmmds_entry *e = cmmds_get(cmmds, CMMDS_CLUSTER, "", 0);
+	const Directory__Cluster *cluster = e ? (const void *)e->message : NULL;
+
+	if (cluster == NULL || cluster->feature_level <= CMMDS_FEATURE_LEVEL)
+		return true;
+	cmmds->status = -EMEDIUMTYPE;
+	snprintf(cmmds->why, sizeof(cmmds->why),
+		 "the cluster was raised to feature level %u; this program "
+		 "knows %u: run one that knows it",
+		 cluster->feature_level, CMMDS_FEATURE_LEVEL);
+	return false;
+}
+
 static void closed(void *arg)
 {
 	struct cmmds *cmmds = arg;
@@ -269,14 +284,14 @@ static void turn_end(struct env_task *task)
 		return;
 	}
 	if (cmmds->opening != NULL) {
-		if (cmmds->failed) {
+		if (!cmmds->failed && !open_complete(cmmds))
+			return;
+		if (cmmds->failed || !level_known(cmmds)) {
 			snprintf(cmmds->opening->why,
 				 sizeof(cmmds->opening->why), "%s", cmmds->why);
 			shell__close(cmmds->shell, open_failed, cmmds);
 			return;
 		}
-		if (!open_complete(cmmds))
-			return;
 		open_ready(cmmds); /* may close it: that waits for a turn */
 		return;
 	}

@@ -44,6 +44,12 @@ enum cmmds_kind {
 #define CMMDS_VALUE_MAX (256u << 10)
 #define CMMDS_EVENTS_MAX 1000u
 
+/*
+ * The newest Cluster.feature_level this program knows: it writes nothing above
+ * the directory's, and does not open a directory above this.
+ */
+#define CMMDS_FEATURE_LEVEL 1u
+
 struct cmmds;
 
 struct cmmds_config {
@@ -69,7 +75,8 @@ struct cmmds_config {
 /*
  * Open; @cb when the local state is loaded and, for a single voter, it leads
  * and every committed entry is applied.  0; -ENOENT (no store and not to
- * found one), -EEXIST (the reverse), -EUCLEAN, -EMEDIUMTYPE, -EIO.
+ * found one), -EEXIST (the reverse), -EUCLEAN, -EMEDIUMTYPE (of a newer
+ * program), -EIO.
  */
 struct cmmds_open {
 	void *data;

@@ -194,7 +194,7 @@ static void node_enter(struct node *node, bool found)
 		c.uuid.data = node->cluster.b;
 		c.uuid.len = sizeof(node->cluster.b);
 		c.name = node->cluster_name;
-		c.feature_level = 1;
+		c.feature_level = CMMDS_FEATURE_LEVEL;
 		c.created_wall_ns = env_wall_ns(node->env);
 		cmmds_put(cmd, CMMDS_CLUSTER, "", 0, CMMDS_MUST_NOT_EXIST,
 			  &c.base);

@@ -282,3 +282,33 @@ TEST(cmmds_open, damaged_and_unknown)
 	free(buf.data);
 	end(&f);
 }
+
+/* What newer programs write already is not for an older one to go on with. */
+TEST(cmmds_open, feature_level_above_ours)
+{
+	Directory__Cluster c = DIRECTORY__CLUSTER__INIT;
+	struct cmmds_command cmd = { 0 };
+	struct fixture f;
+
+	begin(&f);
+	c.uuid.data = f.node.b;
+	c.uuid.len = sizeof(f.node.b);
+	c.name = "c";
+	CHECK_EQ(try_open(&f, true), 0);
+	for (unsigned above = 0; above <= 1; above++) {
+		c.feature_level = CMMDS_FEATURE_LEVEL + above;
+		cmd.data = &f;
+		cmmds_command_init(&cmd);
+		cmmds_put(&cmd, CMMDS_CLUSTER, "", 0, CMMDS_ANY, &c.base);
+		f.done = false;
+		CHECK_EQ(cmmds_propose(f.cmmds, &cmd, 0, on_command), 0);
+		test_run(&f.ts, &f.done);
+		CHECK_EQ(f.status, 0);
+		cmmds_command_fini(&cmd);
+		shut(&f);
+		CHECK_EQ(try_open(&f, false), above ? -EMEDIUMTYPE : 0);
+	}
+	CHECK(f.cmmds == NULL);
+	CHECK(strstr(f.open.why, "feature level 2") != NULL);
+	end(&f);
+}
