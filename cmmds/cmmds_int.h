@@ -217,6 +217,10 @@ uint64_t store__install(struct raft_store *store,
 /* Our own snapshot; entries below @keep_from go. */
 uint64_t store__compact(struct raft_store *store,
 			const struct log_snapshot *snap, uint64_t keep_from);
+/*
+ * Of log entries that are not durable yet.  A snapshot on its way does not
+ * count: it may be larger than all that is in flight may be, and goes by itself.
+ */
 size_t store__pending_bytes(const struct raft_store *store);
 uint64_t store__durable(const struct raft_store *store);
 

@@ -36,6 +36,7 @@ struct raft_store {
 	void *arg;
 
 	struct kv_batch gathering, writing;
+	size_t gathering_bytes, writing_bytes; /* of log entries in them */
 	uint64_t ticket; /* of the last write queued */
 	uint64_t writing_ticket; /* of the last in @writing */
 	uint64_t durable;
@@ -451,6 +452,7 @@ static void write_done(struct env_work *work)
 	struct raft_store *store = container_of(work, struct raft_store, work);
 
 	store->busy = false;
+	store->writing_bytes = 0;
 	kv_batch_clear(&store->writing);
 	if (store->status != 0) {
 		store->failed = true;
@@ -480,6 +482,8 @@ static void store_start(struct env_task *task)
 
 		store->writing = store->gathering;
 		store->gathering = batch;
+		store->writing_bytes = store->gathering_bytes;
+		store->gathering_bytes = 0;
 		store->writing_ticket = store->ticket;
 		store->work.work = write_work;
 		store->work.done = write_done;
@@ -544,6 +548,7 @@ uint64_t store__append(struct raft_store *store, uint64_t index,
 		struct codec_buf value = { 0 };
 
 		codec__entry_encode(index + i, &entries[i], &value);
+		store->gathering_bytes += value.len;
 		put(store, log_key(index + i, key), &value);
 	}
 	store->last = index + count - 1;
@@ -578,7 +583,7 @@ uint64_t store__compact(struct raft_store *store,
 
 size_t store__pending_bytes(const struct raft_store *store)
 {
-	return store->gathering.bytes_count + store->writing.bytes_count;
+	return store->gathering_bytes + store->writing_bytes;
 }
 
 uint64_t store__durable(const struct raft_store *store)

@@ -136,6 +136,38 @@ TEST(cmmds_propose, late_and_again)
 	face_close(&f);
 }
 
+/* A large snapshot on its way to a slow disk is no reason to refuse a command. */
+TEST(cmmds_propose, beside_a_large_snapshot)
+{
+	static struct face f;
+	struct log_snapshot snap = { .index = 1, .term = 1, .conf_index = 1 };
+	struct raft_store *store;
+
+	face_open(&f);
+	store = f.cmmds->store_open.store;
+	snap.conf = cmmds__alloc(1);
+	snap.conf_len = 1;
+	snap.len = 40u << 20;
+	snap.data = cmmds__alloc(snap.len);
+	f.w.nodes[0].slow_ns = SEC;
+	for (unsigned i = 0; i < 2; i++) {
+		store__compact(store, &snap, 1);
+		build(&f, &f.cmds[i], i);
+		CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[i], 0, answered), 0);
+		CHECK(store__pending_bytes(store) < 1u << 20);
+		world_run(&f.w, f.w.now_ns + MSEC); /* being written */
+	}
+	CHECK(f.answers < 2);
+	CHECK(store__pending_bytes(store) > 0);
+	world_run(&f.w, f.w.now_ns + 10 * SEC);
+	CHECK_EQ(f.good, 2);
+	CHECK_EQ(store__pending_bytes(store), 0);
+	codec__snapshot_fini(&snap);
+	for (unsigned i = 0; i < 2; i++)
+		cmmds_command_fini(&f.cmds[i]);
+	face_close(&f);
+}
+
 TEST(cmmds_propose, closed_in_flight)
 {
 	static struct face f;
