@@ -371,8 +371,8 @@ const struct cmmds_entry *cmmds_next(struct cmmds *cmmds, enum cmmds_kind kind,
 				     const struct cmmds_entry *after)
 {
 	const struct state_entry *e =
-		state__above(&cmmds->state, kind, after ? after->key : NULL,
-			     after ? after->key_len : 0);
+		after ? state__next((const struct state_entry *)after)
+		      : state__above(&cmmds->state, kind, NULL, 0);
 
 	return e ? &e->pub : NULL;
 }

@@ -131,7 +131,7 @@ struct cmmds_entry {
 const struct cmmds_entry *cmmds_get(struct cmmds *cmmds, enum cmmds_kind kind,
 				    const void *key, size_t key_len);
 
-/* In key order; NULL starts, NULL ends. */
+/* In key order; NULL starts, NULL ends; @after is there. */
 const struct cmmds_entry *cmmds_next(struct cmmds *cmmds, enum cmmds_kind kind,
 				     const struct cmmds_entry *after);
 

@@ -333,6 +333,7 @@ void shell__close(struct raft_shell *shell, void (*cb)(void *arg), void *arg);
 struct state_entry {
 	struct cmmds_entry pub; /* first: a cmmds_entry is a state_entry */
 	struct state_entry *left, *right;
+	struct state_entry *prev, *next; /* in key order */
 	uint64_t priority, hash;
 };
 
@@ -391,6 +392,12 @@ const struct state_entry *state__above(const struct cmmds_state *state,
 				       enum cmmds_kind kind, const void *key,
 				       size_t key_len);
 uint64_t state__hash(const struct cmmds_state *state);
+
+/* The one after @e, which is in the tree: a walk does not search at each step. */
+static inline const struct state_entry *state__next(const struct state_entry *e)
+{
+	return e->next;
+}
 
 /* state_tree.c.  An inserted entry is the tree's; a removed one the caller's. */
 uint64_t tree__mix(uint64_t x);

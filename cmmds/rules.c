@@ -434,7 +434,7 @@ static bool has(const struct cmmds_state *state, enum cmmds_kind kind,
 
 #define EACH(state, kind, e)                                                   \
 	for (e = state__above(state, kind, NULL, 0); e != NULL;                \
-	     e = state__above(state, kind, e->pub.key, e->pub.key_len))
+	     e = state__next(e))
 
 static int vdisk_references(const struct cmmds_state *state,
 			    const Directory__VDisk *m, char why[128])

@@ -36,8 +36,7 @@ static void fill_entries(const struct cmmds_state *state,
 		const struct state_entry *e =
 			state__above(state, kind, NULL, 0);
 
-		for (; e != NULL; e = state__above(state, kind, e->pub.key,
-						   e->pub.key_len)) {
+		for (; e != NULL; e = state__next(e)) {
 			Directory__SnapshotEntry *out =
 				&entries[snap->n_entries];
 

@@ -1,6 +1,7 @@
 /*
  * state_tree: the directory's entries, one ordered tree a kind: a treap whose
  * priorities follow from the keys, so that equal directories are equal trees.
+ * Neighbours know each other.
  * A sum over the hashes of all entries is kept beside them.
  */
 #include "cmmds/cmmds_int.h"
@@ -99,10 +100,40 @@ static struct state_entry **entry_place(struct cmmds_state *state,
 	return place;
 }
 
+static void order_insert(const struct cmmds_state *state, struct state_entry *e)
+{
+	struct state_entry *at = state->roots[e->pub.kind];
+
+	e->prev = e->next = NULL;
+	while (at != NULL) {
+		if (tree__entry_compare(at, e->pub.key, e->pub.key_len) < 0) {
+			e->prev = at;
+			at = at->right;
+		} else {
+			e->next = at;
+			at = at->left;
+		}
+	}
+	if (e->prev != NULL)
+		e->prev->next = e;
+	if (e->next != NULL)
+		e->next->prev = e;
+}
+
+static void order_remove(struct state_entry *e)
+{
+	if (e->prev != NULL)
+		e->prev->next = e->next;
+	if (e->next != NULL)
+		e->next->prev = e->prev;
+	e->prev = e->next = NULL;
+}
+
 void tree__insert(struct cmmds_state *state, struct state_entry *e)
 {
 	struct state_entry **place = &state->roots[e->pub.kind];
 
+	order_insert(state, e);
 	while (*place != NULL && (*place)->priority >= e->priority) {
 		int c = tree__entry_compare(*place, e->pub.key, e->pub.key_len);
 
@@ -122,6 +153,7 @@ void tree__remove(struct cmmds_state *state, struct state_entry *e)
 	assert(*place == e);
 	*place = merge(e->left, e->right);
 	e->left = e->right = NULL;
+	order_remove(e);
 	state->counts[e->pub.kind]--;
 	state->entries_hash -= e->hash;
 }

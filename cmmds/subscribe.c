@@ -41,9 +41,7 @@ static void prime_one(struct cmmds *cmmds, struct cmmds_subscription *sub)
 
 	sub->primed = true;
 	cmmds->priming = sub;
-	for (; e != NULL && cmmds->priming == sub;
-	     e = state__above(&cmmds->state, change.kind, e->pub.key,
-			      e->pub.key_len)) {
+	for (; e != NULL && cmmds->priming == sub; e = state__next(e)) {
 		change.new_entry = &e->pub;
 		sub->cb(sub, &change);
 	}
@@ -92,12 +90,6 @@ static int entry_order(const struct state_entry *a, const struct state_entry *b)
 		       : a->pub.key_len > b->pub.key_len;
 }
 
-static const struct state_entry *after(const struct cmmds_state *state,
-				       const struct state_entry *e)
-{
-	return state__above(state, e->pub.kind, e->pub.key, e->pub.key_len);
-}
-
 static void replaced_kind(struct cmmds *cmmds, const struct cmmds_state *old,
 			  enum cmmds_kind kind)
 {
@@ -112,12 +104,12 @@ static void replaced_kind(struct cmmds *cmmds, const struct cmmds_state *old,
 		if (order <= 0) {
 			assert(a != NULL); /* the one that is, comes first */
 			change.old_entry = &a->pub;
-			a = after(old, a);
+			a = state__next(a);
 		}
 		if (order >= 0) {
 			assert(b != NULL);
 			change.new_entry = &b->pub;
-			b = after(&cmmds->state, b);
+			b = state__next(b);
 		}
 		if (order != 0 ||
 		    change.old_entry->revision != change.new_entry->revision)

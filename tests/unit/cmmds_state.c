@@ -238,6 +238,38 @@ TEST(cmmds_state, compare_and_set)
 	state__fini(&d.s);
 }
 
+/* Neighbours are those that a search finds, whatever came and went. */
+TEST(cmmds_state, in_order)
+{
+	struct dir d = { 0 };
+	uint64_t x = 1;
+
+	state__init(&d.s);
+	for (unsigned i = 0; i < 600; i++) {
+		const struct state_entry *e, *next, *prev = NULL;
+		char name[16];
+
+		x = tree__mix(x + i);
+		snprintf(name, sizeof(name), "p%u", (unsigned)(x % 64));
+		if (x >> 32 & 1)
+			CHECK_EQ(put_policy(&d, name, CMMDS_ANY), 0);
+		else
+			CHECK_EQ(erase(&d, CMMDS_POLICY, name, strlen(name),
+				       CMMDS_ANY),
+				 0);
+		CHECK_EQ(put_policy(&d, "not a name", CMMDS_ANY), -EINVAL);
+		for (e = state__above(&d.s, CMMDS_POLICY, NULL, 0); e != NULL;
+		     prev = e, e = next) {
+			next = state__above(&d.s, CMMDS_POLICY, e->pub.key,
+					    e->pub.key_len);
+			CHECK(state__next(e) == next);
+			CHECK(e->prev == prev);
+		}
+	}
+	CHECK(d.s.counts[CMMDS_POLICY] > 8);
+	state__fini(&d.s);
+}
+
 /* All changes or none, and the trees as they were. */
 TEST(cmmds_state, all_or_none)
 {
