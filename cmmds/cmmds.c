@@ -241,19 +241,33 @@ static bool open_complete(struct cmmds *cmmds)
 	return info.leader || !info.only_voter;
 }
 
-static bool level_known(struct cmmds *cmmds)
+/*
+ * Can this run of this program go on with what the directory holds?  Under an
+ * incarnation of an earlier run its commands would be answered by what that one
+ * asked for, and not be applied.
+ */
+static bool open_fits(struct cmmds *cmmds)
 {
 	const struct cmmds_entry *e = cmmds_get(cmmds, CMMDS_CLUSTER, "", 0);
 	const Directory__Cluster *cluster = e ? (const void *)e->message : NULL;
+	uint64_t heard = state__incarnation(&cmmds->state, &cmmds->config.node);
 
-	if (cluster == NULL || cluster->feature_level <= CMMDS_FEATURE_LEVEL)
-		return true;
-	cmmds->status = -EMEDIUMTYPE;
-	snprintf(cmmds->why, sizeof(cmmds->why),
-		 "the cluster was raised to feature level %u; this program "
-		 "knows %u: run one that knows it",
-		 cluster->feature_level, CMMDS_FEATURE_LEVEL);
-	return false;
+	if (cluster != NULL && cluster->feature_level > CMMDS_FEATURE_LEVEL) {
+		cmmds->status = -EMEDIUMTYPE;
+		snprintf(cmmds->why, sizeof(cmmds->why),
+			 "the cluster was raised to feature level %u; this "
+			 "program knows %u: run one that knows it",
+			 cluster->feature_level, CMMDS_FEATURE_LEVEL);
+	} else if (heard >= cmmds->config.incarnation) {
+		cmmds->status = -ESTALE;
+		snprintf(cmmds->why, sizeof(cmmds->why),
+			 "this run has number %llu, but the directory has "
+			 "heard of run %llu of this node: write a number not "
+			 "below that into data_dir's file incarnation",
+			 (unsigned long long)cmmds->config.incarnation,
+			 (unsigned long long)heard);
+	}
+	return cmmds->status == 0;
 }
 
 static void closed(void *arg)
@@ -286,7 +300,7 @@ static void turn_end(struct env_task *task)
 	if (cmmds->opening != NULL) {
 		if (!cmmds->failed && !open_complete(cmmds))
 			return;
-		if (cmmds->failed || !level_known(cmmds)) {
+		if (cmmds->failed || !open_fits(cmmds)) {
 			snprintf(cmmds->opening->why,
 				 sizeof(cmmds->opening->why), "%s", cmmds->why);
 			shell__close(cmmds->shell, open_failed, cmmds);

@@ -56,7 +56,7 @@ struct cmmds_config {
 	struct env *env;
 	const char *path; /* of the store: data_dir/directory */
 	struct uuid node;
-	uint64_t incarnation; /* of this run of the daemon */
+	uint64_t incarnation; /* of this run of the daemon; rises, never 0 */
 	/*
 	 * Found a new cluster with this node as its only voter: the store must
 	 * be empty.  Otherwise it must not be.
@@ -76,7 +76,7 @@ struct cmmds_config {
  * Open; @cb when the local state is loaded and, for a single voter, it leads
  * and every committed entry is applied.  0; -ENOENT (no store and not to
  * found one), -EEXIST (the reverse), -EUCLEAN, -EMEDIUMTYPE (of a newer
- * program), -EIO.
+ * program), -ESTALE (@incarnation is of an earlier run), -EIO.
  */
 struct cmmds_open {
 	void *data;

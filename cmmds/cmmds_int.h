@@ -384,6 +384,9 @@ int state__apply(struct cmmds_state *state, uint64_t index, const void *data,
 		 size_t len, struct state_result *result);
 void state__result_fini(struct state_result *result);
 
+/* The newest run of the client @id that was heard of; 0: none. */
+uint64_t state__incarnation(struct cmmds_state *state, const struct uuid *id);
+
 const struct state_entry *state__find(const struct cmmds_state *state,
 				      enum cmmds_kind kind, const void *key,
 				      size_t key_len);

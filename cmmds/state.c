@@ -90,6 +90,13 @@ static struct state_client *client_find(struct cmmds_state *state,
 	return client;
 }
 
+uint64_t state__incarnation(struct cmmds_state *state, const struct uuid *id)
+{
+	const struct state_client *client = client_find(state, id, false);
+
+	return client ? client->incarnation : 0;
+}
+
 static void client_forget(struct cmmds_state *state,
 			  struct state_client *client,
 			  struct state_remembered *r)

@@ -283,6 +283,26 @@ TEST(cmmds_open, damaged_and_unknown)
 	end(&f);
 }
 
+/* A run whose number was used before, as its file was lost or put back. */
+TEST(cmmds_open, incarnation_of_an_earlier_run)
+{
+	struct fixture f;
+
+	begin(&f);
+	f.incarnation = 6;
+	CHECK_EQ(try_open(&f, true), 0);
+	CHECK_EQ(put_policy(&f, "a", 0, 0), 0);
+	shut(&f);
+	for (f.incarnation = 0; f.incarnation < 7;) {
+		CHECK_EQ(try_open(&f, false), -ESTALE);
+		CHECK(strstr(f.open.why, "run 7") != NULL);
+	}
+	CHECK_EQ(try_open(&f, false), 0);
+	CHECK_EQ(put_policy(&f, "b", 0, 0), 0);
+	CHECK(cmmds_policy(f.cmmds, "b") != NULL);
+	end(&f);
+}
+
 /* What newer programs write already is not for an older one to go on with. */
 TEST(cmmds_open, feature_level_above_ours)
 {
