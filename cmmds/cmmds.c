@@ -229,7 +229,9 @@ static void store_opened(struct store_open *sreq, int status)
 	if (cmmds->status != 0) {
 		store__loaded_fini(&sreq->loaded);
 		store__close(sreq->store, open_failed, cmmds);
+		return;
 	}
+	cmmds__turn_end_soon(cmmds); /* one of several voters is open now */
 }
 
 /* A single voter leads before anybody asks; others follow as they can. */

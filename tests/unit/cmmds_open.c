@@ -283,6 +283,36 @@ TEST(cmmds_open, damaged_and_unknown)
 	end(&f);
 }
 
+/* One of several voters is open when it has read what it holds, led or not. */
+TEST(cmmds_open, one_voter_of_three)
+{
+	struct log_entry entry = { .term = 1, .type = RAFT_CHANGE };
+	struct codec_buf conf = { 0 }, value = { 0 };
+	struct raft_configuration c;
+	struct cmmds_info info;
+	struct fixture f;
+
+	begin(&f);
+	CHECK_EQ(try_open(&f, true), 0);
+	cmmds_info(f.cmmds, &info);
+	shut(&f);
+	raft_configuration_init(&c);
+	CHECK_EQ(raft_configuration_add(&c, info.store_id, "a", RAFT_VOTER), 0);
+	CHECK_EQ(raft_configuration_add(&c, 2, "b", RAFT_VOTER), 0);
+	CHECK_EQ(raft_configuration_add(&c, 4, "c", RAFT_VOTER), 0);
+	codec__conf_encode(&c, &conf);
+	raft_configuration_close(&c);
+	entry.data = conf.data;
+	entry.len = (uint32_t)conf.len;
+	codec__entry_encode(1, &entry, &value);
+	tamper(&f, "l\0\0\0\0\0\0\0\1", 9, &value);
+	CHECK_EQ(try_open(&f, false), 0);
+	CHECK(!cmmds_session_valid(f.cmmds));
+	free(conf.data);
+	free(value.data);
+	end(&f);
+}
+
 /* A run whose number was used before, as its file was lost or put back. */
 TEST(cmmds_open, incarnation_of_an_earlier_run)
 {
