@@ -62,7 +62,11 @@ struct cmmds_config {
 	 * be empty.  Otherwise it must not be.
 	 */
 	bool found;
-	unsigned snapshot_bytes; /* of log before a snapshot; 0: 4 MiB */
+	/*
+	 * Of log before a snapshot; half of the last one where that is more.
+	 * 0: 4 MiB.
+	 */
+	unsigned snapshot_bytes;
 	/*
 	 * The store failed, or raft refused to go on: nothing is applied or
 	 * answered any more, the session is invalid, and the process should

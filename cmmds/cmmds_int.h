@@ -285,7 +285,7 @@ struct shell_config {
 	struct store_loaded *loaded; /* taken, if the call returns 0 */
 	const struct shell_ops *ops;
 	void *arg;
-	unsigned snapshot_bytes; /* of log before a snapshot */
+	unsigned snapshot_bytes; /* of log before a snapshot: cmmds.h */
 	unsigned election_ms, heartbeat_ms;
 	uint64_t rules_off; /* 0 but in tests */
 };

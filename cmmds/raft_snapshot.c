@@ -35,6 +35,12 @@ static unsigned trailing(struct raft_shell *shell)
 	return n;
 }
 
+/* Half of a large image: else filling a directory would write its square. */
+static uint64_t due_bytes(const struct raft_shell *shell)
+{
+	return MAX((uint64_t)shell->snapshot_bytes, shell->snapshot.len / 2);
+}
+
 void shell__snapshot_if_due(struct raft_shell *shell)
 {
 	struct log_snapshot *snap = &shell->compact;
@@ -42,7 +48,7 @@ void shell__snapshot_if_due(struct raft_shell *shell)
 	int rv;
 
 	if (shell->failed || shell->compacting || shell->installing ||
-	    shell->bytes_since_snapshot < shell->snapshot_bytes ||
+	    shell->bytes_since_snapshot < due_bytes(shell) ||
 	    shell->applied <= shell->snapshot.index ||
 	    shell->applied > shell->reported)
 		return;

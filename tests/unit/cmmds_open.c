@@ -229,6 +229,54 @@ TEST(cmmds_open, compaction_and_reopen)
 	end(&f);
 }
 
+/* The larger the image, the more log before the next: half of it. */
+TEST(cmmds_open, large_images_are_rare)
+{
+	Directory__Task t = DIRECTORY__TASK__INIT;
+	char note[256] = { 0 };
+	struct fixture f;
+	struct cmmds_info info;
+	uint64_t index;
+
+	begin(&f);
+	f.snapshot_bytes = 4096;
+	CHECK_EQ(try_open(&f, true), 0);
+	memset(note, 'n', sizeof(note) - 1);
+	t.verb = "verb";
+	t.note = note;
+	for (unsigned i = 0; i < 100; i++) {
+		struct cmmds_command cmd = { .data = &f };
+		struct uuid id = uuid_of(i);
+
+		t.uuid.data = id.b;
+		t.uuid.len = sizeof(id.b);
+		cmmds_command_init(&cmd);
+		cmmds_put(&cmd, CMMDS_TASK, id.b, sizeof(id.b), 0, &t.base);
+		f.done = false;
+		CHECK_EQ(cmmds_propose(f.cmmds, &cmd, 0, on_command), 0);
+		test_run(&f.ts, &f.done);
+		CHECK_EQ(f.status, 0);
+		cmmds_command_fini(&cmd);
+	}
+	/* The next image is of all that, some 30 KB. */
+	do {
+		cmmds_info(f.cmmds, &info);
+		index = info.snapshot_index;
+		CHECK_EQ(put_policy(&f, "p", 0, CMMDS_ANY), 0);
+		cmmds_info(f.cmmds, &info);
+	} while (info.snapshot_index == index);
+	index = info.snapshot_index;
+	for (unsigned i = 0; i < 60; i++) /* more than 4096 bytes */
+		CHECK_EQ(put_policy(&f, "p", 0, CMMDS_ANY), 0);
+	cmmds_info(f.cmmds, &info);
+	CHECK_EQ(info.snapshot_index, index);
+	for (unsigned i = 0; i < 300; i++)
+		CHECK_EQ(put_policy(&f, "p", 0, CMMDS_ANY), 0);
+	cmmds_info(f.cmmds, &info);
+	CHECK(info.snapshot_index > index);
+	end(&f);
+}
+
 /* Put @value under @key behind the directory's back; NULL deletes. */
 static void tamper(struct fixture *f, const char *key, size_t key_len,
 		   const struct codec_buf *value)
