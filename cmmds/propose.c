@@ -29,7 +29,9 @@ static void deadline_arm(struct cmmds *cmmds)
 
 	TAILQ_FOREACH (cmd, &cmmds->commands, link)
 		due = MIN(due, cmd->deadline_ns);
-	TAILQ_FOREACH (bar, &cmmds->barriers, link)
+	/* There may be many, but all wait equally long: the first is due. */
+	bar = TAILQ_FIRST(&cmmds->barriers);
+	if (bar != NULL)
 		due = MIN(due, bar->deadline_ns);
 	if (due == UINT64_MAX)
 		env_timer_stop(cmmds->env, &cmmds->deadline);
