@@ -802,11 +802,13 @@ static bool memory_gone(void)
 	return memory_left >= 0 && memory_left-- == 0;
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 void *malloc(size_t len)
 {
 	return memory_gone() ? NULL : __libc_malloc(len);
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 void *calloc(size_t count, size_t len)
 {
 	return memory_gone() ? NULL : __libc_calloc(count, len);
