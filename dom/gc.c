@@ -414,13 +414,16 @@ static void tombstones(struct dom__gc *gc)
 	while (!dom->closing &&
 	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
 		const Directory__Object *object = (const void *)entry->message;
-
+		const struct dom__owner *owner;
 		struct uuid oid;
 
 		if (object == NULL || !object->deleted ||
-		    !dom__uuid_of(&object->oid, &oid) ||
-		    !dom__mine(dom, &oid) || !leaves_gone(dom, object->tree) ||
-		    !comps_gone(dom, &oid))
+		    !dom__uuid_of(&object->oid, &oid) || !dom__mine(dom, &oid))
+			continue;
+		owner = dom__owner_find(dom, &oid);
+		/* One that has not let go may be making its components. */
+		if ((owner != NULL && owner->leaves > 0) ||
+		    !leaves_gone(dom, object->tree) || !comps_gone(dom, &oid))
 			continue;
 		reservation = cmmds_get(dom->cmmds, CMMDS_RESERVATION,
 					entry->key, entry->key_len);

@@ -321,6 +321,8 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 	dom__owner_drop_leaves(owner);
 	if (status == -ENOENT)
 		owner->deleted = true;
+	if (owner->deleted) /* what of it was made by then */
+		dom__gc_kick(dom);
 	dom__resize_taken(owner, status);
 	opens_end(owner, status);
 	dom__op_fail_parked(owner, status);

@@ -323,6 +323,36 @@ TEST(dom_owner, opens_and_deletes_while_the_log_is_busy)
 
 /* ---- what is deleted ---- */
 
+/* Deleted while its components are made: the takeover ends, and they go. */
+TEST(dom_owner, deleted_under_its_creation)
+{
+	struct fixture *f = fixture_open();
+	struct dom_create req = {
+		.data = f, .oid = uuid_of(9), .size_bytes = SIZE, .policy = "p"
+	};
+	struct lsom_disk_info info;
+
+	policy_put(f, 2, 0);
+	faults.hold[0] = faults.hold[1] = true;
+	CHECK_EQ(dom_create(f->dom, &req, on_created), 0);
+	f->oid = req.oid;
+	while (owner_of(f) == NULL || owner_of(f)->leaves == 0)
+		nap(f, MSEC);
+	object_delete(f);
+	nap(f, 100 * MSEC);
+	CHECK(!f->done);
+	faults_release();
+	CHECK(wait_for(f) < 0);
+	for (unsigned i = 0; i < 600 && cmmds_object(f->cmmds, &f->oid); i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info);
+		CHECK_EQ(info.components, 0);
+	}
+	fixture_close(f);
+}
+
 /* What a failed disk cannot delete does not stand before the others. */
 TEST(dom_owner, collection_passes_a_failed_disk)
 {
