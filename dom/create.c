@@ -186,6 +186,29 @@ static void turn_end(struct dom *dom, struct dom_turn *turn)
 	}
 }
 
+/* ---- a directory that is busy ---- */
+
+/* It takes so many commands at a time; who comes later asks again for a while. */
+struct patience {
+	uint64_t until_ns; /* 0: not asked yet */
+	struct env_timer timer;
+};
+
+/* True: @again runs a little later.  False: @status is what it ends with. */
+static bool busy(struct dom *dom, struct patience *p, int status,
+		 void (*again)(struct env_timer *timer))
+{
+	uint64_t now = env_now(dom->env);
+
+	if (p->until_ns == 0)
+		p->until_ns = now + DOM_DEADLINE_NS;
+	if (status != -EBUSY || dom->closing || now >= p->until_ns)
+		return false;
+	p->timer.cb = again;
+	env_timer_start(dom->env, &p->timer, DOM__BUSY_NS);
+	return true;
+}
+
 /* ---- create ---- */
 
 struct create {
@@ -193,6 +216,7 @@ struct create {
 	struct cmmds_command cmd;
 	struct dom_object_open open;
 	unsigned unknowns;
+	struct patience patience;
 };
 
 static void create_end(struct dom_create *req, int status)
@@ -248,6 +272,26 @@ static void create_stored(struct cmmds_command *cmd, int status)
 			return;
 	}
 	create_stop(c, status);
+}
+
+static void create_again(struct env_timer *timer);
+
+/* 0: create_stored(), later. */
+static int create_propose(struct create *c)
+{
+	struct dom *dom = c->req->dom;
+	int rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
+
+	return busy(dom, &c->patience, rv, create_again) ? 0 : rv;
+}
+
+static void create_again(struct env_timer *timer)
+{
+	struct create *c = container_of(timer, struct create, patience.timer);
+	int rv = create_propose(c);
+
+	if (rv < 0)
+		create_stored(&c->cmd, rv);
 }
 
 /* The policy that @req names, or none.  0; -ENOENT. */
@@ -318,7 +362,7 @@ static int create_start(struct dom_create *req)
 	if (c != NULL) {
 		c->req = req;
 		create_command(c, &object);
-		rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
+		rv = create_propose(c);
 	} else {
 		rv = -ENOMEM;
 	}
@@ -377,6 +421,7 @@ struct dom__resize {
 	struct dom_io tail;
 	unsigned unknowns;
 	bool proposed, stored;
+	struct patience patience;
 };
 
 void dom__resize_end(struct dom_resize *req, int status)
@@ -432,6 +477,24 @@ static void resize_stored(struct cmmds_command *cmd, int status)
 	dom__owner_step(owner);
 }
 
+static void resize_again(struct env_timer *timer);
+
+static void resize_send(struct dom__resize *r)
+{
+	struct dom *dom = r->owner->dom;
+	int rv = cmmds_propose(dom->cmmds, &r->cmd, 0, resize_stored);
+
+	if (rv == 0 || busy(dom, &r->patience, rv, resize_again))
+		return;
+	cmmds_command_fini(&r->cmd);
+	resize_end(r, rv);
+}
+
+static void resize_again(struct env_timer *timer)
+{
+	resize_send(container_of(timer, struct dom__resize, patience.timer));
+}
+
 static void resize_propose(struct dom__owner *owner)
 {
 	struct dom__resize *r = owner->resize;
@@ -485,11 +548,7 @@ static void resize_propose(struct dom__owner *owner)
 	directory__tree_node__free_unpacked(tree, NULL);
 	if (r->req->commit != NULL)
 		r->req->commit(r->req, &r->cmd);
-	rv = cmmds_propose(dom->cmmds, &r->cmd, 0, resize_stored);
-	if (rv < 0) {
-		cmmds_command_fini(&r->cmd);
-		resize_end(r, rv);
-	}
+	resize_send(r);
 }
 
 static void resize_cut_checked(struct dom__owner *owner, int status)

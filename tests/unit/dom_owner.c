@@ -90,12 +90,42 @@ static void on_flag(void *arg)
 	*(bool *)arg = true;
 }
 
+/* As many as it takes, of no effect, and held up by works that are. */
+static struct {
+	struct cmmds_command cmds[256];
+	unsigned count, answered;
+} crowd;
+
+static void crowd_in(struct fixture *f)
+{
+	memset(&crowd, 0, sizeof(crowd));
+	for (; crowd.count < ARRAY_LEN(crowd.cmds); crowd.count++) {
+		struct cmmds_command *cmd = &crowd.cmds[crowd.count];
+
+		cmmds_command_init(cmd);
+		cmd->data = &crowd.answered;
+		cmmds_erase(cmd, CMMDS_POLICY, "none", 4, 1);
+		if (cmmds_propose(f->cmmds, cmd, 0, on_any) < 0)
+			break;
+	}
+	cmmds_command_fini(&crowd.cmds[crowd.count]);
+	CHECK(crowd.count > 0);
+	CHECK(crowd.count < ARRAY_LEN(crowd.cmds));
+}
+
+static void crowd_out(struct fixture *f)
+{
+	for (unsigned i = 0; i < 6000 && crowd.answered < crowd.count; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(crowd.answered, crowd.count);
+	for (unsigned i = 0; i < crowd.count; i++)
+		cmmds_command_fini(&crowd.cmds[i]);
+}
+
 /* The command is on its way when a takeover fails: only its answer ends it. */
 TEST(dom_owner, takeover_fails_under_a_resize)
 {
 	struct fixture *f = fixture_open();
-	static struct cmmds_command cmds[256];
-	unsigned count = 0, answered = 0;
 	bool removed = false;
 	struct resize r;
 
@@ -105,16 +135,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	nap(f, 20 * MSEC);
 	CHECK(owner_of(f)->resize != NULL);
 	/* No more commands are taken: the owner cannot even release. */
-	for (; count < ARRAY_LEN(cmds); count++) {
-		cmmds_command_init(&cmds[count]);
-		cmds[count].data = &answered;
-		cmmds_erase(&cmds[count], CMMDS_POLICY, "none", 4, 1);
-		if (cmmds_propose(f->cmmds, &cmds[count], 0, on_any) < 0)
-			break;
-	}
-	cmmds_command_fini(&cmds[count]);
-	CHECK(count > 0);
-	CHECK(count < ARRAY_LEN(cmds));
+	crowd_in(f);
 	for (unsigned i = 0; i < DISKS; i++) {
 		removed = false;
 		dom_disk_remove(f->dom, f->disks[i], on_flag, &removed);
@@ -124,11 +145,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	CHECK(!r.done);
 	works_release(f);
 	run(&r.done);
-	for (unsigned i = 0; i < 6000 && answered < count; i++)
-		nap(f, 10 * MSEC);
-	CHECK_EQ(answered, count);
-	for (unsigned i = 0; i < count; i++)
-		cmmds_command_fini(&cmds[i]);
+	crowd_out(f);
 	dom_object_close(f->object);
 	f->object = NULL;
 	for (unsigned i = 0; i < DISKS; i++)
@@ -136,6 +153,32 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	CHECK_EQ(object_open(f), 0);
 	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
 	CHECK(all_is(got, 2 * MB, 0xa5));
+	fixture_close(f);
+}
+
+/* Busy is no failure: a create and a resize come to it by and by. */
+TEST(dom_owner, a_directory_too_busy_for_a_change)
+{
+	struct fixture *f = fixture_open();
+	struct dom_create create = { .data = f,
+				     .oid = uuid_of(8),
+				     .size_bytes = SIZE };
+	struct resize r;
+
+	object_make(f, 1);
+	faults.ops.work = work_held;
+	crowd_in(f);
+	resize_start(f, &r, 2ull * SIZE);
+	CHECK_EQ(dom_create(f->dom, &create, on_created), 0);
+	nap(f, 50 * MSEC);
+	CHECK(!r.done);
+	CHECK(!f->done);
+	works_release(f);
+	run(&r.done);
+	CHECK_EQ(r.status, 0);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(dom_object_size(f->object), 2ull * SIZE);
+	crowd_out(f);
 	fixture_close(f);
 }
 
