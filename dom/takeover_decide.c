@@ -37,6 +37,7 @@ struct decide {
 	struct lsom_version version;
 	struct dom__cm_decide decide;
 	struct env_timer timer;
+	void (*again)(struct decide *d);
 };
 
 void dom__participant_pack(struct uuid *out, uint64_t lsn, uint64_t offset,
@@ -65,6 +66,28 @@ static void decide_end(struct decide *d, int status)
 	free(d->records);
 	free(d);
 	cb(arg, status, count);
+}
+
+static void again_fired(struct env_timer *timer)
+{
+	struct decide *d = container_of(timer, struct decide, timer);
+
+	d->again(d);
+}
+
+/* A component refused: @again a little later if it was only busy. */
+static void refused(struct decide *d, int status,
+		    void (*again)(struct decide *d))
+{
+	struct env *env = d->owner->dom->env;
+
+	if (status == -EBUSY && env_now(env) < d->patience_ns) {
+		d->again = again;
+		d->timer.cb = again_fired;
+		env_timer_start(env, &d->timer, DOM__BUSY_NS);
+	} else {
+		decide_end(d, -ENXIO);
+	}
 }
 
 /* ---- gather ---- */
@@ -161,7 +184,7 @@ static void check_scanned(struct dom__cm_scan *req, int status)
 	struct record *r = &d->records[d->at];
 
 	if (status < 0) {
-		decide_end(d, -ENXIO);
+		refused(d, status, check_next);
 		return;
 	}
 	if (req->scan.items_count == 0 &&
@@ -176,7 +199,7 @@ static void check_scanned(struct dom__cm_scan *req, int status)
 		rv = dom__cm_scan(cm, &d->owner->peers[leaf].fence, req,
 				  check_scanned);
 		if (rv < 0)
-			decide_end(d, -ENXIO);
+			refused(d, rv, check_next);
 		return;
 	}
 	if (req->scan.items_count == 0)
@@ -216,7 +239,7 @@ static void check_next(struct decide *d)
 					  &owner->peers[leaf].fence, &d->scan,
 					  check_scanned);
 			if (rv < 0)
-				decide_end(d, -ENXIO);
+				refused(d, rv, check_next);
 			return;
 		}
 	}
@@ -225,11 +248,6 @@ static void check_next(struct decide *d)
 }
 
 /* ---- decide ---- */
-
-static void decide_again(struct env_timer *timer)
-{
-	decide_next(container_of(timer, struct decide, timer));
-}
 
 static void decided(struct dom__cm_decide *req, int status)
 {
@@ -260,12 +278,8 @@ static void decide_next(struct decide *d)
 		(struct lsom_decide){ .commit = r->forward, .lsn = r->lsn };
 	rv = dom__cm_decide(owner->peers[r->leaf].cm,
 			    &owner->peers[r->leaf].fence, &d->decide, decided);
-	if (rv == -EBUSY && env_now(owner->dom->env) < d->patience_ns) {
-		d->timer.cb = decide_again;
-		env_timer_start(owner->dom->env, &d->timer, DOM__BUSY_NS);
-	} else if (rv < 0) {
-		decide_end(d, -ENXIO);
-	}
+	if (rv < 0)
+		refused(d, rv, decide_next);
 }
 
 int dom__decide_start(struct dom__owner *owner, uint64_t patience_ns,

@@ -44,6 +44,70 @@ TEST(dom_recovery, kill_in_atomic)
 	}
 }
 
+#define CROWD 4200u /* more than a disk reads at a time */
+
+static struct crowded {
+	struct lsom_scan scan;
+	struct lsom_version version;
+	struct lsom_comp *comp;
+} crowd[DISKS][CROWD];
+static unsigned crowd_count;
+static bool crowd_stays;
+
+static void crowd_ask(struct crowded *c);
+
+static void on_crowd_scanned(struct lsom_scan *scan, int status)
+{
+	crowd_count--;
+	CHECK_EQ(status, 0);
+	if (crowd_stays)
+		crowd_ask(container_of(scan, struct crowded, scan));
+}
+
+static void crowd_ask(struct crowded *c)
+{
+	c->scan = (struct lsom_scan){ .len = B,
+				      .items = &c->version,
+				      .items_max = 1 };
+	if (lsom_scan(c->comp, &c->scan, on_crowd_scanned) == 0)
+		crowd_count++;
+}
+
+static void comp_take(struct lsom_comp *comp, void *arg)
+{
+	struct crowded *list = arg;
+
+	for (unsigned i = 0; i < CROWD; i++)
+		list[i].comp = comp;
+}
+
+/* Whether the other half is there cannot be asked yet: busy is no failure. */
+TEST(dom_recovery, kill_in_atomic_on_busy_disks)
+{
+	struct fixture *f = fixture_new();
+	struct dom_object_open open = { .data = f };
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_on_one_disk);
+	start(f, false);
+	crowd_stays = true;
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_comp_each(f->disks[i], comp_take, crowd[i]);
+		for (unsigned k = 0; k < CROWD; k++)
+			crowd_ask(&crowd[i][k]);
+	}
+	CHECK_EQ(dom_object_open(f->dom, &open, &f->oid, on_opened), 0);
+	nap(f, 300 * MSEC);
+	CHECK(!f->done);
+	crowd_stays = false;
+	CHECK_EQ(wait_for(f), 0);
+	while (crowd_count > 0)
+		nap(f, MSEC);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	fixture_close(f);
+}
+
 static void acked_and_gone(struct fixture *f)
 {
 	object_make(f, 2);
