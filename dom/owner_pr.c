@@ -30,9 +30,9 @@ struct dom__pr_job {
 	struct dom_reservation next;
 	struct dom__pr_effects effects;
 	struct cmmds_command cmd;
+	struct env_timer timer; /* the directory was busy */
 	bool proposed, adopted;
 	unsigned reloads;
-	TAILQ_ENTRY(dom__pr_job) link;
 };
 
 static void job_next(struct dom__owner *owner);
@@ -200,14 +200,17 @@ void dom__pr_op_ended(struct dom__owner *owner)
 		job_end(job, 0);
 }
 
+static void job_propose(struct dom__pr_job *job);
+
 static void job_stored(struct cmmds_command *cmd, int status)
 {
 	struct dom__pr_job *job = container_of(cmd, struct dom__pr_job, cmd);
 	struct dom__owner *owner = job->owner;
 
-	if (status == -ETIMEDOUT &&
-	    cmmds_propose_again(cmd, 0, job_stored) == 0)
+	if (status == -ETIMEDOUT) {
+		job_propose(job);
 		return;
+	}
 	cmmds_command_fini(cmd);
 	job->proposed = false;
 	if (status == 0) {
@@ -225,7 +228,35 @@ static void job_stored(struct cmmds_command *cmd, int status)
 		}
 	}
 	log_warn("a reservation could not be stored: %s", err_text(status));
-	job_end(job, status == -ETIMEDOUT ? -ETIMEDOUT : -ENXIO);
+	job_end(job, -ENXIO);
+}
+
+static void job_again(struct env_timer *timer)
+{
+	job_propose(container_of(timer, struct dom__pr_job, timer));
+}
+
+/* The first time, or once more for a change whose outcome is unknown. */
+static void job_propose(struct dom__pr_job *job)
+{
+	struct dom *dom = job->owner->dom;
+	int rv;
+
+	if (job->proposed)
+		rv = cmmds_propose_again(&job->cmd, 0, job_stored);
+	else if (job->op->io == NULL)
+		rv = -ETIMEDOUT; /* nobody waits for it */
+	else
+		rv = cmmds_propose(dom->cmmds, &job->cmd, 0, job_stored);
+	if (rv == -EBUSY) { /* it takes so many commands at a time */
+		job->timer.cb = job_again;
+		env_timer_start(dom->env, &job->timer, DOM__BUSY_NS);
+	} else if (rv < 0) {
+		cmmds_command_fini(&job->cmd);
+		job_end(job, job->proposed ? -ETIMEDOUT : rv);
+	} else {
+		job->proposed = true;
+	}
 }
 
 static void job_apply(struct dom__pr_job *job)
@@ -258,13 +289,7 @@ static void job_apply(struct dom__pr_job *job)
 	cmmds_put(&job->cmd, CMMDS_RESERVATION, owner->oid.b,
 		  sizeof(owner->oid.b), owner->reservation_revision, &msg.base);
 	dom__reservation_pack_free(&msg);
-	rv = cmmds_propose(owner->dom->cmmds, &job->cmd, 0, job_stored);
-	if (rv < 0) {
-		cmmds_command_fini(&job->cmd);
-		job_end(job, rv == -EBUSY ? -ENXIO : rv);
-		return;
-	}
-	job->proposed = true;
+	job_propose(job);
 }
 
 static struct dom__pr_job *job_new(struct dom__owner *owner)

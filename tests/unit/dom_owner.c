@@ -156,28 +156,39 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	fixture_close(f);
 }
 
-/* Busy is no failure: a create and a resize come to it by and by. */
+/* Busy is no failure: they come to it by and by. */
 TEST(dom_owner, a_directory_too_busy_for_a_change)
 {
 	struct fixture *f = fixture_open();
 	struct dom_create create = { .data = f,
 				     .oid = uuid_of(8),
 				     .size_bytes = SIZE };
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 1 };
+	struct dom_nexus nexus = { .initiator_port = "iqn.x,i,0x1" };
+	struct req reserve = { .io = { .data = &reserve, .nexus = &nexus } };
 	struct resize r;
 
 	object_make(f, 1);
+	dom_nexus_open(f->object, &nexus);
 	faults.ops.work = work_held;
 	crowd_in(f);
+	CHECK_EQ(dom_reserve(f->object, &reserve.io, &pr, on_req), 0);
 	resize_start(f, &r, 2ull * SIZE);
 	CHECK_EQ(dom_create(f->dom, &create, on_created), 0);
 	nap(f, 50 * MSEC);
 	CHECK(!r.done);
 	CHECK(!f->done);
+	CHECK(!reserve.done);
 	works_release(f);
+	CHECK_EQ(req_wait(f, &reserve), 0);
 	run(&r.done);
 	CHECK_EQ(r.status, 0);
 	CHECK_EQ(wait_for(f), 0);
 	CHECK_EQ(dom_object_size(f->object), 2ull * SIZE);
+	CHECK_EQ(dom_reservation(f->object)->registrations_count, 1);
+	dom_nexus_close(f->object, &nexus, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
 	crowd_out(f);
 	fixture_close(f);
 }
