@@ -34,9 +34,20 @@ bool node__any_tampered(const struct node *n)
 static enum h_outcome outcome_of(struct node *n, const struct client *c,
 				 int status)
 {
+	if (c->or &&status == 0)
+		return H_NEVER; /* all is as it was */
 	switch (status) {
 	case 0:
 		return H_DONE;
+	case -ECANCELED:
+	case -ETIMEDOUT:
+		if (n->sim->config.rough || node__fault_excuses(n, status))
+			return H_UNKNOWN;
+		break;
+	case -ERANGE:
+		if (n->sim->config.rough)
+			return H_NEVER;
+		break;
 	case -EILSEQ:
 		if (c->kind == H_COMPARE)
 			return H_NEVER;
@@ -80,7 +91,7 @@ static void answered(struct dom_io *io, int status)
 		values_take(n, c->op, io->sgl);
 		sgl_put(io->sgl);
 	}
-	if (c->kind == H_READ && outcome != H_DONE)
+	if (c->or || (c->kind == H_READ && outcome != H_DONE))
 		outcome = H_NEVER;
 	if (n->sim->now_ns > c->sent_ns + 60 * SEC)
 		sim_violation(
@@ -139,6 +150,9 @@ int node__send(struct node *n, struct client *c, unsigned flags)
 	c->data = bytes_make(n, c->op, false);
 	if (c->data == NULL)
 		return -EBUSY;
+	if (c->or)
+		return dom_or_write(n->object, &c->io, offset, c->data,
+				    answered);
 	if (c->kind == H_COMPARE)
 		return dom_compare_and_write(n->object, &c->io, offset,
 					     c->expect, c->data, answered);
@@ -195,6 +209,12 @@ void node__client_send(struct node *n, unsigned i)
 	c->sent_ns = sim->now_ns;
 	c->op = history_start(sim->history, c->kind, i, sector, count);
 	c->op->atomic = flags != 0 || c->kind == H_COMPARE;
+	if (sim->config.rough && sim_chance(sim, 4))
+		c->io.deadline_ns = sim->now_ns + sim_random(sim, 60 * MSEC);
+	if (sim->config.rough && c->kind == H_WRITE && sim_chance(sim, 6)) {
+		c->or = true;
+		c->op->id = 0;
+	}
 	rv = node__send(n, c, flags);
 	if (rv == 0) {
 		c->busy = true;
@@ -202,8 +222,58 @@ void node__client_send(struct node *n, unsigned i)
 	}
 	sgl_put(c->data);
 	sgl_put(c->expect);
-	if (rv != -EBUSY && !node__fault_excuses(n, rv))
+	if (rv != -EBUSY && !node__fault_excuses(n, rv) &&
+	    !(rv == -ERANGE && sim->config.rough))
 		sim_violation(sim, "client %u: sectors %u+%u: %s at once", i,
 			      sector, count, err_text(rv));
 	history_end(sim->history, c->op, H_NEVER);
+}
+
+/* ---- roughly ---- */
+
+static void resized(struct dom_resize *req, int status)
+{
+	struct node *n = req->data;
+
+	sim_trace(n->sim, "resized to %llu: %s",
+		  (unsigned long long)req->size_bytes, err_text(status));
+	n->resizing = false;
+	if (status < 0 && !node__fault_excuses(n, status) &&
+	    !(n->fill && status == -ENOSPC) &&
+	    !(status == -EBADMSG && node__any_tampered(n)))
+		sim_violation(n->sim, "a resize: %s (%s)", err_text(status),
+			      req->why);
+	if (n->cut_off != NULL)
+		history_end(n->sim->history, n->cut_off,
+			    status == 0 ? H_DONE : H_UNKNOWN);
+}
+
+/* What is cut off is zeros where it comes back. */
+static void resize(struct node *n)
+{
+	uint32_t least = n->sectors / 4;
+	uint32_t to = least + (uint32_t)sim_random(n->sim, n->sectors - least);
+
+	if (sim_chance(n->sim, 2))
+		to = ROUND_DOWN(to, 8u);
+	n->resize = (struct dom_resize){ .data = n,
+					 .oid = n->oid,
+					 .size_bytes = (uint64_t)to * SECTOR };
+	n->cut_off = n->resize.size_bytes < dom_object_size(n->object)
+			     ? history_start(n->sim->history, H_UNMAP, 98, to,
+					     n->sectors - to)
+			     : NULL;
+	n->resizing = dom_resize(n->dom, &n->resize, resized) == 0;
+	if (!n->resizing && n->cut_off != NULL)
+		history_end(n->sim->history, n->cut_off, H_NEVER);
+}
+
+void node__rough(struct node *n)
+{
+	struct client *c = &n->clients[sim_random(n->sim, CLIENTS)];
+
+	if (c->busy && sim_chance(n->sim, 6))
+		dom_cancel(&c->io);
+	if (!n->resizing && sim_chance(n->sim, 60))
+		resize(n);
 }

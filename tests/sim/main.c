@@ -1,14 +1,16 @@
 /*
  * main: options, a process a seed, and what is printed.
  *
- *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart]
+ *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart] [--rough]
  *	    [--disable-rule R27]
  *	sim --trace SEED
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
  *
  * --apart: in mode comp the blocks lie far from each other, so that there are
- * more pages of the index than its memory holds.
+ * more pages of the index than its memory holds.  --rough: in mode node
+ * clients give up early or cancel, some of their writes are ORWRITEs, and the
+ * object grows and shrinks meanwhile.
  *
  * A seed runs in a process of its own: a crash of a room, an assert or a hang
  * is a failure of that seed and of no other, and a power cut may leave memory
@@ -252,7 +254,7 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node] "
-		"[--apart] [--jobs N]\n"
+		"[--apart] [--rough] [--jobs N]\n"
 		"           [--trace SEED] [--disable-rule RULE] [--rules] "
 		"[--list-rules] [--quiet] [--keep-going]\n");
 	return 2;
@@ -278,6 +280,7 @@ int main(int argc, char **argv)
 		{ "mode", required_argument, NULL, 'm' },
 		{ "jobs", required_argument, NULL, 'j' },
 		{ "apart", no_argument, NULL, 'a' },
+		{ "rough", no_argument, NULL, 'g' },
 		{ "rules", no_argument, NULL, 'r' },
 		{ "list-rules", no_argument, NULL, 'l' },
 		{ "quiet", no_argument, NULL, 'q' },
@@ -327,6 +330,9 @@ int main(int argc, char **argv)
 			break;
 		case 'a':
 			o.config.apart = true;
+			break;
+		case 'g':
+			o.config.rough = true;
 			break;
 		case 'r':
 			rules = true;

@@ -23,6 +23,7 @@ static void forget(struct node *n)
 	n->lsom = NULL;
 	n->dom = NULL;
 	n->object = NULL;
+	n->resizing = false;
 	memset(n->disks, 0, sizeof(n->disks));
 }
 
@@ -526,7 +527,7 @@ static bool quiet(const struct node *n)
 	for (unsigned i = 0; i < CLIENTS; i++)
 		if (n->clients[i].busy)
 			return false;
-	return true;
+	return !n->resizing;
 }
 
 static bool drain(struct node *n)
@@ -652,6 +653,8 @@ static void work(struct node *n, unsigned ops)
 		i = (unsigned)sim_random(n->sim, CLIENTS);
 		if (!n->clients[i].busy)
 			node__client_send(n, i);
+		if (n->sim->config.rough)
+			node__rough(n);
 		if (n->fault != FAULT_NONE && sim_chance(n->sim, 120))
 			fault_now(n);
 		if (sim_chance(n->sim, 50))

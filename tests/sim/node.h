@@ -30,6 +30,7 @@ struct client {
 	struct sgl *data, *expect;
 	uint64_t sent_ns;
 	bool busy;
+	bool or ; /* an ORWRITE of zeros: no matter what becomes of it */
 };
 
 /* A content of the directory, by its revision. */
@@ -52,6 +53,9 @@ struct node {
 	struct lsom_disk *disks[SIM_DISKS];
 	struct dom_object *object;
 	struct client clients[CLIENTS];
+	struct dom_resize resize;
+	struct h_op *cut_off; /* by it; NULL: it grows */
+	bool resizing;
 	bool rebuild[SIM_DISKS], rebuilt[SIM_DISKS];
 
 	uint64_t oepoch, csn, revision;
@@ -80,6 +84,8 @@ bool node__fault_excuses(const struct node *n, int status);
 bool node__any_tampered(const struct node *n);
 int node__send(struct node *n, struct client *c, unsigned flags);
 void node__client_send(struct node *n, unsigned i);
+/* One of them loses patience, or the object gets another size. */
+void node__rough(struct node *n);
 /* fence.c */
 void node_late_message(struct node *n);
 void node_barred_message(struct node *n);

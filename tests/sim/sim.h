@@ -94,6 +94,7 @@ struct sim_config {
 	uint64_t rules_off; /* a bit a rule: rules.c */
 	bool trace;
 	bool apart; /* a component's blocks: more index pages than fit */
+	bool rough; /* clients give up, and the object gets other sizes */
 };
 
 struct sim {
