@@ -268,6 +268,91 @@ static void resize(struct node *n)
 		history_end(n->sim->history, n->cut_off, H_NEVER);
 }
 
+static void came(struct dom_create *req, int status)
+{
+	struct node *n = req->data;
+
+	sim_trace(n->sim, "an object was made: %s", err_text(status));
+	n->creating = false;
+}
+
+static void come(struct node *n)
+{
+	n->create = (struct dom_create){
+		.data = n, .size_bytes = 64u << 10, .policy = "p", .who = "sim"
+	};
+	n->creating = dom_create(n->dom, &n->create, came) == 0;
+}
+
+static void went(struct cmmds_command *cmd, int status)
+{
+	struct node *n = cmd->data;
+
+	sim_trace(n->sim, "an object was deleted: %s", err_text(status));
+	cmmds_command_fini(cmd);
+	n->erasing = false;
+}
+
+static void go(struct node *n, const Directory__Object *object)
+{
+	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
+
+	op.op = DIRECTORY__OBJECT_COMMAND__OP__DELETE;
+	op.oid = object->oid;
+	op.expect_oepoch = object->oepoch;
+	op.expect_csn = object->csn;
+	memset(&n->erase, 0, sizeof(n->erase));
+	n->erase.data = n;
+	cmmds_command_init(&n->erase);
+	cmmds_object_op(&n->erase, &op);
+	n->erasing = cmmds_propose(n->cmmds, &n->erase, 0, went) == 0;
+	if (!n->erasing)
+		cmmds_command_fini(&n->erase);
+}
+
+/* Delete the first that is not the clients'. */
+static void go_one(struct node *n)
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(n->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (const void *)e->message;
+
+		if (o->deleted ||
+		    memcmp(o->oid.data, n->oid.b, sizeof(n->oid.b)) == 0)
+			continue;
+		go(n, o);
+		return;
+	}
+}
+
+static void comp_check(struct lsom_comp *comp, void *arg)
+{
+	struct node *n = arg;
+
+	if (cmmds_object(n->cmmds, &lsom_comp_meta(comp)->oid) == NULL)
+		sim_violation(n->sim, "a component is left over, and the "
+				      "directory does not know its object");
+}
+
+void node__rough_check(struct node *n)
+{
+	const struct cmmds_entry *e = NULL;
+	uint64_t end = n->sim->now_ns + 10 * SEC;
+
+	if (n->fault != FAULT_NONE || n->nemesis != NEMESIS_NONE)
+		return;
+	while (n->sim->now_ns < end && sim_step(n->sim))
+		;
+	for (unsigned i = 0; i < n->disks_count; i++)
+		lsom_comp_each(n->disks[i], comp_check, n);
+	while ((e = cmmds_next(n->cmmds, CMMDS_OBJECT, e)) != NULL)
+		if (((const Directory__Object *)(const void *)e->message)
+			    ->deleted)
+			sim_violation(n->sim, "a deleted object is not "
+					      "collected");
+}
+
 void node__rough(struct node *n)
 {
 	struct client *c = &n->clients[sim_random(n->sim, CLIENTS)];
@@ -276,4 +361,8 @@ void node__rough(struct node *n)
 		dom_cancel(&c->io);
 	if (!n->resizing && sim_chance(n->sim, 60))
 		resize(n);
+	if (!n->creating && sim_chance(n->sim, 60))
+		come(n);
+	if (!n->erasing && sim_chance(n->sim, 30))
+		go_one(n);
 }

@@ -23,7 +23,7 @@ static void forget(struct node *n)
 	n->lsom = NULL;
 	n->dom = NULL;
 	n->object = NULL;
-	n->resizing = false;
+	n->resizing = n->creating = n->erasing = false;
 	memset(n->disks, 0, sizeof(n->disks));
 }
 
@@ -527,7 +527,7 @@ static bool quiet(const struct node *n)
 	for (unsigned i = 0; i < CLIENTS; i++)
 		if (n->clients[i].busy)
 			return false;
-	return !n->resizing;
+	return !n->resizing && !n->creating && !n->erasing;
 }
 
 static bool drain(struct node *n)
@@ -760,7 +760,8 @@ void node_run(struct sim *sim)
 		if (!node_up(n))
 			continue;
 		n->crash_at = UINT64_MAX;
-		(void)look(n);
+		if (look(n) && sim->config.rough)
+			node__rough_check(n);
 	}
 	history_check(sim->history);
 }

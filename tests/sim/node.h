@@ -56,6 +56,9 @@ struct node {
 	struct dom_resize resize;
 	struct h_op *cut_off; /* by it; NULL: it grows */
 	bool resizing;
+	struct dom_create create; /* of objects that come and go */
+	struct cmmds_command erase;
+	bool creating, erasing;
 	bool rebuild[SIM_DISKS], rebuilt[SIM_DISKS];
 
 	uint64_t oepoch, csn, revision;
@@ -84,8 +87,10 @@ bool node__fault_excuses(const struct node *n, int status);
 bool node__any_tampered(const struct node *n);
 int node__send(struct node *n, struct client *c, unsigned flags);
 void node__client_send(struct node *n, unsigned i);
-/* One of them loses patience, or the object gets another size. */
+/* One of them loses patience, the object gets another size, others come and go. */
 void node__rough(struct node *n);
+/* At the end: of what went, nothing is left. */
+void node__rough_check(struct node *n);
 /* fence.c */
 void node_late_message(struct node *n);
 void node_barred_message(struct node *n);
