@@ -139,11 +139,11 @@ void dom__far_tell(struct dom__far *far, unsigned events)
 	note->events = events;
 	there_state(far, &note->state);
 	TAILQ_FOREACH (n, &far->shadows, there) {
-		unsigned bits = dom_nexus_attention(far->real, &n->shadow);
-
-		if (bits != 0)
+		if (n->shadow.attention != 0)
 			note->attentions[note->attentions_count++] =
-				(struct attention){ n->generation, bits };
+				(struct attention){ n->generation,
+						    n->shadow.attention };
+		n->shadow.attention = 0; /* on its way */
 	}
 	env_post(far->object.dom->env, &note->task);
 }
