@@ -3,9 +3,9 @@
  *
  * A component whose object is deleted, or no longer names it with this cinc, is
  * deleted, after a barrier: the local copy of the directory is a hint until then
- * (R22).  A deleted object's entry is erased when none of its components is left;
- * one on a disk that is away keeps it, so that the disk finds the tombstone when
- * it comes back (R25).
+ * (R22).  A deleted object's entry is erased when none of its components is left
+ * and no owner may be making one; one on a disk that is away keeps it, so that
+ * the disk finds the tombstone when it comes back (R25).
  *
  * The entry is there before the first component and until the last one is gone.
  * So a component without one, or that has seen a newer layout than the entry's,

@@ -1,5 +1,6 @@
 /*
- * client: what the clients of a node ask, and what they may be answered.
+ * client: what the clients of a node ask, and what they may be answered; in the
+ * rough workload also what an administrator does meanwhile.
  */
 #include "tests/sim/node.h"
 
