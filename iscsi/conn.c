@@ -487,7 +487,7 @@ static void login_pdu(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	struct login_answer a;
 
 	if (pdu->bhs[0] != (ISCSI_IMMEDIATE | ISCSI_OP_LOGIN)) {
-		if (conn->login->begun)
+		if (conn->login->pdus > 0)
 			login_refuse(conn, 0x020b);
 		else
 			iscsi__conn_end(conn, "no login came first");

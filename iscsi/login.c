@@ -72,7 +72,7 @@ static unsigned check_header(struct login *l, const uint8_t *bhs)
 	bool transit = bhs[1] & ISCSI_FINAL, more = bhs[1] & ISCSI_CONTINUE;
 	unsigned csg = bhs[1] >> 2 & 3, nsg = bhs[1] & 3;
 
-	if (!l->begun)
+	if (l->pdus == 0)
 		take_header(l, bhs); /* every answer has it, refusals too */
 	if (bhs[3] > 0)
 		return LOGIN_VERSION;

@@ -290,7 +290,17 @@ TEST(iscsi_login, header_must_not_change)
 		bhs[bytes[i]] ^= 0x40;
 		CHECK_EQ(REQUEST(0, ""), 0x020b);
 		end();
+		/* Nor behind the first part of a text. */
+		begin_open();
+		CHECK_EQ(REQUEST(C, "InitiatorName="), 0);
+		bhs[bytes[i]] ^= 0x40;
+		CHECK_EQ(REQUEST(C, WHO), 0x020b);
+		end();
 	}
+	begin_open();
+	CHECK_EQ(REQUEST(C | OP, "InitiatorName="), 0);
+	CHECK_EQ(REQUEST(C, WHO), 0x020b);
+	end();
 }
 
 /* The answer names the request, by the fields that are kept of its header. */
