@@ -323,15 +323,6 @@ static void tcp_send_control(struct dm_conn *dm, struct dm_send *send)
 	item_queue(tcp_of(dm), &ts->item, TX_SEND, send);
 }
 
-static uint32_t data_in_count(const struct dm_keys *keys, size_t len)
-{
-	uint32_t chunk = MIN(keys->max_send_data_len, keys->max_burst);
-	size_t bursts = len / keys->max_burst, rest = len % keys->max_burst;
-
-	return (uint32_t)(bursts * DIV_UP(keys->max_burst, chunk) +
-			  DIV_UP(rest, chunk));
-}
-
 static void tcp_put_data(struct dm_conn *dm, struct dm_data *data)
 {
 	struct tcp_conn *conn = tcp_of(dm);
@@ -343,11 +334,8 @@ static void tcp_put_data(struct dm_conn *dm, struct dm_data *data)
 	td->done = 0;
 	td->sn = data->sn;
 	item_queue(conn, &td->item, TX_PUT, data);
-	if (rsp != NULL && (rsp->data_len > 0 || rsp->bhs[2] != 0)) {
-		put_be32(rsp->bhs + 36,
-			 data->sn + data_in_count(&conn->keys, data->len));
+	if (rsp != NULL && !iscsi__tcp_collapses(data))
 		tcp_send_control(dm, rsp);
-	}
 }
 
 static void tcp_get_data(struct dm_conn *dm, struct dm_data *data)

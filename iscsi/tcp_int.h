@@ -135,6 +135,8 @@ struct dm_data *iscsi__tcp_get_find(struct tcp_conn *conn, uint32_t itt,
 				    uint32_t ttt);
 void iscsi__tcp_get_remove(struct tcp_conn *conn, struct dm_data *get);
 /* tcp_tx.c */
+/* Is its response, if it has one, part of the last Data-In? */
+bool iscsi__tcp_collapses(const struct dm_data *data);
 void iscsi__tcp_flush(struct tcp_conn *conn);
 void iscsi__tcp_tx_cancel(struct tcp_conn *conn);
 void iscsi__tcp_finish(struct tx_item *item, int status);

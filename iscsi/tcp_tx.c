@@ -53,7 +53,7 @@ static void slot_send(struct tcp_conn *conn, struct tx_slot *slot,
 	conn->dm.up->stamp(conn->dm.owner, slot->head);
 }
 
-static bool collapses(const struct dm_data *data)
+bool iscsi__tcp_collapses(const struct dm_data *data)
 {
 	const struct dm_send *rsp = data->response;
 
@@ -90,7 +90,7 @@ static void slot_put(struct tcp_conn *conn, struct tx_slot *slot,
 	slot->last = td->done == data->len;
 	if (slot->last || n == burst_left)
 		slot->head[1] = ISCSI_FINAL;
-	if (slot->last && collapses(data)) {
+	if (slot->last && iscsi__tcp_collapses(data)) {
 		const uint8_t *rsp = data->response->bhs;
 
 		slot->head[1] |=
@@ -98,6 +98,8 @@ static void slot_put(struct tcp_conn *conn, struct tx_slot *slot,
 		slot->head[3] = rsp[3];
 		memcpy(slot->head + 24, rsp + 24, 4);
 		memcpy(slot->head + 44, rsp + 44, 4);
+	} else if (slot->last && data->response != NULL) {
+		put_be32(data->response->bhs + 36, td->sn); /* ExpDataSN */
 	}
 	conn->dm.up->stamp(conn->dm.owner, slot->head);
 }
@@ -199,7 +201,7 @@ void iscsi__tcp_finish(struct tx_item *item, int status)
 		struct dm_data *data = item->owner;
 		struct dm_send *rsp = data->response;
 		/* After data->cb nothing of @data may be looked at. */
-		bool both = item->kind == TX_PUT && collapses(data);
+		bool both = item->kind == TX_PUT && iscsi__tcp_collapses(data);
 
 		data->cb(data, status);
 		if (both)

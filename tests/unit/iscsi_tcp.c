@@ -482,6 +482,53 @@ TEST(iscsi_tcp, statsn_of_an_r2t)
  * Data for tasks that were aborted comes now and then over a long life: only a
  * peer that sends nothing else is told to go.
  */
+static void on_put(struct dm_data *data, int status)
+{
+	sgl_put(data->sgl);
+}
+
+static void on_response(struct dm_send *send, int status)
+{
+}
+
+/* Data-In is cut as it leaves, by what the initiator takes then. */
+TEST(iscsi_tcp, expdatasn_counts_what_left)
+{
+	static const uint8_t sense[2];
+	struct dm_send response = { .bhs = { ISCSI_OP_RESPONSE, 0x80 },
+				    .data = sense,
+				    .data_len = sizeof(sense),
+				    .cb = on_response };
+	struct dm_data data = { .len = 65536,
+				.response = &response,
+				.cb = on_put };
+	struct iscsi_conn *conn;
+	struct dm_keys keys;
+	struct pdu pdu;
+	unsigned n = 0;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	conn = TAILQ_FIRST(&iscsi->conns);
+	iscsi__dm_keys(conn, &conn->session->keys, &keys);
+	CHECK_EQ(keys.max_send_data_len, 24000);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, data.len, 0, &data.sgl), 0);
+	conn->dm->ops->put_data(conn->dm, &data);
+	keys.max_send_data_len = 8192;
+	CHECK_EQ(conn->dm->ops->notice_keys(conn->dm, &keys), 0);
+	for (;;) {
+		CHECK(get_pdu(&pdu));
+		if (pdu.bhs[0] != ISCSI_OP_DATA_IN)
+			break;
+		CHECK_EQ(get_be32(pdu.bhs + 36), n++);
+	}
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(n, 8);
+	CHECK_EQ(get_be32(pdu.bhs + 36), n);
+	end();
+}
+
 TEST(iscsi_tcp, data_out_of_no_task)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
