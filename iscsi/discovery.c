@@ -8,7 +8,7 @@
  * text gets its answer, and the exchange stays open for another one.
  */
 #define LOG_ROOM LOG_ISCSI
-#include "iscsi/iscsi_int.h"
+#include "iscsi/login_int.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -124,47 +124,6 @@ static void new_length(struct iscsi_conn *conn, const char *value,
 	(void)conn->dm->ops->notice_keys(conn->dm, &keys);
 }
 
-/* Known, but settled at login. */
-static bool login_key(const char *key)
-{
-	static const char *const known[] = {
-		"HeaderDigest",
-		"DataDigest",
-		"MaxConnections",
-		"InitialR2T",
-		"ImmediateData",
-		"MaxBurstLength",
-		"FirstBurstLength",
-		"DefaultTime2Wait",
-		"DefaultTime2Retain",
-		"MaxOutstandingR2T",
-		"DataPDUInOrder",
-		"DataSequenceInOrder",
-		"ErrorRecoveryLevel",
-		"SessionType",
-		"InitiatorName",
-		"TargetName",
-		"AuthMethod",
-		"TaskReporting",
-		"iSCSIProtocolLevel",
-		"IFMarker",
-		"OFMarker",
-		"IFMarkInt",
-		"OFMarkInt",
-		"RDMAExtensions",
-		"TargetRecvDataSegmentLength",
-		"InitiatorRecvDataSegmentLength",
-		"TargetAlias",
-		"TargetAddress",
-		"TargetPortalGroupTag",
-	};
-
-	for (unsigned i = 0; i < ARRAY_LEN(known); i++)
-		if (strcmp(known[i], key) == 0)
-			return true;
-	return false;
-}
-
 /* Returns 0, or -EINVAL: the text is malformed. */
 static int answer(struct iscsi_conn *conn, struct text_out *out)
 {
@@ -186,9 +145,11 @@ static int answer(struct iscsi_conn *conn, struct text_out *out)
 			snprintf(conn->session->alias,
 				 sizeof(conn->session->alias), "%s", value);
 		} else {
+			/* What we know is settled at login. */
 			iscsi__text_put(out, key, "%s",
-					login_key(key) ? "Reject"
-						       : "NotUnderstood");
+					iscsi__key_find(key) != K_COUNT
+						? "Reject"
+						: "NotUnderstood");
 		}
 	}
 	return rv;

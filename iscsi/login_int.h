@@ -1,6 +1,7 @@
 /*
  * login_int: what the two halves of a login share: login.c has stages, names and
- * authentication, login_keys.c the keys of RFC 7143 section 13.
+ * authentication, login_keys.c the keys of RFC 7143 section 13.  Texts in full
+ * feature phase (discovery.c) want to know which keys there are.
  */
 #ifndef BASALT_ISCSI_LOGIN_INT_H
 #define BASALT_ISCSI_LOGIN_INT_H

@@ -165,6 +165,8 @@ TEST(iscsi_discovery, keys_that_may_change_and_those_that_may_not)
 	CHECK_EQ(m.keys.max_send_data_len, 1024);
 	CHECK_STR(ANSWER(&m, "HeaderDigest=CRC32C\0X-org.example.key=1"),
 		  "HeaderDigest=Reject\nX-org.example.key=NotUnderstood\n");
+	CHECK_STR(ANSWER(&m, "MaxAHSLength=256\0CHAP_A=5"),
+		  "MaxAHSLength=Reject\nCHAP_A=Reject\n");
 	CHECK_STR(ANSWER(&m, "InitiatorAlias=a name"), "");
 	CHECK_STR(TAILQ_FIRST(&iscsi->sessions)->alias, "a name");
 	end();
