@@ -89,8 +89,7 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 	struct task *task = iscsi__task_find(s, get_be32(bhs + 20));
 	uint32_t ref = get_be32(bhs + 32), cmdsn = get_be32(bhs + 24);
 
-	if (!lun_known(s, get_be64(bhs + 8)))
-		return RSP_NO_LUN;
+	/* Its unit may have gone before it. */
 	if (task != NULL && task->lun_wire == get_be64(bhs + 8)) {
 		iscsi__task_abort(task);
 		reply->tmf_pending = true; /* until it is gone */
@@ -101,6 +100,8 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 		reply->tmf_pending = true;
 		return RSP_COMPLETE;
 	}
+	if (!lun_known(s, get_be64(bhs + 8)))
+		return RSP_NO_LUN;
 	if (task == NULL && sn_lt(ref, cmdsn) && sn_le(s->exp_cmdsn, ref) &&
 	    sn_le(ref, s->max_cmdsn))
 		return iscsi__session_skip(s, ref) ? RSP_COMPLETE

@@ -64,6 +64,27 @@ TEST(iscsi_tmf, repeated_while_storage_has_the_task)
 	end();
 }
 
+/* The unit was taken away, and the task is there yet. */
+TEST(iscsi_tmf, abort_outlives_the_unit)
+{
+	struct mock m;
+	uint32_t itt, cmdsn;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	storage_stuck(true);
+	cmdsn = m.cmdsn;
+	itt = write_block(&m);
+	iscsi_lun_unset(iscsi, IQN, 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	storage_stuck(false);
+	CHECK_EQ(response_of(&m), 0);
+	CHECK_EQ(response_of(&m), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), 2); /* now it is gone */
+	end();
+}
+
 /* ---- commands ahead of a gap, and behind it ---- */
 
 /* The CmdSN before the next one is aborted: it does nothing, if it comes. */
