@@ -5,7 +5,8 @@
  * were sent, connections between them, so that a login which an older access
  * list let in meets the newer one at the latest on its share.  What a share
  * cannot do for want of memory it tries again, and all that follows waits, but
- * for what only ends sessions; when the share closes it is not done any more.
+ * for what ends sessions and who may log in; when the share closes it is not done
+ * any more.
  *
  * A connection moves in its login's last step: nothing of it is in flight, the
  * initiator waits for our answer.  The front keeps its count and its portal;
@@ -157,6 +158,22 @@ static void obey_all(struct iscsi *share)
 	}
 }
 
+/* Does @m change who may log in to a target that is there, and stays for now? */
+static bool is_access(const struct iscsi *share, const struct iscsi_message *m)
+{
+	const struct iscsi_message *o;
+
+	if (m->kind != MESSAGE_TARGET || m->target->scsi != NULL)
+		return false;
+	TAILQ_FOREACH (o, &share->messages, link)
+		if ((o->kind == MESSAGE_TARGET &&
+		     strcmp(o->target->iqn, m->target->iqn) == 0) ||
+		    (o->kind == MESSAGE_TARGET_GONE &&
+		     strcmp(o->iqn, m->target->iqn) == 0))
+			return false;
+	return true;
+}
+
 static void on_message(struct env_task *task)
 {
 	struct iscsi_message *m =
@@ -164,7 +181,8 @@ static void on_message(struct env_task *task)
 	struct iscsi *share = m->share;
 	bool waits = !TAILQ_EMPTY(&share->messages);
 
-	if (m->kind == MESSAGE_DROP_PORTAL || m->kind == MESSAGE_DROP_SESSION) {
+	if (m->kind == MESSAGE_DROP_PORTAL || m->kind == MESSAGE_DROP_SESSION ||
+	    is_access(share, m)) {
 		(void)obey(share, m);
 		message_free(m);
 		return;

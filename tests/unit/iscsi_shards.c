@@ -704,6 +704,55 @@ TEST(shards, a_share_waits_for_memory)
 	CHECK(a.closed);
 }
 
+static void admit(const char *iqn, const char *initiator)
+{
+	struct iscsi_target_conf conf = { .iqn = iqn,
+					  .allow = &initiator,
+					  .allow_count = 1 };
+
+	CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+	settle();
+}
+
+/* Who is shut out goes at once, a target that was made anew meanwhile or not. */
+TEST(shards, access_does_not_wait_for_memory)
+{
+	struct iscsi *share;
+	struct mock a, b;
+
+	open_all((struct iscsi_config){ 0 });
+	share = iscsi->shares[1];
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	in(&a, 1, 1);
+	scarce = sizeof(struct scsi_lun);
+	map(IQN, 1, disk(1, 1));
+	settle();
+	CHECK(!TAILQ_EMPTY(&share->messages));
+	admit(IQN, STRANGER);
+	CHECK(a.closed);
+	CHECK(!TAILQ_EMPTY(&share->messages));
+	/* This one takes the place of one that is to go: it keeps its turn. */
+	admit(IQN, "any");
+	in(&b, 2, 1);
+	iscsi_target_unset(iscsi, IQN);
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	admit(IQN, STRANGER);
+	CHECK(!b.closing);
+	scarce = 0;
+	share->message_timer.cb(&share->message_timer);
+	settle();
+	CHECK(TAILQ_EMPTY(&share->messages));
+	CHECK(b.closed);
+	LOGIN(&a, 1, IQN);
+	CHECK_EQ(status_of(&a), 0x0202);
+	CHECK(!iscsi__target_admits(iscsi__target_find(share, IQN), WHO));
+	close_all();
+}
+
 /* Places are counted over all shards; discovery makes room. */
 TEST(shards, sessions_max)
 {
