@@ -157,15 +157,6 @@ void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 
 /* ---- a nexus at a unit ---- */
 
-/* All units of one nexus that are being closed, or what it holds there. */
-struct scsi_nexus_closing {
-	struct scsi_target *target;
-	unsigned waiting;
-	struct env_task task;
-	void (*cb)(void *arg);
-	void *arg;
-};
-
 static void nexus_closed(struct env_task *task)
 {
 	struct scsi_nexus_closing *closing =
@@ -173,16 +164,30 @@ static void nexus_closed(struct env_task *task)
 	struct scsi_target *target = closing->target;
 
 	target->busy--;
-	closing->cb(closing->arg);
-	free(closing);
+	closing->cb(closing->arg); /* may free the nexus */
 	scsi__target_check(target);
+}
+
+/* One at a time: a session's end takes no memory. */
+static struct scsi_nexus_closing *
+closing_begin(struct scsi_nexus *nexus, void (*cb)(void *arg), void *arg)
+{
+	struct scsi_nexus_closing *closing = &nexus->closing;
+
+	assert(closing->waiting == 0 && !closing->task.queued);
+	*closing = (struct scsi_nexus_closing){ .target = nexus->target,
+						.waiting = 1,
+						.task.cb = nexus_closed,
+						.cb = cb,
+						.arg = arg };
+	closing->target->busy++;
+	return closing;
 }
 
 static void closing_put(struct scsi_nexus_closing *closing)
 {
 	if (closing == NULL || --closing->waiting > 0)
 		return;
-	closing->task.cb = nexus_closed;
 	env_defer(closing->target->env, &closing->task);
 }
 
@@ -313,19 +318,11 @@ void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,
 void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
 		      void *arg)
 {
-	struct scsi_nexus_closing *closing = calloc(1, sizeof(*closing));
-	struct scsi_target *target = nexus->target;
+	struct scsi_nexus_closing *closing = closing_begin(nexus, cb, arg);
 	struct scsi_it_lun **units = nexus->units;
 	unsigned count = nexus->units_count;
 
-	/* A logout must end; 48 bytes are all it takes. */
-	assert(closing != NULL);
-	closing->target = target;
-	closing->cb = cb;
-	closing->arg = arg;
-	closing->waiting = 1;
-	target->busy++;
-	TAILQ_REMOVE(&target->nexuses, nexus, link);
+	TAILQ_REMOVE(&nexus->target->nexuses, nexus, link);
 	nexus->units = NULL;
 	nexus->units_count = 0;
 	for (unsigned i = 0; i < count; i++) {
@@ -353,14 +350,8 @@ static void it_gave_up(struct dom_io *io, int status)
 void scsi_nexus_release(struct scsi_nexus *nexus, void (*cb)(void *arg),
 			void *arg)
 {
-	struct scsi_nexus_closing *release = calloc(1, sizeof(*release));
+	struct scsi_nexus_closing *release = closing_begin(nexus, cb, arg);
 
-	assert(release != NULL); /* as at the close */
-	release->target = nexus->target;
-	release->cb = cb;
-	release->arg = arg;
-	release->waiting = 1;
-	nexus->target->busy++;
 	for (unsigned i = 0; i < nexus->units_count; i++) {
 		struct scsi_it_lun *it = nexus->units[i];
 

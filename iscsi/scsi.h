@@ -69,6 +69,15 @@ struct scsi_common {
 };
 void scsi_common_init(struct scsi_common *common);
 
+/* Private to lun.c: what a nexus has at its units is being given up. */
+struct scsi_nexus_closing {
+	struct scsi_target *target;
+	unsigned waiting; /* units */
+	struct env_task task;
+	void (*cb)(void *arg);
+	void *arg;
+};
+
 /* One I_T nexus as the units know it; the session embeds it. */
 struct scsi_nexus {
 	struct dom_nexus dom; /* names; @generation is per unit, see lun.c */
@@ -77,6 +86,7 @@ struct scsi_nexus {
 	/* private: pending unit attentions per unit */
 	struct scsi_it_lun **units; /* by LUN number */
 	unsigned units_count;
+	struct scsi_nexus_closing closing; /* or releasing */
 	TAILQ_ENTRY(scsi_nexus) link;
 };
 
@@ -176,8 +186,8 @@ bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
 void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,
 		     bool reinstated);
 /*
- * All its commands are ended; SPC-2 reservations go; then @cb, later.  The
- * caller's struct may be freed at once: nothing refers to it after the call.
+ * All its commands are ended; SPC-2 reservations go; then @cb, later.  The nexus
+ * stays until then, but no unit finds it any more.
  */
 void scsi_nexus_close(struct scsi_nexus *nexus, void (*cb)(void *arg),
 		      void *arg);

@@ -704,6 +704,37 @@ TEST(shards, a_share_waits_for_memory)
 	CHECK(a.closed);
 }
 
+static uint32_t logout(struct mock *m)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_LOGOUT, 0x80 };
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 24, m->cmdsn);
+	put_pdu(m, bhs, NULL, 0);
+	return tag;
+}
+
+/* A session's end must not want for memory. */
+TEST(shards, sessions_end_without_memory)
+{
+	struct mock a, b;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	in(&a, 1, 1);
+	in(&b, 2, 1);
+	scarce = sizeof(struct scsi_nexus_closing);
+	a.dm.up->lost(a.dm.owner, -ECONNRESET, "gone");
+	(void)logout(&b);
+	settle();
+	CHECK(a.closed && b.closed);
+	CHECK_EQ(list().n, 0);
+	scarce = 0;
+	close_all();
+}
+
 static void admit(const char *iqn, const char *initiator)
 {
 	struct iscsi_target_conf conf = { .iqn = iqn,
