@@ -143,6 +143,15 @@ static void portal_down(struct iser_portal *p)
 	p->id = NULL;
 }
 
+/* It listens no more; tried again, with that as the reason until then. */
+static void portal_lost(struct iser_portal *p, const char *why)
+{
+	portal_down(p);
+	snprintf(p->why, sizeof(p->why), "%s", why);
+	log_info("portal %u: no iSER: %s", p->number, why);
+	env_timer_start(p->iser->env, &p->retry, RETRY_NS);
+}
+
 static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
 {
 	struct iser_portal *p = container_of(cm, struct iser_portal, cm);
@@ -163,8 +172,7 @@ static void on_cm(struct iser_cm *cm, const struct rdma_cm_event *event)
 			iser__device_gone(device); /* comes back to us */
 			break;
 		}
-		portal_down(p);
-		env_timer_start(p->iser->env, &p->retry, RETRY_NS);
+		portal_lost(p, "its device or its address went");
 		break;
 	default:
 		break;
@@ -176,12 +184,8 @@ void iser__portals_device_gone(struct iser *iser, struct ibv_context *verbs)
 	struct iser_portal *p;
 
 	TAILQ_FOREACH (p, &iser->portals, link)
-		if (p->id != NULL && p->id->verbs == verbs) {
-			portal_down(p);
-			snprintf(p->why, sizeof(p->why),
-				 "its RDMA device is gone");
-			env_timer_start(iser->env, &p->retry, RETRY_NS);
-		}
+		if (p->id != NULL && p->id->verbs == verbs)
+			portal_lost(p, "its RDMA device is gone");
 }
 
 /*
@@ -284,10 +288,7 @@ void iser__portals_devices(struct iser *iser)
 		if (p->id == NULL || p->id->verbs != NULL ||
 		    devices_get(p, why, sizeof(why)) == 0)
 			continue;
-		portal_down(p);
-		snprintf(p->why, sizeof(p->why), "%s", why);
-		log_info("portal %u: no iSER: %s", p->number, why);
-		env_timer_start(iser->env, &p->retry, RETRY_NS);
+		portal_lost(p, why);
 	}
 }
 

@@ -75,6 +75,26 @@ TEST(iser_device, wildcard_looks)
 	end();
 }
 
+/* A bond's other port has the address now: it listens anew, and says why not. */
+TEST(iser_device, address_change)
+{
+	struct rdma_cm_event event = { .event = RDMA_CM_EVENT_ADDR_CHANGE };
+	struct iser_portal *portal;
+	char why[240];
+
+	fixture();
+	portal = TAILQ_FIRST(&iser->portals);
+	portal->cm.event(&portal->cm, &event);
+	CHECK(!iser_listening(iser, 1, why, sizeof(why)));
+	CHECK_STR(why, "its device or its address went");
+	env_timer_stop(ts.env, &portal->retry);
+	portal->retry.cb(&portal->retry);
+	CHECK(iser_listening(iser, 1, why, sizeof(why)));
+	CHECK_STR(why, "");
+	ready();
+	end();
+}
+
 TEST(iser_device, device_removed)
 {
 	char why[100];
