@@ -276,7 +276,7 @@ static bool units_fit(struct scsi_nexus *nexus, unsigned number)
 	return true;
 }
 
-/* Without memory the unit answers BUSY to this nexus. */
+/* Without memory the unit answers BUSY to this nexus: scsi__it_get(). */
 static void it_make(struct scsi_nexus *nexus, struct scsi_lun *lun,
 		    enum scsi_ua ua)
 {
@@ -300,6 +300,13 @@ static void it_make(struct scsi_nexus *nexus, struct scsi_lun *lun,
 		dom_nexus_open(lun->object, &it->dom);
 		it->opened = true;
 	}
+}
+
+struct scsi_it_lun *scsi__it_get(struct scsi_nexus *nexus, struct scsi_lun *lun)
+{
+	if (scsi__it_find(nexus, lun) == NULL)
+		it_make(nexus, lun, UA_POWER_ON);
+	return scsi__it_find(nexus, lun);
 }
 
 void scsi_nexus_open(struct scsi_target *target, struct scsi_nexus *nexus,

@@ -535,8 +535,8 @@ static bool cmd_begin(struct scsi_cmd *cmd)
 		return scsi__check_field(cmd, 0, -1);
 	cmd->lun = scsi__lun_find(cmd->target, cmd->lun_field);
 	if (cmd->lun != NULL) {
-		cmd->it = scsi__it_find(cmd->nexus, cmd->lun);
-		if (cmd->it == NULL) { /* no memory for it at login */
+		cmd->it = scsi__it_get(cmd->nexus, cmd->lun);
+		if (cmd->it == NULL) {
 			cmd->status = SCSI_BUSY;
 			return false;
 		}

@@ -279,6 +279,9 @@ struct scsi_lun *scsi__lun_find(struct scsi_target *target, uint64_t lun_field);
 int scsi__lun_decode(uint64_t lun_field);
 struct scsi_it_lun *scsi__it_find(struct scsi_nexus *nexus,
 				  const struct scsi_lun *lun);
+/* Also where there was no memory for it when the two met; NULL: nor is now. */
+struct scsi_it_lun *scsi__it_get(struct scsi_nexus *nexus,
+				 struct scsi_lun *lun);
 void scsi__it_put(struct scsi_it_lun *it);
 void scsi__lun_put(struct scsi_lun *lun);
 void scsi__target_check(struct scsi_target *target);

@@ -735,6 +735,27 @@ TEST(shards, sessions_end_without_memory)
 	close_all();
 }
 
+/* A unit that had no memory for who logs in is busy for as long as that. */
+TEST(shards, a_unit_that_had_no_memory)
+{
+	struct mock a;
+
+	open_all((struct iscsi_config){ 0 });
+	target(IQN);
+	map(IQN, 0, disk(1, 0));
+	settle();
+	scarce = sizeof(struct scsi_it_lun);
+	LOGIN(&a, 1, IQN);
+	CHECK_EQ(status_of(&a), 0);
+	CHECK_EQ(answer(&a, TUR(&a)), SCSI_BUSY);
+	CHECK_EQ(answer(&a, TUR(&a)), SCSI_BUSY);
+	scarce = 0;
+	CHECK_EQ(answer(&a, TUR(&a)), SCSI_CHECK_CONDITION); /* 29/01 */
+	CHECK_EQ(answer(&a, TUR(&a)), SCSI_GOOD);
+	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), SCSI_GOOD);
+	close_all();
+}
+
 static void admit(const char *iqn, const char *initiator)
 {
 	struct iscsi_target_conf conf = { .iqn = iqn,
