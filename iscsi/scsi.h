@@ -105,7 +105,6 @@ struct scsi_cmd {
 	/* set by begin */
 	enum scsi_dir dir;
 	uint64_t transfer_len; /* what the CDB asks to move (SPDTL) */
-	uint64_t overflow; /* and bytes of a write beyond that: cut off */
 	uint32_t
 		page_offset; /* where byte 0 of data-out should lie: mod 4096 */
 

@@ -501,7 +501,7 @@ static void reset(struct scsi_cmd *cmd)
 {
 	cmd->target = cmd->nexus->target;
 	cmd->dir = SCSI_DIR_NONE;
-	cmd->transfer_len = cmd->overflow = 0;
+	cmd->transfer_len = 0;
 	cmd->page_offset = 0;
 	cmd->data_out = NULL;
 	cmd->status = SCSI_GOOD;

@@ -37,8 +37,7 @@ static void response_bhs(struct task *task, uint64_t moved)
 	rsp->bhs[0] = ISCSI_OP_RESPONSE;
 	rsp->bhs[1] =
 		ISCSI_FINAL | iscsi__residual(cmd->expect, cmd->edtl, cmd->dir,
-					      cmd->transfer_len + cmd->overflow,
-					      moved, &count);
+					      cmd->transfer_len, moved, &count);
 	rsp->bhs[3] = (uint8_t)cmd->status;
 	put_be32(rsp->bhs + 16, task->itt);
 	put_be32(rsp->bhs + 36, task->r2tsn);
