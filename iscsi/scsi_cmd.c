@@ -588,6 +588,7 @@ void scsi_cmd_end(struct scsi_cmd *cmd)
 
 		/* Given up while its data was coming in. */
 		assert(cmd->state == CMD_DATA);
+		scsi__count(cmd);
 		leave(cmd);
 		if (lun != NULL) {
 			lun->refs++;

@@ -20,7 +20,7 @@ COUNTER(attentions, "unit_attentions", "of these: unit attentions");
 COUNTER(protect, "data_protect", "of these: write protected, or no space");
 COUNTER(miscompares, "miscompares", "of these: miscompares");
 COUNTER(aborted, "aborted", "commands that were aborted");
-COUNTER(busy, "busy", "commands answered BUSY");
+COUNTER(busy, "busy", "commands answered BUSY or TASK SET FULL");
 COUNTER(conflicts, "reservation_conflicts", "reservation conflicts");
 
 static struct counter *const all[] = {
@@ -88,6 +88,7 @@ void scsi__count(const struct scsi_cmd *cmd)
 		count_sense(cmd);
 		break;
 	case SCSI_BUSY:
+	case SCSI_TASK_SET_FULL:
 		counter_add(&busy, 1);
 		break;
 	case SCSI_RESERVATION_CONFLICT:

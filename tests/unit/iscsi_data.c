@@ -407,10 +407,32 @@ TEST(iscsi_data, a_wait_for_memory_ends_with_its_command)
 	end();
 }
 
+struct named {
+	const char *name;
+	uint64_t value;
+};
+
+static void on_counter(struct counter *counter, void *arg)
+{
+	struct named *named = arg;
+
+	if (strcmp(counter->name, named->name) == 0)
+		named->value = counter_value(counter);
+}
+
+static uint64_t counted(const char *name)
+{
+	struct named named = { .name = name };
+
+	counter_each(on_counter, &named);
+	return named.value;
+}
+
 /* Memory does not come: the command comes back before hosts give it up. */
 TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 {
 	struct iscsi_session *s;
+	uint64_t busy, writes;
 	struct task *task;
 	unsigned n;
 	struct mock m;
@@ -429,8 +451,12 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	/* The time is over. */
 	env_timer_stop(ts.env, &s->data_timer);
 	task->since_ns -= ISCSI_PARKED_SECONDS * SEC;
+	busy = counted("basalt_scsi_busy_total");
+	writes = counted("basalt_scsi_writes_total");
 	s->data_timer.cb(&s->data_timer);
 	CHECK_EQ(answer(&m, itt), 0x28);
+	CHECK_EQ(counted("basalt_scsi_busy_total"), busy + 1);
+	CHECK_EQ(counted("basalt_scsi_writes_total"), writes + 1);
 	while (n > 0)
 		sgl_put(eaten[--n]);
 	end();
