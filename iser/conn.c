@@ -12,6 +12,11 @@
 
 /* A device that takes longer than this to let go has lost its mind. */
 #define DRAIN_NS (5 * SEC)
+/*
+ * An initiator that posts no receives, and asked us to try for ever, is cut off
+ * when nothing was completed in this time.
+ */
+#define STALL_NS (30 * SEC)
 /* For the last receives, where the device does not say which they are. */
 #define LAST_RECEIVE_NS (50 * MSEC)
 /*
@@ -243,10 +248,36 @@ void iser__conn_drained(struct iser_conn *conn)
 	}
 }
 
+void iser__conn_watch(struct iser_conn *conn)
+{
+	if (env_timer_active(&conn->timer))
+		return;
+	conn->tx.watched = conn->tx.head;
+	env_timer_start(conn->dm.env, &conn->timer, STALL_NS);
+}
+
+/* What was posted last runs its time; with the queue empty there is none. */
+static void watch_on(struct iser_conn *conn)
+{
+	const struct tx *tx = &conn->tx;
+
+	if (tx->head == tx->tail)
+		return;
+	if (tx->head == tx->watched)
+		iser__conn_lost(conn, -ETIMEDOUT,
+				"the initiator receives nothing");
+	else
+		iser__conn_watch(conn);
+}
+
 static void on_timer(struct env_timer *timer)
 {
 	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
 
+	if (!conn->closing) {
+		watch_on(conn);
+		return;
+	}
 	if (!conn->tx.drained) {
 		counter_add(&iser__undrained, 1);
 		log_warn("RDMA device %s does not let go of a connection: "

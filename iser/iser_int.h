@@ -208,6 +208,7 @@ struct tx_wr {
 struct tx {
 	unsigned depth; /* of the send queue */
 	uint64_t head, tail; /* oldest in flight, next one */
+	uint64_t watched; /* @head, when conn->timer last looked */
 	struct tx_wr *wrs; /* by the lower bits of their number, @wrs_mask */
 	uint64_t wrs_mask;
 	unsigned inline_max;
@@ -306,7 +307,7 @@ struct iser_conn {
 	struct tx tx;
 	/* The end of the turn; also the connection, as a message. */
 	struct env_task turn;
-	struct env_timer timer; /* while closing */
+	struct env_timer timer; /* of what is in flight; then of the end */
 	/* polling */
 	bool hot;
 	uint64_t active_ns, cold_ns;
@@ -335,6 +336,8 @@ void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 void iser__conn_removed(struct iser_conn *conn);
 void iser__conn_lost(struct iser_conn *conn, int status, const char *why);
 void iser__conn_recvq_broken(struct recvq *q); /* a connection's own */
+/* Something was posted: it must not take for ever. */
+void iser__conn_watch(struct iser_conn *conn);
 /* While closing: is all that has to come back here? */
 void iser__conn_drained(struct iser_conn *conn);
 

@@ -96,6 +96,7 @@ void iser__detach(struct dm_conn *dm)
 	assert(!conn->full && !conn->moving);
 	conn->moving = true;
 	conn->cm.early = true;
+	env_timer_stop(dm->env, &conn->timer);
 	atomic_store(&conn->reader, NULL);
 	/* Completions of it may be under way below us: on a turn of its own. */
 	conn->turn.cb = on_leave;

@@ -483,6 +483,8 @@ void iser__tx_flush(struct iser_conn *conn)
 		/* What was not taken ends with the queue pair. */
 		if (rv != 0)
 			iser__conn_lost(conn, -rv, "sending failed");
+		else
+			iser__conn_watch(conn);
 	}
 }
 

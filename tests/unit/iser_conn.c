@@ -279,6 +279,38 @@ TEST(iser_conn, vanishes)
 	}
 }
 
+/* It posts no receives, and has the device try for ever. */
+TEST(iser_conn, receives_nothing)
+{
+	struct fake_message *m;
+	struct iser_conn *conn;
+
+	fixture();
+	ready();
+	conn = TAILQ_FIRST(&iser->conns);
+	/* What was completed meanwhile is no reason, nor is a silent one. */
+	CHECK(env_timer_active(&conn->timer));
+	env_timer_stop(ts.env, &conn->timer);
+	conn->timer.cb(&conn->timer);
+	CHECK(!env_timer_active(&conn->timer));
+	CHECK(give(command(0, 0)));
+	m = receive();
+	CHECK(m != NULL && env_timer_active(&conn->timer));
+	free(m);
+	fake_peer_hold(peer, true);
+	CHECK(give(command(0, 0)));
+	turns();
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+		CHECK(env_timer_active(&conn->timer));
+		env_timer_stop(ts.env, &conn->timer);
+		conn->timer.cb(&conn->timer);
+	}
+	turns();
+	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+	end();
+}
+
 static void logout(void)
 {
 	struct fake_message *m;
