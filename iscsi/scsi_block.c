@@ -221,11 +221,12 @@ static void verify_step(struct scsi_cmd *cmd);
 static void verify_done(struct dom_io *io, int status)
 {
 	struct scsi_cmd *cmd = scsi__io_end(io, status);
-	struct sgl *sgl = io->sgl;
 	int64_t differs = -1;
+	struct sgl *sgl;
 
 	if (cmd == NULL)
 		return;
+	sgl = io->sgl;
 	io->sgl = NULL;
 	if (BYTCHK(cmd) != 0)
 		differs = verify_compare(cmd, sgl);

@@ -224,7 +224,10 @@ void scsi__reply(struct scsi_cmd *cmd, const void *buf, size_t len,
 		 size_t alloc_len);
 /* After a call to dom with cmd->io: @rv is what it returned. */
 void scsi__io(struct scsi_cmd *cmd, int rv);
-/* In its callback: the command if it goes on, NULL if that was its end. */
+/*
+ * In its callback: the command if it goes on, NULL if that was its end, and @io,
+ * which lies in it, may be no more.
+ */
 struct scsi_cmd *scsi__io_end(struct dom_io *io, int status);
 /* Before another step: false, with the status set, if its time is over. */
 bool scsi__in_time(struct scsi_cmd *cmd);

@@ -85,6 +85,28 @@ TEST(iscsi_tmf, abort_outlives_the_unit)
 	end();
 }
 
+/* More than are kept for the next ones: of the last nothing is looked at. */
+TEST(iscsi_tmf, aborts_more_than_the_pool_takes)
+{
+	enum { TASKS = 65 };
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	fake_dom_hold(dom, true);
+	for (unsigned i = 0; i < TASKS; i++)
+		(void)READ10(&m, i, 1);
+	/* VERIFY(10) */
+	(void)command(&m, 0x80, 0, 0x2f, 0, 8, NULL, 0);
+	CHECK_EQ(m.dm.owner->session->tasks_count, TASKS + 1);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK_SET, ISCSI_NO_TAG, 0), 0);
+	CHECK_EQ(m.dm.owner->session->tasks_count, 0);
+	CHECK(m.dm.owner->session->pool_count < TASKS);
+	fake_dom_hold(dom, false);
+	CHECK_EQ(answer(&m, READ10(&m, 0, 1)), 0);
+	end();
+}
+
 /* ---- commands ahead of a gap, and behind it ---- */
 
 /* The CmdSN before the next one is aborted: it does nothing, if it comes. */
