@@ -39,7 +39,8 @@ int iser_open(const struct iser_config *config, struct iser **out);
 
 /*
  * Stop listening and, once iscsi has ended the last connection, release
- * everything; then @cb.
+ * everything; then @cb.  At the latest in the callback of iscsi_close(): behind
+ * it a request for a connection would find no iscsi.
  */
 void iser_close(struct iser *iser, void (*cb)(void *arg), void *arg);
 

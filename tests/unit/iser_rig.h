@@ -70,13 +70,18 @@ static inline void fixture_with(struct fake_rdma_config config)
 	rooms_open();
 }
 
+static inline void on_iscsi_closed(void *arg)
+{
+	iscsi = NULL;
+	iser_close(iser, on_done, arg);
+}
+
 /* Every connection comes down; peers are freed between this and the next. */
 static inline void rooms_close(void)
 {
 	bool done = false;
 
-	iscsi_end();
-	iser_close(iser, on_done, &done);
+	iscsi_close(iscsi, 0, on_iscsi_closed, &done);
 	test_run(&ts, &done);
 }
 
