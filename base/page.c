@@ -656,35 +656,40 @@ static void others_help(struct page_cache *cache)
 	others_wake(cache, false);
 }
 
-/* Those of one class, in the order they came. */
-static void class_turn(struct page_cache *cache, struct waiters *waiters)
+/* Those of one class, in the order they came.  True: more may go on. */
+static bool class_turn(struct page_cache *cache, struct waiters *waiters)
 {
 	struct page_waiter *waiter;
 	unsigned budget = 64;
 
-	while ((waiter = TAILQ_FIRST(waiters)) != NULL && budget-- > 0) {
-		if (!class_has(cache->arena, waiter))
-			break;
+	while ((waiter = TAILQ_FIRST(waiters)) != NULL &&
+	       class_has(cache->arena, waiter)) {
+		if (budget-- == 0)
+			return true;
 		TAILQ_REMOVE(waiters, waiter, link);
 		waiter->queued = false;
 		waiter->cb(waiter);
 	}
+	return false;
 }
 
-void page_cache_turn(struct page_cache *cache)
+bool page_cache_turn(struct page_cache *cache)
 {
+	bool more = false;
+
 	/* Nobody waits, here or elsewhere. */
 	if (!atomic_load(&cache->waiting) &&
 	    atomic_load(&cache->arena->waiting) == 0)
-		return;
+		return false;
 	/*
 	 * A class that has nothing does not hold up the others: what it waits
 	 * for may be held by those who wait there.
 	 */
 	for (int c = 0; c < PAGE_CLASSES; c++)
-		class_turn(cache, &cache->waiters[c]);
+		more |= class_turn(cache, &cache->waiters[c]);
 	if (!page_cache_waiting(cache) &&
 	    atomic_exchange(&cache->waiting, false))
 		atomic_fetch_sub(&cache->arena->waiting, 1);
 	others_help(cache);
+	return more;
 }

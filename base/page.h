@@ -115,8 +115,11 @@ void page_wait(struct page_cache *cache, enum page_class class, size_t n,
 	       struct page_waiter *waiter);
 void page_wait_stop(struct page_cache *cache, struct page_waiter *waiter);
 
-/* Run waiters that may go on now; the shard calls it once a turn. */
-void page_cache_turn(struct page_cache *cache);
+/*
+ * Run waiters that may go on now; the shard calls it after whatever may have
+ * freed pages, before it sleeps.  True: call it again, there were too many.
+ */
+bool page_cache_turn(struct page_cache *cache);
 bool page_cache_waiting(const struct page_cache *cache);
 
 #endif

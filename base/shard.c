@@ -235,9 +235,9 @@ static void turn(struct shard *s)
 		run_tasks(s);
 		run_timers(s);
 		shard__uring_reap(s);
-		page_cache_turn(s->env.pages);
-		s->more = !STAILQ_EMPTY(&s->tasks) || inbox_any(s) ||
-			  timer_due(s) != NULL || shard__uring_any(&s->uring);
+		s->more = page_cache_turn(s->env.pages);
+		s->more |= !STAILQ_EMPTY(&s->tasks) || inbox_any(s) ||
+			   timer_due(s) != NULL || shard__uring_any(&s->uring);
 		if (!s->more)
 			break;
 	}
@@ -306,6 +306,7 @@ void shard_step(struct env *env, uint64_t limit_ns)
 	if (s->uring.uv_ready || uv_backend_timeout(&s->loop) == 0) {
 		s->uring.uv_ready = false;
 		uv_run(&s->loop, UV_RUN_NOWAIT);
+		s->more |= page_cache_turn(s->env.pages);
 	}
 }
 

@@ -581,6 +581,108 @@ TEST(shard, pages_from_another_shard)
 	test_shard_close(&ts);
 }
 
+/* ---- waiters of one shard ---- */
+
+#define CROWD 200u /* more than one look serves */
+
+struct crowd {
+	struct env *env;
+	struct page_waiter waiters[CROWD];
+	struct page **pages;
+	size_t count;
+	unsigned served;
+	bool late;
+	struct env_timer timer;
+	struct env_task give;
+	uv_poll_t poll;
+	int fd[2];
+};
+
+static struct crowd crowd;
+
+static void crowd_served(struct page_waiter *waiter)
+{
+	crowd.served++;
+}
+
+static void crowd_late(struct env_timer *timer)
+{
+	crowd.late = true;
+}
+
+static void crowd_give(struct env_task *task)
+{
+	while (crowd.count > 0)
+		page_put(crowd.env->pages, crowd.pages[--crowd.count]);
+}
+
+static void crowd_socket(uv_poll_t *poll, int status, int events)
+{
+	char c;
+
+	shard_wake(crowd.env);
+	CHECK_EQ(read(crowd.fd[0], &c, 1), 1);
+	crowd_give(NULL);
+}
+
+/* All pages are taken, and @waiters ask for one each. */
+static void crowd_open(struct test_shard *ts, unsigned waiters)
+{
+	test_shards_open(ts, 1, 2u << 20);
+	crowd = (struct crowd){ .env = ts->env, .timer.cb = crowd_late };
+	crowd.pages = calloc(arena_pages(ts->arena), sizeof(struct page *));
+	while (pages_alloc(ts->env->pages, PAGE_FRONT, 1,
+			   &crowd.pages[crowd.count]) == 0)
+		crowd.count++;
+	for (unsigned i = 0; i < waiters; i++) {
+		crowd.waiters[i].cb = crowd_served;
+		page_wait(ts->env->pages, PAGE_FRONT, 1, &crowd.waiters[i]);
+	}
+	shard_step(ts->env, 0);
+	CHECK_EQ(crowd.served, 0);
+}
+
+static void crowd_close(struct test_shard *ts)
+{
+	env_timer_stop(ts->env, &crowd.timer);
+	free(crowd.pages);
+	test_shard_close(ts);
+}
+
+/* What a callback of libuv's frees is there for who waits, before any sleep. */
+TEST(shard, pages_freed_by_a_socket)
+{
+	struct test_shard ts;
+
+	crowd_open(&ts, 1);
+	CHECK_EQ(pipe2(crowd.fd, O_NONBLOCK), 0);
+	CHECK_EQ(uv_poll_init(shard_loop(ts.env), &crowd.poll, crowd.fd[0]), 0);
+	uv_poll_start(&crowd.poll, UV_READABLE, crowd_socket);
+	CHECK_EQ(write(crowd.fd[1], "x", 1), 1);
+	while (crowd.count > 0)
+		shard_step(ts.env, SEC);
+	CHECK_EQ(crowd.served, 1);
+	uv_close((uv_handle_t *)&crowd.poll, NULL);
+	close(crowd.fd[1]);
+	crowd_close(&ts);
+	close(crowd.fd[0]);
+}
+
+/* The loop does not sleep on those that may go on, however many they are. */
+TEST(shard, many_wait_for_pages)
+{
+	struct test_shard ts;
+
+	crowd_open(&ts, CROWD);
+	crowd.give.cb = crowd_give;
+	env_defer(ts.env, &crowd.give);
+	env_timer_start(ts.env, &crowd.timer, 5 * SEC);
+	while (crowd.served < CROWD && !crowd.late)
+		shard_step(ts.env, UINT64_MAX);
+	CHECK(!crowd.late);
+	crowd_close(&ts);
+}
+
 /*
  * Everything that wakes a loop, with and without watching before it sleeps: a
  * disk that is never idle, a socket, a post from another thread, a timer.
