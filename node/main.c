@@ -3,9 +3,13 @@
 #include "base/log.h"
 #include "node/node.h"
 
+#include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void usage(FILE *f)
 {
@@ -24,6 +28,30 @@ static void usage(FILE *f)
 		"configuration.\n");
 }
 
+/*
+ * A standard descriptor that is closed would be the number of the next file, and
+ * the log be written into that.
+ */
+static int descriptors_open(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			return -1;
+	return 0;
+}
+
+/* Up to what we are let; a file that may not grow is an error, not the end. */
+static void limits_settle(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	signal(SIGXFSZ, SIG_IGN);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -39,6 +67,9 @@ int main(int argc, char **argv)
 	char why[512] = "";
 	int c, check = 0, rv;
 
+	if (descriptors_open() < 0)
+		return 1;
+	limits_settle();
 	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'c':
