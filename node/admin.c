@@ -268,8 +268,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 		conn_close(conn);
 		return;
 	}
+	/* From its first byte, however it trickles in. */
+	if (conn->have == 0)
+		env_timer_start(conn->admin->node->env, &conn->timer, HALF_NS);
 	conn->have += (uint32_t)n;
-	env_timer_start(conn->admin->node->env, &conn->timer, HALF_NS);
 	if (conn->have == FRAME_HEADER) {
 		rv = frame_get(conn->head, FRAME_REQUEST_MAX, &conn->body_len,
 			       why, sizeof(why));
@@ -513,8 +515,8 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 		log_warn("admin socket: not given to group basalt: %s",
 			 strerror(errno));
 	if (rv == 0)
-		rv = uv_listen((uv_stream_t *)&admin->listener, 16,
-			       on_connection);
+		rv = uv_listen((uv_stream_t *)&admin->listener,
+			       2 * (int)CONNS_MAX, on_connection);
 	if (rv < 0) {
 		snprintf(why, why_len, "admin socket %s: %s", admin->path,
 			 strerror(-rv));

@@ -14,7 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* The daemon bounds what it does; this bounds a daemon that is stopped. */
+/* The daemon bounds what it does; these bound a daemon that is stopped. */
+#define CONNECT_S 10
 #define SILENCE_S 300
 
 int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
@@ -38,6 +39,7 @@ static int fail(const struct cli_call *call, const char *error, const char *fix)
 static int connect_to(struct cli_call *call)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct timeval connect_limit = { .tv_sec = CONNECT_S };
 	struct timeval limit = { .tv_sec = SILENCE_S };
 	char error[300];
 	int fd, err;
@@ -49,17 +51,26 @@ static int connect_to(struct cli_call *call)
 	}
 	strcpy(sun.sun_path, call->socket);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0) {
+	if (fd >= 0) {
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-		return fd;
+		/* It bounds connect() as well. */
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &connect_limit,
+			   sizeof(connect_limit));
 	}
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0)
+		return fd;
 	err = errno;
 	if (err == EACCES || err == EPERM) {
 		snprintf(error, sizeof(error),
 			 "you may not use basaltd's socket %s: %s",
 			 call->socket, strerror(err));
 		cli_refuse(call, error, "Be root, or in group basalt.", -err);
+	} else if (err == EAGAIN) {
+		snprintf(error, sizeof(error),
+			 "the basaltd of %s takes no connection", call->socket);
+		cli_refuse(call, error,
+			   "It is stopped or hangs; its log may say why.",
+			   -ETIMEDOUT);
 	} else {
 		snprintf(error, sizeof(error), "no basaltd answers on %s: %s",
 			 call->socket[0] ? call->socket : "''", strerror(err));

@@ -265,6 +265,10 @@ int cli_parse(int argc, char **argv, struct cli_call *call, int *status)
 		help |= strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0;
 		verb = NULL;
 	}
+	if (group == NULL && !help && call->json) {
+		*status = cli_usage(call, "a command is missing");
+		return 1;
+	}
 	if (group == NULL || (help && !cli_group_known(group))) {
 		cli_help();
 		*status = help ? CLI_DONE : CLI_USAGE;
