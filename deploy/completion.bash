@@ -1,42 +1,20 @@
-# bash completion for basalt(1): the tool itself knows its commands.
+# bash completion for basalt(1): the tool itself knows its commands, and asks the
+# daemon for names.
 _basalt() {
-	local cur words=() i w skip=no
-	cur=${COMP_WORDS[COMP_CWORD]}
-	# Global options before the command are no part of it.
-	for ((i = 1; i < COMP_CWORD; i++)); do
-		w=${COMP_WORDS[i]}
-		if [ $skip = yes ]; then
-			skip=no
-			continue
-		fi
-		if [ ${#words[@]} -eq 0 ]; then
-			case $w in
-			--socket) skip=yes; continue ;;
-			-*) continue ;;
-			esac
-		fi
-		words+=("$w")
-	done
+	local cur=${COMP_WORDS[COMP_CWORD]} line=${COMP_LINE:0:COMP_POINT} words begun
 	case ${COMP_WORDS[COMP_CWORD - 1]} in
 	--socket | --chap-secret-file | --mutual-secret-file)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
-	--method)
-		mapfile -t COMPREPLY < <(compgen -W 'mirror raid5 raid6' -- "$cur")
-		return
-		;;
-	--transport)
-		mapfile -t COMPREPLY < <(compgen -W 'tcp iser both' -- "$cur")
-		return
-		;;
-	--block-size)
-		mapfile -t COMPREPLY < <(compgen -W '512 4096' -- "$cur")
-		return
-		;;
 	esac
-	mapfile -t COMPREPLY < <(basalt --complete "${words[@]}" "$cur" 2>/dev/null)
-	if [ ${#COMPREPLY[@]} -eq 0 ] && [ "${words[*]:0:2}" = 'disk add' ]; then
+	# To bash a word ends at ':', which is in portals.
+	read -ra words <<<"$line"
+	[[ $line == *[[:space:]] ]] && words+=('')
+	begun=${words[-1]}
+	mapfile -t COMPREPLY < <(basalt --complete "${words[@]:1}" 2>/dev/null)
+	COMPREPLY=("${COMPREPLY[@]#"${begun%"${begun##*[:=]}"}"}")
+	if [ ${#COMPREPLY[@]} -eq 0 ] && [[ $line =~ [[:space:]]disk[[:space:]]+add[[:space:]] ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	fi
 }

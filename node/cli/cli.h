@@ -50,6 +50,7 @@ struct cli_call {
 	unsigned given_count;
 	bool json;
 	const char *socket;
+	unsigned patience_s; /* for the daemon; 0: as long as one may need */
 	Admin__Request request;
 	/* memory of the request */
 	union {
@@ -102,13 +103,18 @@ int cli_number(const struct cli_call *call, const char *name, uint64_t max,
 	       uint32_t *out);
 int cli_parse(int argc, char **argv, struct cli_call *call, int *status);
 
+/* Verb NULL: commands of one word only.  NULL: there is none. */
+const struct cli_command *cli_command_find(const char *group, const char *verb);
+
 /* help.c */
 void cli_help(void);
 void cli_help_group(const char *group);
 void cli_help_command(const struct cli_command *command);
 void cli_man(void);
-void cli_complete(int argc, char **argv);
 bool cli_group_known(const char *group);
+
+/* complete.c */
+void cli_complete(struct cli_call *call, int argc, char **argv);
 
 /* secret.c */
 int cli_secrets(struct cli_call *call);

@@ -39,8 +39,10 @@ static int fail(const struct cli_call *call, const char *error, const char *fix)
 static int connect_to(struct cli_call *call)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	struct timeval connect_limit = { .tv_sec = CONNECT_S };
-	struct timeval limit = { .tv_sec = SILENCE_S };
+	unsigned patience = call->patience_s;
+	struct timeval connect_limit = { .tv_sec = patience ? patience
+							    : CONNECT_S };
+	struct timeval limit = { .tv_sec = patience ? patience : SILENCE_S };
 	char error[300];
 	int fd, err;
 

@@ -1,4 +1,4 @@
-/* help: --help, the manual page and the completion, all from the table. */
+/* help: --help and the manual page, from the table. */
 #include "node/cli/cli.h"
 
 #include <stdio.h>
@@ -156,46 +156,4 @@ void cli_man(void)
 	       ".SH ENVIRONMENT\n.TP\nBASALT_SOCKET\nthe admin socket, where "
 	       "\\fB\\-\\-socket\\fR is not given\n"
 	       ".SH SEE ALSO\n.BR basaltd (8),\n.BR basalt.conf (5)\n");
-}
-
-/* ---- completion: basalt --complete WORD...; the last word is begun ---- */
-
-static bool begins(const char *word, const char *with)
-{
-	return strncmp(word, with, strlen(with)) == 0;
-}
-
-static void offer_options(const struct cli_option *o, const char *begun)
-{
-	char word[64];
-
-	for (; o->name != NULL; o++) {
-		snprintf(word, sizeof(word), "--%s", o->name);
-		if (begins(word, begun))
-			puts(word);
-	}
-}
-
-void cli_complete(int argc, char **argv)
-{
-	const char *begun = argc > 0 ? argv[argc - 1] : "", *last = "";
-
-	for (size_t i = 0; i < cli_commands_count; i++) {
-		const struct cli_command *c = &cli_commands[i];
-
-		if (argc <= 1 && begins(c->group, begun) &&
-		    strcmp(c->group, last) != 0)
-			puts(c->group);
-		last = c->group;
-		if (argc < 2 || strcmp(c->group, argv[0]) != 0)
-			continue;
-		if (argc == 2 && c->verb != NULL && begins(c->verb, begun))
-			puts(c->verb);
-		if (begun[0] == '-' &&
-		    (c->verb == NULL ||
-		     (argc > 2 && strcmp(c->verb, argv[1]) == 0)))
-			offer_options(c->options, begun);
-	}
-	if (begun[0] == '-')
-		offer_options(cli_globals, begun);
 }

@@ -26,19 +26,19 @@ int main(int argc, char **argv)
 	Admin__Response *response = NULL;
 	int status = CLI_DONE;
 
-	/* For the package and the shell, not for people. */
+	/* --man and --complete: for the package and the shell, not for people. */
 	if (argc == 2 && strcmp(argv[1], "--man") == 0) {
 		cli_man();
-		return CLI_DONE;
-	}
-	if (argc >= 2 && strcmp(argv[1], "--complete") == 0) {
-		cli_complete(argc - 2, argv + 2);
 		return CLI_DONE;
 	}
 	admin__request__init(&call.request);
 	call.socket = getenv("BASALT_SOCKET");
 	if (call.socket == NULL || call.socket[0] == '\0')
 		call.socket = CLI_SOCKET;
+	if (argc >= 2 && strcmp(argv[1], "--complete") == 0) {
+		cli_complete(&call, argc - 2, argv + 2);
+		return CLI_DONE;
+	}
 	if (cli_parse(argc, argv, &call, &status) != 0)
 		return printed(status);
 	status = call.command->fill(&call);

@@ -207,8 +207,7 @@ static int options_parse(int argc, char **argv, const char *mode,
 	return 0;
 }
 
-static const struct cli_command *command_find(const char *group,
-					      const char *verb)
+const struct cli_command *cli_command_find(const char *group, const char *verb)
 {
 	for (size_t i = 0; i < cli_commands_count; i++) {
 		const struct cli_command *c = &cli_commands[i];
@@ -274,7 +273,7 @@ int cli_parse(int argc, char **argv, struct cli_call *call, int *status)
 		*status = help ? CLI_DONE : CLI_USAGE;
 		return 1;
 	}
-	call->command = command_find(group, verb);
+	call->command = cli_command_find(group, verb);
 	if (call->command == NULL) {
 		*status = CLI_USAGE;
 		if (!cli_group_known(group)) {

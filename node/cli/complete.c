@@ -1,0 +1,221 @@
+/*
+ * complete: what may stand at the end of a command line that is being typed:
+ * basalt --complete WORD...; the last word is begun, and may be empty.
+ *
+ * Commands and options are the table's; names are asked of the daemon, which
+ * says nothing soon, or is not asked for more than a moment.
+ */
+#include "node/cli/cli.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PATIENCE_S 2
+
+struct typed {
+	struct cli_call *call;
+	const struct cli_command *command; /* NULL: not typed yet */
+	const char *group, *begun;
+	const struct cli_option *option; /* whose value is begun, or NULL */
+	unsigned words; /* of the command, before the one that is begun */
+};
+
+static void offer(const struct typed *t, const char *word)
+{
+	if (strncmp(word, t->begun, strlen(t->begun)) == 0)
+		puts(word);
+}
+
+/* ---- names, by the word that stands for them in a synopsis ---- */
+
+static void offer_vdisks(const struct typed *t, const Admin__Response *r)
+{
+	for (size_t i = 0; i < r->vdisks->n_vdisks; i++)
+		offer(t, r->vdisks->vdisks[i]->name);
+}
+
+static void offer_targets(const struct typed *t, const Admin__Response *r)
+{
+	for (size_t i = 0; i < r->targets->n_targets; i++)
+		offer(t, r->targets->targets[i]->name);
+}
+
+static void offer_policies(const struct typed *t, const Admin__Response *r)
+{
+	for (size_t i = 0; i < r->policies->n_policies; i++)
+		offer(t, r->policies->policies[i]->name);
+}
+
+static void offer_disks(const struct typed *t, const Admin__Response *r)
+{
+	for (size_t i = 0; i < r->disks->n_disks; i++) {
+		offer(t, r->disks->disks[i]->path);
+		offer(t, r->disks->disks[i]->id);
+	}
+}
+
+static void offer_portals(const struct typed *t, const Admin__Response *r)
+{
+	for (size_t i = 0; i < r->portals->n_portals; i++)
+		offer(t, r->portals->portals[i]->address);
+}
+
+static const struct {
+	const char *word, *group; /* whose list shows them */
+	void (*offer)(const struct typed *t, const Admin__Response *r);
+} names[] = {
+	{ "VDISK", "vdisk", offer_vdisks },
+	{ "TARGET", "target", offer_targets },
+	{ "P", "policy", offer_policies },
+	{ "DISK", "disk", offer_disks },
+	{ "ADDR:PORT", "portal", offer_portals },
+};
+
+static void offer_names(const struct typed *t, size_t which)
+{
+	struct cli_call *call = t->call;
+	Admin__Response *response = NULL;
+
+	call->command = cli_command_find(names[which].group, "list");
+	call->patience_s = PATIENCE_S;
+	if (call->command->fill(call) != CLI_DONE ||
+	    cli_ask(call, &response) != CLI_DONE)
+		return;
+	names[which].offer(t, response);
+	admin__response__free_unpacked(response, NULL);
+}
+
+/* A NAME is one of the command's group, unless it is to be a new one. */
+static bool is_of_group(const struct typed *t, const char *word)
+{
+	return (strcmp(word, "NAME") == 0 || strcmp(word, "OLD") == 0) &&
+	       strcmp(t->command->verb, "create") != 0;
+}
+
+/* @word: how the synopsis calls what is begun. */
+static void offer_for(const struct typed *t, const char *word)
+{
+	size_t count = sizeof(names) / sizeof(names[0]);
+
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(names[i].word, word) == 0 ||
+		    (is_of_group(t, word) &&
+		     strcmp(names[i].group, t->group) == 0)) {
+			offer_names(t, i);
+			return;
+		}
+}
+
+/* The command's word that is begun, without the brackets of one not needed. */
+static void offer_word(const struct typed *t)
+{
+	const char *at = t->command->args;
+	char word[32];
+	size_t len;
+
+	for (unsigned n = t->words; n > 0; n--)
+		at += strcspn(at, " ") + (at[strcspn(at, " ")] != '\0');
+	at += *at == '[';
+	len = strcspn(at, " ]");
+	if (len == 0 || len >= sizeof(word))
+		return;
+	memcpy(word, at, len);
+	word[len] = '\0';
+	offer_for(t, word);
+}
+
+/* ---- commands and options ---- */
+
+static void offer_options(const struct typed *t, const struct cli_option *o)
+{
+	char word[64];
+
+	for (; o->name != NULL; o++) {
+		snprintf(word, sizeof(word), "--%s", o->name);
+		offer(t, word);
+	}
+}
+
+static void offer_commands(const struct typed *t)
+{
+	const char *last = "";
+
+	for (size_t i = 0; i < cli_commands_count; i++) {
+		const struct cli_command *c = &cli_commands[i];
+
+		if (t->group == NULL && strcmp(c->group, last) != 0)
+			offer(t, c->group);
+		else if (t->group != NULL && c->verb != NULL &&
+			 strcmp(c->group, t->group) == 0)
+			offer(t, c->verb);
+		last = c->group;
+	}
+}
+
+/* One of few words: "tcp|iser|both". */
+static void offer_choice(const struct typed *t, const char *choice)
+{
+	char word[32];
+
+	for (size_t len; *choice != '\0';
+	     choice += len + (choice[len] == '|')) {
+		len = strcspn(choice, "|");
+		snprintf(word, sizeof(word), "%.*s", (int)len, choice);
+		offer(t, word);
+	}
+}
+
+static const struct cli_option *option_in(const struct cli_option *list,
+					  const char *word)
+{
+	for (; list->name != NULL; list++)
+		if (strcmp(list->name, word + 2) == 0)
+			return list;
+	return NULL;
+}
+
+/* One word that was typed before the one that is begun. */
+static void take(struct typed *t, const char *word)
+{
+	if (t->option != NULL) { /* it is the option's value */
+		if (strcmp(t->option->name, "socket") == 0)
+			t->call->socket = word;
+		t->option = NULL;
+	} else if (strncmp(word, "--", 2) == 0) {
+		t->option = option_in(cli_globals, word);
+		if (t->option == NULL && t->command != NULL)
+			t->option = option_in(t->command->options, word);
+		if (t->option != NULL && t->option->arg == NULL)
+			t->option = NULL;
+	} else if (t->group == NULL) {
+		t->group = word;
+		t->command = cli_command_find(word, NULL);
+	} else if (t->command == NULL) {
+		t->command = cli_command_find(t->group, word);
+	} else {
+		t->words++;
+	}
+}
+
+void cli_complete(struct cli_call *call, int argc, char **argv)
+{
+	struct typed t = { .call = call,
+			   .begun = argc > 0 ? argv[argc - 1] : "" };
+
+	for (int i = 0; i < argc - 1; i++)
+		take(&t, argv[i]);
+	if (t.option != NULL && !isupper((unsigned char)t.option->arg[0])) {
+		offer_choice(&t, t.option->arg);
+	} else if (t.option != NULL) {
+		offer_for(&t, t.option->arg);
+	} else if (t.begun[0] == '-') {
+		if (t.command != NULL)
+			offer_options(&t, t.command->options);
+		offer_options(&t, cli_globals);
+	} else if (t.command == NULL) {
+		offer_commands(&t);
+	} else if (t.words < t.command->args_max) {
+		offer_word(&t);
+	}
+}
