@@ -5,6 +5,8 @@
 
 const char *err_name(int status)
 {
+	const char *name;
+
 	switch (-status) {
 	case 0:
 		return "OK";
@@ -14,7 +16,9 @@ const char *err_name(int status)
 		ERR_MAP(X)
 #undef X
 	}
-	return "EUNKNOWN";
+	/* What only the kernel says: EFBIG, ENOTDIR. */
+	name = strerrorname_np(-status);
+	return name != NULL ? name : "EUNKNOWN";
 }
 
 const char *err_text(int status)
@@ -30,7 +34,6 @@ const char *err_text(int status)
 		ERR_MAP(X)
 #undef X
 	}
-	/* What only the kernel says: EFBIG, ESTALE. */
 	text = strerrordesc_np(-status);
 	return text != NULL ? text : "unknown error";
 }

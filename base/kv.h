@@ -93,7 +93,10 @@ static inline void kv_close(struct kv *kv)
 		kv->ops->close(kv);
 }
 
-/* Returns 0 with malloc()ed *@out; -ENOENT; -EIO; -EUCLEAN. */
+/*
+ * Returns 0 with malloc()ed *@out; -ENOENT; -EIO; -EUCLEAN; of this call and the
+ * others -EMFILE, -EACCES and -EROFS too, which say nothing against the store.
+ */
 static inline int kv_get(struct kv *kv, struct kv_slice key, void **out,
 			 size_t *out_len)
 {

@@ -34,6 +34,24 @@ struct rocks {
 	uint32_t number; /* in the record; 0: it is not recorded */
 };
 
+/* What RocksDB says, and what it comes from; the first that is found. */
+static const struct {
+	const char *says;
+	int status;
+} causes[] = {
+	/* First: once full, what RocksDB refuses later repeats it. */
+	{ "No space left", -ENOSPC },
+	{ "Corruption", -EUCLEAN },
+	{ "does not exist", -ENOENT },
+	/* The file's name is in it, too: "lock" alone may be of that. */
+	{ "While lock file", -EBUSY },
+	{ "lock hold by current process", -EBUSY },
+	/* Not the store's fault. */
+	{ "Too many open files", -EMFILE },
+	{ "Permission denied", -EACCES },
+	{ "Read-only file system", -EROFS },
+};
+
 /* Log what RocksDB says, and make it a status. */
 static int rocks_status(const char *path, const char *doing, char *err)
 {
@@ -41,17 +59,9 @@ static int rocks_status(const char *path, const char *doing, char *err)
 
 	if (err == NULL)
 		return 0;
-	/* First: once full, what RocksDB refuses later repeats it. */
-	if (strstr(err, "No space left") != NULL)
-		status = -ENOSPC;
-	else if (strstr(err, "Corruption") != NULL)
-		status = -EUCLEAN;
-	else if (strstr(err, "does not exist") != NULL)
-		status = -ENOENT;
-	/* The file's name is in it, too: "lock" alone may be of that. */
-	else if (strstr(err, "While lock file") != NULL ||
-		 strstr(err, "lock hold by current process") != NULL)
-		status = -EBUSY;
+	for (size_t i = 0; i < ARRAY_LEN(causes) && status == -EIO; i++)
+		if (strstr(err, causes[i].says) != NULL)
+			status = causes[i].status;
 	if (status != -ENOENT)
 		log_error("store %s: %s: %s", path, doing, err);
 	rocksdb_free(err);

@@ -205,7 +205,7 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 		.merge = lsom__merge,
 	};
 	int rv = env_kv_open(disk->env, &config, &disk->kv);
-	bool damaged = rv < 0 && rv != -EBUSY && rv != -ENOMEM && rv != -ENOSPC;
+	bool damaged = rv == -EIO || rv == -EUCLEAN || rv == -ENOENT;
 
 	if (rv < 0)
 		snprintf(req->why, sizeof(req->why), "the index %.120s: %s%s",

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* Append operands to the value. */
 static void *append(struct kv_slice key, struct kv_slice old,
@@ -86,6 +88,7 @@ TEST(kv, errors_by_their_cause)
 {
 	char *dir = test_dir(), place[600], path[700];
 	struct kv_config config = { .path = path, .create = true };
+	struct rlimit files, few;
 	struct kv *kv, *second;
 
 	snprintf(place, sizeof(place), "%s/blocks", dir);
@@ -97,6 +100,15 @@ TEST(kv, errors_by_their_cause)
 	snprintf(path, sizeof(path), "%s", place);
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
 	CHECK_EQ(kv_rocksdb_open(&config, &second), -EBUSY);
+	kv_close(kv);
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+	few = files;
+	few.rlim_cur = (rlim_t)dup(0);
+	close((int)few.rlim_cur);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), -EMFILE);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
 	kv_close(kv);
 }
 
