@@ -12,6 +12,7 @@
 #include "node/admin_int.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -211,12 +212,13 @@ static void add_fail(struct disk_add *a, int status, const char *fix,
 static void add_unopened(struct node_disk *d, int status, void *arg)
 {
 	struct disk_add *a = arg;
-	char why[512];
+	char why[sizeof(a->r->error)], fix[sizeof(a->r->fix)];
 
 	if (admin__stopping(a->r))
 		return;
-	snprintf(why, sizeof(why), "%s", a->r->error);
-	add_fail(a, a->r->status, "Run the command again.", why);
+	strcpy(why, a->r->error);
+	strcpy(fix, a->r->fix);
+	add_fail(a, a->r->status, fix, why);
 }
 
 static void add_failed(struct admin_req *r)
@@ -322,6 +324,15 @@ static void add_worked(struct env_work *work)
 	}
 }
 
+/* The directory takes none. */
+static bool has_control(const char *path)
+{
+	for (; *path != '\0'; path++)
+		if (iscntrl((unsigned char)*path))
+			return true;
+	return false;
+}
+
 void admin__disk_add(struct admin_req *r)
 {
 	const Admin__DiskAdd *m = r->msg->disk_add;
@@ -335,6 +346,10 @@ void admin__disk_add(struct admin_req *r)
 			   "disk %.80s: an absolute path of at most %zu "
 			   "characters",
 			   m->path, sizeof(a->path) - 1);
+	else if (has_control(m->path))
+		admin__why(r, -EINVAL, "Give it another name.",
+			   "disk %.80s: a path without control characters",
+			   m->path);
 	else if (disk_known(r->node, m->path))
 		admin__why(r, -EEXIST, "basalt disk list shows it.",
 			   "%s is a disk of this node already", m->path);
