@@ -180,6 +180,24 @@ static void add_work(struct env_work *work)
 	}
 }
 
+/*
+ * The file that was made, unless another command has it by another name: that
+ * one holds its lock, or has written its own superblock.
+ */
+static void file_remove(const struct disk_add *a)
+{
+	struct lsom_probe there;
+	int fd = open(a->path, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (shard_file_lock(fd) == 0 &&
+	    (lsom_disk_identify(a->r->node->env, a->path, &there) < 0 ||
+	     uuid_equal(&there.disk, &a->format.disk)))
+		unlink(a->path);
+	close(fd);
+}
+
 /* Worker: forget what was made. */
 static void undo_work(struct env_work *work)
 {
@@ -188,7 +206,7 @@ static void undo_work(struct env_work *work)
 	if (a->index_path[0] != '\0')
 		node__tree_remove(a->index_path);
 	if (a->made)
-		unlink(a->path);
+		file_remove(a);
 }
 
 static void undo_done(struct env_work *work)
@@ -293,6 +311,8 @@ static const char *add_fix(const struct disk_add *a)
 		return "Check the path; --size 10G makes a file of that size.";
 	if (a->status == -EBUSY)
 		return "Unmount or release it first.";
+	if (a->status == -ESHUTDOWN)
+		return "Try again once it is up.";
 	if (a->status == -EACCES || a->status == -EPERM)
 		return "basaltd's user needs read and write access to it.";
 	return NULL;
@@ -305,8 +325,9 @@ static void add_worked(struct env_work *work)
 	int rv;
 
 	env_timer_stop(node->env, &a->tick);
-	if (admin__stopping(a->r))
-		return;
+	if (a->status == 0 && node->state != NODE_UP)
+		a->status =
+			add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
 	if (a->status < 0) {
 		add_fail(a, a->status, add_fix(a), a->why);
 		return;
