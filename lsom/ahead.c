@@ -99,19 +99,17 @@ bool lsom__ahead_take(struct lsom__ahead *a, uint64_t offset, size_t len,
 	       window_take(&a->bodies, offset, len, buf, result);
 }
 
-void lsom__ahead_header(struct lsom__recovery *rec, uint32_t segment)
+void lsom__ahead_headers(struct lsom__recovery *rec, const uint32_t *segments,
+			 uint32_t count)
 {
-	struct lsom_disk *disk = rec->disk;
 	struct lsom__window *w = &rec->ahead.ones;
 	uint32_t i;
 
-	if (segment % LSOM__AHEAD != 0)
-		return;
 	window_clear(w);
-	for (i = segment; i < disk->super.segments; i++)
-		if (!window_add(w, lsom__place(disk, i, 0), 1))
+	for (i = 0; i < count; i++)
+		if (!window_add(w, lsom__place(rec->disk, segments[i], 0), 1))
 			break;
-	window_read(disk, w);
+	window_read(rec->disk, w);
 }
 
 /* ---- summaries ---- */

@@ -6,11 +6,13 @@
  * position of each head up to which all records are in it.  It is put together
  * in one turn on the loop, applied on the index lane (behind which page loads
  * queue, so a page that is evicted meanwhile comes back with it), flushed on
- * another.  Only then do segments that were emptied before it become free.
+ * another.  Then a superblock says that it was.  Only then do segments that were
+ * emptied before it become free.
  *
  * Keys, numbers big endian so that they sort:
  *	M			position
  *	S segment		lsom__segment as of the position
+ *	H segment		what its header says, or said before it was erased
  *	C component		its state, and how much it has mapped
  *	B component chunk	which pages the store has
  *	P component page	slots
@@ -55,6 +57,8 @@ struct stored_prep {
 struct checkpoint {
 	struct lsom_disk *disk;
 	struct env_work work;
+	struct env_io io;
+	struct iovec super;
 	struct kv_batch batch;
 	uint64_t number;
 	uint64_t covered[LSOM__HEADS]; /* batches */
@@ -292,6 +296,26 @@ static int comps_put(struct checkpoint *c)
 	return 0;
 }
 
+/*
+ * An opening does not read the header of a segment that is known.  One that was
+ * not what it should be is read each time.
+ */
+static void header_put(struct checkpoint *c, uint32_t segment)
+{
+	struct lsom__segment *seg = &c->disk->segments[segment];
+	struct key k = key_make('H', 1, segment, 0, 0);
+	struct lsom__segment_header h;
+
+	if (seg->unreadable) {
+		kv_batch_delete(&c->batch, key_slice(&k));
+		seg->header_stored = false;
+	} else if (!seg->header_stored && seg->sequence != 0) {
+		h = lsom__segment_header_of(c->disk, segment);
+		put(c, k, &h, sizeof(h));
+		seg->header_stored = true;
+	}
+}
+
 static void segments_put(struct checkpoint *c)
 {
 	struct lsom_disk *disk = c->disk;
@@ -314,6 +338,7 @@ static void segments_put(struct checkpoint *c)
 			.has_holes = seg->has_holes,
 		};
 		put(c, key_make('S', 1, i, 0, 0), &s, sizeof(s));
+		header_put(c, i);
 		seg->dirty = false;
 	}
 }
@@ -394,6 +419,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	}
 	disk->works--;
 	kv_batch_fini(&c->batch);
+	free(c->super.iov_base);
 	free(c);
 	if (status == 0) {
 		lsom__segments_release(disk);
@@ -415,11 +441,31 @@ static void flush_work(struct env_work *work)
 	c->status = kv_flush(c->disk->kv);
 }
 
+static void super_done(struct env_io *io, int64_t res)
+{
+	struct checkpoint *c = container_of(io, struct checkpoint, io);
+
+	if (res < 0)
+		lsom__disk_fail(c->disk, "writing a superblock", (int)res);
+	checkpoint_done(c, res < 0 ? (int)res : 0);
+}
+
 static void flush_done(struct env_work *work)
 {
 	struct checkpoint *c = container_of(work, struct checkpoint, work);
+	struct lsom_disk *disk = c->disk;
+	uint64_t at;
 
-	checkpoint_done(c, c->status);
+	if (c->status < 0 || disk->kv == NULL ||
+	    disk->state == LSOM_DISK_FAILED) {
+		checkpoint_done(c, c->status);
+		return;
+	}
+	disk->super.index_flushed = c->number;
+	at = lsom__super_next(disk, c->super.iov_base);
+	c->io.cb = super_done;
+	env_dev_writev(disk->env, disk->dev, &c->io, &c->super, 1, at,
+		       ENV_DURABLE);
 }
 
 static void apply_work(struct env_work *work)
@@ -462,6 +508,21 @@ static int checkpoint_fill(struct checkpoint *c)
 	return 0;
 }
 
+static struct checkpoint *checkpoint_new(void)
+{
+	struct checkpoint *c = calloc(1, sizeof(*c));
+
+	if (c == NULL)
+		return NULL;
+	c->super.iov_len = LSOM_BLOCK;
+	c->super.iov_base = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
+	if (c->super.iov_base == NULL) {
+		free(c);
+		return NULL;
+	}
+	return c;
+}
+
 static void checkpoint_run(struct env_task *task)
 {
 	struct lsom_disk *disk =
@@ -483,7 +544,7 @@ static void checkpoint_run(struct env_task *task)
 	disk->checkpoint_waits = lsom__cleaner_owes(disk);
 	if (disk->checkpoint_waits)
 		return; /* begun when it is paid */
-	c = calloc(1, sizeof(*c));
+	c = checkpoint_new();
 	if (c == NULL) {
 		/* Also while closing, which waits for it. */
 		env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
@@ -593,6 +654,7 @@ int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
 struct load {
 	struct lsom_disk *disk;
 	struct lsom__recovery *rec;
+	bool headers; /* of segments, and nothing else yet */
 	int status;
 };
 
@@ -659,6 +721,49 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 	    s.state == LSOM__SEG_CLEANED) {
 		seg->state = s.state;
 		l->rec->from_table[i] = true;
+	}
+	return true;
+}
+
+/* What its header said; whether it may say something else, its state tells. */
+static bool header_load(struct load *l, uint64_t i, struct kv_slice v)
+{
+	struct lsom__segment_header h;
+
+	if (v.len != sizeof(h) || i >= l->disk->super.segments)
+		return false;
+	memcpy(&h, v.data, sizeof(h));
+	if (!uuid_equal(&h.disk, &l->disk->super.disk) || h.segment != i ||
+	    h.sequence == 0 || h.generation == 0 || h.head >= LSOM__HEADS)
+		return false;
+	l->rec->headers[i] = h;
+	return true;
+}
+
+/*
+ * Which headers are as the checkpoint knew them: none of its closed segments was
+ * erased since, for that takes a later checkpoint, and the superblock knows of
+ * none.  Those that were free may have been taken.  Those that were open may not
+ * have had a header yet, and those that were cleaned not the one that erases
+ * them.
+ */
+static bool header_state_load(struct load *l, uint64_t i, struct kv_slice v)
+{
+	struct lsom__recovery *rec = l->rec;
+	struct stored_segment s;
+
+	if (v.len != sizeof(s) || i >= l->disk->super.segments)
+		return false;
+	memcpy(&s, v.data, sizeof(s));
+	if (rec->headers[i].sequence != s.sequence ||
+	    (s.state != LSOM__SEG_CLOSED && s.state != LSOM__SEG_FREE)) {
+		memset(&rec->headers[i], 0, sizeof(rec->headers[i]));
+		rec->header_from[i] = LSOM__HEADER_DISK;
+	} else {
+		rec->header_from[i] = s.state == LSOM__SEG_CLOSED
+					      ? LSOM__HEADER_INDEX
+					      : LSOM__HEADER_FREE;
+		l->disk->segments[i].header_stored = true;
 	}
 	return true;
 }
@@ -747,8 +852,12 @@ static bool item_load(void *arg, struct kv_slice key, struct kv_slice value)
 	bool ok = false;
 
 	switch (k[0]) {
+	case 'H':
+		ok = header_load(l, a, value);
+		break;
 	case 'S':
-		ok = segment_load(l, a, value);
+		ok = l->headers ? header_state_load(l, a, value)
+				: segment_load(l, a, value);
 		break;
 	case 'C':
 		ok = comp_load(l, a, value);
@@ -871,15 +980,11 @@ static int position_load(struct lsom_disk *disk, char *why, size_t why_len)
 	return 0;
 }
 
-int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
-			  bool rebuild, char *why, size_t why_len)
+int lsom__index_load(struct lsom_disk *disk, bool rebuild, char *why,
+		     size_t why_len)
 {
-	static const char tags[] = "SCBUT";
-	struct load l = { .disk = disk, .rec = rec };
-	unsigned i;
-	int rv;
+	int rv = rebuild ? 0 : position_load(disk, why, why_len);
 
-	rv = rebuild ? 0 : position_load(disk, why, why_len);
 	if (rv == 0 && disk->position.number == 0) {
 		/* What is there without a position is of no index. */
 		disk->super.index_made = env_wall_ns(disk->env);
@@ -892,10 +997,41 @@ int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
 		return rv;
 	if (disk->super.index_made == 0)
 		disk->super.index_made = env_wall_ns(disk->env);
-	for (i = 0; i < sizeof(tags) - 1 && rv == 0; i++)
-		rv = tag_load(&l, tags[i]);
+	return 0;
+}
+
+static int tags_load(struct load *l, const char *tags, char *why,
+		     size_t why_len)
+{
+	int rv = 0;
+
+	for (; *tags != '\0' && rv == 0; tags++)
+		rv = tag_load(l, *tags);
 	if (rv == -EUCLEAN)
 		snprintf(why, why_len,
 			 "the index is damaged: run 'basalt disk rebuild'");
 	return rv;
+}
+
+int lsom__headers_load(struct lsom_disk *disk, struct lsom__recovery *rec,
+		       char *why, size_t why_len)
+{
+	struct load l = { .disk = disk, .rec = rec, .headers = true };
+
+	/* It alone knows: a superblock that is lost may have named a later one. */
+	if (disk->position.number > 0 && !disk->super_torn &&
+	    disk->super.index_flushed == disk->position.number)
+		return tags_load(&l, "HS", why, why_len);
+	memset(rec->header_from, LSOM__HEADER_DISK, disk->super.segments);
+	return 0;
+}
+
+int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
+			  char *why, size_t why_len)
+{
+	struct load l = { .disk = disk, .rec = rec };
+
+	if (disk->position.number == 0)
+		return 0;
+	return tags_load(&l, "SCBUT", why, why_len);
 }

@@ -29,22 +29,16 @@ struct erase {
 static void header_make(const struct lsom_disk *disk, uint32_t segment,
 			void *block)
 {
-	const struct lsom__segment *seg = &disk->segments[segment];
-	struct lsom__segment_header h = {
-		.magic = LSOM__SEGMENT_MAGIC,
-		.disk = disk->super.disk,
-		.sequence = seg->sequence,
-		.generation = disk->super.generation,
-		.open_pos = MIN(seg->open_pos, disk->pos_next),
-		.index_number = disk->flushed_number,
-		.segment = segment,
-		.head = LSOM__HEAD_NONE,
-		.version = LSOM__LOG_VERSION,
-		.covered = disk->flushed_covered[LSOM__HEAD_CLEANER],
-		.covered_guest = disk->flushed_covered[LSOM__HEAD_GUEST],
-	};
+	struct lsom__segment_header h = lsom__segment_header_of(disk, segment);
 
-	assert(seg->sequence != 0);
+	assert(h.sequence != 0);
+	h.generation = disk->super.generation;
+	h.index_number = disk->flushed_number;
+	h.first_batch = 0;
+	h.head = LSOM__HEAD_NONE;
+	h.version = LSOM__LOG_VERSION;
+	h.covered = disk->flushed_covered[LSOM__HEAD_CLEANER];
+	h.covered_guest = disk->flushed_covered[LSOM__HEAD_GUEST];
 	memset(block, 0, LSOM_BLOCK);
 	memcpy(block, &h, sizeof(h));
 	lsom__segment_header_seal(block);

@@ -94,8 +94,13 @@ struct lsom__super {
 	uint32_t damaged; /* a batch was lost in mid-log */
 	uint64_t damaged_below; /* components with keys below lost blocks */
 	uint64_t index_made; /* when: wall clock, ns; 0: by an older version */
+	/*
+	 * The last checkpoint flushed: durable before what it freed is erased.
+	 * An older version, which does not keep it, writes 0: not known.
+	 */
+	uint64_t index_flushed;
 } __attribute__((packed));
-static_assert(sizeof(struct lsom__super) == 144, "superblock");
+static_assert(sizeof(struct lsom__super) == 152, "superblock");
 
 struct lsom__segment_header {
 	uint32_t magic;

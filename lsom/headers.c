@@ -1,6 +1,13 @@
 /*
  * headers: what each segment is, when a disk is opened.
  *
+ * A disk has up to 131,072 of them, and a header each would be minutes of seeks.
+ * So the index tells, too, as far as it can be believed: lsom__headers_load().
+ * What that leaves to be read is what was open or just cleaned, and of the free
+ * segments those that were taken since.  As free ones are taken in one order
+ * (reuse.c), these come first in it, but for some that were left out: their
+ * first batch was never durable, for one.
+ *
  * A segment whose header cannot be read is not free for that: what it was is
  * also told by its summary, by its first batches, and by the index.  Only if none
  * of them knows it, it holds nothing that could be found again.  On a disk that
@@ -14,12 +21,21 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 /*
  * Segments whose first batches are searched: a disk that had other contents
  * before may have them all.
  */
 #define SEARCHES_MAX 64u
+/*
+ * Free segments that are passed over in their turn, or left as they were: a
+ * first batch of each slot of a head may be lost with the power, one segment was
+ * being zeroed; and, after damage only, some were being read.
+ */
+#define LEFT_OUT_MAX 32u
+static_assert(LEFT_OUT_MAX > LSOM__HEADS * (LSOM__BATCHES + 1) + 8,
+	      "what may be left out, and some more");
 
 /* From the summary: the header, but for the number of its first batch. */
 static int from_summary(struct lsom__recovery *rec, uint32_t segment,
@@ -197,43 +213,121 @@ static void covered_note(struct lsom__recovery *rec,
 		MAX(covered[LSOM__HEAD_GUEST], h->covered_guest);
 }
 
+static int header_read(struct lsom__recovery *rec, uint32_t segment)
+{
+	struct lsom__segment_header *h = &rec->headers[segment];
+	int rv = lsom__recovery_read(rec, segment, 0, 1, rec->buf);
+
+	if (rv < 0 || lsom__segment_header_decode(
+			      rec->buf, &rec->disk->super.disk, segment, h) < 0)
+		return header_find(rec, segment, rv, h);
+	return 0;
+}
+
+/* Those that nothing else tells. */
+static int unknown_read(struct lsom__recovery *rec, uint32_t *list)
+{
+	uint32_t count = 0, i;
+	int rv = 0;
+
+	for (i = 0; i < rec->disk->super.segments; i++)
+		if (rec->header_from[i] == LSOM__HEADER_DISK)
+			list[count++] = i;
+	for (i = 0; i < count && rv == 0; i++) {
+		*rec->percent = LSOM__HEADERS_PERCENT * (uint64_t)i / count;
+		if (i % LSOM__AHEAD == 0)
+			lsom__ahead_headers(rec, list + i,
+					    MIN(count - i, LSOM__AHEAD));
+		rv = header_read(rec, list[i]);
+	}
+	return rv;
+}
+
+/* As lsom__free_take() would take them. */
+static int by_turn(const void *a, const void *b, void *arg)
+{
+	const struct lsom__recovery *rec = arg;
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	uint64_t sx = rec->headers[x].sequence, sy = rec->headers[y].sequence;
+
+	if (sx == sy)
+		return x < y ? -1 : x > y;
+	/* Never used: last of all. */
+	return sx - 1 < sy - 1 ? -1 : 1;
+}
+
+/*
+ * Of those that were free: what was taken since.  Which are found not to be so
+ * were left out, or come after; so many cannot have been left out.
+ */
+static int taken_read(struct lsom__recovery *rec, uint32_t *list)
+{
+	uint32_t count = 0, same = 0, i;
+	struct lsom__segment *seg;
+	uint64_t sequence;
+	int rv;
+
+	for (i = 0; i < rec->disk->super.segments; i++)
+		if (rec->header_from[i] == LSOM__HEADER_FREE)
+			list[count++] = i;
+	qsort_r(list, count, sizeof(*list), by_turn, rec);
+	for (i = 0; i < count && same < LEFT_OUT_MAX; i++) {
+		sequence = rec->headers[list[i]].sequence;
+		if (i % LEFT_OUT_MAX == 0)
+			lsom__ahead_headers(rec, list + i,
+					    MIN(count - i, LEFT_OUT_MAX));
+		rv = header_read(rec, list[i]);
+		if (rv < 0)
+			return rv;
+		seg = &rec->disk->segments[list[i]];
+		seg->header_stored &=
+			rec->headers[list[i]].sequence == sequence;
+		same += rec->headers[list[i]].sequence == sequence;
+	}
+	for (; i < count; i++)
+		rec->headers[list[i]].head = LSOM__HEAD_NONE;
+	return 0;
+}
+
+static void header_take(struct lsom__recovery *rec, uint32_t segment)
+{
+	struct lsom__segment_header *h = &rec->headers[segment];
+	struct lsom_disk *disk = rec->disk;
+	struct lsom__segment *seg = &disk->segments[segment];
+
+	if (h->sequence == 0)
+		return;
+	seg->sequence = h->sequence;
+	seg->generation = h->generation;
+	seg->open_pos = h->open_pos;
+	seg->index_number = h->index_number;
+	seg->first_batch = h->first_batch;
+	seg->head = (uint8_t)MIN(h->head, LSOM__HEADS - 1);
+	seg->version = (uint8_t)h->version;
+	disk->sequence_next = MAX(disk->sequence_next, h->sequence + 1);
+	disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
+	rec->index_number = MAX(rec->index_number, h->index_number);
+	covered_note(rec, h);
+	if (h->head == LSOM__HEAD_NONE)
+		memset(h, 0, sizeof(*h)); /* erased: there is none */
+}
+
 int lsom__headers_read(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
-	struct lsom__segment_header *h;
 	uint64_t generation = disk->super.generation;
-	struct lsom__segment *seg;
 	uint32_t i;
 	int rv;
 
+	/* The order of those in use is not known yet: there is room for a list. */
+	rv = unknown_read(rec, rec->order);
+	if (rv == 0)
+		rv = taken_read(rec, rec->order);
+	if (rv < 0)
+		return rv;
 	for (i = 0; i < disk->super.segments; i++) {
-		h = &rec->headers[i];
-		seg = &disk->segments[i];
-		*rec->percent = LSOM__HEADERS_PERCENT * (uint64_t)i /
-				disk->super.segments;
-		lsom__ahead_header(rec, i);
-		rv = lsom__recovery_read(rec, i, 0, 1, rec->buf);
-		if (rv < 0 || lsom__segment_header_decode(
-				      rec->buf, &disk->super.disk, i, h) < 0) {
-			rv = header_find(rec, i, rv, h);
-			if (rv < 0)
-				return rv;
-		}
-		if (h->sequence == 0)
-			continue;
-		seg->sequence = h->sequence;
-		seg->generation = h->generation;
-		seg->open_pos = h->open_pos;
-		seg->index_number = h->index_number;
-		seg->first_batch = h->first_batch;
-		seg->head = (uint8_t)MIN(h->head, LSOM__HEADS - 1);
-		disk->sequence_next = MAX(disk->sequence_next, h->sequence + 1);
-		disk->pos_next = MAX(disk->pos_next, h->open_pos + 1);
-		rec->index_number = MAX(rec->index_number, h->index_number);
-		generation = MAX(generation, h->generation);
-		covered_note(rec, h);
-		if (h->head == LSOM__HEAD_NONE)
-			memset(h, 0, sizeof(*h)); /* erased: there is none */
+		generation = MAX(generation, rec->headers[i].generation);
+		header_take(rec, i);
 	}
 	if (rec->headers_unknown > 0)
 		log_warn("disk %s: %u segments have no header of ours, and "

@@ -241,18 +241,7 @@ static void segment_header_write(struct lsom_disk *disk, uint32_t segment,
 				 uint8_t *block)
 {
 	const struct lsom__segment *seg = &disk->segments[segment];
-	struct lsom__segment_header h = {
-		.magic = LSOM__SEGMENT_MAGIC,
-		.disk = disk->super.disk,
-		.sequence = seg->sequence,
-		.generation = seg->generation,
-		.open_pos = seg->open_pos,
-		.index_number = seg->index_number,
-		.first_batch = seg->first_batch,
-		.segment = segment,
-		.head = seg->head,
-		.version = LSOM__LOG_VERSION,
-	};
+	struct lsom__segment_header h = lsom__segment_header_of(disk, segment);
 
 	if (seg->index_number == disk->flushed_number) {
 		h.covered = disk->flushed_covered[LSOM__HEAD_CLEANER];

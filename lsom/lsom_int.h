@@ -62,6 +62,8 @@ struct lsom__segment {
 	uint32_t used; /* blocks appended */
 	uint32_t inflight; /* batches */
 	uint8_t state, head;
+	uint8_t version; /* of what is in it */
+	bool header_stored; /* the index has what its header says */
 	bool has_meta; /* records other than data and commits */
 	bool has_holes; /* their entries point into it */
 	bool dirty; /* differs from the flushed table */
@@ -448,7 +450,8 @@ static inline bool lsom__segment_set_back(const struct lsom_disk *disk,
  */
 int lsom__super_read(struct env *env, struct env_dev *dev,
 		     struct lsom__super *out, bool *torn);
-/* Write the superblock, to the slot the last one is not in. */
+/* The next superblock into @block; where it goes, in bytes: not over the last. */
+uint64_t lsom__super_next(struct lsom_disk *disk, void *block);
 int lsom__super_write_now(struct lsom_disk *disk);
 
 /* ---- reuse.c ---- */
@@ -482,6 +485,9 @@ static inline void lsom__segment_live(struct lsom_disk *disk, uint64_t place,
 }
 void lsom__segment_read_get(struct lsom_disk *disk, uint32_t segment);
 void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment);
+/* What its header says; of its batches that are covered, nothing. */
+struct lsom__segment_header
+lsom__segment_header_of(const struct lsom_disk *disk, uint32_t segment);
 /* Room for one more batch of @records_bytes in the summary.  0 or -ENOMEM. */
 int lsom__segment_frame_room(struct lsom__segment *seg, uint32_t records_bytes);
 /* Remember a batch's records for the summary, for which there is room. */

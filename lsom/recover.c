@@ -3,7 +3,8 @@
  *
  * All of it runs on a worker, before the disk serves, in a straight line:
  *
- *  1. read every segment's header; load the checkpoint, if the index has one;
+ *  1. know every segment's header, by the index or by reading it; load the
+ *     checkpoint, if the index has one;
  *  2. drop what the cleaner did and no checkpoint covers (undo.c); of the
  *     generations that were not closed, find each head's contiguous run of
  *     batches (run.c): what is missing is damage, or the torn tail;
@@ -11,7 +12,8 @@
  *     deletions, then decisions, then data, then holes.  Taken in these passes the order of
  *     segments does not matter, as versions decide and not arrival;
  *  4. close the open segments with summaries, erase the headers of those that
- *     are free, then make the next generation durable: it bars what was dropped.
+ *     nothing counts in, then make the next generation durable: it bars what was
+ *     dropped.  What is cleaned is erased as ever, by the disk that runs.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"
@@ -399,11 +401,13 @@ static void segment_settle(struct lsom__recovery *rec, uint32_t i)
 		seg->live = 0;
 	} else if (!rec->from_table[i]) {
 		seg->state = LSOM__SEG_CLOSED;
-		seg->dirty = true;
 	} else if (seg->state == LSOM__SEG_CLEANED &&
-		   seg->cleaned_number < disk->flushed_number) {
-		seg->state = LSOM__SEG_FREE;
+		   rec->headers[i].sequence == 0) {
+		seg->state = LSOM__SEG_FREE; /* it was erased */
 	}
+	/* By an earlier version, its header may not be in the index yet. */
+	if (!rec->from_table[i] || !seg->header_stored)
+		seg->dirty = seg->sequence != 0;
 	if (seg->state == LSOM__SEG_FREE)
 		disk->segments_free++;
 	else if (seg->state == LSOM__SEG_CLEANED)
@@ -425,6 +429,17 @@ static uint64_t covered_of(const struct lsom__recovery *rec, unsigned head)
 	return covered;
 }
 
+/* Before anything is erased that the index freed. */
+static int super_follow(struct lsom_disk *disk)
+{
+	uint64_t flushed = disk->kv == NULL ? 0 : disk->flushed_number;
+
+	if (disk->super.index_flushed == flushed)
+		return 0;
+	disk->super.index_flushed = flushed;
+	return lsom__super_write_now(disk);
+}
+
 static int log_close(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
@@ -433,6 +448,9 @@ static int log_close(struct lsom__recovery *rec)
 
 	for (i = 0; i < LSOM__HEADS; i++)
 		disk->flushed_covered[i] = covered_of(rec, i);
+	rv = super_follow(disk);
+	if (rv < 0)
+		return rv;
 	for (i = 0; i < disk->super.segments; i++) {
 		rv = 0;
 		if (rec->void_segment[i] && rec->headers[i].sequence != 0) {
@@ -474,6 +492,7 @@ static void recovery_fini(struct lsom__recovery *rec)
 	}
 	free(rec->open);
 	free(rec->headers);
+	free(rec->header_from);
 	free(rec->order);
 	free(rec->void_segment);
 	free(rec->from_table);
@@ -490,6 +509,7 @@ static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
 	memset(rec, 0, sizeof(*rec));
 	rec->disk = disk;
 	rec->headers = calloc(n, sizeof(*rec->headers));
+	rec->header_from = calloc(n, sizeof(*rec->header_from));
 	rec->open = calloc(n, sizeof(*rec->open));
 	rec->order = calloc(n, sizeof(*rec->order));
 	rec->void_segment = calloc(n, sizeof(*rec->void_segment));
@@ -497,7 +517,8 @@ static int recovery_init(struct lsom__recovery *rec, struct lsom_disk *disk)
 	rec->header_lost = calloc(n, sizeof(*rec->header_lost));
 	rec->front_lost = calloc(n, sizeof(*rec->front_lost));
 	rec->buf = aligned_alloc(LSOM_BLOCK, disk->super.segment_bytes);
-	if (rec->headers == NULL || rec->open == NULL || rec->order == NULL ||
+	if (rec->headers == NULL || rec->header_from == NULL ||
+	    rec->open == NULL || rec->order == NULL ||
 	    rec->void_segment == NULL || rec->from_table == NULL ||
 	    rec->header_lost == NULL || rec->front_lost == NULL ||
 	    rec->buf == NULL)
@@ -579,15 +600,22 @@ int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req)
 	rec.percent = &req->percent;
 	disk->recovery = &rec;
 	disk->replaying = true;
+	if (rv == 0 && disk->kv != NULL)
+		rv = lsom__index_load(disk, rebuild, why, why_len);
+	if (rv == 0)
+		rv = lsom__headers_load(disk, &rec, why, why_len);
 	if (rv == 0)
 		rv = lsom__headers_read(&rec);
-	if (rv == 0 && disk->kv != NULL)
-		rv = lsom__checkpoint_load(disk, &rec, rebuild, why, why_len);
+	if (rv == 0)
+		rv = lsom__checkpoint_load(disk, &rec, why, why_len);
 	if (rv == 0 && !rebuild)
 		rv = index_check(&rec, why, why_len);
 	if (rebuild)
 		disk->flushed_number = disk->checkpoint_number =
 			MAX(disk->flushed_number, rec.index_number);
+	/* No number is given twice: by it an index is known as the last one. */
+	disk->checkpoint_number =
+		MAX(disk->checkpoint_number, disk->super.index_flushed);
 	disk->spills = disk->kv != NULL && disk->position.number == 0;
 	if (rv == 0)
 		rv = lsom__runs_find(&rec);

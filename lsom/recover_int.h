@@ -45,9 +45,17 @@ struct lsom__ahead {
 	uint32_t ones_from, ones_to, bodies_to; /* of the plan: what is there */
 };
 
+/* Where an opening has a segment's header from. */
+enum lsom__header_from {
+	LSOM__HEADER_FREE, /* the index, if it was not taken since */
+	LSOM__HEADER_INDEX, /* it cannot have changed */
+	LSOM__HEADER_DISK,
+};
+
 struct lsom__recovery {
 	struct lsom_disk *disk;
 	struct lsom__segment_header *headers; /* sequence 0: none */
+	uint8_t *header_from; /* of each */
 	struct lsom__frames **open; /* of generations that were not closed */
 	uint32_t *order; /* segments in use, by sequence */
 	uint32_t order_count;
@@ -130,8 +138,9 @@ void lsom__ahead_fini(struct lsom__ahead *a);
 /* True: it was read ahead; @result is what reading it now would have said. */
 bool lsom__ahead_take(struct lsom__ahead *a, uint64_t offset, size_t len,
 		      void *buf, int *result);
-/* The headers are wanted one by one, and this one is next. */
-void lsom__ahead_header(struct lsom__recovery *rec, uint32_t segment);
+/* The headers of @segments are wanted one by one: of as many as one window has. */
+void lsom__ahead_headers(struct lsom__recovery *rec, const uint32_t *segments,
+			 uint32_t count);
 /* Begin one; add a segment whose summary will be read; the next one is read now. */
 void lsom__ahead_plan(struct lsom__ahead *a);
 void lsom__ahead_add(struct lsom__ahead *a, uint32_t segment);
@@ -147,7 +156,7 @@ void lsom__frames_undo(const struct lsom__recovery *rec, uint32_t segment,
 /* The segments that hold nothing else are void. */
 void lsom__segments_undo(struct lsom__recovery *rec);
 
-/* headers.c */
+/* headers.c: of those that the index does not tell. */
 int lsom__headers_read(struct lsom__recovery *rec);
 
 /* replay.c */
@@ -157,7 +166,14 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 int lsom__pass_end(struct lsom__recovery *rec, unsigned pass);
 
 /* checkpoint.c */
+/* The position, if the index has one and is this disk's; else it is emptied. */
+int lsom__index_load(struct lsom_disk *disk, bool rebuild, char *why,
+		     size_t why_len);
+/* What the index tells of headers: rec->headers, rec->header_from. */
+int lsom__headers_load(struct lsom_disk *disk, struct lsom__recovery *rec,
+		       char *why, size_t why_len);
+/* When the headers are known: all else. */
 int lsom__checkpoint_load(struct lsom_disk *disk, struct lsom__recovery *rec,
-			  bool rebuild, char *why, size_t why_len);
+			  char *why, size_t why_len);
 
 #endif

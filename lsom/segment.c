@@ -50,6 +50,8 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	seg->unreadable = seg->set_back = false;
 	seg->unread = 0;
 	seg->head = (uint8_t)head;
+	seg->version = LSOM__LOG_VERSION;
+	seg->header_stored = false;
 	seg->sequence = disk->sequence_next++;
 	seg->generation = disk->super.generation;
 	seg->open_pos = disk->pos_next;
@@ -94,6 +96,25 @@ void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment)
 {
 	assert(disk->segments[segment].reads > 0);
 	disk->segments[segment].reads--;
+}
+
+struct lsom__segment_header
+lsom__segment_header_of(const struct lsom_disk *disk, uint32_t segment)
+{
+	const struct lsom__segment *seg = &disk->segments[segment];
+
+	return (struct lsom__segment_header){
+		.magic = LSOM__SEGMENT_MAGIC,
+		.disk = disk->super.disk,
+		.sequence = seg->sequence,
+		.generation = seg->generation,
+		.open_pos = MIN(seg->open_pos, disk->pos_next),
+		.index_number = seg->index_number,
+		.first_batch = seg->first_batch,
+		.segment = segment,
+		.head = seg->head,
+		.version = seg->version,
+	};
 }
 
 /* ---- summaries ---- */

@@ -1,8 +1,8 @@
 /*
  * super: what a disk says of itself: superblocks, probing, formatting.
  *
- * There are two superblocks, written in turn.  Everything here blocks: it runs
- * on a worker, or before a loop.
+ * There are two superblocks, written in turn.  Everything here that does I/O
+ * blocks: it runs on a worker, or before a loop.
  */
 #include "lsom/lsom_int.h"
 
@@ -12,19 +12,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int lsom__super_write_now(struct lsom_disk *disk)
+uint64_t lsom__super_next(struct lsom_disk *disk, void *block)
 {
-	uint8_t *block = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
-	int rv;
-
-	if (block == NULL)
-		return -ENOMEM;
 	disk->super.sequence++;
 	memset(block, 0, LSOM_BLOCK);
 	memcpy(block, &disk->super, sizeof(disk->super));
 	lsom__super_seal(block);
-	rv = env_dev_write_now(disk->env, disk->dev, block, LSOM_BLOCK,
-			       disk->super.sequence % 2 * LSOM__SUPER_GAP,
+	return disk->super.sequence % 2 * LSOM__SUPER_GAP;
+}
+
+int lsom__super_write_now(struct lsom_disk *disk)
+{
+	uint8_t *block = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
+	uint64_t at;
+	int rv;
+
+	if (block == NULL)
+		return -ENOMEM;
+	at = lsom__super_next(disk, block);
+	rv = env_dev_write_now(disk->env, disk->dev, block, LSOM_BLOCK, at,
 			       ENV_DURABLE);
 	free(block);
 	return rv;

@@ -19,10 +19,11 @@
  * - A checkpoint makes what the cleaner took last, and frees what it emptied.
  *   One that would leave less than R waits until the cleaner has emptied as much
  *   as it took (lsom__cleaner_owes).
- * - A recovery takes no segment: open ones are closed in place.
+ * - A recovery takes no segment: open ones are closed in place.  What it finds
+ *   cleaned and covered counts as free: its header is erased, and it is.
  *
- * So each life begins with R free segments for the cleaner, however many were
- * cut short before it, and the first that lasts long enough to empty a victim
+ * So each life begins with R free segments for the cleaner, some of which it has
+ * to erase first, however many were cut short before it, and the first that lasts long enough to empty a victim
  * and flush a checkpoint gets ahead.  It can: what guests may fill leaves at least
  * R more segments' worth of room (usable_blocks(), 6 segments at least), so some
  * closed segment is less than full, and one free segment is enough to hold what

@@ -88,7 +88,8 @@ TEST(space, short_lives)
 	for (i = 0; i < 240; i++) {
 		short_life(f, 2 + i, i % 7 == 3);
 		lsom_disk_info(f->disk, &info);
-		CHECK(info.segments_free >= LSOM__RESERVED);
+		CHECK(info.segments_free + f->disk->segments_cleaned >=
+		      LSOM__RESERVED);
 	}
 	/* One that lasts does everything. */
 	comp = comp_of(f, 1);
@@ -283,7 +284,8 @@ TEST(space, a_victim_that_could_not_be_read)
 	seg = &f->disk->segments[victim];
 	f->sim.lost_at = (lsom__place(f->disk, victim + 1, 0) - 1) * LSOM_BLOCK;
 	f->sim.lost_bytes = LSOM_BLOCK;
-	CHECK(sim_env_run(&f->sim, &c.done));
+	while (!c.done || f->disk->media_errors == 0)
+		CHECK(sim_env_turn(&f->sim));
 	CHECK_EQ(f->disk->media_errors, 1);
 	CHECK(seg->retry_ns > env_now(&f->sim.loop.env) + half);
 	seg->retry_ns = 0;

@@ -1,0 +1,262 @@
+/*
+ * Which headers an opening reads: few of a large disk, and all that may not be
+ * what the index says.
+ */
+#include "lsom/recover_int.h"
+#include "tests/unit/lsom_rig.h"
+
+#include "tests/lib/memkv.h"
+
+#define RUN 48u /* blocks of a write: a tiny segment has room for one */
+#define SUPERS 2u
+#define FEW 48u /* reads; of free ones a window, and what was open */
+
+static void checkpointed(struct lsom_checkpoint *req, int status)
+{
+	struct call *c = req->data;
+
+	c->status = status;
+	c->done = true;
+}
+
+static void checkpoint(struct fixture *f)
+{
+	struct call c = { .f = f };
+	struct lsom_checkpoint req = { .data = &c };
+
+	CHECK_EQ(finish(&c, lsom_checkpoint(f->disk, &req, checkpointed)), 0);
+}
+
+static int opening(struct fixture *f)
+{
+	f->sim.reads_alone = f->sim.reads_together = 0;
+	return disk_open(f, false);
+}
+
+static uint64_t reads(const struct fixture *f)
+{
+	return f->sim.reads_alone + f->sim.reads_together;
+}
+
+/* ---- how many ---- */
+
+/* A segment each, of which little is used. */
+static void segments_use(struct fixture *f, uint64_t from, uint64_t to)
+{
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct lsom_comp *comp = comp_of(f, 1);
+	uint32_t segment;
+	uint64_t i;
+
+	for (i = from; i < to; i++) {
+		CHECK_EQ(put(f, comp, i, 1, LSN(1, i + 1), i + 1), 0);
+		segment = head->segment;
+		head->segment = LSOM__NONE;
+		lsom__segment_close(f->disk, segment);
+	}
+	lsom_comp_put(comp);
+}
+
+static void used_check(struct fixture *f, uint64_t count)
+{
+	struct lsom_decided d = { .stable_lsn = LSN(1, count) };
+	struct lsom_comp *comp = comp_of(f, 1);
+	uint64_t i;
+
+	CHECK(comp != NULL);
+	lsom_decided(comp, &d);
+	for (i = 0; i < count; i++)
+		CHECK_EQ(get(f, comp, i, i + 1), 1);
+	lsom_comp_put(comp);
+}
+
+/* 4096 segments on a raw device, which had other contents before. */
+TEST(headers, few_of_many)
+{
+	const uint32_t n = 4096;
+	struct fixture *f =
+		fixture_of(1, (1u << 20) + (uint64_t)n * LSOM__SEGMENT_TINY,
+			   LSOM__SEGMENT_TINY);
+	uint64_t place, records;
+	uint32_t i;
+
+	CHECK_EQ(f->disk->super.segments, n);
+	f->disk->info.block_device = true; /* nothing is zeroed */
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	segments_use(f, 0, 3000);
+	for (i = 3100; i < n; i++) {
+		place = lsom__place(f->disk, i, 0) * LSOM_BLOCK;
+		f->sim.disk.now[place] = f->sim.disk.durable[place] = 7;
+	}
+	disk_close(f);
+	CHECK_EQ(opening(f), 0);
+	CHECK(reads(f) < SUPERS + FEW);
+	f->disk->info.block_device = true;
+	used_check(f, 3000);
+
+	/* What was taken since the last checkpoint, and its summaries. */
+	checkpoint(f);
+	segments_use(f, 3000, 3200);
+	records = f->disk->checkpoint_number;
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	CHECK_EQ(opening(f), 0);
+	CHECK(f->disk->position.number <= records);
+	CHECK(f->disk->recovered_records > 0);
+	CHECK(reads(f) < n);
+	used_check(f, 3200);
+	fixture_close(f);
+}
+
+/* An index of an earlier version has no headers: they are read this once. */
+TEST(headers, of_an_earlier_version)
+{
+	struct fixture *f = fixture_of(2, 128u << 20, LSOM__SEGMENT_TINY);
+	uint32_t n = f->disk->super.segments;
+	struct kv_batch batch;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	segments_use(f, 0, 300);
+	disk_close(f);
+	for (i = 0; i < 2; i++) {
+		CHECK_EQ(opening(f), 0);
+		CHECK(reads(f) < SUPERS + FEW);
+		/* As it would have left the superblock, and the index. */
+		f->disk->super.index_flushed = 0;
+		kv_batch_init(&batch);
+		kv_batch_delete_range(&batch, kv_slice("H", 1),
+				      kv_slice("I", 1));
+		if (i == 1) {
+			CHECK_EQ(kv_apply(f->disk->kv, &batch), 0);
+			CHECK_EQ(kv_flush(f->disk->kv), 0);
+		}
+		kv_batch_fini(&batch);
+		CHECK_EQ(lsom__super_write_now(f->disk), 0);
+		sim_env_cut(&f->sim);
+		disk_close(f);
+		sim_env_restore(&f->sim);
+		CHECK_EQ(opening(f), 0);
+		CHECK(reads(f) >= n);
+		used_check(f, 300);
+		disk_close(f);
+	}
+	CHECK_EQ(opening(f), 0);
+	CHECK(reads(f) < SUPERS + FEW);
+	used_check(f, 300);
+	fixture_close(f);
+}
+
+/* A superblock that is not whole may have said something else. */
+TEST(headers, all_without_a_superblock)
+{
+	struct fixture *f = fixture_of(3, 128u << 20, LSOM__SEGMENT_TINY);
+	uint32_t n = f->disk->super.segments, i;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	segments_use(f, 0, 300);
+	for (i = 0; i < 2; i++) {
+		disk_close(f);
+		f->sim.disk.now[i * LSOM__SUPER_GAP + 200] ^= 1;
+		CHECK_EQ(opening(f), 0);
+		CHECK(reads(f) >= n);
+		used_check(f, 300);
+	}
+	fixture_close(f);
+}
+
+/* ---- what may not be believed ---- */
+
+/* Random blocks, over and over, so that the cleaner works; @seeds: what is where. */
+static void overwrite(struct fixture *f, uint64_t *seeds, uint64_t blocks,
+		      unsigned writes, uint64_t *lsn)
+{
+	struct lsom_comp *comp = comp_of(f, 1);
+	uint64_t at, i;
+
+	for (; writes > 0; writes--) {
+		at = sim_env_random(&f->sim, blocks / RUN) * RUN;
+		++*lsn;
+		CHECK_EQ(put(f, comp, at, RUN, LSN(1, *lsn), *lsn), 0);
+		for (i = at; i < at + RUN; i++)
+			seeds[i] = *lsn;
+	}
+	lsom_comp_put(comp);
+}
+
+static void seeds_check(struct fixture *f, const uint64_t *seeds,
+			uint64_t blocks, uint64_t lsn)
+{
+	struct lsom_decided d = { .stable_lsn = LSN(1, lsn) };
+	struct lsom_comp *comp = comp_of(f, 1);
+	uint64_t i;
+
+	CHECK(comp != NULL);
+	lsom_decided(comp, &d);
+	for (i = 0; i < blocks; i += 5)
+		CHECK_EQ(get(f, comp, i, seeds[i]), seeds[i] != 0);
+	lsom_comp_put(comp);
+}
+
+/*
+ * The power goes again and again, while segments are taken, filled, cleaned,
+ * erased: what the index does not tell is read.
+ */
+TEST(headers, after_power_cuts)
+{
+	const uint64_t blocks = 96 * RUN;
+	uint64_t *seeds = calloc(blocks, sizeof(*seeds)), lsn = 0;
+	struct fixture *f = fixture_of(4, 64u << 20, LSOM__SEGMENT_TINY);
+	uint32_t n = f->disk->super.segments;
+	unsigned i, few = 0;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	for (i = 0; i < 120; i++) {
+		overwrite(f, seeds, blocks,
+			  (unsigned)sim_env_random(&f->sim, 60), &lsn);
+		if (i % 5 == 0)
+			checkpoint(f);
+		sim_env_cut(&f->sim);
+		disk_close(f);
+		sim_env_restore(&f->sim);
+		CHECK_EQ(opening(f), 0);
+		few += f->sim.reads_together < n;
+		seeds_check(f, seeds, blocks, lsn);
+	}
+	CHECK(few > 30);
+	fixture_close(f);
+	free(seeds);
+}
+
+/*
+ * An index from before segments of its were erased and taken again: it does not
+ * know, and is not asked.
+ */
+TEST(headers, an_index_that_is_older)
+{
+	const uint64_t blocks = 96 * RUN;
+	uint64_t *seeds = calloc(blocks, sizeof(*seeds)), lsn = 0;
+	struct fixture *f = fixture_of(5, 64u << 20, LSOM__SEGMENT_TINY);
+	struct kv *older;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	overwrite(f, seeds, blocks, 100, &lsn);
+	checkpoint(f);
+	older = memkv_clone((struct memkv *)f->sim.store.flushed,
+			    f->sim.store.merge);
+	overwrite(f, seeds, blocks, 600, &lsn);
+	checkpoint(f);
+	overwrite(f, seeds, blocks, 3, &lsn);
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	wb_store_load(&f->sim.store, (struct memkv *)older);
+	CHECK_EQ(opening(f), -EUCLEAN);
+	CHECK(reads(f) >= 252);
+	CHECK_EQ(disk_open(f, true), 0);
+	seeds_check(f, seeds, blocks, lsn);
+	fixture_close(f);
+	kv_close(older);
+	free(seeds);
+}
