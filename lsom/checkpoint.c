@@ -551,6 +551,7 @@ static void checkpoint_run(struct env_task *task)
 		return;
 	}
 	disk->checkpoint_again = false;
+	disk->close_checkpointed = disk->closing;
 	disk->checkpoint = c;
 	c->disk = disk;
 	c->number = ++disk->checkpoint_number;

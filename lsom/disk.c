@@ -461,6 +461,13 @@ static bool heads_close(struct lsom_disk *disk)
 	return any;
 }
 
+/* Somebody asked for one, or the next opening would have to replay. */
+static bool checkpoint_wanted(const struct lsom_disk *disk)
+{
+	return !TAILQ_EMPTY(&disk->checkpoint_reqs) ||
+	       (!lsom__checkpoint_idle(disk) && !disk->close_checkpointed);
+}
+
 /* One step of closing at a time; each end of something comes here again. */
 static void close_step(struct lsom_disk *disk)
 {
@@ -473,9 +480,8 @@ static void close_step(struct lsom_disk *disk)
 		lsom__disk_changed(disk);
 		return;
 	}
-	if (disk->state != LSOM_DISK_FAILED && !lsom__checkpoint_idle(disk) &&
-	    !disk->close_checkpointed) {
-		disk->close_checkpointed = true;
+	if (disk->state != LSOM_DISK_FAILED && checkpoint_wanted(disk)) {
+		/* Where there is no memory for it, it comes again. */
 		lsom__checkpoint_start(disk);
 		return;
 	}

@@ -302,7 +302,7 @@ TEST(faults, closed_without_memory_for_a_checkpoint)
 	lsom_comp_put(comp);
 	f->done = false;
 	CHECK_EQ(lsom_disk_close(f->disk, &closing, closed), 0);
-	while (!f->disk->close_checkpointed)
+	while (!f->disk->checkpoint_task.queued)
 		CHECK(sim_env_turn(&f->sim));
 	/* As one that just ran has left it. */
 	env_timer_stop(f->disk->env, &f->disk->checkpoint_timer);
@@ -310,9 +310,44 @@ TEST(faults, closed_without_memory_for_a_checkpoint)
 	CHECK(sim_env_run(&f->sim, &f->done));
 	CHECK(!no_memory);
 	CHECK_EQ(disk_open(f, false), 0);
+	CHECK_EQ(f->disk->recovered_records, 0);
 	comp = comp_of(f, 1);
 	CHECK_EQ(get(f, comp, 63, 1), 1);
 	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+static void checkpoint_answered(struct lsom_checkpoint *req, int status)
+{
+	struct call *c = req->data;
+
+	c->status = status;
+	c->done = true;
+}
+
+/* Who asked for a checkpoint of a disk with nothing changed has an answer. */
+TEST(faults, asked_without_memory_for_a_checkpoint)
+{
+	struct fixture *f = fixture_open(7);
+	struct lsom_disk_close closing = { .data = f };
+	struct call c = { .f = f };
+	struct lsom_checkpoint req = { .data = &c };
+
+	CHECK_EQ(finish(&c,
+			lsom_checkpoint(f->disk, &req, checkpoint_answered)),
+		 0);
+	CHECK(lsom__checkpoint_idle(f->disk));
+	c.done = f->done = false;
+	CHECK_EQ(lsom_checkpoint(f->disk, &req, checkpoint_answered), 0);
+	CHECK_EQ(lsom_disk_close(f->disk, &closing, closed), 0);
+	no_memory = true;
+	while (no_memory)
+		CHECK(sim_env_turn(&f->sim));
+	lsom__disk_changed(f->disk); /* whatever it was */
+	CHECK(sim_env_run(&f->sim, &f->done));
+	CHECK(c.done);
+	CHECK_EQ(c.status, 0);
+	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }
 
