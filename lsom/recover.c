@@ -144,7 +144,8 @@ static int closed_scan(struct lsom__recovery *rec, uint32_t segment,
 	int rv;
 
 	log_warn("disk %s: segment %u: its summary is damaged; its batches "
-		 "are read one by one",
+		 "are read one by one: if there are more of these, replace "
+		 "the disk",
 		 rec->disk->path, segment);
 	rv = lsom__segment_scan(rec, segment, out);
 	if (rv == 0 && next != LSOM__NONE) {
@@ -184,6 +185,12 @@ int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 	}
 	if (rv < 0)
 		lsom__frames_fini(out);
+	/* Of a device's error the opening ends, and who asked for it hears. */
+	if (rv < 0 && rv != -ENODATA && rv != -ENOMEM)
+		snprintf(rec->disk->failure, sizeof(rec->disk->failure),
+			 "reading the records of segment %u: %s: try again; if "
+			 "it stays so, replace the disk",
+			 segment, err_text(rv));
 	return rv;
 }
 

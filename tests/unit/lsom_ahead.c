@@ -244,6 +244,8 @@ TEST(ahead, headers_are_progress)
 	CHECK(sim_env_run(&f->sim, &f->done));
 	CHECK_EQ(f->status, -EIO);
 	CHECK_EQ(req.percent, LSOM__HEADERS_PERCENT - 1);
+	CHECK(strstr(req.why, "the records of segment ") != NULL);
+	CHECK(strstr(req.why, "replace the disk") != NULL);
 	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }
