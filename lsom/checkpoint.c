@@ -323,10 +323,10 @@ static void segments_put(struct checkpoint *c)
 	struct stored_segment s;
 	uint32_t i;
 
-	for (i = 0; i < disk->super.segments; i++) {
-		seg = &disk->segments[i];
-		if (!seg->dirty)
-			continue;
+	while ((seg = TAILQ_FIRST(&disk->changed)) != NULL) {
+		TAILQ_REMOVE(&disk->changed, seg, change);
+		seg->dirty = false;
+		i = (uint32_t)(seg - disk->segments);
 		s = (struct stored_segment){
 			.sequence = seg->sequence,
 			.cleaned_number = seg->cleaned_number,
@@ -339,7 +339,6 @@ static void segments_put(struct checkpoint *c)
 		};
 		put(c, key_make('S', 1, i, 0, 0), &s, sizeof(s));
 		header_put(c, i);
-		seg->dirty = false;
 	}
 }
 

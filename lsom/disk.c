@@ -94,6 +94,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	TAILQ_INIT(&disk->tombs);
 	TAILQ_INIT(&disk->emptied);
 	TAILQ_INIT(&disk->cleaned);
+	TAILQ_INIT(&disk->changed);
 	TAILQ_INIT(&disk->lru);
 	TAILQ_INIT(&disk->dirty_pages);
 	TAILQ_INIT(&disk->checkpoint_reqs);

@@ -409,7 +409,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	disk->pos_next++;
 	seg->last_batch = b->number;
 	seg->inflight++;
-	seg->dirty = true;
+	lsom__segment_changed(disk, seg);
 	assert(seg->used + lsom__summary_need(seg->frames_bytes) <=
 	       disk->segment_blocks);
 	counter_add(&batches_total, 1);

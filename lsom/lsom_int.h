@@ -66,7 +66,7 @@ struct lsom__segment {
 	bool header_stored; /* the index has what its header says */
 	bool has_meta; /* records other than data and commits */
 	bool has_holes; /* their entries point into it */
-	bool dirty; /* differs from the flushed table */
+	bool dirty; /* differs from the flushed table: on the list */
 	bool summary_wanted;
 	bool erasing; /* cleaned, covered; its header is being replaced */
 	bool cleaning; /* the cleaner is walking it: it stays as it is */
@@ -79,6 +79,7 @@ struct lsom__segment {
 	uint8_t *frames;
 	uint32_t frames_bytes, frames_room;
 	TAILQ_ENTRY(lsom__segment) link; /* while @listed */
+	TAILQ_ENTRY(lsom__segment) change; /* while @dirty */
 };
 TAILQ_HEAD(lsom__segments, lsom__segment);
 
@@ -336,6 +337,7 @@ struct lsom_disk {
 	/* reuse.c: free and used before; none below is unused; of the others. */
 	uint32_t *free_heap, free_used, unused_from;
 	struct lsom__segments emptied, cleaned;
+	struct lsom__segments changed; /* since the last checkpoint began */
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
 	_Atomic uint64_t undecided; /* of the live blocks */
@@ -473,6 +475,8 @@ uint32_t lsom__free_zeroed(const struct lsom_disk *disk, uint32_t max);
 
 /* ---- segment.c ---- */
 
+/* The next checkpoint has to put it. */
+void lsom__segment_changed(struct lsom_disk *disk, struct lsom__segment *seg);
 /* Take a free segment for @head, or LSOM__NONE. */
 uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head);
 /* So many blocks of it are needed more, or less; LSOM__NONE is ignored. */

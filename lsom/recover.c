@@ -413,8 +413,8 @@ static void segment_settle(struct lsom__recovery *rec, uint32_t i)
 		seg->state = LSOM__SEG_FREE; /* it was erased */
 	}
 	/* By an earlier version, its header may not be in the index yet. */
-	if (!rec->from_table[i] || !seg->header_stored)
-		seg->dirty = seg->sequence != 0;
+	if (seg->sequence != 0 && (!rec->from_table[i] || !seg->header_stored))
+		lsom__segment_changed(disk, seg);
 	if (seg->state == LSOM__SEG_FREE)
 		disk->segments_free++;
 	else if (seg->state == LSOM__SEG_CLEANED)

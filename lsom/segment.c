@@ -23,6 +23,14 @@
 #define ZERO_AHEAD 4u
 #define ZERO_CHUNK_BLOCKS 64u
 
+void lsom__segment_changed(struct lsom_disk *disk, struct lsom__segment *seg)
+{
+	if (seg->dirty)
+		return;
+	seg->dirty = true;
+	TAILQ_INSERT_TAIL(&disk->changed, seg, change);
+}
+
 uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 {
 	struct lsom__segment *seg;
@@ -62,7 +70,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	seg->used = 1;
 	seg->inflight = 0;
 	seg->has_meta = seg->has_holes = false;
-	seg->dirty = true;
+	lsom__segment_changed(disk, seg);
 	lsom__zero_kick(disk);
 	lsom__disk_changed(disk);
 	return best;
@@ -81,7 +89,7 @@ void lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
 		blocks = -(int64_t)seg->live;
 	seg->live = (uint32_t)((int64_t)seg->live + blocks);
 	disk->live_blocks = (uint64_t)((int64_t)disk->live_blocks + blocks);
-	seg->dirty = true;
+	lsom__segment_changed(disk, seg);
 	if (seg->live == 0)
 		lsom__segment_emptied(disk, segment);
 }
@@ -179,7 +187,7 @@ static void summary_done(struct env_io *io, int64_t res)
 		seg->frames = NULL;
 		seg->frames_bytes = seg->frames_room = 0;
 		seg->state = LSOM__SEG_CLOSED;
-		seg->dirty = true;
+		lsom__segment_changed(disk, seg);
 		lsom__segment_emptied(disk, s->segment);
 	}
 	free(s->iov.iov_base);
@@ -317,7 +325,7 @@ void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment)
 	disk->segments_cleaned++;
 	seg->cleaned_number = disk->checkpoint_number;
 	seg->has_meta = seg->has_holes = false;
-	seg->dirty = true;
+	lsom__segment_changed(disk, seg);
 	lsom__cleaned_add(disk, segment);
 }
 
@@ -332,7 +340,7 @@ void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment)
 		lsom__cleaned_remove(disk, segment);
 	seg->state = LSOM__SEG_FREE;
 	lsom__free_add(disk, segment);
-	seg->dirty = true;
+	lsom__segment_changed(disk, seg);
 	disk->segments_free++;
 	lsom__log_kick(disk);
 	lsom__cleaner_kick(disk);

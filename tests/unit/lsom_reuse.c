@@ -23,6 +23,7 @@ static struct lsom_disk *table_new(struct lsom *lsom)
 	disk->free_heap = calloc(N, sizeof(*disk->free_heap));
 	CHECK(disk->segments != NULL && disk->free_heap != NULL);
 	TAILQ_INIT(&disk->comps);
+	TAILQ_INIT(&disk->changed);
 	for (i = 0; i < LSOM__HEADS; i++)
 		STAILQ_INIT(&disk->heads[i].queue);
 	disk->segments_free = N;
@@ -153,10 +154,15 @@ static bool heaped(const struct lsom_disk *disk, uint32_t segment)
 static void sets_check(struct lsom_disk *disk)
 {
 	struct lsom__segment *seg, *last = NULL;
-	uint32_t i;
+	uint32_t i, changed = 0;
 
+	TAILQ_FOREACH (seg, &disk->changed, change) {
+		CHECK(seg->dirty);
+		changed++;
+	}
 	for (i = 0; i < disk->super.segments; i++) {
 		seg = &disk->segments[i];
+		changed -= seg->dirty;
 		CHECK_EQ(heaped(disk, i),
 			 seg->state == LSOM__SEG_FREE && seg->sequence != 0);
 		CHECK_EQ(listed(&disk->cleaned, seg),
@@ -165,6 +171,7 @@ static void sets_check(struct lsom_disk *disk)
 		    seg->live == 0 && !seg->has_meta && !seg->has_holes)
 			CHECK(listed(&disk->emptied, seg));
 	}
+	CHECK_EQ(changed, 0);
 	TAILQ_FOREACH (seg, &disk->cleaned, link) {
 		CHECK(last == NULL ||
 		      last->cleaned_number <= seg->cleaned_number);
