@@ -8,6 +8,8 @@
  * lost its last live block since somebody looked, and what is cleaned and waits
  * for a checkpoint, in the order in which it was.
  *
+ * An opening counts on the order in which free ones are taken: headers.c.
+ *
  * Other files change a segment's state and say so here; segment.c has the rules.
  */
 #include "lsom/lsom_int.h"
