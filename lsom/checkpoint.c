@@ -4,10 +4,12 @@
  * One batch of the store holds everything that changed since the last one: page
  * slots, component states, undecided versions, segments, tombs, and the
  * position of each head up to which all records are in it.  It is put together
- * in one turn on the loop, applied on the index lane (behind which page loads
- * queue, so a page that is evicted meanwhile comes back with it), flushed on
- * another.  Then a superblock says that it was.  Only then do segments that were
- * emptied before it become free.
+ * on the loop: pages over several turns, for guests wait meanwhile, and those
+ * that change again once more; all that is left, with the rest, in the last one,
+ * which is when it begins as far as others are concerned.  It is applied on the
+ * index lane (behind which page loads queue, so a page that is evicted from then
+ * on comes back with it), flushed on another.  Then a superblock says that it was.
+ * Only then do segments that were emptied before it began become free.
  *
  * Keys, numbers big endian so that they sort:
  *	M			position
@@ -35,6 +37,7 @@
 #define WHOLE_PAGE_SLOTS 64 /* from so many changed slots on */
 #define KEY_MAX 25u
 #define SPILL_PAGES 4096u /* in one batch of the store: 16 MiB */
+#define TURN_PAGES 256u /* under 1 ms */
 #define TICK_NS (5 * SEC)
 
 struct stored_segment {
@@ -60,6 +63,8 @@ struct checkpoint {
 	struct env_io io;
 	struct iovec super;
 	struct kv_batch batch;
+	bool filling; /* it has not begun, but pages are in the batch */
+	size_t turns; /* more that it may take for that */
 	uint64_t number;
 	uint64_t covered[LSOM__HEADS]; /* batches */
 	int status;
@@ -176,6 +181,7 @@ static int pages_put_some(struct checkpoint *c, size_t max)
 		rv = gone ? page_put_gone(c, page) : page_put_changed(c, page);
 		if (rv < 0)
 			return rv;
+		page->put_number = c->number;
 		lsom__page_clean(page);
 		if (gone && page->pins == 0 && !page->loading)
 			lsom__page_free(page);
@@ -493,6 +499,30 @@ static void nothing_work(struct env_work *work)
 	container_of(work, struct checkpoint, work)->status = 0;
 }
 
+static size_t turn_pages(const struct lsom_disk *disk)
+{
+	return MIN(TURN_PAGES, MAX(disk->lsom->pages_max / 64, 1u));
+}
+
+/*
+ * Some of the pages, while they are many and there are turns left: where they
+ * change as fast as they are put, the last turn takes what there is.
+ */
+static int checkpoint_fill_some(struct checkpoint *c)
+{
+	size_t max = turn_pages(c->disk);
+	int rv;
+
+	if (c->turns == 0 || c->disk->dirty_count <= max)
+		return 0;
+	c->turns--;
+	rv = pages_put_some(c, max);
+	if (rv < 0)
+		return rv;
+	lsom__checkpoint_start(c->disk);
+	return -EAGAIN;
+}
+
 static int checkpoint_fill(struct checkpoint *c)
 {
 	int rv = pages_put_some(c, SIZE_MAX);
@@ -507,7 +537,7 @@ static int checkpoint_fill(struct checkpoint *c)
 	return 0;
 }
 
-static struct checkpoint *checkpoint_new(void)
+static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
 {
 	struct checkpoint *c = calloc(1, sizeof(*c));
 
@@ -519,56 +549,74 @@ static struct checkpoint *checkpoint_new(void)
 		free(c);
 		return NULL;
 	}
+	c->disk = disk;
+	c->filling = true;
+	c->turns = 2 * (disk->dirty_count / turn_pages(disk));
+	c->number = disk->checkpoint_number + 1;
+	TAILQ_INIT(&c->reqs);
+	kv_batch_init(&c->batch);
+	disk->checkpoint = c;
 	return c;
+}
+
+/* It begins: what is done from here on is not in it. */
+static void checkpoint_begin(struct checkpoint *c)
+{
+	struct lsom_disk *disk = c->disk;
+
+	c->filling = false;
+	disk->checkpoint_again = false;
+	disk->close_checkpointed = disk->closing;
+	disk->checkpoint_number = c->number;
+	for (unsigned i = 0; i < LSOM__HEADS; i++)
+		c->covered[i] = batch_first(&disk->heads[i]) - 1;
+	disk->checkpoint_pos = disk->pos_next;
+	disk->checkpoint_sequence = disk->sequence_next;
+	TAILQ_CONCAT(&c->reqs, &disk->checkpoint_reqs, link);
+	env_timer_stop(disk->env, &disk->checkpoint_timer);
 }
 
 static void checkpoint_run(struct env_task *task)
 {
 	struct lsom_disk *disk =
 		container_of(task, struct lsom_disk, checkpoint_task);
-	struct checkpoint *c;
-	unsigned i;
+	struct checkpoint *c = disk->checkpoint;
 	int rv;
 
 	disk->works--;
-	if (disk->checkpoint != NULL) {
+	if (c != NULL && !c->filling) {
 		disk->checkpoint_again = true;
 		return;
 	}
 	if (disk->state == LSOM_DISK_FAILED) {
+		if (c != NULL)
+			checkpoint_done(c, -ENODEV);
 		lsom__checkpoint_fail(disk, -ENODEV);
 		lsom__disk_changed(disk);
 		return;
 	}
 	disk->checkpoint_waits = lsom__cleaner_owes(disk);
 	if (disk->checkpoint_waits)
-		return; /* begun when it is paid */
-	c = checkpoint_new();
+		return; /* goes on when it is paid */
+	if (c == NULL)
+		c = checkpoint_new(disk);
 	if (c == NULL) {
 		/* Also while closing, which waits for it. */
 		env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
 		return;
 	}
-	disk->checkpoint_again = false;
-	disk->close_checkpointed = disk->closing;
-	disk->checkpoint = c;
-	c->disk = disk;
-	c->number = ++disk->checkpoint_number;
-	for (i = 0; i < LSOM__HEADS; i++)
-		c->covered[i] = batch_first(&disk->heads[i]) - 1;
-	disk->checkpoint_pos = disk->pos_next;
-	disk->checkpoint_sequence = disk->sequence_next;
-	TAILQ_INIT(&c->reqs);
-	TAILQ_CONCAT(&c->reqs, &disk->checkpoint_reqs, link);
-	kv_batch_init(&c->batch);
-	env_timer_stop(disk->env, &disk->checkpoint_timer);
+	rv = disk->kv != NULL ? checkpoint_fill_some(c) : 0;
+	if (rv == -EAGAIN)
+		return;
+	checkpoint_begin(c);
 	if (disk->kv == NULL) {
 		c->work.work = nothing_work;
 		c->work.done = flush_done;
 		env_work(disk->env, disk->index_lane, &c->work);
 		return;
 	}
-	rv = checkpoint_fill(c);
+	if (rv == 0)
+		rv = checkpoint_fill(c);
 	if (rv < 0) {
 		checkpoint_done(c, rv);
 		return;

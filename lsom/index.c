@@ -582,7 +582,9 @@ void lsom__pages_evict(struct lsom_disk *disk)
 	     disk->pages_count > disk->lsom->pages_max;
 	     page = next, tries--) {
 		next = TAILQ_NEXT(page, lru);
-		if (page->pins == 0 && page->loaded)
+		/* In a batch that no load queues behind yet, it has to stay. */
+		if (page->pins == 0 && page->loaded &&
+		    page->put_number <= disk->checkpoint_number)
 			lsom__page_free(page);
 	}
 }

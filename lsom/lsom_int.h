@@ -206,6 +206,7 @@ struct lsom__page {
 	bool loaded, loading, is_dirty, gone;
 	unsigned pins;
 	unsigned unknown; /* slots of the overlay */
+	uint64_t put_number; /* the last checkpoint it was put in */
 	int load_status;
 	void *loaded_value;
 	size_t loaded_len;
@@ -367,7 +368,7 @@ struct lsom_disk {
 	uint64_t flushed_number; /* the last one durable */
 	uint64_t flushed_covered[LSOM__HEADS]; /* batches that it covers */
 	uint64_t checkpoint_pos; /* pos_next when it began */
-	void *checkpoint; /* the running one */
+	void *checkpoint; /* the running one, or the one that is filled */
 	bool checkpoint_again, tombs_dirty;
 	bool checkpoint_waits; /* for the cleaner to pay what it owes */
 	uint64_t checkpoint_sequence;

@@ -1,0 +1,187 @@
+/* A checkpoint of many pages: put together over turns, while things change. */
+#include "tests/unit/lsom_rig.h"
+
+#define PAGES 1000u
+#define TURN 256u /* as checkpoint.c has it */
+
+struct asked {
+	struct lsom_checkpoint req;
+	bool done;
+	int status;
+};
+
+static void checkpointed(struct lsom_checkpoint *req, int status)
+{
+	struct asked *a = container_of(req, struct asked, req);
+
+	a->status = status;
+	a->done = true;
+}
+
+/* @pages pages of component @n, a block in each, none in the store. */
+static struct lsom_comp *pages_make(struct fixture *f, unsigned n,
+				    unsigned pages)
+{
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, n, (uint64_t)PAGES * LSOM__PAGE_SLOTS), 0);
+	comp = comp_of(f, n);
+	for (uint64_t i = 0; i < pages; i++) {
+		CHECK_EQ(put(f, comp, i * LSOM__PAGE_SLOTS, 1, LSN(1, i + 1),
+			     1),
+			 0);
+		/* Only when it is asked for. */
+		env_timer_stop(f->disk->env, &f->disk->checkpoint_timer);
+	}
+	return comp;
+}
+
+/* Ask for a checkpoint of these pages; the first turn of it has been. */
+static void fill_begin(struct fixture *f, struct asked *a)
+{
+	size_t before = f->disk->dirty_count;
+	uint64_t number = f->disk->checkpoint_number;
+
+	CHECK(before > 3 * TURN);
+	CHECK(f->disk->checkpoint == NULL);
+	CHECK_EQ(lsom_checkpoint(f->disk, &a->req, checkpointed), 0);
+	while (f->disk->checkpoint == NULL)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->dirty_count, before - TURN);
+	CHECK_EQ(f->disk->checkpoint_number, number);
+}
+
+static struct fixture *many_open(uint64_t seed)
+{
+	struct fixture *f = fixture_of(seed, 512u << 20, 4u << 20);
+
+	f->lsom->pages_max = 64 * TURN;
+	return f;
+}
+
+static void cut_and_check(struct fixture *f, uint64_t changed, uint64_t seed)
+{
+	struct lsom_comp *comp;
+
+	CHECK_EQ(power_cut(f), 0);
+	comp = comp_of(f, 1);
+	for (uint64_t i = 0; i < PAGES; i++)
+		CHECK_EQ(get(f, comp, i * LSOM__PAGE_SLOTS,
+			     i == changed ? seed : 1),
+			 1);
+	CHECK_EQ(get(f, comp, 1, 1), 0);
+	lsom_comp_put(comp);
+}
+
+/* Others have their turn, and what they change is in it, or in the next. */
+TEST(checkpoint, turns_of_others)
+{
+	struct fixture *f = many_open(1);
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *comp = pages_make(f, 1, PAGES);
+	struct lsom_decided d = { .stable_lsn = LSN(1, PAGES + 1) };
+	struct call c = { .f = f };
+	unsigned turns = 1;
+	size_t before;
+
+	fill_begin(f, &a);
+	/* Its page is in the batch already. */
+	lsom_decided(comp, &d);
+	CHECK_EQ(write_start(&c, comp, LSOM_RCOPY, 0, 1, LSN(1, PAGES + 1), 2),
+		 0);
+	while (f->disk->dirty_count > 0) {
+		before = f->disk->dirty_count;
+		CHECK(sim_env_turn(&f->sim));
+		CHECK(before <= f->disk->dirty_count + TURN);
+		turns += f->disk->dirty_count < before;
+	}
+	CHECK(turns > PAGES / TURN);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(c.status, 0);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, 0);
+	lsom_comp_put(comp);
+	cut_and_check(f, 0, 2);
+	fixture_close(f);
+}
+
+/* The store does not have it, nor is it on its way there: nobody could load it. */
+TEST(checkpoint, a_page_stays_until_it_is_on_its_way)
+{
+	struct fixture *f = many_open(2);
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *comp = pages_make(f, 1, PAGES);
+
+	fill_begin(f, &a);
+	f->lsom->pages_max = 1;
+	for (unsigned i = 0; i < PAGES / 64 + 1; i++)
+		lsom__pages_evict(f->disk);
+	CHECK_EQ(f->disk->pages_count, PAGES);
+	CHECK_EQ(get(f, comp, 0, 1), 1);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, 0);
+	for (unsigned i = 0; i < PAGES / 64 + 1; i++)
+		lsom__pages_evict(f->disk);
+	CHECK(f->disk->pages_count < PAGES);
+	lsom_comp_put(comp);
+	cut_and_check(f, PAGES, 0);
+	fixture_close(f);
+}
+
+/* Its pages are in the batch, and are taken out of the store behind that. */
+TEST(checkpoint, a_component_is_deleted)
+{
+	struct fixture *f = many_open(3);
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *gone = pages_make(f, 2, PAGES / 2);
+	struct lsom_comp *comp = pages_make(f, 1, PAGES);
+
+	fill_begin(f, &a);
+	CHECK_EQ(update(f, gone, LSOM_DELETE, *lsom_comp_meta(gone)), 0);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, 0);
+	lsom_comp_put(gone);
+	lsom_comp_put(comp);
+	cut_and_check(f, PAGES, 0);
+	CHECK(comp_of(f, 2) == NULL);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(create(f, 2, PAGES), 0);
+	gone = comp_of(f, 2);
+	CHECK_EQ(get(f, gone, 0, 1), 0);
+	lsom_comp_put(gone);
+	fixture_close(f);
+}
+
+/* Who waits for it hears of it. */
+TEST(checkpoint, the_disk_fails_meanwhile)
+{
+	struct fixture *f = many_open(4);
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *comp = pages_make(f, 1, PAGES);
+
+	fill_begin(f, &a);
+	lsom__disk_fail(f->disk, "test", -EIO);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, -ENODEV);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+TEST(checkpoint, the_disk_closes_meanwhile)
+{
+	struct fixture *f = many_open(5);
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *comp = pages_make(f, 1, PAGES);
+
+	fill_begin(f, &a);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK(a.done && a.status == 0);
+	CHECK_EQ(disk_open(f, false), 0);
+	CHECK_EQ(f->disk->recovered_records, 0);
+	cut_and_check(f, PAGES, 0);
+	fixture_close(f);
+}
