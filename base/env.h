@@ -82,7 +82,7 @@ struct env_io {
 	unsigned flags;
 	uint8_t op;
 	uint64_t offset;
-	uint64_t len, done;
+	uint64_t len, done, since_ns;
 	struct iovec part; /* what is left of a split iovec after a short one */
 	TAILQ_ENTRY(env_io) link;
 	void *impl[4];

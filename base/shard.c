@@ -10,8 +10,9 @@
  * to spin_ns before it sleeps.
  */
 #define LOG_ROOM LOG_BASE
-#include "base/shard_int.h"
 #include "base/log.h"
+#include "base/shard_int.h"
+#include "base/stats.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -286,12 +287,21 @@ static void rest(struct shard *s, uint64_t ns)
 	s->wait_mean_ns = (7 * s->wait_mean_ns + waited) / 8;
 }
 
+static struct histogram turns = {
+	.name = "basalt_base_turn_seconds",
+	.stage = "loop turn",
+	.rank = 60,
+	.help = "turns of the shards' loops: what is ready waits for its end",
+};
+
 void shard_step(struct env *env, uint64_t limit_ns)
 {
 	struct shard *s = shard_of(env);
 	uint64_t ns;
 
 	shard_wake(env);
+	if (s->turn_ns != 0)
+		histogram_add(&turns, env->now_ns - s->turn_ns);
 	/* It counts in milliseconds. */
 	if (env->now_ns - s->uv_time_ns >= MSEC) {
 		uv_update_time(&s->loop);
@@ -302,6 +312,7 @@ void shard_step(struct env *env, uint64_t limit_ns)
 		shard__uring_submit(s);
 	else
 		rest(s, ns);
+	s->turn_ns = env->now_ns;
 	turn(s);
 	if (s->uring.uv_ready || uv_backend_timeout(&s->loop) == 0) {
 		s->uring.uv_ready = false;
@@ -495,6 +506,8 @@ int shards_open(const struct shards_config *config, struct shards **out)
 	if (count == 0)
 		count = cpus <= 2 ? 1 : (unsigned)cpus / 2;
 	count = MIN(count, (unsigned)ARRAY_LEN(all->shard));
+	histogram_register(&turns);
+	shard__uring_times_register();
 	rv = shards_new(config, count, &all);
 	if (rv < 0)
 		return rv;

@@ -32,6 +32,7 @@ struct shard {
 	uint64_t spin_ns; /* 0: never */
 	uint64_t wait_mean_ns; /* how long it rested lately */
 	uint64_t uv_time_ns; /* when libuv's clock was set */
+	uint64_t turn_ns; /* when its last turn began; 0: none */
 
 	struct env_task_list tasks; /* deferred */
 	struct timer_heap timers;
@@ -59,6 +60,7 @@ bool shard__uring_any(const struct uring *uring); /* has it something? */
 void shard__uring_reap(struct shard *shard); /* handle it */
 /* Have libuv's descriptor watched.  False: the kernel takes nothing now. */
 bool shard__uring_arm(struct shard *shard);
+void shard__uring_times_register(void);
 void shard__uring_submit(struct shard *shard);
 /* Submit, and sleep until something completed or @ns are over. */
 void shard__uring_wait(struct shard *shard, uint64_t ns);

@@ -1,6 +1,7 @@
 /*
- * stats: counters and gauges.  A room defines them as static data and registers
- * them once; node reads them all for `basalt metrics` and the metrics port.
+ * stats: counters, gauges and histograms of durations.  A room defines them as
+ * static data and registers them once; node reads them all for `basalt metrics`,
+ * the metrics port and `basalt latency`.
  *
  * Adding is cheap, from any thread: each has a cell of its own for every counter,
  * so no line of the cache goes from one shard to the other.  A value is the sum.
@@ -12,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define COUNTERS_MAX 256u
+#define COUNTERS_MAX 1024u /* cells of a thread; a histogram takes many */
 
 struct counter {
 	const char *name; /* basalt_ROOM_what_unit, Prometheus style */
@@ -38,22 +39,33 @@ struct counter_cells *counter__cells_take(void);
 /* Before the first counter_add().  Registering twice is harmless. */
 void counter_register(struct counter *counter);
 
-static inline void counter_add(struct counter *counter, uint64_t n)
+/* This thread's cell @at; NULL: it has none. */
+static inline _Atomic uint64_t *counter__cell(unsigned at)
 {
 	struct counter_cells *cells = counter__cells;
-	_Atomic uint64_t *cell;
 
 	if (cells == NULL)
 		cells = counter__cells_take();
-	if (cells == NULL || counter->cell == 0) {
-		atomic_fetch_add_explicit(&counter->common, n,
-					  memory_order_relaxed);
-		return;
-	}
-	cell = &cells->of[counter->cell];
+	return cells == NULL || at == 0 ? NULL : &cells->of[at];
+}
+
+/* Nobody else writes there. */
+static inline void counter__cell_add(_Atomic uint64_t *cell, uint64_t n)
+{
 	atomic_store_explicit(
 		cell, atomic_load_explicit(cell, memory_order_relaxed) + n,
 		memory_order_relaxed);
+}
+
+static inline void counter_add(struct counter *counter, uint64_t n)
+{
+	_Atomic uint64_t *cell = counter__cell(counter->cell);
+
+	if (cell != NULL)
+		counter__cell_add(cell, n);
+	else
+		atomic_fetch_add_explicit(&counter->common, n,
+					  memory_order_relaxed);
 }
 
 /* From any thread. */
@@ -61,5 +73,79 @@ uint64_t counter_value(struct counter *counter);
 
 /* Visit all, in the order of registration. */
 void counter_each(void (*cb)(struct counter *counter, void *arg), void *arg);
+
+/* ---- histograms ---- */
+
+/*
+ * Two buckets for each doubling, from 4 us (2^12 ns) to 34 s: what is read of
+ * one is right within a third.
+ */
+#define HISTOGRAM_FIRST 12u
+#define HISTOGRAM_BUCKETS 48u
+
+struct histogram {
+	const char *name; /* basalt_ROOM_what_seconds */
+	const char *stage; /* for people, a word or two: "device write" */
+	unsigned rank; /* in a table; small ones are at the top */
+	const char *help;
+	/* private: the sum of nanoseconds, then the buckets */
+	unsigned cell;
+	_Atomic uint64_t common[1 + HISTOGRAM_BUCKETS];
+	struct histogram *next;
+};
+
+struct histogram_value {
+	uint64_t sum_ns, count;
+	uint64_t bucket[HISTOGRAM_BUCKETS];
+};
+
+static inline unsigned histogram__bucket(uint64_t ns)
+{
+	unsigned octave, bucket;
+
+	if (ns < 1u << HISTOGRAM_FIRST)
+		return 0;
+	octave = 63 - (unsigned)__builtin_clzll(ns);
+	bucket = 1 + 2 * (octave - HISTOGRAM_FIRST) +
+		 (unsigned)(ns >> (octave - 1) & 1);
+	return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
+}
+
+/* As counters: once before the first histogram_add(), harmless when repeated. */
+void histogram_register(struct histogram *histogram);
+
+/* Something took @ns nanoseconds.  From any thread. */
+static inline void histogram_add(struct histogram *histogram, uint64_t ns)
+{
+	unsigned at = 1 + histogram__bucket(ns);
+	_Atomic uint64_t *cell = counter__cell(histogram->cell);
+
+	if (cell != NULL) {
+		counter__cell_add(cell, ns);
+		counter__cell_add(cell + at, 1);
+		return;
+	}
+	atomic_fetch_add_explicit(&histogram->common[0], ns,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&histogram->common[at], 1,
+				  memory_order_relaxed);
+}
+
+/* What is in @bucket took less than that; UINT64_MAX: the last, no bound. */
+uint64_t histogram_bound(unsigned bucket);
+
+/* From any thread. */
+void histogram_read(struct histogram *histogram, struct histogram_value *out);
+
+/*
+ * How long it took at most in @permille of a thousand cases, as near as the
+ * buckets tell; 0: there was none.  1000: the longest, rounded up.
+ */
+uint64_t histogram_quantile(const struct histogram_value *value,
+			    unsigned permille);
+
+/* Visit all, by rank. */
+void histogram_each(void (*cb)(struct histogram *histogram, void *arg),
+		    void *arg);
 
 #endif

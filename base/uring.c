@@ -8,6 +8,7 @@
 #define LOG_ROOM LOG_BASE
 #include "base/log.h"
 #include "base/shard_int.h"
+#include "base/stats.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -28,7 +29,28 @@
 #define SQ_ENTRIES 256u
 #define CQ_ENTRIES 4096u
 
-enum { OP_READ, OP_WRITE, OP_FLUSH, OP_DISCARD };
+enum { OP_READ, OP_WRITE, OP_FLUSH, OPS };
+
+static struct histogram times[OPS] = {
+	[OP_READ] = { .name = "basalt_base_device_read_seconds",
+		      .stage = "device read",
+		      .rank = 40,
+		      .help = "reads of disks, in the kernel and below" },
+	[OP_WRITE] = { .name = "basalt_base_device_write_seconds",
+		       .stage = "device write",
+		       .rank = 41,
+		       .help = "writes to disks until they are durable" },
+	[OP_FLUSH] = { .name = "basalt_base_device_flush_seconds",
+		       .stage = "device flush",
+		       .rank = 42,
+		       .help = "flushes of disks" },
+};
+
+void shard__uring_times_register(void)
+{
+	for (unsigned i = 0; i < OPS; i++)
+		histogram_register(&times[i]);
+}
 
 struct env_dev {
 	struct shard *shard;
@@ -111,6 +133,7 @@ static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 	io->offset = offset;
 	io->flags = flags;
 	io->done = 0;
+	io->since_ns = env_now(&dev->shard->env);
 	for (unsigned i = 0; i < n; i++)
 		len += iov[i].iov_len;
 	io->len = len;
@@ -328,6 +351,7 @@ static void io_complete(struct env_io *io, int32_t res)
 		record_event(RECORD_DONE, dev->number,
 			     (uint64_t)(uintptr_t)io->impl[0], (uint64_t)result,
 			     0, NULL, 0);
+	histogram_add(&times[io->op], env_now(&dev->shard->env) - io->since_ns);
 	assert(dev->in_flight > 0);
 	dev->in_flight--;
 	io->cb(io, result);

@@ -133,9 +133,9 @@ static int request_new(struct dom_object *object, struct dom_io *io,
 	op->io = io;
 	op->kind = kind;
 	op->generation = io->nexus ? io->nexus->generation : 0;
-	op->deadline_ns = io->deadline_ns != 0
-				  ? io->deadline_ns
-				  : env_now(owner->dom->env) + DOM_DEADLINE_NS;
+	op->since_ns = env_now(owner->dom->env);
+	op->deadline_ns = io->deadline_ns != 0 ? io->deadline_ns
+					       : op->since_ns + DOM_DEADLINE_NS;
 	io->object = object;
 	io->cb = cb;
 	io->sgl = NULL;

@@ -31,6 +31,13 @@ struct counter dom__timeouts = { .name = "basalt_dom_timeouts_total",
 struct counter dom__takeovers = { .name = "basalt_dom_takeovers_total",
 				  .help = "objects taken over" };
 
+struct histogram dom__waits = {
+	.name = "basalt_dom_wait_seconds",
+	.stage = "object wait",
+	.rank = 20,
+	.help = "requests until they run: behind overlapping ones, and limits",
+};
+
 static void counters_register(void)
 {
 	struct counter *all[] = { &dom__reads,	    &dom__writes,
@@ -41,6 +48,7 @@ static void counters_register(void)
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		counter_register(all[i]);
+	histogram_register(&dom__waits);
 }
 
 /* ---- disks ---- */

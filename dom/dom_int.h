@@ -370,6 +370,7 @@ struct dom__op {
 	unsigned flags, retries;
 	uint64_t generation; /* of the nexus; 0: internal */
 	uint64_t offset, len, deadline_ns;
+	uint64_t since_ns; /* submitted; 0: internal */
 	uint64_t pr_epoch; /* the reservation it was checked against */
 	struct sgl *sgl, *compare;
 	const struct dom_pr *pr;
@@ -816,5 +817,6 @@ void dom__resize_end(struct dom_resize *req, int status);
 extern struct counter dom__reads, dom__writes, dom__read_bytes,
 	dom__write_bytes, dom__unmaps, dom__merges, dom__conflicts,
 	dom__timeouts, dom__takeovers;
+extern struct histogram dom__waits;
 
 #endif

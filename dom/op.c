@@ -206,6 +206,9 @@ static void op_granted(struct dom__op *op)
 	op->stage = DOM__RUNNING;
 	op->sync = true;
 	op->pr_epoch = op->owner->pr_epoch;
+	if (op->since_ns != 0)
+		histogram_add(&dom__waits,
+			      env_now(op->owner->dom->env) - op->since_ns);
 	if (op->io == NULL) {
 		dom__op_finish(op, -ETIMEDOUT); /* nobody waits for it */
 	} else if (!dom__op_allowed(op)) {

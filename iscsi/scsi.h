@@ -129,6 +129,7 @@ struct scsi_cmd {
 	struct env_task task;
 	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */
 	uint64_t seq; /* order of arrival, of all targets */
+	uint64_t since_ns; /* it came, or, once it is answered, was answered */
 	uint8_t state;
 	bool killed, in_execute, io_active;
 	bool told; /* killed, but answered: another nexus did it, with TAS */

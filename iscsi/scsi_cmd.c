@@ -326,6 +326,7 @@ static void finish(struct scsi_cmd *cmd)
 		cmd->aborted = !cmd->told;
 	}
 	scsi__count(cmd);
+	scsi__time_end(cmd);
 	target->busy++;
 	leave(cmd);
 	if (lun != NULL) {
@@ -516,6 +517,7 @@ static void reset(struct scsi_cmd *cmd)
 	cmd->io.sgl = NULL;
 	cmd->task.cb = turn;
 	cmd->seq = ++cmd->target->common->seq;
+	cmd->since_ns = env_now(cmd->target->env);
 	cmd->state = CMD_ANSWERED;
 	cmd->killed = cmd->told = cmd->in_execute = cmd->io_active = false;
 	cmd->lba = cmd->blocks = cmd->offset = cmd->left = 0;
@@ -566,6 +568,8 @@ void scsi_cmd_execute(struct scsi_cmd *cmd)
 	if (cmd->state == CMD_DONE)
 		return; /* aborted a moment ago: done() is on its way */
 	assert(cmd->state == CMD_DATA);
+	if (cmd->dir == SCSI_DIR_OUT)
+		scsi__time_data(cmd);
 	if (cmd->lun != NULL && !may_run(cmd)) {
 		cmd->state = CMD_READY;
 		cmd->lun->waiting++;
@@ -600,6 +604,8 @@ void scsi_cmd_end(struct scsi_cmd *cmd)
 		scsi__tmf_check(target->common);
 		target->busy--;
 		scsi__target_check(target);
+	} else if (cmd->data_in != NULL) {
+		scsi__time_sent(cmd);
 	}
 	sgl_put(cmd->data_in);
 	cmd->data_in = NULL;

@@ -29,8 +29,37 @@ static struct counter *const all[] = {
 	&miscompares, &aborted, &busy,	  &conflicts,
 };
 
+static struct histogram read_times = {
+	.name = "basalt_scsi_read_seconds",
+	.stage = "read",
+	.rank = 10,
+	.help = "reads, from the command to its answer",
+};
+static struct histogram write_times = {
+	.name = "basalt_scsi_write_seconds",
+	.stage = "write",
+	.rank = 12,
+	.help = "writes, from the command to its answer",
+};
+static struct histogram data_times = {
+	.name = "basalt_scsi_write_data_seconds",
+	.stage = "write data",
+	.rank = 13,
+	.help = "writes until their data is here: memory, initiator, network",
+};
+static struct histogram sent_times = {
+	.name = "basalt_scsi_read_data_seconds",
+	.stage = "read data",
+	.rank = 11,
+	.help = "what commands answered until it is sent: network, initiator",
+};
+
 void scsi__stats_register(void)
 {
+	histogram_register(&read_times);
+	histogram_register(&sent_times);
+	histogram_register(&write_times);
+	histogram_register(&data_times);
 	for (unsigned i = 0; i < ARRAY_LEN(all); i++)
 		counter_register(all[i]);
 }
@@ -100,4 +129,30 @@ void scsi__count(const struct scsi_cmd *cmd)
 	default:
 		break;
 	}
+}
+
+static uint64_t passed(const struct scsi_cmd *cmd)
+{
+	return env_now(cmd->target->env) - cmd->since_ns;
+}
+
+void scsi__time_data(const struct scsi_cmd *cmd)
+{
+	histogram_add(&data_times, passed(cmd));
+}
+
+void scsi__time_end(struct scsi_cmd *cmd)
+{
+	const struct counter *what = kind(cmd);
+
+	if (what == &reads)
+		histogram_add(&read_times, passed(cmd));
+	else if (what == &writes)
+		histogram_add(&write_times, passed(cmd));
+	cmd->since_ns = env_now(cmd->target->env);
+}
+
+void scsi__time_sent(const struct scsi_cmd *cmd)
+{
+	histogram_add(&sent_times, passed(cmd));
 }

@@ -26,6 +26,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/stats.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -39,6 +40,18 @@
 #define SPILL_PAGES 4096u /* in one batch of the store: 16 MiB */
 #define TURN_PAGES 256u /* under 1 ms */
 #define TICK_NS (5 * SEC)
+
+static struct histogram times = {
+	.name = "basalt_lsom_checkpoint_seconds",
+	.stage = "checkpoint",
+	.rank = 51,
+	.help = "checkpoints: the index made durable, and the log let go",
+};
+
+void lsom__checkpoint_init(void)
+{
+	histogram_register(&times);
+}
 
 struct stored_segment {
 	uint64_t sequence, cleaned_number, last_batch;
@@ -64,6 +77,7 @@ struct checkpoint {
 	struct iovec super;
 	struct kv_batch batch;
 	bool filling; /* it has not begun, but pages are in the batch */
+	uint64_t since_ns; /* that is: since then */
 	size_t turns; /* more that it may take for that */
 	uint64_t number;
 	uint64_t covered[LSOM__HEADS]; /* batches */
@@ -409,6 +423,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	struct lsom_comp *comp, *next;
 
 	assert(disk->checkpoint == c);
+	histogram_add(&times, env_now(disk->env) - c->since_ns);
 	if (status < 0) {
 		lsom__index_fail(disk, "writing the index", status);
 	} else {
@@ -551,6 +566,7 @@ static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
 	}
 	c->disk = disk;
 	c->filling = true;
+	c->since_ns = env_now(disk->env);
 	c->turns = 2 * (disk->dirty_count / turn_pages(disk));
 	c->number = disk->checkpoint_number + 1;
 	TAILQ_INIT(&c->reqs);

@@ -103,6 +103,8 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	disk->watch_task.cb = changed_run;
 	disk->checkpoint_timer.cb = checkpoint_tick;
 	lsom__read_init();
+	lsom__index_init();
+	lsom__checkpoint_init();
 	if (lsom__log_init(disk) < 0) {
 		free(disk);
 		return NULL;

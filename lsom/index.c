@@ -14,10 +14,23 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/stats.h"
 #include "base/util.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+static struct histogram loads = {
+	.name = "basalt_lsom_index_load_seconds",
+	.stage = "index load",
+	.rank = 50,
+	.help = "pages of the index that were not in memory",
+};
+
+void lsom__index_init(void)
+{
+	histogram_register(&loads);
+}
 
 static bool stored(const struct lsom_comp *comp, uint64_t number)
 {
@@ -201,6 +214,7 @@ static void page_load_done(struct env_work *work)
 	struct lsom_disk *disk = comp->disk;
 	int status = page->load_status;
 
+	histogram_add(&loads, env_now(disk->env) - page->load_since_ns);
 	assert(page->loading);
 	page->loading = false;
 	assert(disk->loads > 0);
@@ -236,6 +250,7 @@ static void page_load(struct lsom__page *page)
 {
 	struct lsom_disk *disk = page->comp->disk;
 
+	page->load_since_ns = env_now(disk->env);
 	page->loading = true;
 	lsom__comp_ref(page->comp);
 	disk->loads++;

@@ -38,6 +38,13 @@ static struct counter blocks_total = {
 	.help = "Data blocks written to logs, moved ones included",
 };
 
+static struct histogram waits = {
+	.name = "basalt_lsom_log_wait_seconds",
+	.stage = "log wait",
+	.rank = 30,
+	.help = "writes until their batch goes to the disk: for others, for room",
+};
+
 static void head_run(struct lsom__head *head);
 
 static void head_kick(struct env_task *task)
@@ -55,6 +62,7 @@ int lsom__log_init(struct lsom_disk *disk)
 
 	counter_register(&batches_total);
 	counter_register(&blocks_total);
+	histogram_register(&waits);
 	disk->stall_timer.cb = stall_tick;
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
@@ -272,6 +280,9 @@ static uint32_t records_place(struct lsom__batch *b, const struct plan *p,
 		head->queued_blocks -= op->blocks;
 		op->segment = b->segment;
 		op->pos = b->pos;
+		if (head->id == LSOM__HEAD_GUEST && op->blocks > 0)
+			histogram_add(&waits,
+				      env_now(disk->env) - op->since_ns);
 		r = (void *)op->record;
 		op->place = lsom__place(disk, b->segment,
 					op->blocks ? data : header_block);
@@ -579,6 +590,7 @@ void lsom__log_append(struct lsom_disk *disk, unsigned id, struct lsom__op *op)
 		lsom__later(op);
 		return;
 	}
+	op->since_ns = env_now(disk->env);
 	STAILQ_INSERT_TAIL(&head->queue, op, link);
 	head->queued++;
 	head->queued_blocks += op->blocks;

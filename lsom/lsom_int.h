@@ -102,6 +102,7 @@ struct lsom__op {
 	uint64_t place; /* of the data; of the header if there is none */
 	uint64_t pos;
 	uint64_t extra; /* apply's */
+	uint64_t since_ns; /* in the queue */
 	int status;
 	uint32_t len;
 	uint64_t record[]; /* struct lsom__record and what follows */
@@ -207,6 +208,7 @@ struct lsom__page {
 	unsigned pins;
 	unsigned unknown; /* slots of the overlay */
 	uint64_t put_number; /* the last checkpoint it was put in */
+	uint64_t load_since_ns;
 	int load_status;
 	void *loaded_value;
 	size_t loaded_len;
@@ -637,6 +639,7 @@ void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);
 void lsom__pages_evict(struct lsom_disk *disk);
+void lsom__index_init(void); /* its counters; so the others */
 void lsom__page_free(struct lsom__page *page);
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page);
 
@@ -759,6 +762,7 @@ void lsom__count_kick(struct lsom_disk *disk);
 /* ---- checkpoint.c ---- */
 
 /* Begin one, or one more after the running one. */
+void lsom__checkpoint_init(void);
 void lsom__checkpoint_start(struct lsom_disk *disk);
 /* One within seconds, for what has changed; also while one runs. */
 void lsom__checkpoint_arm(struct lsom_disk *disk);

@@ -1,5 +1,5 @@
 /*
- * metrics: all counters in the Prometheus text format, for `basalt metrics` and,
+ * metrics: all that is counted, in the Prometheus text format, for `basalt metrics` and,
  * if configured, over HTTP.  libmicrohttpd brings no thread of its own: its
  * epoll descriptor hangs in the loop, so gauges are read where they live.
  */
@@ -229,6 +229,27 @@ static void text_add(struct counter *counter, void *arg)
 		counter->name, (unsigned long long)counter_value(counter));
 }
 
+static void text_times(struct histogram *histogram, void *arg)
+{
+	struct histogram_value v;
+	uint64_t count = 0;
+
+	histogram_read(histogram, &v);
+	fprintf(arg, "# HELP %s %s\n# TYPE %s histogram\n", histogram->name,
+		histogram->help, histogram->name);
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS - 1; i++) {
+		count += v.bucket[i];
+		fprintf(arg, "%s_bucket{le=\"%.9g\"} %llu\n", histogram->name,
+			(double)histogram_bound(i) / (double)SEC,
+			(unsigned long long)count);
+	}
+	fprintf(arg,
+		"%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9f\n%s_count %llu\n",
+		histogram->name, (unsigned long long)v.count, histogram->name,
+		(double)v.sum_ns / (double)SEC, histogram->name,
+		(unsigned long long)v.count);
+}
+
 char *node__metrics_text(void)
 {
 	char *text = NULL;
@@ -238,6 +259,7 @@ char *node__metrics_text(void)
 	if (f == NULL)
 		return NULL;
 	counter_each(text_add, f);
+	histogram_each(text_times, f);
 	if (fclose(f) != 0) {
 		free(text);
 		return NULL;

@@ -84,11 +84,7 @@ class Node(basalt.Node):
         c = {"payload": raw[0], "received": raw[1], "sent": raw[2]}
         for i, size in enumerate(SIZES):
             c["other " + size], c["copies " + size] = raw[3 + i], raw[8 + i]
-        for line in self.cli("metrics")[1].split("\n"):
-            word = line.split()
-            if len(word) == 2 and word[0].startswith("basalt_"):
-                c[word[0]] = int(word[1])
-        return c
+        return dict(c, **self.metrics())
 
 
 class Load:

@@ -90,3 +90,88 @@ TEST(stats, gauges)
 	counter_each(visit, &sum);
 	CHECK_EQ(sum, 7);
 }
+
+/* ---- histograms ---- */
+
+static struct histogram times = { .name = "times" };
+static struct histogram spread = { .name = "spread" };
+
+static void *take_times(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; i < ADDS; i++)
+		histogram_add(&times, i);
+	return NULL;
+}
+
+TEST(stats, every_time_has_its_bucket)
+{
+	uint64_t bound = 0;
+
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		CHECK_EQ(histogram__bucket(bound), i);
+		CHECK(histogram_bound(i) > bound);
+		CHECK_EQ(histogram__bucket(histogram_bound(i) - 1), i);
+		bound = histogram_bound(i);
+	}
+	CHECK_EQ(bound, UINT64_MAX);
+	CHECK_EQ(histogram_bound(0), 4096);
+	CHECK_EQ(histogram__bucket(60000000000ull), HISTOGRAM_BUCKETS - 1);
+	CHECK_EQ(histogram_bound(HISTOGRAM_BUCKETS - 2), 1ull << 35);
+}
+
+TEST(stats, times_of_threads)
+{
+	struct histogram_value value;
+	pthread_t thread[THREADS];
+	uint64_t count = 0;
+
+	histogram_add(&times, 5000); /* before it is known */
+	histogram_register(&times);
+	histogram_register(&spread);
+	histogram_register(&times);
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_create(&thread[i], NULL, take_times, NULL), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(thread[i], NULL), 0);
+	histogram_read(&times, &value);
+	CHECK_EQ(value.count, THREADS * ADDS + 1);
+	CHECK_EQ(value.sum_ns,
+		 (uint64_t)THREADS * ADDS * (ADDS - 1) / 2 + 5000);
+	CHECK_EQ(value.bucket[0], THREADS * 4096);
+	CHECK_EQ(value.bucket[1], THREADS * 2048 + 1);
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+		count += value.bucket[i];
+	CHECK_EQ(count, value.count);
+	histogram_read(&spread, &value); /* its neighbour */
+	CHECK_EQ(value.count + value.sum_ns, 0);
+}
+
+TEST(stats, quantiles)
+{
+	struct histogram_value value;
+
+	histogram_register(&spread);
+	histogram_read(&spread, &value);
+	CHECK_EQ(histogram_quantile(&value, 500), 0);
+	for (unsigned i = 0; i < 990; i++)
+		histogram_add(&spread, 100000 + i);
+	for (unsigned i = 0; i < 10; i++)
+		histogram_add(&spread, 5000000 + i);
+	histogram_read(&spread, &value);
+	/* Within the bucket of what it is. */
+	CHECK_EQ(histogram__bucket(histogram_quantile(&value, 0)),
+		 histogram__bucket(100000));
+	CHECK_EQ(histogram__bucket(histogram_quantile(&value, 500)),
+		 histogram__bucket(100000));
+	CHECK_EQ(histogram_quantile(&value, 990),
+		 histogram_bound(histogram__bucket(100000)));
+	CHECK_EQ(histogram__bucket(histogram_quantile(&value, 991)),
+		 histogram__bucket(5000000));
+	CHECK_EQ(histogram_quantile(&value, 1000),
+		 histogram_bound(histogram__bucket(5000000)));
+	histogram_add(&spread, UINT64_MAX / 2);
+	histogram_read(&spread, &value);
+	CHECK_EQ(histogram_quantile(&value, 1000),
+		 histogram_bound(HISTOGRAM_BUCKETS - 2));
+}
