@@ -112,6 +112,7 @@ void admin__object_drop(struct admin_req *r);
 void admin__object_accept(struct admin_req *r);
 void admin__health(struct admin_req *r);
 void admin__metrics(struct admin_req *r);
+void admin__latency(struct admin_req *r);
 void admin__events(struct admin_req *r);
 void admin__log_level(struct admin_req *r);
 

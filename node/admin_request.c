@@ -261,6 +261,7 @@ static const struct command commands[] = {
 	COMMAND(OBJECT_ACCEPT, admin__object_accept, false),
 	COMMAND(HEALTH, admin__health, true),
 	COMMAND(METRICS, admin__metrics, true),
+	COMMAND(LATENCY, admin__latency, false),
 	COMMAND(EVENTS, admin__events, false),
 	COMMAND(LOG_LEVEL, admin__log_level, true),
 };

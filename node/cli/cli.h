@@ -73,6 +73,7 @@ struct cli_call {
 		Admin__SessionDrop session_drop;
 		Admin__ObjectList object_list;
 		Admin__EventList events;
+		Admin__LatencyAsk latency;
 		Admin__LogLevel log_level;
 	} body;
 	Admin__Access access;

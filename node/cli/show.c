@@ -462,6 +462,45 @@ static void show_levels(const Admin__LogLevels *m)
 	columns_print(c);
 }
 
+/* "870 us", "12.3 ms", "2.41 s": three digits */
+static void cell_ns(struct columns *c, uint64_t ns)
+{
+	static const char *const unit[] = { "us", "ms", "s" };
+	double n = (double)ns / 1e3;
+	unsigned i = 0;
+
+	for (; n >= 999.5 && i + 1 < ARRAY_LEN(unit); i++)
+		n /= 1e3;
+	columns_cell(c, "%.*f %s",
+		     n < 9.995	 ? 2
+		     : n < 99.95 ? 1
+				 : 0,
+		     n, unit[i]);
+}
+
+static void show_latencies(const Admin__Latencies *m)
+{
+	HEADS("STAGE", "<COUNT", "<MEAN", "<P50", "<P99", "<P99.9", "<MAX",
+	      "WHAT");
+
+	for (size_t i = 0; i < m->n_stages; i++) {
+		const Admin__Latency *l = m->stages[i];
+		const uint64_t ns[] = { l->mean_ns, l->p50_ns, l->p99_ns,
+					l->p999_ns, l->max_ns };
+
+		columns_cell(c, "%s", l->stage);
+		columns_cell(c, "%llu", (unsigned long long)l->count);
+		for (size_t k = 0; k < ARRAY_LEN(ns); k++) {
+			if (l->count > 0)
+				cell_ns(c, ns[k]);
+			else
+				columns_cell(c, "-");
+		}
+		columns_cell(c, "%s", l->help);
+	}
+	columns_print(c);
+}
+
 void cli_show(const struct cli_call *call, const Admin__Response *r)
 {
 	switch (r->result_case) {
@@ -509,6 +548,9 @@ void cli_show(const struct cli_call *call, const Admin__Response *r)
 		break;
 	case ADMIN__RESPONSE__RESULT_METRICS:
 		fputs(r->metrics->text, stdout);
+		break;
+	case ADMIN__RESPONSE__RESULT_LATENCIES:
+		show_latencies(r->latencies);
 		break;
 	case ADMIN__RESPONSE__RESULT_EVENTS:
 		show_events(r->events);

@@ -303,6 +303,17 @@ static int portal_set(struct cli_call *c)
 	return CLI_DONE;
 }
 
+static int latency(struct cli_call *c)
+{
+	Admin__LatencyAsk *m = &c->body.latency;
+
+	admin__latency_ask__init(m);
+	m->seconds = 5;
+	c->request.command_case = ADMIN__REQUEST__COMMAND_LATENCY;
+	c->request.latency = m;
+	return cli_number(c, "seconds", 3600, &m->seconds);
+}
+
 static int events(struct cli_call *c)
 {
 	Admin__EventList *m = &c->body.events;
@@ -452,7 +463,19 @@ static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
 };
 
+static const struct cli_option o_latency[] = {
+	{ "seconds", "N", "watch for so long (5); 0: what was since the start",
+	  false },
+	END
+};
+
 /* ---- what takes more words ---- */
+
+static const char latency_more[] =
+	"A request is a read or a write; the stages below those two are parts of them,\n"
+	"and where a request takes long one of them says where.  Nothing is known of a\n"
+	"single request: p99 of one stage need not be that of the next.  Times are read\n"
+	"from buckets and right within a third.\n";
 
 static const char session_list_more[] =
 	"A node with several shards says in SHARD which of them serves a session.\n"
@@ -572,6 +595,8 @@ const struct cli_command cli_commands[] = {
 	  none, health },
 	{ "metrics", NULL, "", 0, 0, "all counters, as Prometheus reads them",
 	  none, metrics },
+	{ "latency", NULL, "", 0, 0, "where requests spend their time",
+	  o_latency, latency, latency_more },
 	{ "events", NULL, "", 0, 0, "what changed, when, by whom", o_events,
 	  events },
 	{ "log", "level", "[ROOM LEVEL]", 0, 2,

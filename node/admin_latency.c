@@ -1,0 +1,128 @@
+/*
+ * admin_latency: where requests spend their time.  What the rooms' histograms
+ * gained in some seconds, or hold since the start.
+ */
+#define LOG_ROOM LOG_NODE
+#include "base/stats.h"
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define SECONDS_MAX 3600u
+
+struct latency {
+	struct admin_req *r;
+	struct env_timer tick;
+	unsigned seconds, passed;
+	size_t count;
+	struct latency_of {
+		struct histogram *histogram;
+		struct histogram_value value; /* when it began; then the gain */
+	} of[];
+};
+
+static void count_histogram(struct histogram *histogram, void *arg)
+{
+	*(size_t *)arg += 1;
+}
+
+static void take(struct histogram *histogram, void *arg)
+{
+	struct latency *l = arg;
+
+	l->of[l->count++].histogram = histogram;
+}
+
+/* What came since @of's value was taken. */
+static void value_gain(struct latency_of *of)
+{
+	struct histogram_value now;
+
+	histogram_read(of->histogram, &now);
+	now.sum_ns -= of->value.sum_ns;
+	now.count -= of->value.count;
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+		now.bucket[i] -= of->value.bucket[i];
+	of->value = now;
+}
+
+static void fill(Admin__Latency *out, const struct latency_of *of)
+{
+	const struct histogram_value *v = &of->value;
+
+	admin__latency__init(out);
+	out->stage = (char *)of->histogram->stage;
+	out->help = (char *)of->histogram->help;
+	out->count = v->count;
+	out->mean_ns = v->count > 0 ? v->sum_ns / v->count : 0;
+	out->p50_ns = histogram_quantile(v, 500);
+	out->p99_ns = histogram_quantile(v, 990);
+	out->p999_ns = histogram_quantile(v, 999);
+	out->max_ns = histogram_quantile(v, 1000);
+}
+
+static void answer(struct latency *l)
+{
+	Admin__Latency items[l->count], *list[l->count];
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Latencies latencies = ADMIN__LATENCIES__INIT;
+
+	for (size_t i = 0; i < l->count; i++) {
+		value_gain(&l->of[i]);
+		fill(&items[i], &l->of[i]);
+		list[i] = &items[i];
+	}
+	latencies.seconds = l->seconds;
+	latencies.stages = list;
+	latencies.n_stages = l->count;
+	response.result_case = ADMIN__RESPONSE__RESULT_LATENCIES;
+	response.latencies = &latencies;
+	admin__reply(l->r, &response);
+}
+
+static void on_tick(struct env_timer *timer)
+{
+	struct latency *l = container_of(timer, struct latency, tick);
+
+	if (admin__stopping(l->r))
+		return;
+	if (l->passed == l->seconds) {
+		answer(l);
+		return;
+	}
+	admin__progress(l->r, 100 * l->passed / l->seconds, "measuring");
+	l->passed++;
+	env_timer_start(l->r->node->env, timer, SEC);
+}
+
+void admin__latency(struct admin_req *r)
+{
+	uint32_t seconds = r->msg->latency->seconds;
+	struct latency *l;
+	size_t room = 0;
+
+	if (seconds > SECONDS_MAX) {
+		admin__why(r, -EINVAL, NULL, "%u seconds: at most %u", seconds,
+			   SECONDS_MAX);
+		admin__refuse(r);
+		return;
+	}
+	histogram_each(count_histogram, &room);
+	l = r->ctx = calloc(1, sizeof(*l) + room * sizeof(l->of[0]));
+	assert(l != NULL);
+	l->r = r;
+	l->seconds = seconds;
+	histogram_each(take, l);
+	assert(l->count == room);
+	if (seconds == 0) {
+		answer(l);
+		return;
+	}
+	for (size_t i = 0; i < l->count; i++)
+		histogram_read(l->of[i].histogram, &l->of[i].value);
+	l->tick.cb = on_tick;
+	on_tick(&l->tick);
+}
