@@ -370,7 +370,7 @@ struct dom__op {
 	unsigned flags, retries;
 	uint64_t generation; /* of the nexus; 0: internal */
 	uint64_t offset, len, deadline_ns;
-	uint64_t since_ns; /* submitted; 0: internal */
+	uint64_t since_ns; /* it waits, since; 0: internal, or it has run */
 	uint64_t pr_epoch; /* the reservation it was checked against */
 	struct sgl *sgl, *compare;
 	const struct dom_pr *pr;

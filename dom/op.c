@@ -209,6 +209,7 @@ static void op_granted(struct dom__op *op)
 	if (op->since_ns != 0)
 		histogram_add(&dom__waits,
 			      env_now(op->owner->dom->env) - op->since_ns);
+	op->since_ns = 0; /* once, also if it is fenced and runs again */
 	if (op->io == NULL) {
 		dom__op_finish(op, -ETIMEDOUT); /* nobody waits for it */
 	} else if (!dom__op_allowed(op)) {

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/dom_rig.h"
 
+#include "base/stats.h"
 #include "lsom/lsom_int.h"
 
 /* ---- waiting ---- */
@@ -373,12 +374,16 @@ static void fence_off(struct fixture *f, unsigned leaf)
 
 static void fenced_write(struct fixture *f, unsigned leaf, unsigned flags)
 {
+	struct histogram_value before, after;
 	struct req w = { 0 };
 	uint32_t oepoch = owner_of(f)->oepoch;
 
 	fence_off(f, leaf);
+	histogram_read(&dom__waits, &before);
 	write_start(f, &w, EDGE, buf_b, SPAN, flags);
 	CHECK_EQ(req_wait(f, &w), 0);
+	histogram_read(&dom__waits, &after);
+	CHECK_EQ(after.count - before.count, 1); /* as it ran first */
 	CHECK(owner_of(f)->oepoch > oepoch);
 	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
 	CHECK(all_is(got, SPAN, 0x5a));
