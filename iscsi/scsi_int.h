@@ -373,7 +373,10 @@ void scsi__sanitize_stop(struct scsi_lun *lun);
 
 /* @cmd has its answer. */
 void scsi__count(const struct scsi_cmd *cmd);
-/* How long it took: its data came; it is over; what it answered is sent. */
+/*
+ * How long it took, if it is a read or a write: its data came; it is over; what it
+ * answered is sent.
+ */
 void scsi__time_data(const struct scsi_cmd *cmd);
 void scsi__time_end(struct scsi_cmd *cmd);
 void scsi__time_sent(const struct scsi_cmd *cmd);

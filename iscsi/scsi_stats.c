@@ -51,7 +51,7 @@ static struct histogram sent_times = {
 	.name = "basalt_scsi_read_data_seconds",
 	.stage = "read data",
 	.rank = 11,
-	.help = "what commands answered until it is sent: network, initiator",
+	.help = "what reads answered until it is sent: network, initiator",
 };
 
 void scsi__stats_register(void)
@@ -138,7 +138,8 @@ static uint64_t passed(const struct scsi_cmd *cmd)
 
 void scsi__time_data(const struct scsi_cmd *cmd)
 {
-	histogram_add(&data_times, passed(cmd));
+	if (kind(cmd) == &writes)
+		histogram_add(&data_times, passed(cmd));
 }
 
 void scsi__time_end(struct scsi_cmd *cmd)
@@ -154,5 +155,6 @@ void scsi__time_end(struct scsi_cmd *cmd)
 
 void scsi__time_sent(const struct scsi_cmd *cmd)
 {
-	histogram_add(&sent_times, passed(cmd));
+	if (kind(cmd) == &reads)
+		histogram_add(&sent_times, passed(cmd));
 }

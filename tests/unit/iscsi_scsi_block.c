@@ -1,4 +1,5 @@
 /* Commands on blocks, over the fake dom: ranges, data, faults. */
+#include "base/stats.h"
 #include "base/util.h"
 #include "iscsi/scsi_int.h"
 #include "tests/lib/scsi_rig.h"
@@ -352,6 +353,63 @@ static uint64_t status_first(struct rig *r, uint64_t lba)
 	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, in, 24), GOOD);
 	CHECK_EQ(rig_got, 24);
 	return get_be64(in + 8);
+}
+
+struct timed {
+	const char *stage;
+	uint64_t count;
+};
+
+static void on_times(struct histogram *histogram, void *arg)
+{
+	struct timed *timed = arg;
+	struct histogram_value value;
+
+	histogram_read(histogram, &value);
+	if (strcmp(histogram->stage, timed->stage) == 0)
+		timed->count = value.count;
+}
+
+/* How many times of each stage of a command there are by now. */
+static void times_count(uint64_t out[4])
+{
+	static const char *const stages[] = { "read", "read data", "write",
+					      "write data" };
+
+	for (unsigned i = 0; i < ARRAY_LEN(stages); i++) {
+		struct timed timed = { .stage = stages[i] };
+
+		histogram_each(on_times, &timed);
+		out[i] = timed.count;
+	}
+}
+
+#define TIMES(before, ...)                                                     \
+	do {                                                                   \
+		uint64_t now[4], more[] = { __VA_ARGS__ };                     \
+                                                                               \
+		times_count(now);                                              \
+		for (unsigned i = 0; i < 4; i++)                               \
+			CHECK_EQ(now[i] - (before)[i], more[i]);               \
+	} while (0)
+
+/* Of a write there are two: its data's is no other command's. */
+TEST(scsi_block, times)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[8 + 16] = { 0 };
+	uint64_t before[4];
+	size_t len = unmap_list(list, 1, (uint64_t[]){ 8 }, (uint32_t[]){ 8 });
+
+	scsi__stats_register();
+	times_count(before);
+	CHECK_EQ(rig_write(r, 0, 0, 16, 0x33), GOOD);
+	TIMES(before, 0, 0, 1, 1);
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0x33), GOOD);
+	TIMES(before, 1, 1, 1, 1);
+	CHECK_EQ(do_unmap(r, list, len), GOOD);
+	TIMES(before, 1, 1, 1, 1);
+	rig_close(r);
 }
 
 TEST(scsi_block, unmap)
