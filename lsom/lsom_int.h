@@ -761,8 +761,8 @@ void lsom__count_kick(struct lsom_disk *disk);
 
 /* ---- checkpoint.c ---- */
 
-/* Begin one, or one more after the running one. */
 void lsom__checkpoint_init(void);
+/* Begin one, or one more after the running one. */
 void lsom__checkpoint_start(struct lsom_disk *disk);
 /* One within seconds, for what has changed; also while one runs. */
 void lsom__checkpoint_arm(struct lsom_disk *disk);
