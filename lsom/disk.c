@@ -200,6 +200,19 @@ static int disk_memory(struct lsom_disk *disk)
 	return 0;
 }
 
+/* err_text() has these for queues and reservations. */
+static const char *open_text(int status)
+{
+	switch (status) {
+	case -EBUSY:
+		return "another program uses it";
+	case -EPERM:
+		return "access denied";
+	default:
+		return err_text(status);
+	}
+}
+
 static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 {
 	struct kv_config config = {
@@ -212,7 +225,7 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 
 	if (rv < 0)
 		snprintf(req->why, sizeof(req->why), "the index %.120s: %s%s",
-			 req->index_path, err_text(rv),
+			 req->index_path, open_text(rv),
 			 damaged ? ": repair it with 'basalt disk rebuild'"
 				 : "");
 	return damaged ? -EUCLEAN : rv;
@@ -233,7 +246,7 @@ static int open_device(struct lsom_disk *disk, struct lsom_disk_open *req)
 			  &disk->info);
 	if (rv < 0) {
 		snprintf(req->why, sizeof(req->why), "%.120s: %s", req->path,
-			 err_text(rv));
+			 open_text(rv));
 		return rv;
 	}
 	return super_check(disk, req);

@@ -7,9 +7,11 @@
 #include "lsom/lsom.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define DISK_BYTES (64ull << 20)
@@ -22,6 +24,7 @@ struct fixture {
 	struct uuid cluster, id;
 	bool done;
 	int status;
+	char why[256];
 };
 
 static void file_make(struct fixture *f, uint64_t bytes)
@@ -42,6 +45,7 @@ static void opened(struct lsom_disk_open *req, int status)
 
 	if (status < 0)
 		print_message("# open: %d %s\n", status, req->why);
+	snprintf(f->why, sizeof(f->why), "%s", req->why);
 	f->disk = req->opened;
 	f->status = status;
 	f->done = true;
@@ -331,5 +335,21 @@ TEST(disk, reopen_and_rebuild)
 	CHECK_EQ(get(f, c, 40 * 8192, 8192, 40), 1);
 	CHECK_EQ(get(f, c, 0, 4096, 41), 1);
 	lsom_comp_put(c);
+	fixture_close(f);
+}
+
+/* No queue is full, and no reservation is in conflict. */
+TEST(disk, used_by_another)
+{
+	struct fixture *f = fixture_open();
+	int fd = open(f->path, O_RDWR | O_CLOEXEC);
+
+	disk_close(f);
+	CHECK(fd >= 0);
+	CHECK_EQ(flock(fd, LOCK_EX), 0);
+	CHECK_EQ(disk_open(f, false), -EBUSY);
+	CHECK(strstr(f->why, "another program uses it") != NULL);
+	close(fd);
+	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }
