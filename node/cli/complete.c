@@ -21,9 +21,20 @@ struct typed {
 	unsigned words; /* of the command, before the one that is begun */
 };
 
+/* Is it one word to the shell, and only that?  A path may be anything. */
+static bool is_plain(const char *word)
+{
+	for (; *word != '\0'; word++)
+		if (!isalnum((unsigned char)*word) &&
+		    (unsigned char)*word < 0x80 &&
+		    strchr("/._-:@%+,=[]", *word) == NULL)
+			return false;
+	return true;
+}
+
 static void offer(const struct typed *t, const char *word)
 {
-	if (strncmp(word, t->begun, strlen(t->begun)) == 0)
+	if (is_plain(word) && strncmp(word, t->begun, strlen(t->begun)) == 0)
 		puts(word);
 }
 
@@ -63,13 +74,15 @@ static void offer_portals(const struct typed *t, const Admin__Response *r)
 
 static const struct {
 	const char *word, *group; /* whose list shows them */
+	Admin__Response__ResultCase list;
 	void (*offer)(const struct typed *t, const Admin__Response *r);
 } names[] = {
-	{ "VDISK", "vdisk", offer_vdisks },
-	{ "TARGET", "target", offer_targets },
-	{ "P", "policy", offer_policies },
-	{ "DISK", "disk", offer_disks },
-	{ "ADDR:PORT", "portal", offer_portals },
+	{ "VDISK", "vdisk", ADMIN__RESPONSE__RESULT_VDISKS, offer_vdisks },
+	{ "TARGET", "target", ADMIN__RESPONSE__RESULT_TARGETS, offer_targets },
+	{ "P", "policy", ADMIN__RESPONSE__RESULT_POLICIES, offer_policies },
+	{ "DISK", "disk", ADMIN__RESPONSE__RESULT_DISKS, offer_disks },
+	{ "ADDR:PORT", "portal", ADMIN__RESPONSE__RESULT_PORTALS,
+	  offer_portals },
 };
 
 static void offer_names(const struct typed *t, size_t which)
@@ -82,7 +95,8 @@ static void offer_names(const struct typed *t, size_t which)
 	if (call->command->fill(call) != CLI_DONE ||
 	    cli_ask(call, &response) != CLI_DONE)
 		return;
-	names[which].offer(t, response);
+	if (response->result_case == names[which].list)
+		names[which].offer(t, response);
 	admin__response__free_unpacked(response, NULL);
 }
 
