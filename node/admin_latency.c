@@ -89,6 +89,11 @@ static void on_tick(struct env_timer *timer)
 
 	if (admin__stopping(l->r))
 		return;
+	if (l->r->conn == NULL) {
+		admin__why(l->r, -ECANCELED, NULL, "nobody waits for it");
+		admin__refuse(l->r);
+		return;
+	}
 	if (l->passed == l->seconds) {
 		answer(l);
 		return;
