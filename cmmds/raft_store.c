@@ -264,9 +264,8 @@ static int found(struct store_open *req, struct kv *kv)
 	free(value.data);
 	if (rv != 0)
 		snprintf(req->why, sizeof(req->why),
-			 "cannot write the "
-			 "directory store %s",
-			 req->store->path);
+			 "cannot write the directory store %s: %s",
+			 req->store->path, err_text(rv));
 	return rv;
 }
 
@@ -339,8 +338,8 @@ static void open_work(struct env_work *work)
 			 : rv == -EBUSY ? "the directory store %s is in use by "
 					  "another process"
 					: "cannot open the directory store %s: "
-					  "see the log for the reason",
-			 req->store->path);
+					  "%s; the log says more",
+			 req->store->path, err_text(rv));
 		req->status = rv;
 		return;
 	}

@@ -13,6 +13,7 @@
  * durable anyway.
  */
 #define LOG_ROOM LOG_NODE
+#include "base/err.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "node/node_int.h"
@@ -161,16 +162,15 @@ static void on_entered(struct cmmds_command *cmd, int status)
 	struct node *node = cmd->data;
 	char why[200];
 
-	snprintf(why, sizeof(why), "%s", cmd->why);
+	snprintf(why, sizeof(why),
+		 "the directory does not take this node's entry: %s",
+		 cmd->why[0] != '\0' ? cmd->why : err_text(status));
 	cmmds_command_fini(cmd);
 	if (node->state == NODE_STOPPING) {
 		init_finish(node, -ESHUTDOWN, "the node is shutting down");
 		return;
 	}
 	if (status < 0) {
-		snprintf(why, sizeof(why),
-			 "the directory does not take this node's entry: %s",
-			 strerror(-status));
 		init_finish(node, status, why);
 		node_fail(node, why);
 		return;
@@ -278,10 +278,10 @@ static void on_directory(struct cmmds_open *req, int status)
 		if (status == -ENOSPC)
 			node__datadir_fix(node, "restart basaltd.", fix,
 					  sizeof(fix));
-		snprintf(why, sizeof(why), "directory %s: %s%s%s%s%s",
-			 node->directory_path, strerror(-status),
-			 req->why[0] ? ": " : "", req->why, fix[0] ? ". " : "",
-			 fix);
+		snprintf(why, sizeof(why), "directory %s: %s%s%s",
+			 node->directory_path,
+			 req->why[0] ? req->why : strerror(-status),
+			 fix[0] ? ". " : "", fix);
 		init_finish(node, status, why);
 		node_fail(node, why);
 		return;
