@@ -1,4 +1,4 @@
-/* recover_int: what recover.c, replay.c and checkpoint.c share. */
+/* recover_int: what recover.c, replay.c and index_load.c share. */
 #ifndef BASALT_LSOM_RECOVER_INT_H
 #define BASALT_LSOM_RECOVER_INT_H
 
@@ -165,7 +165,7 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 			const struct lsom__record *r, unsigned pass);
 int lsom__pass_end(struct lsom__recovery *rec, unsigned pass);
 
-/* checkpoint.c */
+/* index_load.c */
 /* The position, if the index has one and is this disk's; else it is emptied. */
 int lsom__index_load(struct lsom_disk *disk, bool rebuild, char *why,
 		     size_t why_len);
