@@ -52,22 +52,6 @@ static void power_off(struct fixture *f)
 	sim_env_restore(&f->sim);
 }
 
-static void checkpointed(struct lsom_checkpoint *req, int status)
-{
-	struct call *c = req->data;
-
-	c->status = status;
-	c->done = true;
-}
-
-static void checkpoint(struct fixture *f)
-{
-	struct call c = { .f = f };
-	struct lsom_checkpoint req = { .data = &c };
-
-	CHECK_EQ(finish(&c, lsom_checkpoint(f->disk, &req, checkpointed)), 0);
-}
-
 static void history_put(struct history *h, struct lsom_comp *comp,
 			uint64_t first, uint64_t n, unsigned epoch, bool hole)
 {
@@ -91,7 +75,7 @@ static void history_work(struct history *h, struct lsom_comp *comp,
 		first = sim_env_random(sim, LAST - n);
 		history_put(h, comp, first, n, 1, i % 11 == 5);
 		if (i == writes / 2)
-			checkpoint(&h->f);
+			checkpoint_make(&h->f);
 	}
 }
 
@@ -743,7 +727,7 @@ TEST(damage, last_header_under_a_checkpoint)
 	history_restore(h);
 	comp = reopen(h, false);
 	history_overwrite(h, comp, 2);
-	checkpoint(&h->f);
+	checkpoint_make(&h->f);
 	lsom_comp_put(comp);
 	power_off(&h->f);
 	memcpy(h->image, h->f.sim.disk.durable, BYTES);
@@ -793,7 +777,7 @@ TEST(damage, older_copy_is_refused)
 	comp = reopen(h, false);
 	CHECK_STR(damage_of(&h->f), "");
 	history_overwrite(h, comp, 2);
-	checkpoint(&h->f);
+	checkpoint_make(&h->f);
 	lsom_comp_put(comp);
 	power_off(&h->f);
 	memcpy(newer, h->f.sim.disk.durable, BYTES);
@@ -807,7 +791,7 @@ TEST(damage, older_copy_is_refused)
 	history_overwrite(h, comp, 2); /* as many batches as the disk itself */
 	for (i = 0; i < 10; i++) { /* and more checkpoints */
 		history_put(h, comp, 80, 1, 2, false);
-		checkpoint(&h->f);
+		checkpoint_make(&h->f);
 	}
 	CHECK_EQ(history_check(h, comp, 0), 0);
 	lsom_comp_put(comp);
@@ -840,7 +824,7 @@ TEST(damage, newest_superblock_lost)
 		history_restore(h);
 		for (round = 0; round < 2; round++) {
 			comp = reopen(h, false);
-			checkpoint(&h->f);
+			checkpoint_make(&h->f);
 			CHECK_EQ(history_check(h, comp, 0), 0);
 			lsom_comp_put(comp);
 			power_off(&h->f);
@@ -870,7 +854,7 @@ TEST(damage, set_back_within_an_opening)
 	history_restore(h);
 	comp = reopen(h, false);
 	history_overwrite(h, comp, 2);
-	checkpoint(&h->f);
+	checkpoint_make(&h->f);
 	memcpy(image, h->f.sim.disk.durable, BYTES);
 	history_overwrite(h, comp, 2);
 	lsom_comp_put(comp);
@@ -888,7 +872,7 @@ TEST(damage, set_back_within_an_opening)
 			history_put(h, comp, i, 1, 2, false);
 	CHECK_EQ(history_check(h, comp, 0), 0);
 	for (i = 0; i < 4; i++)
-		checkpoint(&h->f);
+		checkpoint_make(&h->f);
 	for (i = 0; i < SEGMENTS; i++) {
 		seg = &h->f.disk->segments[i];
 		CHECK(seg->live > 0 || !seg->set_back ||
@@ -921,7 +905,7 @@ TEST(damage, set_back_within_a_segment)
 	history_restore(h);
 	comp = reopen(h, false);
 	history_put(h, comp, 0, 2, 2, false);
-	checkpoint(&h->f);
+	checkpoint_make(&h->f);
 	memcpy(image, h->f.sim.disk.durable, BYTES);
 	history_put(h, comp, 1, 2, 2, false);
 	lsom_comp_put(comp);
@@ -966,7 +950,7 @@ TEST(damage, set_back_is_not_judged_by_its_crc)
 	history_restore(h);
 	comp = reopen(h, false);
 	history_overwrite(h, comp, 2);
-	checkpoint(&h->f);
+	checkpoint_make(&h->f);
 	memcpy(image, h->f.sim.disk.durable, BYTES);
 	history_overwrite(h, comp, 2);
 	mapped = scan_count(h, comp);

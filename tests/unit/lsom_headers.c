@@ -11,22 +11,6 @@
 #define SUPERS 2u
 #define FEW 48u /* reads; of free ones a window, and what was open */
 
-static void checkpointed(struct lsom_checkpoint *req, int status)
-{
-	struct call *c = req->data;
-
-	c->status = status;
-	c->done = true;
-}
-
-static void checkpoint(struct fixture *f)
-{
-	struct call c = { .f = f };
-	struct lsom_checkpoint req = { .data = &c };
-
-	CHECK_EQ(finish(&c, lsom_checkpoint(f->disk, &req, checkpointed)), 0);
-}
-
 static int opening(struct fixture *f)
 {
 	f->sim.reads_alone = f->sim.reads_together = 0;
@@ -95,7 +79,7 @@ TEST(headers, few_of_many)
 	used_check(f, 3000);
 
 	/* What was taken since the last checkpoint, and its summaries. */
-	checkpoint(f);
+	checkpoint_make(f);
 	segments_use(f, 3000, 3200);
 	records = f->disk->checkpoint_number;
 	sim_env_cut(&f->sim);
@@ -216,7 +200,7 @@ TEST(headers, after_power_cuts)
 		overwrite(f, seeds, blocks,
 			  (unsigned)sim_env_random(&f->sim, 60), &lsn);
 		if (i % 5 == 0)
-			checkpoint(f);
+			checkpoint_make(f);
 		sim_env_cut(&f->sim);
 		disk_close(f);
 		sim_env_restore(&f->sim);
@@ -242,11 +226,11 @@ TEST(headers, an_index_that_is_older)
 
 	CHECK_EQ(create(f, 1, 1u << 20), 0);
 	overwrite(f, seeds, blocks, 100, &lsn);
-	checkpoint(f);
+	checkpoint_make(f);
 	older = memkv_clone((struct memkv *)f->sim.store.flushed,
 			    f->sim.store.merge);
 	overwrite(f, seeds, blocks, 600, &lsn);
-	checkpoint(f);
+	checkpoint_make(f);
 	overwrite(f, seeds, blocks, 3, &lsn);
 	sim_env_cut(&f->sim);
 	disk_close(f);

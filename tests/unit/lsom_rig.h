@@ -311,4 +311,23 @@ static inline int get(struct fixture *f, struct lsom_comp *comp, uint64_t block,
 	return rv;
 }
 
+/* ---- the index ---- */
+
+static inline void checkpoint_made(struct lsom_checkpoint *req, int status)
+{
+	struct call *c = req->data;
+
+	c->status = status;
+	c->done = true;
+}
+
+static inline void checkpoint_make(struct fixture *f)
+{
+	struct call c = { .f = f };
+	struct lsom_checkpoint req = { .data = &c };
+
+	CHECK_EQ(finish(&c, lsom_checkpoint(f->disk, &req, checkpoint_made)),
+		 0);
+}
+
 #endif
