@@ -10,6 +10,12 @@
  * index lane (behind which page loads queue, so a page that is evicted from then
  * on comes back with it), flushed on another.  Then a superblock says that it was.
  * Only then do segments that were emptied before it began become free.
+ *
+ * One that finds no memory while it is put together stays as it is, and goes on
+ * with the next tick: what is in its batch is in no other place any more.  The disk
+ * serves meanwhile, and the log takes what there is room for.  Cleaned segments
+ * do not become free, so if that lasts guests are slowed, then they wait, and
+ * in the end get -ENOSPC (log.c), until there is memory again.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/index_store.h"
@@ -485,18 +491,14 @@ static int checkpoint_fill_some(struct checkpoint *c)
 	return -EAGAIN;
 }
 
+/* All that is left of what takes memory: 0, -EAGAIN (in turns) or -ENOMEM. */
 static int checkpoint_fill(struct checkpoint *c)
 {
-	int rv = pages_put_some(c, SIZE_MAX);
+	int rv = checkpoint_fill_some(c);
 
 	if (rv == 0)
-		rv = comps_put(c);
-	if (rv < 0)
-		return rv;
-	segments_put(c);
-	tombs_put(c);
-	position_put(c);
-	return 0;
+		rv = pages_put_some(c, SIZE_MAX);
+	return rv == 0 ? comps_put(c) : rv;
 }
 
 static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
@@ -537,6 +539,19 @@ static void checkpoint_begin(struct checkpoint *c)
 	disk->checkpoint_sequence = disk->sequence_next;
 	TAILQ_CONCAT(&c->reqs, &disk->checkpoint_reqs, link);
 	env_timer_stop(disk->env, &disk->checkpoint_timer);
+	disk->checkpoint_starved = false;
+}
+
+/* There is no memory: later, also while closing, which waits for it. */
+static void checkpoint_starved(struct lsom_disk *disk)
+{
+	if (!disk->checkpoint_starved)
+		log_warn("disk %s: no memory to write its index: the log is "
+			 "not let go until there is",
+			 disk->path);
+	disk->checkpoint_starved = true;
+	env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
+	lsom__disk_changed(disk);
 }
 
 static void checkpoint_run(struct env_task *task)
@@ -544,7 +559,7 @@ static void checkpoint_run(struct env_task *task)
 	struct lsom_disk *disk =
 		container_of(task, struct lsom_disk, checkpoint_task);
 	struct checkpoint *c = disk->checkpoint;
-	int rv;
+	int rv = 0;
 
 	disk->works--;
 	if (c != NULL && !c->filling) {
@@ -563,13 +578,13 @@ static void checkpoint_run(struct env_task *task)
 		return; /* goes on when it is paid */
 	if (c == NULL)
 		c = checkpoint_new(disk);
-	if (c == NULL) {
-		/* Also while closing, which waits for it. */
-		env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
-		return;
-	}
-	rv = disk->kv != NULL ? checkpoint_fill_some(c) : 0;
-	if (rv == -EAGAIN)
+	if (c == NULL)
+		rv = -ENOMEM;
+	else if (disk->kv != NULL)
+		rv = checkpoint_fill(c);
+	if (rv == -ENOMEM)
+		checkpoint_starved(disk);
+	if (rv < 0)
 		return;
 	checkpoint_begin(c);
 	if (disk->kv == NULL) {
@@ -578,12 +593,9 @@ static void checkpoint_run(struct env_task *task)
 		env_work(disk->env, disk->index_lane, &c->work);
 		return;
 	}
-	if (rv == 0)
-		rv = checkpoint_fill(c);
-	if (rv < 0) {
-		checkpoint_done(c, rv);
-		return;
-	}
+	segments_put(c);
+	tombs_put(c);
+	position_put(c);
 	c->work.work = apply_work;
 	c->work.done = apply_done;
 	env_work(disk->env, disk->index_lane, &c->work);

@@ -94,6 +94,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	TAILQ_INIT(&disk->tombs);
 	TAILQ_INIT(&disk->emptied);
 	TAILQ_INIT(&disk->cleaned);
+	TAILQ_INIT(&disk->unclosed);
 	TAILQ_INIT(&disk->changed);
 	TAILQ_INIT(&disk->lru);
 	TAILQ_INIT(&disk->dirty_pages);
@@ -102,6 +103,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	STAILQ_INIT(&disk->later);
 	disk->watch_task.cb = changed_run;
 	disk->checkpoint_timer.cb = checkpoint_tick;
+	disk->unclosed_timer.cb = lsom__segments_close_again;
 	lsom__read_init();
 	lsom__index_init();
 	lsom__checkpoint_init();
@@ -496,6 +498,8 @@ static void close_step(struct lsom_disk *disk)
 		lsom__disk_changed(disk);
 		return;
 	}
+	if (disk->state != LSOM_DISK_FAILED && !TAILQ_EMPTY(&disk->unclosed))
+		return;
 	if (disk->state != LSOM_DISK_FAILED && checkpoint_wanted(disk)) {
 		/* Where there is no memory for it, it comes again. */
 		lsom__checkpoint_start(disk);
@@ -505,6 +509,7 @@ static void close_step(struct lsom_disk *disk)
 	disk->closed = true;
 	env_timer_stop(disk->env, &disk->checkpoint_timer);
 	env_timer_stop(disk->env, &disk->stall_timer);
+	env_timer_stop(disk->env, &disk->unclosed_timer);
 	lsom__cleaner_stop(disk);
 	disk->close_req->work.work = close_work;
 	disk->close_req->work.done = close_done;
@@ -567,7 +572,9 @@ static void congestion_now(const struct lsom_disk *disk,
 		out[LSOM_CONGESTION_INDEX] =
 			MAX(ratio(disk->dirty_count, pages * 2),
 			    ratio(disk->loads, 1024));
-	out[LSOM_CONGESTION_MEMORY] = ratio(disk->reads, LSOM__READS_MAX);
+	out[LSOM_CONGESTION_MEMORY] =
+		disk->checkpoint_starved ? 255
+					 : ratio(disk->reads, LSOM__READS_MAX);
 }
 
 static void changed_run(struct env_task *task)

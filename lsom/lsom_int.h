@@ -67,11 +67,10 @@ struct lsom__segment {
 	bool has_meta; /* records other than data and commits */
 	bool has_holes; /* their entries point into it */
 	bool dirty; /* differs from the flushed table: on the list */
-	bool summary_wanted;
 	bool erasing; /* cleaned, covered; its header is being replaced */
 	bool cleaning; /* the cleaner is walking it: it stays as it is */
 	bool unreadable; /* its header is gone, or a batch: not to be cleaned */
-	bool listed; /* emptied or cleaned, and nobody looked since */
+	bool listed; /* unclosed, or emptied or cleaned and not looked at */
 	bool set_back; /* holds what it held earlier: nothing of it is read */
 	uint8_t unread; /* visits of the cleaner that a read ended */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
@@ -340,6 +339,8 @@ struct lsom_disk {
 	/* reuse.c: free and used before; none below is unused; of the others. */
 	uint32_t *free_heap, free_used, unused_from;
 	struct lsom__segments emptied, cleaned;
+	struct lsom__segments unclosed; /* no memory for their summaries */
+	struct env_timer unclosed_timer;
 	struct lsom__segments changed; /* since the last checkpoint began */
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
@@ -373,6 +374,7 @@ struct lsom_disk {
 	void *checkpoint; /* the running one, or the one that is filled */
 	bool checkpoint_again, tombs_dirty;
 	bool checkpoint_waits; /* for the cleaner to pay what it owes */
+	bool checkpoint_starved; /* for memory, and that was told */
 	uint64_t checkpoint_sequence;
 	struct env_task checkpoint_task;
 	TAILQ_HEAD(, lsom_checkpoint) checkpoint_reqs;
@@ -503,6 +505,8 @@ void lsom__segment_frame(struct lsom__segment *seg,
 uint32_t lsom__summary_need(uint64_t frames_bytes);
 /* Write the summary once nothing of the segment is in flight. */
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment);
+/* Of @unclosed_timer. */
+void lsom__segments_close_again(struct env_timer *timer);
 /* A cleaned one may be taken from now on. */
 void lsom__segment_freed(struct lsom_disk *disk, uint32_t segment);
 /*

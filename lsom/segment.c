@@ -22,6 +22,7 @@
 /* Zeroed segments to have at hand. */
 #define ZERO_AHEAD 4u
 #define ZERO_CHUNK_BLOCKS 64u
+#define CLOSE_AGAIN_NS (5 * SEC)
 
 void lsom__segment_changed(struct lsom_disk *disk, struct lsom__segment *seg)
 {
@@ -227,6 +228,31 @@ static void *summary_encode(const struct lsom_disk *disk,
 	return buf;
 }
 
+/* There is no memory for its summary: without one it cannot be cleaned. */
+static void close_later(struct lsom_disk *disk, struct lsom__segment *seg)
+{
+	assert(!seg->listed);
+	seg->listed = true;
+	TAILQ_INSERT_TAIL(&disk->unclosed, seg, link);
+	env_timer_start(disk->env, &disk->unclosed_timer, CLOSE_AGAIN_NS);
+}
+
+void lsom__segments_close_again(struct env_timer *timer)
+{
+	struct lsom_disk *disk =
+		container_of(timer, struct lsom_disk, unclosed_timer);
+	struct lsom__segments again = TAILQ_HEAD_INITIALIZER(again);
+	struct lsom__segment *seg;
+
+	TAILQ_CONCAT(&again, &disk->unclosed, link);
+	while ((seg = TAILQ_FIRST(&again)) != NULL) {
+		TAILQ_REMOVE(&again, seg, link);
+		seg->listed = false;
+		lsom__segment_close(disk, (uint32_t)(seg - disk->segments));
+	}
+	lsom__disk_changed(disk);
+}
+
 void lsom__segment_close(struct lsom_disk *disk, uint32_t segment)
 {
 	struct lsom__segment *seg = &disk->segments[segment];
@@ -235,20 +261,21 @@ void lsom__segment_close(struct lsom_disk *disk, uint32_t segment)
 
 	assert(seg->state == LSOM__SEG_OPEN || seg->state == LSOM__SEG_CLOSING);
 	seg->state = LSOM__SEG_CLOSING;
-	seg->summary_wanted = true;
 	if (seg->inflight > 0 || disk->state == LSOM_DISK_FAILED)
 		return;
 	assert(seg->used + blocks <= disk->segment_blocks);
 	s = calloc(1, sizeof(*s));
-	if (s == NULL)
-		return; /* tried again with the next batch */
+	if (s == NULL) {
+		close_later(disk, seg);
+		return;
+	}
 	s->iov.iov_len = (size_t)blocks * LSOM_BLOCK;
 	s->iov.iov_base = summary_encode(disk, seg, blocks);
 	if (s->iov.iov_base == NULL) {
 		free(s);
+		close_later(disk, seg);
 		return;
 	}
-	seg->summary_wanted = false;
 	s->disk = disk;
 	s->segment = segment;
 	s->io.cb = summary_done;

@@ -1,0 +1,216 @@
+/* A disk that finds no memory goes on, and does later what it could not do. */
+#include "tests/unit/lsom_rig.h"
+
+/* That allocation from now on fails, once; 0: none. */
+static unsigned fail_at;
+
+static bool fails(void)
+{
+	return fail_at > 0 && --fail_at == 0;
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_malloc(size_t size)
+{
+	return fails() ? NULL : __real_malloc(size);
+}
+
+static bool fail_aligned;
+
+void *__wrap_aligned_alloc(size_t align, size_t size)
+{
+	if (fail_aligned) {
+		fail_aligned = false;
+		return NULL;
+	}
+	return fails() ? NULL : __real_aligned_alloc(align, size);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* ---- a checkpoint ---- */
+
+#define PAGES 8u
+
+/* Pages, versions that are not decided, and a component that goes. */
+static void contents_make(struct fixture *f)
+{
+	struct lsom_comp *comp, *gone;
+
+	f->lsom->pages_max = 1024; /* none comes before it is asked for */
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(create(f, 1, (uint64_t)PAGES * LSOM__PAGE_SLOTS), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	comp = comp_of(f, 1);
+	gone = comp_of(f, 2);
+	for (uint64_t i = 0; i < PAGES; i++)
+		CHECK_EQ(put(f, comp, i * LSOM__PAGE_SLOTS, 2, LSN(1, i + 1),
+			     i + 1),
+			 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 9, 1, LSN(1, PAGES + 1), 21), 0);
+	CHECK_EQ(put(f, gone, 0, 64, LSN(1, 1), 1), 0);
+	CHECK_EQ(update(f, gone, LSOM_DELETE, *lsom_comp_meta(gone)), 0);
+	env_timer_stop(f->disk->env, &f->disk->checkpoint_timer);
+	CHECK(f->disk->checkpoint == NULL && f->disk->dirty_count > PAGES);
+	lsom_comp_put(gone);
+	lsom_comp_put(comp);
+}
+
+static void contents_check(struct fixture *f)
+{
+	struct lsom_comp *comp = comp_of(f, 1);
+	struct lsom_decided d = { .stable_lsn = LSN(1, PAGES + 1) };
+
+	CHECK(comp != NULL && comp_of(f, 2) == NULL);
+	lsom_decided(comp, &d);
+	for (uint64_t i = 0; i < PAGES; i++)
+		CHECK_EQ(get(f, comp, i * LSOM__PAGE_SLOTS + 1, i + 1), 1);
+	CHECK_EQ(get(f, comp, 9, 21), 1);
+	lsom_comp_put(comp);
+}
+
+/*
+ * One more is asked for, and allocation @n of its turns fails.  True: there were
+ * so many.  Who asked has the answer, later then.
+ */
+static bool checkpoint_fails(struct fixture *f, unsigned n)
+{
+	struct call c = { .f = f, .status = PENDING };
+	struct lsom_checkpoint req = { .data = &c };
+	struct lsom_disk_info info;
+	bool failed;
+
+	fail_at = n;
+	CHECK_EQ(lsom_checkpoint(f->disk, &req, checkpoint_made), 0);
+	while (f->disk->checkpoint_task.queued)
+		CHECK(sim_env_turn(&f->sim));
+	failed = fail_at == 0;
+	fail_at = 0;
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_ONLINE);
+	CHECK_EQ(f->disk->checkpoint_starved, failed);
+	CHECK_EQ(info.congestion[LSOM_CONGESTION_MEMORY] == 255, failed);
+	CHECK(!failed || !c.done);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(c.status, 0);
+	CHECK(!f->disk->checkpoint_starved);
+	return failed;
+}
+
+TEST(memory, none_for_a_checkpoint)
+{
+	struct fixture *f;
+	bool failed = true;
+	unsigned n;
+
+	for (n = 1; failed; n++) {
+		f = fixture_open(n);
+		contents_make(f);
+		failed = checkpoint_fails(f, n);
+		CHECK_EQ(power_cut(f), 0);
+		CHECK_EQ(f->disk->recovered_records, 0);
+		contents_check(f);
+		fixture_close(f);
+	}
+	CHECK(n > PAGES);
+}
+
+/* What changes until it goes on is in it, too, or in the next one. */
+TEST(memory, a_checkpoint_goes_on_with_what_changed_meanwhile)
+{
+	struct fixture *f;
+	struct lsom_comp *comp;
+	struct call c;
+	struct lsom_checkpoint req = { .data = &c };
+
+	for (unsigned n = 3; n < PAGES; n++) {
+		f = fixture_open(n);
+		contents_make(f);
+		c = (struct call){ .f = f };
+		fail_at = n;
+		CHECK_EQ(lsom_checkpoint(f->disk, &req, checkpoint_made), 0);
+		while (!f->disk->checkpoint_starved)
+			CHECK(sim_env_turn(&f->sim));
+		CHECK_EQ(fail_at, 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(put(f, comp, 0, 1, LSN(1, 30), 30), 0);
+		CHECK_EQ(put(f, comp, 500, 1, LSN(1, 31), 31), 0);
+		CHECK(!c.done && f->disk->checkpoint_starved);
+		lsom_comp_put(comp);
+		CHECK(sim_env_run(&f->sim, &c.done));
+		CHECK_EQ(c.status, 0);
+		CHECK_EQ(power_cut(f), 0);
+		CHECK_EQ(f->disk->recovered_records, 0);
+		contents_check(f);
+		comp = comp_of(f, 1);
+		CHECK_EQ(get(f, comp, 0, 30), 1);
+		CHECK_EQ(get(f, comp, 500, 31), 1);
+		lsom_comp_put(comp);
+		fixture_close(f);
+	}
+}
+
+/* ---- a summary ---- */
+
+static unsigned closing(const struct fixture *f)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < f->disk->super.segments; i++)
+		n += f->disk->segments[i].state == LSOM__SEG_CLOSING;
+	return n;
+}
+
+/* Write until a segment is full, whose summary finds none. */
+static void segment_fill(struct fixture *f)
+{
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	fail_aligned = true;
+	for (uint64_t i = 0; fail_aligned; i++)
+		CHECK_EQ(put(f, comp, i * 16, 16, LSN(1, i + 1), i + 1), 0);
+	lsom_comp_put(comp);
+	CHECK_EQ(closing(f), 1);
+}
+
+TEST(memory, none_for_a_summary)
+{
+	struct fixture *f = fixture_open(1);
+
+	segment_fill(f);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(closing(f), 0);
+	fixture_close(f);
+}
+
+/* It is the second copy of the last batch: the disk does not close without it. */
+TEST(memory, closed_without_a_summary)
+{
+	struct fixture *f = fixture_open(1);
+	struct lsom_disk_close req = { .data = f };
+
+	segment_fill(f);
+	f->done = false;
+	CHECK_EQ(lsom_disk_close(f->disk, &req, closed), 0);
+	while (!f->disk->closed)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(closing(f), 0);
+	CHECK(sim_env_run(&f->sim, &f->done));
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
