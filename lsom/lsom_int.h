@@ -79,6 +79,7 @@ struct lsom__segment {
 	uint32_t frames_bytes, frames_room;
 	TAILQ_ENTRY(lsom__segment) link; /* while @listed */
 	TAILQ_ENTRY(lsom__segment) change; /* while @dirty */
+	TAILQ_ENTRY(lsom__segment) age; /* while anything lies in it */
 };
 TAILQ_HEAD(lsom__segments, lsom__segment);
 
@@ -336,9 +337,9 @@ struct lsom_disk {
 		segments_free; /* atomic: views look, and take credit */
 	uint32_t segments_cleaned;
 	uint32_t segments_set_back;
-	/* reuse.c: free and used before; none below is unused; of the others. */
+	/* reuse.c: free and used before; none below is unused; then lists. */
 	uint32_t *free_heap, free_used, unused_from;
-	struct lsom__segments emptied, cleaned;
+	struct lsom__segments aged, emptied, cleaned;
 	struct lsom__segments unclosed; /* no memory for their summaries */
 	struct env_timer unclosed_timer;
 	struct lsom__segments changed; /* since the last checkpoint began */
@@ -463,6 +464,14 @@ int lsom__super_write_now(struct lsom_disk *disk);
 
 /* ---- reuse.c ---- */
 
+/* It is the newest one from now on: its sequence and position. */
+void lsom__segment_opened(struct lsom_disk *disk, struct lsom__segment *seg);
+/*
+ * The smallest open_pos of what lies on the disk, @except left out.  Free ones
+ * count: what lies in them is there until overwritten, should the header that
+ * says they are erased be lost.
+ */
+uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except);
 /* When a disk was recovered: what its segments are by now. */
 void lsom__segments_sort(struct lsom_disk *disk);
 /* Free, some time, what is cleaned and covered by a flushed checkpoint. */
@@ -520,8 +529,6 @@ void lsom__segment_cleaned(struct lsom_disk *disk, uint32_t segment);
  * of them.
  */
 extern bool lsom__segment_checks;
-/* The smallest open_pos of what lies on the disk, @except left out. */
-uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except);
 void lsom__zero_kick(struct lsom_disk *disk);
 
 /* ---- erase.c ---- */

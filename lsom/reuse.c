@@ -2,7 +2,8 @@
  * reuse: which segments may be taken, and which soon will be.
  *
  * A disk has up to 131,072 segments, and this is asked at each step of the
- * cleaner: so what is looked for is kept in order.  A heap has the free ones that
+ * cleaner: so what is looked for is kept in order.  A list has all that anything
+ * lies in, as they were taken: the oldest first.  A heap has the free ones that
  * something is left in, the oldest contents on top; those that were never used
  * lie behind a mark that only moves up.  Of those in use two lists are kept: what
  * lost its last live block since somebody looked, and what is cleaned and waits
@@ -16,10 +17,61 @@
 
 #include "base/util.h"
 
+#include <stdlib.h>
+
 static uint32_t index_of(const struct lsom_disk *disk,
 			 const struct lsom__segment *seg)
 {
 	return (uint32_t)(seg - disk->segments);
+}
+
+/* ---- in order of age ---- */
+
+/* Is anything in it that counts, or did? */
+static bool aged(const struct lsom__segment *seg)
+{
+	return seg->sequence != 0 && seg->open_pos != UINT64_MAX;
+}
+
+void lsom__segment_opened(struct lsom_disk *disk, struct lsom__segment *seg)
+{
+	if (aged(seg))
+		TAILQ_REMOVE(&disk->aged, seg, age);
+	seg->sequence = disk->sequence_next++;
+	seg->open_pos = disk->pos_next;
+	TAILQ_INSERT_TAIL(&disk->aged, seg, age);
+}
+
+uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except)
+{
+	const struct lsom__segment *seg = TAILQ_FIRST(&disk->aged);
+
+	if (seg != NULL && index_of(disk, seg) == except)
+		seg = TAILQ_NEXT(seg, age);
+	return seg != NULL ? seg->open_pos : UINT64_MAX;
+}
+
+static int by_age(const void *a, const void *b, void *arg)
+{
+	const struct lsom_disk *disk = arg;
+	uint64_t x = disk->segments[*(const uint32_t *)a].open_pos;
+	uint64_t y = disk->segments[*(const uint32_t *)b].open_pos;
+
+	return x < y ? -1 : x > y;
+}
+
+/* @list has room for all of them. */
+static void aged_sort(struct lsom_disk *disk, uint32_t *list)
+{
+	uint32_t count = 0, i;
+
+	TAILQ_INIT(&disk->aged);
+	for (i = 0; i < disk->super.segments; i++)
+		if (aged(&disk->segments[i]))
+			list[count++] = i;
+	qsort_r(list, count, sizeof(*list), by_age, disk);
+	for (i = 0; i < count; i++)
+		TAILQ_INSERT_TAIL(&disk->aged, &disk->segments[list[i]], age);
 }
 
 /* ---- free ones with something old in them ---- */
@@ -188,6 +240,7 @@ void lsom__segments_sort(struct lsom_disk *disk)
 	struct lsom__segment *seg;
 	uint32_t i;
 
+	aged_sort(disk, disk->free_heap); /* which is made below */
 	disk->free_used = disk->unused_from = 0;
 	TAILQ_INIT(&disk->emptied);
 	TAILQ_INIT(&disk->cleaned);

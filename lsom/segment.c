@@ -61,9 +61,8 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	seg->head = (uint8_t)head;
 	seg->version = LSOM__LOG_VERSION;
 	seg->header_stored = false;
-	seg->sequence = disk->sequence_next++;
+	lsom__segment_opened(disk, seg);
 	seg->generation = disk->super.generation;
-	seg->open_pos = disk->pos_next;
 	seg->index_number = disk->flushed_number;
 	seg->first_batch = disk->heads[head].batch_next;
 	seg->last_batch = 0;
@@ -288,21 +287,6 @@ void lsom__segment_close(struct lsom_disk *disk, uint32_t segment)
 }
 
 /* ---- reuse ---- */
-
-uint64_t lsom__segments_oldest(const struct lsom_disk *disk, uint32_t except)
-{
-	uint64_t oldest = UINT64_MAX;
-	uint32_t i;
-
-	/*
-	 * Free ones count: what lies in them is there until overwritten, should
-	 * the header that says they are erased be lost.
-	 */
-	for (i = 0; i < disk->super.segments; i++)
-		if (i != except && disk->segments[i].sequence != 0)
-			oldest = MIN(oldest, disk->segments[i].open_pos);
-	return oldest;
-}
 
 bool lsom__segment_checks;
 

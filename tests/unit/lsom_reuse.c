@@ -67,6 +67,30 @@ static uint64_t draw(uint64_t *seed, uint64_t n)
 	return (*seed >> 33) % n;
 }
 
+/* What lies there longest, also if one is left out. */
+static void oldest_check(const struct lsom_disk *disk)
+{
+	const struct lsom__segment *seg;
+	uint32_t first = LSOM__NONE, i;
+	uint64_t oldest = UINT64_MAX, next = UINT64_MAX;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		seg = &disk->segments[i];
+		if (seg->sequence == 0 || seg->open_pos > next)
+			continue;
+		if (first == LSOM__NONE || seg->open_pos < oldest) {
+			next = oldest;
+			oldest = seg->open_pos;
+			first = i;
+		} else {
+			next = seg->open_pos;
+		}
+	}
+	CHECK_EQ(lsom__segments_oldest(disk, LSOM__NONE), oldest);
+	if (oldest < next)
+		CHECK_EQ(lsom__segments_oldest(disk, first), next);
+}
+
 /* Take one; or zero one more; or empty one; or read one. */
 static void table_step(struct lsom_disk *disk, uint64_t *seed)
 {
@@ -84,6 +108,7 @@ static void table_step(struct lsom_disk *disk, uint64_t *seed)
 		CHECK_EQ(seg->state, LSOM__SEG_OPEN);
 		seg->state = LSOM__SEG_CLOSED;
 		lsom__segment_count(disk, want, 10);
+		disk->pos_next += 1 + draw(seed, 3);
 		break;
 	case 2:
 		disk->super.zeroed =
@@ -106,6 +131,7 @@ static void table_step(struct lsom_disk *disk, uint64_t *seed)
 		n += disk->segments[i].state == LSOM__SEG_FREE &&
 		     zeroed(disk, i);
 	CHECK_EQ(lsom__free_zeroed(disk, 4), MIN(n, 4u));
+	oldest_check(disk);
 }
 
 TEST(reuse, the_oldest_contents_are_taken_first)
@@ -172,6 +198,7 @@ static void sets_check(struct lsom_disk *disk)
 			CHECK(listed(&disk->emptied, seg));
 	}
 	CHECK_EQ(changed, 0);
+	oldest_check(disk);
 	TAILQ_FOREACH (seg, &disk->cleaned, link) {
 		CHECK(last == NULL ||
 		      last->cleaned_number <= seg->cleaned_number);
