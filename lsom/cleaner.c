@@ -315,8 +315,7 @@ static void bars_settle(struct lsom_disk *disk)
 	}
 }
 
-/* Take a victim if one is wanted.  False: nothing to do. */
-static bool victim_take(struct lsom__cleaner *c)
+static bool victim_wanted(struct lsom__cleaner *c)
 {
 	struct lsom_disk *disk = c->disk;
 	uint32_t low = lsom__victim_low_mark(disk);
@@ -350,9 +349,26 @@ static bool victim_take(struct lsom__cleaner *c)
 			lsom__checkpoint_start(disk);
 		return false;
 	}
-	c->victim = lsom__victim_pick(disk);
+	return true;
+}
+
+/* Take a victim if one is wanted.  False: nothing to do, or not in this turn. */
+static bool victim_take(struct lsom__cleaner *c)
+{
+	struct lsom_disk *disk = c->disk;
+
+	if (!victim_wanted(c)) {
+		c->pick.next = 0;
+		return false;
+	}
+	if (!lsom__victim_pick(disk, &c->pick)) {
+		c->picking = true;
+		lsom__cleaner_step_soon(c);
+		return false;
+	}
+	c->victim = c->pick.best;
 	if (c->victim == LSOM__NONE) {
-		if (waiting > 0 && disk->checkpoint == NULL)
+		if (disk->segments_cleaned > 0 && disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
 		/* Only worth it while a head stands. */
 		if (!lsom__log_idle(disk))
@@ -391,8 +407,10 @@ static void cleaner_step(struct env_task *task)
 
 	if (c->busy)
 		return;
+	c->picking = false;
 	if (c->phase == CLEAN_IDLE && (stop || !victim_take(c))) {
-		settle(c);
+		if (!c->picking)
+			settle(c);
 		return;
 	}
 	if (stop)

@@ -27,6 +27,8 @@ struct lsom__cleaner {
 	bool settled; /* it looked for a victim, and there is none to take */
 	unsigned fruitless; /* victims since the last that made room */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
+	struct lsom__pick pick; /* of the next victim */
+	bool picking; /* it goes on in another turn */
 	uint32_t victim;
 	uint64_t oldest; /* of the others, when it was taken; later is newer */
 	struct env_task step;

@@ -801,8 +801,24 @@ uint32_t lsom__victim_low_mark(const struct lsom_disk *disk);
 bool lsom__victim_aborts(const struct lsom_disk *disk);
 /* Blocks that moving @live ones takes, with headers and a summary. */
 uint64_t lsom__victim_cost(const struct lsom_disk *disk, uint64_t live);
-/* The segment to clean next, or LSOM__NONE. */
-uint32_t lsom__victim_pick(const struct lsom_disk *disk);
+
+enum lsom__policy {
+	LSOM__PICK_BENEFIT,
+	LSOM__PICK_EMPTIEST,
+	LSOM__PICK_OLDEST
+};
+
+struct lsom__pick {
+	uint32_t next; /* segment to look at; 0: it begins */
+	uint32_t best;
+	uint64_t score; /* of @best */
+	enum lsom__policy policy;
+};
+/*
+ * Look at some more segments.  True: all were, and @best is the one to clean next,
+ * or LSOM__NONE.  False: not yet, come again in another turn.
+ */
+bool lsom__victim_pick(const struct lsom_disk *disk, struct lsom__pick *pick);
 
 /* ---- cleaner.c ---- */
 

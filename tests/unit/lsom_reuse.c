@@ -154,6 +154,77 @@ TEST(reuse, the_oldest_contents_are_taken_first)
 	}
 }
 
+/* ---- the victim, of a large disk ---- */
+
+enum { LARGE = 20000 };
+
+static struct lsom_disk *large_new(struct sim_env *sim)
+{
+	struct lsom_disk *disk = calloc(1, sizeof(*disk));
+
+	CHECK(disk != NULL);
+	disk->env = &sim->loop.env;
+	disk->segment_blocks = 1024;
+	disk->super.segments = LARGE;
+	disk->segments_free = 100;
+	disk->sequence_next = LARGE + 1;
+	disk->segments = calloc(LARGE, sizeof(*disk->segments));
+	CHECK(disk->segments != NULL);
+	TAILQ_INIT(&disk->comps);
+	for (uint32_t i = 0; i < LARGE; i++)
+		disk->segments[i] = (struct lsom__segment){
+			.state = LSOM__SEG_CLOSED,
+			.sequence = i + 1,
+			.live = 900,
+		};
+	return disk;
+}
+
+/* In turns, each of some of them. */
+static uint32_t picked(struct lsom_disk *disk, struct lsom__pick *pick)
+{
+	unsigned turns = 1;
+	uint32_t from = pick->next;
+
+	while (!lsom__victim_pick(disk, pick)) {
+		CHECK(turns++ < 10);
+		CHECK(pick->next > from && pick->next - from < LARGE / 2);
+		from = pick->next;
+	}
+	return pick->best;
+}
+
+TEST(reuse, a_victim_is_picked_in_turns)
+{
+	struct lsom__pick pick = { 0 };
+	struct lsom_disk *disk;
+	struct sim_env sim;
+
+	sim_env_init(&sim, 1u << 20, 1);
+	disk = large_new(&sim);
+	CHECK_EQ(picked(disk, &pick), 0); /* the oldest of equals */
+	disk->segments[LARGE - 5000].live = 10;
+	CHECK_EQ(picked(disk, &pick), LARGE - 5000);
+	/* What is the best one changes its state before the end. */
+	disk->segments[7].live = 10;
+	CHECK(!lsom__victim_pick(disk, &pick));
+	CHECK_EQ(pick.best, 7);
+	disk->segments[7].state = LSOM__SEG_CLEANED;
+	while (pick.next > 0)
+		CHECK(!lsom__victim_pick(disk, &pick));
+	CHECK_EQ(picked(disk, &pick), LARGE - 5000);
+	/* So does what counts: a pick ends as it began. */
+	disk->segments[1].live = 800;
+	CHECK(!lsom__victim_pick(disk, &pick));
+	disk->segments_free = 3;
+	CHECK_EQ(picked(disk, &pick), LARGE - 5000);
+	disk->segments[LARGE - 1].live = 9;
+	CHECK_EQ(picked(disk, &pick), LARGE - 1);
+	free(disk->segments);
+	free(disk);
+	sim_env_fini(&sim);
+}
+
 /* ---- a disk at work ---- */
 
 static bool listed(struct lsom__segments *list, const struct lsom__segment *s)

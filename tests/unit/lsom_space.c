@@ -274,6 +274,7 @@ TEST(space, a_victim_that_could_not_be_read)
 	struct lsom__segment *seg;
 	struct call c = { .f = f };
 	uint64_t lsn = 1, blocks, tries, half = SEC;
+	struct lsom__pick pick = { 0 };
 	struct lsom_comp *comp;
 	uint32_t victim, i;
 
@@ -289,7 +290,8 @@ TEST(space, a_victim_that_could_not_be_read)
 	CHECK_EQ(f->disk->media_errors, 1);
 	CHECK(seg->retry_ns > env_now(&f->sim.loop.env) + half);
 	seg->retry_ns = 0;
-	CHECK(lsom__victim_pick(f->disk) != victim);
+	CHECK(lsom__victim_pick(f->disk, &pick));
+	CHECK(pick.best != victim);
 	seg->retry_ns = env_now(&f->sim.loop.env) + 2 * half;
 	for (i = 0; i < f->disk->super.segments; i++)
 		f->disk->segments[i].unreadable = i != victim;
