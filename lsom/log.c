@@ -64,6 +64,7 @@ int lsom__log_init(struct lsom_disk *disk)
 	counter_register(&blocks_total);
 	histogram_register(&waits);
 	disk->stall_timer.cb = stall_tick;
+	TAILQ_INIT(&disk->log_waits);
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
 		head->disk = disk;
@@ -559,6 +560,26 @@ static void head_complete(struct lsom__head *head)
 	}
 }
 
+bool lsom__log_settled(struct lsom_disk *disk, struct lsom__log_wait *wait)
+{
+	wait->pos = disk->pos_next;
+	if (lsom__log_applied_pos(disk) >= wait->pos)
+		return true;
+	TAILQ_INSERT_TAIL(&disk->log_waits, wait, link);
+	return false;
+}
+
+static void waits_run(struct lsom_disk *disk)
+{
+	struct lsom__log_wait *wait;
+
+	while ((wait = TAILQ_FIRST(&disk->log_waits)) != NULL &&
+	       lsom__log_applied_pos(disk) >= wait->pos) {
+		TAILQ_REMOVE(&disk->log_waits, wait, link);
+		wait->cb(wait);
+	}
+}
+
 static void batch_done(struct env_io *io, int64_t res)
 {
 	struct lsom__batch *b = container_of(io, struct lsom__batch, io);
@@ -570,6 +591,7 @@ static void batch_done(struct env_io *io, int64_t res)
 			    ? (int)res
 			    : 0;
 	head_complete(head);
+	waits_run(head->disk);
 	if (!STAILQ_EMPTY(&head->queue))
 		env_defer(head->disk->env, &head->kick);
 	if (lsom__checkpoint_due(head->disk))

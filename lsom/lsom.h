@@ -430,8 +430,8 @@ void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
  *
  * Status: -EBADMSG: @bad_offset is the first block that does not match, or is
  * lost (lsom_comp_meta.damaged); others may be good.  -EIO (the device failed the
- * read), -ENODEV (the disk has failed, maybe since the call), -ENOENT,
- * -ESHUTDOWN; -EBUSY (at once or later): queue full or no pages.
+ * read, and no write that was on its way then), -ENODEV (the disk has failed,
+ * maybe since the call), -ENOENT, -ESHUTDOWN; -EBUSY (at once or later): queue full or no pages.
  */
 struct lsom_read {
 	void *data;

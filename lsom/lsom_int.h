@@ -124,6 +124,12 @@ struct lsom__batch {
 };
 TAILQ_HEAD(lsom__batches, lsom__batch);
 
+struct lsom__log_wait {
+	TAILQ_ENTRY(lsom__log_wait) link;
+	uint64_t pos;
+	void (*cb)(struct lsom__log_wait *wait);
+};
+
 struct lsom__head {
 	struct lsom_disk *disk;
 	uint16_t id;
@@ -350,6 +356,7 @@ struct lsom_disk {
 	struct lsom_comp *counting; /* referenced by its op */
 	uint64_t usable_blocks, reserve_blocks;
 	struct lsom__head heads[LSOM__HEADS];
+	TAILQ_HEAD(, lsom__log_wait) log_waits; /* by pos */
 	struct env_timer stall_timer; /* while a head waits */
 	bool stall_ticking;
 	/* Cleaning gets on while the room it makes grows, in blocks. */
@@ -550,6 +557,11 @@ bool lsom__log_busy(const struct lsom_disk *disk, unsigned blocks);
 bool lsom__log_idle(const struct lsom_disk *disk);
 /* Every record of a batch with a smaller pos has been applied. */
 uint64_t lsom__log_applied_pos(const struct lsom_disk *disk);
+/*
+ * True: no batch is in flight.  Else false, and @wait->cb runs when those that are
+ * now have been answered.
+ */
+bool lsom__log_settled(struct lsom_disk *disk, struct lsom__log_wait *wait);
 /* Run op->apply(op, op->status) at the end of this turn. */
 void lsom__later(struct lsom__op *op);
 

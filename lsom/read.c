@@ -60,6 +60,7 @@ struct read {
 	bool joined; /* a part has what was not asked for */
 	bool alone; /* parts have only what was */
 	uint64_t sent[LSOM_WRITE_MAX / LSOM_BLOCK / 64]; /* a bit a block */
+	struct lsom__log_wait wait; /* of one that failed */
 	struct lsom__slot *slots; /* places and checksums */
 	struct iovec *iov; /* of all parts */
 	struct part *parts;
@@ -151,6 +152,7 @@ static void slots_take(struct read *r)
 }
 
 static void part_done(struct env_io *io, int64_t res);
+static void read_settled(struct lsom__log_wait *wait);
 
 static bool has_data(const struct read *r, unsigned i)
 {
@@ -341,10 +343,24 @@ static void read_check(struct read *r)
 		req->bad_offset = req->offset + (uint64_t)i * LSOM_BLOCK;
 		r->status = -EBADMSG;
 	}
+	/*
+	 * A disk that goes fails all that is on its way, in any order.  Is it the
+	 * block, or the disk?  The writes among that will tell.
+	 */
+	r->wait.cb = read_settled;
+	if (r->status == -EIO && !lsom__log_settled(r->comp->disk, &r->wait))
+		return;
 	if (r->status == 0 && req->crcs != NULL)
 		for (i = 0; i < r->blocks; i++)
 			req->crcs[i] = has_data(r, i) ? r->slots[i].crc
 						      : CRC32C_ZERO_PAGE;
+	read_finish(r, r->status);
+}
+
+static void read_settled(struct lsom__log_wait *wait)
+{
+	struct read *r = container_of(wait, struct read, wait);
+
 	read_finish(r, r->status);
 }
 
