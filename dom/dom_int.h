@@ -107,6 +107,7 @@ struct dom__group {
 	int dead; /* why no write can be decided any more; or 0 */
 	uint64_t durable_lsn; /* the largest its leaf reported durable */
 	uint64_t told_lsn; /* stable_lsn that its last record carried */
+	uint64_t wanted_pass; /* the last of owner->window_pass it was */
 };
 
 void dom__group_init(struct dom__group *group, uint64_t oepoch,
@@ -455,6 +456,7 @@ struct dom__owner {
 	struct env_timer again_timer; /* after a takeover that failed */
 	bool retry_armed, decided_armed, tick_armed, again_armed;
 	bool space_short; /* the first in @window waits for space */
+	uint64_t window_pass; /* looks at @window */
 	struct env_task step_task;
 
 	struct dom__takeover *takeover;

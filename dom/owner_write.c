@@ -256,14 +256,63 @@ static int groups_dead(const struct dom__op *op)
 	return rv;
 }
 
+/* Does one that waits longer want a group that @op wants, too? */
+static bool groups_wanted(const struct dom__op *op)
+{
+	const struct dom__owner *owner = op->owner;
+	bool wanted = false;
+
+	for (unsigned i = 0; i < op->plan.parts_count && !wanted; i++)
+		wanted = owner->groups[op->plan.parts[i].leaf].wanted_pass ==
+			 owner->window_pass;
+	return wanted;
+}
+
+/*
+ * It has to wait on, and those behind it that want its groups: how many of these
+ * nobody before it wanted.
+ */
+static unsigned groups_want(const struct dom__op *op)
+{
+	const struct dom__owner *owner = op->owner;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__group *g = &owner->groups[op->plan.parts[i].leaf];
+
+		n += g->wanted_pass != owner->window_pass;
+		g->wanted_pass = owner->window_pass;
+	}
+	return n;
+}
+
+/*
+ * The one that waits longest for groups that nobody before it wants: a full one
+ * stops nobody else (R48).
+ */
+static struct dom__op *window_next(struct dom__owner *owner)
+{
+	unsigned left = owner->leaves;
+	struct dom__op *op;
+
+	owner->window_pass++;
+	TAILQ_FOREACH (op, &owner->window, wait_link) {
+		/* The window of a dead group never opens again. */
+		if (groups_dead(op) < 0 ||
+		    (!groups_wanted(op) && window_has_room(op)))
+			break;
+		left -= groups_want(op);
+		if (left == 0)
+			return NULL; /* all are wanted, and none is dead */
+	}
+	return op;
+}
+
 void dom__window_kick(struct dom__owner *owner)
 {
 	struct dom__op *op;
 
-	while ((op = TAILQ_FIRST(&owner->window)) != NULL) {
-		/* The window of a dead group never opens again. */
-		if (!window_has_room(op) && groups_dead(op) == 0)
-			return;
+	while ((op = window_next(owner)) != NULL) {
 		TAILQ_REMOVE(&owner->window, op, wait_link);
 		op->window_waiting = false;
 		op->stage = DOM__RUNNING;

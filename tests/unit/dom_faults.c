@@ -239,6 +239,62 @@ TEST(dom_faults, full_window)
 	fixture_close(f);
 }
 
+/* Three records on the disk of every other stripe: a block, a hole, a block. */
+static void records_start(struct fixture *f, struct req *req, unsigned disk,
+			  unsigned i)
+{
+	uint64_t stripe = dom_object_stripe_bytes(f->object);
+	uint64_t at = (uint64_t)i * 4 * B;
+
+	req->io.data = req;
+	CHECK_EQ(
+		dom_unmap(f->object, &req->io,
+			  (at / stripe * 2 + disk) * stripe + at % stripe + 512,
+			  3 * B - 1024, on_req),
+		0);
+}
+
+/* What waits for a component does not hold up what waits for another one. */
+TEST(dom_faults, full_windows_of_two_groups)
+{
+	struct fixture *f = fixture_open();
+	static struct req reqs[2][LSOM_WINDOW / 3 + 10];
+	const unsigned n = ARRAY_LEN(reqs[0]);
+	unsigned done[2] = { 0 }, at = 0;
+	struct rig_held *h;
+
+	memset(reqs, 0, sizeof(reqs));
+	object_make(f, 2);
+	faults.hold[0] = faults.hold[1] = true;
+	for (unsigned d = 0; d < 2; d++)
+		for (unsigned i = 0; i < n; i++) {
+			reqs[d][i].count = &done[d];
+			records_start(f, &reqs[d][i], d, i);
+		}
+	nap(f, 300 * MSEC);
+	CHECK(!TAILQ_EMPTY(&owner_of(f)->window));
+	/* The second disk goes on. */
+	faults.hold[1] = false;
+	for (unsigned i = 0; i < faults.held_count; i++) {
+		h = &faults.held[i];
+		if (h->dev == f->disks[1]->dev)
+			faults.real->dev_writev(h->dev, h->io, h->iov, h->n,
+						h->offset, h->flags);
+		else
+			faults.held[at++] = *h;
+	}
+	faults.held_count = at;
+	for (unsigned i = 0; i < n; i++)
+		CHECK_EQ(req_wait(f, &reqs[1][i]), 0);
+	CHECK(done[0] == 0 && !TAILQ_EMPTY(&owner_of(f)->window));
+	faults_release();
+	for (unsigned i = 0; i < n; i++)
+		CHECK_EQ(req_wait(f, &reqs[0][i]), 0);
+	CHECK_EQ(done[0], n);
+	CHECK(TAILQ_EMPTY(&owner_of(f)->window));
+	fixture_close(f);
+}
+
 /* ---- failing ---- */
 
 /* A disk fails a write: bounded answers; the object next door goes on. */
