@@ -448,6 +448,20 @@ static void queue_fail(struct lsom__head *head, int status)
 	head->waits_ns = 0;
 }
 
+static void stall_tick_start(struct lsom_disk *disk)
+{
+	if (!disk->stall_ticking)
+		env_timer_start(disk->env, &disk->stall_timer, STALL_TICK_NS);
+	disk->stall_ticking = true;
+}
+
+/* No memory for a batch: the end of one in flight tries again, or the tick. */
+static void head_starved(struct lsom__head *head)
+{
+	if (TAILQ_EMPTY(&head->inflight))
+		stall_tick_start(head->disk);
+}
+
 /* No segment is free: until one is, or the cleaner does not get on. */
 static void head_wait(struct lsom__head *head)
 {
@@ -455,9 +469,7 @@ static void head_wait(struct lsom__head *head)
 
 	if (head->waits_ns == 0)
 		head->waits_ns = MAX(env_now(disk->env), (uint64_t)1);
-	if (!disk->stall_ticking)
-		env_timer_start(disk->env, &disk->stall_timer, STALL_TICK_NS);
-	disk->stall_ticking = true;
+	stall_tick_start(disk);
 	/* What is cleaned waits for a checkpoint. */
 	if (disk->checkpoint == NULL)
 		lsom__checkpoint_start(disk);
@@ -475,8 +487,11 @@ static void stall_tick(struct env_timer *timer)
 	disk->stall_ticking = false;
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
-		if (head->waits_ns == 0)
+		if (head->waits_ns == 0) {
+			if (!STAILQ_EMPTY(&head->queue))
+				env_defer(disk->env, &head->kick);
 			continue;
+		}
 		if (now - MAX(head->waits_ns, disk->progress_ns) < STALL_NS) {
 			head_wait(head);
 			continue;
@@ -518,8 +533,10 @@ static void head_run(struct lsom__head *head)
 			lsom__segment_close(disk, segment);
 			continue;
 		}
-		if (batch_submit(head, &p) < 0)
-			return; /* no memory: the next batch's end retries */
+		if (batch_submit(head, &p) < 0) {
+			head_starved(head);
+			return;
+		}
 	}
 }
 

@@ -14,6 +14,8 @@ void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
+void *__real_realloc(void *mem, size_t size);
+void *__wrap_realloc(void *mem, size_t size);
 void *__real_aligned_alloc(size_t align, size_t size);
 void *__wrap_aligned_alloc(size_t align, size_t size);
 
@@ -27,7 +29,16 @@ void *__wrap_malloc(size_t size)
 	return fails() ? NULL : __real_malloc(size);
 }
 
-static bool fail_aligned;
+static bool fail_aligned, fail_realloc;
+
+void *__wrap_realloc(void *mem, size_t size)
+{
+	if (fail_realloc) {
+		fail_realloc = false;
+		return NULL;
+	}
+	return __real_realloc(mem, size);
+}
 
 void *__wrap_aligned_alloc(size_t align, size_t size)
 {
@@ -212,5 +223,28 @@ TEST(memory, closed_without_a_summary)
 	CHECK_EQ(closing(f), 0);
 	CHECK(sim_env_run(&f->sim, &f->done));
 	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+/* ---- a batch ---- */
+
+TEST(memory, none_for_a_batch)
+{
+	struct fixture *f = fixture_open(1);
+	struct lsom__segment *seg;
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	while (sim_env_turn(&f->sim))
+		;
+	/* The frames of its segment have to grow, and nothing else goes on. */
+	seg = &f->disk->segments[f->disk->heads[LSOM__HEAD_GUEST].segment];
+	seg->frames_room = seg->frames_bytes;
+	fail_realloc = true;
+	CHECK_EQ(put(f, comp, 0, 16, LSN(1, 1), 1), 0);
+	CHECK(!fail_realloc);
+	CHECK_EQ(get(f, comp, 3, 1), 1);
+	lsom_comp_put(comp);
 	fixture_close(f);
 }
