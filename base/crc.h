@@ -10,6 +10,13 @@ uint32_t crc32c(const void *buf, size_t len);
 uint32_t crc32c_more(uint32_t crc, const void *buf, size_t len);
 
 /*
+ * crc32c_more() over @len zero bytes, less than 4096 and a multiple of
+ * CRC32C_ZEROS, for what a hundred bytes cost.
+ */
+#define CRC32C_ZEROS 512u
+uint32_t crc32c_zeros(uint32_t crc, size_t len);
+
+/*
  * The other CRC-32 (IEEE 802.3, zlib's): the second checksum of batches of
  * older versions (lsom/format.h).
  */

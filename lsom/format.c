@@ -95,12 +95,14 @@ int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 	return 0;
 }
 
-void lsom__batch_seal(void *blocks, uint32_t header_blocks)
+void lsom__batch_seal(void *blocks, uint32_t header_blocks, size_t used)
 {
 	struct lsom__batch_header *b = blocks;
+	size_t len = (size_t)header_blocks * LSOM_BLOCK;
+	size_t some = MIN(ROUND_UP(used, (size_t)CRC32C_ZEROS), len);
 
 	b->crc = 0;
-	b->crc = crc32c(blocks, (size_t)header_blocks * LSOM_BLOCK);
+	b->crc = crc32c_zeros(crc32c(blocks, some), len - some);
 }
 
 const struct lsom__echo *lsom__batch_echo(const void *blocks,

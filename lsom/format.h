@@ -286,12 +286,13 @@ int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 				uint32_t segment,
 				struct lsom__segment_header *out);
 
+/* Behind @used bytes, of its last block at least one, @blocks are zeros. */
+void lsom__batch_seal(void *blocks, uint32_t header_blocks, size_t used);
 /*
  * The header at @blocks, of which @room bytes can be read, which should lie at
  * @block of a segment of @segment_blocks.  0, -ENODATA (not a batch header of
  * this segment), -EAGAIN (more than @room: @out has header_blocks), -EUCLEAN.
  */
-void lsom__batch_seal(void *blocks, uint32_t header_blocks);
 int lsom__batch_decode(const void *blocks, size_t room,
 		       const struct lsom__segment_header *segment,
 		       uint32_t block, uint32_t segment_blocks,

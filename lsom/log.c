@@ -414,7 +414,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	lsom__segment_frame(seg, &frame, h + 1);
 	seg->used += hb + p->data_blocks;
 	echo_put(h, p, head->echo, seg, &frame);
-	lsom__batch_seal(h, hb);
+	lsom__batch_seal(h, hb, bytes);
 	if (first)
 		segment_header_write(disk, head->segment, b->header);
 	head->batch_next++;

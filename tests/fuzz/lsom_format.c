@@ -42,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 2:
 		if (what & 0x80)
-			lsom__batch_seal(buf, 1 + (what >> 2) % 8);
+			lsom__batch_seal(buf, 1 + (what >> 2) % 8,
+					 (1 + (what >> 2) % 8) * LSOM_BLOCK);
 		if (lsom__batch_decode(buf, ROOM, &of, 1, 1024, &batch) == 0)
 			(void)lsom__batch_echo(buf, &batch, 1024);
 		break;

@@ -326,7 +326,8 @@ static void tail_of(struct history *h, uint16_t version)
 	if (version < LSOM__LOG_VERSION) {
 		b->version = version;
 		b->data_crc = crc32_more(0, data, LSOM_BLOCK);
-		lsom__batch_seal(b, b->header_blocks);
+		lsom__batch_seal(b, b->header_blocks,
+				 b->header_blocks * LSOM_BLOCK);
 	}
 	for (unsigned stale = 0; stale < 2; stale++) {
 		if (stale)

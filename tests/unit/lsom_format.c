@@ -1,6 +1,8 @@
 /* Formats: what was sealed is read, and no flipped bit passes. */
 #include "tests/lib/test.h"
 
+#include "base/crc.h"
+#include "base/util.h"
 #include "lsom/format.h"
 
 #include <errno.h>
@@ -31,7 +33,43 @@ static void batch_make(void)
 	d->data = 2;
 	d->r.len = (uint32_t)lsom__data_record_len(0, 2, 0);
 	h->records_bytes = d->r.len;
-	lsom__batch_seal(block, 1);
+	lsom__batch_seal(block, 1, sizeof(*h) + d->r.len);
+}
+
+/*
+ * What lies on the disk is the CRC of all blocks, however little of them is
+ * used.
+ */
+TEST(format, batch_seal)
+{
+	static uint8_t blocks[3 * LSOM_BLOCK];
+	struct lsom__batch_header *h = (void *)blocks;
+	size_t used, len;
+	uint32_t sealed;
+
+	for (used = sizeof(*h); used <= sizeof(blocks); used += 40) {
+		len = ROUND_UP(used, (size_t)LSOM_BLOCK);
+		memset(blocks, 0, sizeof(blocks));
+		for (size_t i = 0; i < used; i++)
+			blocks[i] = (uint8_t)(i * 7 + used);
+		lsom__batch_seal(blocks, (uint32_t)(len / LSOM_BLOCK), used);
+		sealed = h->crc;
+		h->crc = 0;
+		CHECK_EQ(sealed, crc32c(blocks, len));
+	}
+}
+
+TEST(format, crc_of_zeros)
+{
+	static const uint8_t zeros[4096];
+
+	for (size_t n = 0; n < sizeof(zeros); n += CRC32C_ZEROS)
+		for (uint32_t crc = 1; crc != 0; crc <<= 1) {
+			CHECK_EQ(crc32c_zeros(crc, n),
+				 crc32c_more(crc, zeros, n));
+			CHECK_EQ(crc32c_zeros(~crc, n),
+				 crc32c_more(~crc, zeros, n));
+		}
 }
 
 TEST(format, batch_flips)
