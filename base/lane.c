@@ -3,6 +3,7 @@
  * keep its order; work without a lane goes to libuv's pool.
  */
 #include "base/shard_int.h"
+#include "base/spare.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -46,6 +47,7 @@ static void *lane_thread(void *arg)
 		pthread_mutex_lock(&lane->lock);
 	}
 	pthread_mutex_unlock(&lane->lock);
+	spare_drop();
 	return NULL;
 }
 

@@ -2,16 +2,21 @@
 #include "base/sgl.h"
 
 #include "base/crc.h"
+#include "base/spare.h"
 #include "base/util.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+static size_t sgl_bytes(size_t pieces)
+{
+	return sizeof(struct sgl) + pieces * sizeof(struct sgl_piece);
+}
+
 static struct sgl *sgl_make(struct page_cache *home, unsigned pieces_max)
 {
-	struct sgl *sgl =
-		malloc(sizeof(*sgl) + pieces_max * sizeof(sgl->pieces[0]));
+	struct sgl *sgl = spare_take(sgl_bytes(pieces_max));
 
 	if (sgl == NULL)
 		return NULL;
@@ -75,7 +80,7 @@ err_pages:
 	if (pages != few)
 		free(pages);
 err_sgl:
-	free(sgl);
+	spare_give(sgl, sgl_bytes(n));
 	return rv;
 }
 
@@ -190,7 +195,7 @@ void sgl_free(struct sgl *sgl)
 		page_put(sgl->home, sgl->pieces[0].page);
 	else
 		pieces_put(sgl);
-	free(sgl);
+	spare_give(sgl, sgl_bytes(sgl->pieces_count));
 }
 
 unsigned sgl_iov(const struct sgl *sgl, size_t offset, size_t len,

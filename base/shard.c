@@ -12,6 +12,7 @@
 #define LOG_ROOM LOG_BASE
 #include "base/log.h"
 #include "base/shard_int.h"
+#include "base/spare.h"
 #include "base/stats.h"
 
 #include <assert.h>
@@ -424,6 +425,7 @@ static void *shard_thread(void *arg)
 	pthread_mutex_unlock(&st->lock);
 	if (rv == 0)
 		run_loop(s);
+	spare_drop();
 	return NULL;
 }
 
@@ -548,6 +550,7 @@ void shards_close(struct shards *shards)
 		pthread_join(shards->shard[i]->thread, NULL);
 	for (unsigned i = 0; i < shards->count; i++)
 		shard_fini(shards->shard[i]);
+	spare_drop();
 	free(shards);
 }
 

@@ -86,7 +86,7 @@ void lsom__comp_free(struct lsom_comp *comp)
 	}
 	while ((p = TAILQ_FIRST(&comp->preps)) != NULL) {
 		TAILQ_REMOVE(&comp->preps, p, link);
-		free(p);
+		lsom__prep_free(p);
 	}
 	lsom__index_drop(comp);
 	free(comp->aborts);

@@ -20,6 +20,7 @@
 
 #include "base/fletcher.h"
 #include "base/log.h"
+#include "base/spare.h"
 #include "base/stats.h"
 #include "base/util.h"
 
@@ -133,7 +134,7 @@ struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
 
 	assert(len % 8 == 0);
 	assert(len >= sizeof(struct lsom__record));
-	op = malloc(sizeof(*op) + len);
+	op = spare_take(sizeof(*op) + len);
 	if (op == NULL)
 		return NULL;
 	*op = (struct lsom__op){
@@ -157,7 +158,7 @@ void lsom__op_free(struct lsom__op *op)
 	sgl_put(op->sgl);
 	if (op->comp != NULL)
 		lsom__comp_unref(op->comp);
-	free(op);
+	spare_give(op, sizeof(*op) + op->len);
 }
 
 static void later_run(struct env_task *task)

@@ -237,6 +237,7 @@ struct lsom__prep {
 	bool stored; /* a key of its own is in the store */
 	const uint32_t *crcs;
 	const struct uuid *parts;
+	uint32_t mem_bytes;
 	uint32_t mem[];
 };
 
@@ -685,6 +686,7 @@ void lsom__range_unpin(struct lsom__range *range);
 
 struct lsom__prep *lsom__prep_new(const struct lsom__data_record *d,
 				  uint64_t place, uint64_t pos);
+void lsom__prep_free(struct lsom__prep *prep); /* in no table; or NULL */
 void lsom__prep_insert(struct lsom_comp *comp, struct lsom__prep *prep);
 void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep);
 struct lsom__prep *lsom__prep_find(const struct lsom_comp *comp, uint64_t lsn);

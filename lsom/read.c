@@ -14,6 +14,7 @@
 
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/spare.h"
 #include "base/stats.h"
 #include "base/util.h"
 
@@ -67,12 +68,17 @@ struct read {
 };
 
 /* One piece of memory; the arrays hold what @blocks blocks may need. */
-static struct read *read_new(size_t blocks)
+static size_t read_bytes(size_t blocks)
 {
 	/* Between two blocks there may be one iovec that is not theirs. */
-	struct read *r = malloc(sizeof(*r) + blocks * (sizeof(*r->parts) +
-						       sizeof(*r->slots) +
-						       2 * sizeof(*r->iov)));
+	return sizeof(struct read) +
+	       blocks * (sizeof(struct part) + sizeof(struct lsom__slot) +
+			 2 * sizeof(struct iovec));
+}
+
+static struct read *read_new(size_t blocks)
+{
+	struct read *r = spare_take(read_bytes(blocks));
 
 	if (r == NULL)
 		return NULL;
@@ -82,6 +88,11 @@ static struct read *read_new(size_t blocks)
 	r->iov = (struct iovec *)(r->slots + blocks);
 	r->blocks = (unsigned)blocks;
 	return r;
+}
+
+static void read_free(struct read *r)
+{
+	spare_give(r, read_bytes(r->blocks));
 }
 
 static void read_finish(struct read *r, int status)
@@ -97,7 +108,7 @@ static void read_finish(struct read *r, int status)
 	if (status < 0 && comp->disk->state == LSOM_DISK_FAILED)
 		status = -ENODEV;
 	lsom__range_unpin(&r->range);
-	free(r);
+	read_free(r);
 	assert(comp->disk->reads > 0);
 	comp->disk->reads--;
 	lsom__disk_changed(comp->disk);
@@ -479,7 +490,7 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 	lsom__range_unpin(&r->range);
 	disk->reads--;
 	lsom__comp_unref(comp);
-	free(r);
+	read_free(r);
 	return rv;
 }
 

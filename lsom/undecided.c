@@ -10,6 +10,7 @@
 #include "lsom/lsom_int.h"
 
 #include "base/log.h"
+#include "base/spare.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ struct lsom__prep *lsom__prep_new(const struct lsom__data_record *d,
 {
 	size_t crcs = lsom__record_crcs_bytes(d->r.flags, d->blocks);
 	size_t parts = d->parts * sizeof(struct uuid);
-	struct lsom__prep *p = malloc(sizeof(*p) + crcs + parts);
+	struct lsom__prep *p = spare_take(sizeof(*p) + crcs + parts);
 
 	if (p == NULL)
 		return NULL;
@@ -33,11 +34,18 @@ struct lsom__prep *lsom__prep_new(const struct lsom__data_record *d,
 		.pos = pos,
 		.flags = d->r.flags & (LSOM__F_HOLE | LSOM__F_ATOMIC),
 		.parts_count = d->parts,
+		.mem_bytes = (uint32_t)(crcs + parts),
 		.crcs = crcs ? p->mem : NULL,
 		.parts = (const void *)((uint8_t *)p->mem + crcs),
 	};
 	memcpy(p->mem, lsom__record_crcs(d), crcs + parts);
 	return p;
+}
+
+void lsom__prep_free(struct lsom__prep *prep)
+{
+	if (prep != NULL)
+		spare_give(prep, sizeof(*prep) + prep->mem_bytes);
 }
 
 static uint64_t prep_live(const struct lsom__prep *prep)
@@ -204,7 +212,7 @@ void lsom__prep_commit(struct lsom_comp *comp, struct lsom__prep *prep)
 void lsom__prep_drop(struct lsom_comp *comp, struct lsom__prep *prep)
 {
 	lsom__prep_remove(comp, prep);
-	free(prep);
+	lsom__prep_free(prep);
 }
 
 /* ---- aborts ---- */

@@ -25,12 +25,12 @@ static int prep_arrived(struct lsom__op *op, const struct lsom__data_record *d,
 
 	if (lsom__rule(comp->disk, LSOM_OFF_BARRED) &&
 	    lsom__aborted(comp, d->r.lsn, d->r.member_csn)) {
-		free(prep);
+		lsom__prep_free(prep);
 		return -ESTALE;
 	}
 	if (lsom__rule(comp->disk, LSOM_OFF_DEDUPE) &&
 	    lsom__prep_same(comp, d->r.lsn, d->first, d->blocks) != NULL) {
-		free(prep); /* a repeat: the first one counts */
+		lsom__prep_free(prep); /* a repeat: the first one counts */
 		return 0;
 	}
 	prep->place = op->place;
@@ -49,7 +49,7 @@ static int write_arrived(struct lsom__op *op)
 	struct lsom_comp *comp = op->comp;
 
 	if (comp->deleted) {
-		free(prep);
+		lsom__prep_free(prep);
 		return -ENOENT;
 	}
 	comp->meta.max_lsn = MAX(comp->meta.max_lsn, d->r.lsn);
@@ -74,7 +74,7 @@ static void write_apply(struct lsom__op *op, int status)
 	if (status == 0)
 		status = write_arrived(op);
 	else
-		free((void *)(uintptr_t)op->extra);
+		lsom__prep_free((void *)(uintptr_t)op->extra);
 	lsom__credits_drop(op->comp, op->blocks); /* live blocks now */
 	if (range != NULL) {
 		lsom__range_unpin(range);
@@ -297,7 +297,7 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 	req->impl = NULL;
 	op->req = req;
 	if (rv != 0) {
-		free((void *)(uintptr_t)op->extra);
+		lsom__prep_free((void *)(uintptr_t)op->extra);
 		op->apply = answer;
 		op->status = MIN(rv, 0);
 		lsom__later(op);
