@@ -64,33 +64,26 @@ void scsi__stats_register(void)
 		counter_register(all[i]);
 }
 
-static struct counter *kind(const struct scsi_cmd *cmd)
+enum kind { OTHERS, READS, WRITES, UNMAPS };
+
+static struct counter *const counters[] = {
+	[OTHERS] = &others,
+	[READS] = &reads,
+	[WRITES] = &writes,
+	[UNMAPS] = &unmaps,
+};
+
+static const uint8_t kinds[256] = {
+	[0x08] = READS,	 [0x28] = READS,  [0x88] = READS,  [0xa8] = READS,
+	[0x0a] = WRITES, [0x2a] = WRITES, [0x2e] = WRITES, [0x89] = WRITES,
+	[0x8a] = WRITES, [0x8b] = WRITES, [0x8e] = WRITES, [0x9c] = WRITES,
+	[0xaa] = WRITES, [0xae] = WRITES, [0x41] = UNMAPS, [0x42] = UNMAPS,
+	[0x48] = UNMAPS, [0x93] = UNMAPS,
+};
+
+static enum kind kind(const struct scsi_cmd *cmd)
 {
-	switch (cmd->cdb[0]) {
-	case 0x08:
-	case 0x28:
-	case 0x88:
-	case 0xa8:
-		return &reads;
-	case 0x0a:
-	case 0x2a:
-	case 0x2e:
-	case 0x89:
-	case 0x8a:
-	case 0x8b:
-	case 0x8e:
-	case 0x9c:
-	case 0xaa:
-	case 0xae:
-		return &writes;
-	case 0x41:
-	case 0x42:
-	case 0x48:
-	case 0x93:
-		return &unmaps;
-	default:
-		return &others;
-	}
+	return kinds[cmd->cdb[0]];
 }
 
 static void count_sense(const struct scsi_cmd *cmd)
@@ -111,7 +104,7 @@ static void count_sense(const struct scsi_cmd *cmd)
 
 void scsi__count(const struct scsi_cmd *cmd)
 {
-	counter_add(kind(cmd), 1);
+	counter_add(counters[kind(cmd)], 1);
 	switch (cmd->status) {
 	case SCSI_CHECK_CONDITION:
 		count_sense(cmd);
@@ -138,23 +131,23 @@ static uint64_t passed(const struct scsi_cmd *cmd)
 
 void scsi__time_data(const struct scsi_cmd *cmd)
 {
-	if (kind(cmd) == &writes)
+	if (kind(cmd) == WRITES)
 		histogram_add(&data_times, passed(cmd));
 }
 
 void scsi__time_end(struct scsi_cmd *cmd)
 {
-	const struct counter *what = kind(cmd);
+	enum kind what = kind(cmd);
 
-	if (what == &reads)
+	if (what == READS)
 		histogram_add(&read_times, passed(cmd));
-	else if (what == &writes)
+	else if (what == WRITES)
 		histogram_add(&write_times, passed(cmd));
 	cmd->since_ns = env_now(cmd->target->env);
 }
 
 void scsi__time_sent(const struct scsi_cmd *cmd)
 {
-	if (kind(cmd) == &reads)
+	if (kind(cmd) == READS)
 		histogram_add(&sent_times, passed(cmd));
 }
