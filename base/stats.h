@@ -105,9 +105,10 @@ static inline unsigned histogram__bucket(uint64_t ns)
 
 	if (ns < 1u << HISTOGRAM_FIRST)
 		return 0;
-	octave = 63 - (unsigned)__builtin_clzll(ns);
-	bucket = 1 + 2 * (octave - HISTOGRAM_FIRST) +
-		 (unsigned)(ns >> (octave - 1) & 1);
+	octave = 63 ^ (unsigned)__builtin_clzll(ns);
+	/* Its two highest bits are 2 or 3: the half of the octave. */
+	bucket = 2 * (octave - HISTOGRAM_FIRST) - 1 +
+		 (unsigned)(ns >> (octave - 1));
 	return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
 }
 
