@@ -104,14 +104,22 @@ unsigned lsom__slots_older(const struct lsom__slots *slots, unsigned slot,
 /* Throw out epochs that no slot uses. */
 static void epochs_compact(struct lsom__slots *slots)
 {
+	const unsigned count = slots->epochs_count;
 	uint16_t map[EPOCHS_MAX];
-	unsigned i, from, n = 0;
-	bool used[EPOCHS_MAX] = { false };
+	bool used[EPOCHS_MAX];
+	unsigned i, from, left = count, n = 0;
 
-	for (i = 0; i < LSOM__PAGE_SLOTS; i++)
-		if (slots->slot[i].bits != 0)
-			used[SLOT_EPOCH(&slots->slot[i])] = true;
-	for (i = 0; i < slots->epochs_count; i++) {
+	memset(used, 0, count * sizeof(*used));
+	for (i = 0; i < LSOM__PAGE_SLOTS && left > 0; i++) {
+		from = SLOT_EPOCH(&slots->slot[i]);
+		if (slots->slot[i].bits == 0 || used[from])
+			continue;
+		used[from] = true;
+		left--;
+	}
+	if (left == 0)
+		return; /* mostly: there is one */
+	for (i = 0; i < count; i++) {
 		if (!used[i])
 			continue;
 		map[i] = (uint16_t)n;
@@ -252,44 +260,49 @@ int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
 	const uint8_t *p = value, *epochs;
 	struct value_header h;
 	struct lsom__epoch e;
-	struct lsom__slot s;
+	struct lsom__slot s, *slot;
 	size_t count = 0;
-	unsigned i, epoch, last = EPOCHS_MAX;
+	unsigned w, epoch, last = EPOCHS_MAX;
+	uint32_t rest;
 	int mine = 0; /* what its last epoch is in @slots */
 
 	if (len < sizeof(h))
 		return -EUCLEAN;
 	memcpy(&h, p, sizeof(h));
-	for (i = 0; i < LSOM__PAGE_SLOTS / 32; i++)
-		count += (size_t)__builtin_popcount(h.bits[i]);
+	for (w = 0; w < ARRAY_LEN(h.bits); w++)
+		count += (size_t)__builtin_popcount(h.bits[w]);
 	if (h.version != VALUE_VERSION ||
 	    len != sizeof(h) + h.epochs * sizeof(e) + count * sizeof(s))
 		return -EUCLEAN;
 	epochs = p + sizeof(h);
 	p = epochs + h.epochs * sizeof(e);
-	for (i = 0; i < LSOM__PAGE_SLOTS; i++) {
-		if (!lsom__bit(h.bits, i))
-			continue;
-		memcpy(&s, p, sizeof(s));
-		p += sizeof(s);
-		epoch = SLOT_EPOCH(&s);
-		if (epoch >= h.epochs || s.bits == 0 ||
-		    lsom__slot_kind(&s) > LSOM__E_HOLE)
-			return -EUCLEAN;
-		if (epoch != last) {
-			memcpy(&e, epochs + epoch * sizeof(e), sizeof(e));
-			mine = epoch_find(slots, e.member_csn, e.oepoch);
-			if (mine < 0)
-				return mine;
-			last = epoch;
+	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
+		for (rest = h.bits[w]; rest != 0; rest &= rest - 1) {
+			slot = &slots->slot[w * 32 +
+					    (unsigned)__builtin_ctz(rest)];
+			memcpy(&s, p, sizeof(s));
+			p += sizeof(s);
+			epoch = SLOT_EPOCH(&s);
+			if (epoch >= h.epochs || s.bits == 0 ||
+			    lsom__slot_kind(&s) > LSOM__E_HOLE)
+				return -EUCLEAN;
+			if (epoch != last) {
+				memcpy(&e, epochs + epoch * sizeof(e),
+				       sizeof(e));
+				mine = epoch_find(slots, e.member_csn,
+						  e.oepoch);
+				if (mine < 0)
+					return mine;
+				last = epoch;
+			}
+			s.bits = (s.bits & ~EPOCH_MASK) | (uint64_t)mine
+								  << EPOCH_BIT;
+			/* The larger version wins; on a tie, the later record. */
+			if (slot->bits == 0 || !slot_older(slots, &s, slot))
+				*slot = s;
 		}
-		s.bits = (s.bits & ~EPOCH_MASK) | (uint64_t)mine << EPOCH_BIT;
-		/* The larger version wins, and on a tie the later record. */
-		if (slots->slot[i].bits == 0 ||
-		    !slot_older(slots, &s, &slots->slot[i]))
-			slots->slot[i] = s;
 		if (bits != NULL)
-			lsom__bit_set(bits, i);
+			bits[w] |= h.bits[w];
 	}
 	return 0;
 }

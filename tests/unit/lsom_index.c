@@ -106,6 +106,24 @@ static void check(struct kv_slice value, const struct model *m)
 	lsom__slots_fini(&slots);
 }
 
+/* Behind a header come epochs, then slots: each epoch is one of a slot. */
+static void check_epochs(struct kv_slice value)
+{
+	const uint8_t *p = value.data, *end = p + value.len;
+	bool used[2 * LSOM__PAGE_SLOTS] = { false };
+	struct lsom__slot slot;
+	uint16_t epochs;
+
+	memcpy(&epochs, p + 2, sizeof(epochs));
+	CHECK(epochs <= LSOM__PAGE_SLOTS);
+	for (p += 36 + epochs * 16u; p < end; p += sizeof(slot)) {
+		memcpy(&slot, p, sizeof(slot));
+		used[slot.bits >> LSOM__SLOT_EPOCH_BIT & 511] = true;
+	}
+	for (unsigned i = 0; i < epochs; i++)
+		CHECK(used[i]);
+}
+
 static struct kv_slice merge(struct kv_slice old, const struct kv_slice *ops,
 			     size_t count)
 {
@@ -115,6 +133,7 @@ static struct kv_slice merge(struct kv_slice old, const struct kv_slice *ops,
 	out.data = lsom__merge(kv_slice("P", 1), old, ops, count, &len);
 	out.len = len;
 	CHECK(out.data != NULL);
+	check_epochs(out);
 	return out;
 }
 
