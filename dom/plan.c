@@ -81,18 +81,37 @@ static unsigned part_for(struct dom__plan *plan, const struct dom__extent *run)
 	return plan->parts_count++;
 }
 
-/* @offset and @len: multiples of DOM_BLOCK, inside the tree.  0 or -ENOMEM. */
+/* All that is asked for is one run. */
+static void plan_one(struct dom__plan *plan, const struct dom__extent *run)
+{
+	plan->parts = &plan->part_one;
+	plan->frags = &plan->frag_one;
+	plan->parts_count = 1;
+	plan->frags_count = 1;
+	dom__part_init(&plan->part_one, run);
+	plan->frag_one = (struct dom__frag){ .len = run->len };
+}
+
+/*
+ * @offset and @len: multiples of DOM_BLOCK, inside the tree, one at least.  0 or
+ * -ENOMEM.
+ */
 int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
 		   uint64_t offset, uint64_t len)
 {
-	struct dom__extent run = { 0 };
+	struct dom__extent run = next_run(tree, offset, len);
+	unsigned frags = 1;
 	uint64_t at;
-	unsigned frags = 0;
 	int rv;
 
-	for (at = 0; at < len; at += run.len) {
+	assert(len > 0);
+	for (at = run.len; at < len; at += run.len) {
 		run = next_run(tree, offset + at, len - at);
 		frags++;
+	}
+	if (frags == 1) {
+		plan_one(plan, &run);
+		return 0;
 	}
 	rv = dom__plan_alloc(plan, frags, frags);
 	if (rv < 0)
@@ -100,8 +119,7 @@ int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,
 	for (at = 0; at < len; at += run.len) {
 		struct dom__frag *frag = &plan->frags[plan->frags_count++];
 
-		if (frags > 1) /* else it is the one */
-			run = next_run(tree, offset + at, len - at);
+		run = next_run(tree, offset + at, len - at);
 		frag->part = part_for(plan, &run);
 		frag->len = run.len;
 		frag->offset = plan->parts[frag->part].len - run.len;
