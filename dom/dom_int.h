@@ -400,7 +400,7 @@ struct dom__op {
 	/* owner->parked, ->throttled, ->window or ->pr_queue */
 	TAILQ_ENTRY(dom__op) wait_link;
 	TAILQ_ENTRY(dom__op) link; /* owner->ops */
-	/* From here on cleared in part, or not at all, for each operation. */
+	/* What follows dom__op_reset() clears at its end, where it must be. */
 	struct dom__cm_scan scan;
 	struct dom__fetch fetch[2];
 	struct dom__plan plan;

@@ -29,14 +29,12 @@ struct dom__op *dom__op_new(struct dom__owner *owner)
 		TAILQ_REMOVE(&owner->op_pool, op, link);
 		owner->op_pool_count--;
 	} else {
-		op = malloc(sizeof(*op));
+		op = calloc(1, sizeof(*op));
 		if (op == NULL)
 			return NULL;
 	}
+	/* The rest is as dom__op_reset() left it. */
 	memset(op, 0, offsetof(struct dom__op, scan));
-	for (unsigned i = 0; i < ARRAY_LEN(op->fetch); i++)
-		dom__fetch_clear(&op->fetch[i]);
-	dom__plan_clear(&op->plan);
 	op->owner = owner;
 	return op;
 }
