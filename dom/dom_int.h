@@ -278,9 +278,19 @@ int dom__reservation_apply(struct dom_reservation *res,
 			   const struct dom__pr_who *who,
 			   const struct dom_pr *pr, bool *changed,
 			   unsigned *bad_byte, struct dom__pr_effects *effects);
-bool dom__reservation_allows(const struct dom_reservation *res,
-			     const struct dom__pr_who *who,
-			     enum dom_access access);
+/* As dom__reservation_allows(), where there is a reservation. */
+bool dom__reservation_lets(const struct dom_reservation *res,
+			   const struct dom__pr_who *who,
+			   enum dom_access access);
+/* SPC-4 table 38: may a command that reads or writes the medium pass? */
+static inline bool dom__reservation_allows(const struct dom_reservation *res,
+					   const struct dom__pr_who *who,
+					   enum dom_access access)
+{
+	if (!res->held && res->spc2_holder[0] == '\0')
+		return true;
+	return dom__reservation_lets(res, who, access);
+}
 
 int dom__reservation_unpack(struct dom_reservation *res,
 			    const Directory__Reservation *msg);

@@ -99,10 +99,9 @@ static bool spc2_mine(const struct dom_reservation *res,
 	       strcmp(res->spc2_holder, who->initiator_port) == 0;
 }
 
-/* SPC-4 table 38: may a command that reads or writes the medium pass? */
-bool dom__reservation_allows(const struct dom_reservation *res,
-			     const struct dom__pr_who *who,
-			     enum dom_access access)
+bool dom__reservation_lets(const struct dom_reservation *res,
+			   const struct dom__pr_who *who,
+			   enum dom_access access)
 {
 	unsigned reg;
 
