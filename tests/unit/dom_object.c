@@ -436,6 +436,71 @@ TEST(dom_object, reservation_survives_and_preempts)
 	fixture_close(f);
 }
 
+/* Each kind of command at offset 0, of @nexus; below 0: not even sent. */
+static int nexus_command(struct fixture *f, struct dom_nexus *nexus,
+			 enum dom__op_kind kind)
+{
+	struct dom_io io = { .data = f, .nexus = nexus };
+	uint8_t buf[512] = { 1 };
+	struct sgl *sgl = bytes_sgl(f, buf, sizeof(buf), 0);
+	int rv = -EINVAL;
+
+	if (kind == DOM__READ)
+		rv = dom_read(f->object, &io, 0, 512, on_io);
+	else if (kind == DOM__MAP)
+		rv = dom_map(f->object, &io, 0, 512, on_io);
+	else if (kind == DOM__WRITE)
+		rv = dom_write(f->object, &io, 0, sgl, 0, on_io);
+	else if (kind == DOM__UNMAP)
+		rv = dom_unmap(f->object, &io, 0, 512, on_io);
+	else if (kind == DOM__COMPARE)
+		rv = dom_compare_and_write(f->object, &io, 0, sgl, sgl, on_io);
+	else if (kind == DOM__OR)
+		rv = dom_or_write(f->object, &io, 0, sgl, on_io);
+	sgl_put(sgl);
+	if (rv == 0)
+		rv = wait_for(f);
+	sgl_put(kind == DOM__READ && rv == 0 ? io.sgl : NULL);
+	return rv;
+}
+
+/* What only looks at the medium passes where reading does, nothing else. */
+TEST(dom_object, reservation_bars_what_changes_the_medium)
+{
+	static const enum dom__op_kind look[] = { DOM__READ, DOM__MAP };
+	static const enum dom__op_kind change[] = { DOM__WRITE, DOM__UNMAP,
+						    DOM__COMPARE, DOM__OR };
+	struct fixture *f = fixture_open();
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 17 };
+	struct dom_nexus a, b;
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	nexuses_open(f, &a, &b);
+	CHECK_EQ(nexus_write(f, &a), 0); /* what COMPARE AND WRITE expects */
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	for (unsigned type = 1; type <= 3; type += 2) {
+		pr = (struct dom_pr){ .action = DOM_PR_RESERVE,
+				      .type = (uint8_t)type,
+				      .key = 17 };
+		CHECK_EQ(reserve(f, &a, pr), 0);
+		for (unsigned i = 0; i < ARRAY_LEN(look); i++) {
+			CHECK_EQ(nexus_command(f, &a, look[i]), 0);
+			CHECK_EQ(nexus_command(f, &b, look[i]),
+				 type == 1 ? 0 : -EPERM);
+		}
+		for (unsigned i = 0; i < ARRAY_LEN(change); i++)
+			CHECK_EQ(nexus_command(f, &b, change[i]), -EPERM);
+		CHECK_EQ(nexus_command(f, &a, DOM__COMPARE), 0);
+		pr.action = DOM_PR_RELEASE;
+		CHECK_EQ(reserve(f, &a, pr), 0);
+	}
+	nexus_close(f, &a);
+	nexus_close(f, &b);
+	fixture_close(f);
+}
+
 /* Reserved as in SPC-2, until the nexus ends: at once, and for good. */
 TEST(dom_object, reservation_ends_with_its_nexus)
 {
