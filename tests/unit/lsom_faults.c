@@ -1063,6 +1063,54 @@ TEST(faults, decisions_last)
 	fixture_close(f);
 }
 
+static void lsn_note(const struct lsom_undecided *u, void *arg)
+{
+	*(uint64_t *)arg |= 1ull << LSN_SEQ(u->lsn);
+}
+
+/*
+ * What is decided above the stable lsn, of lsns that others lie between: in the
+ * log, in the index, and in the log alone.  Exactly these.
+ */
+TEST(faults, what_is_decided_lasts)
+{
+	struct fixture *f = fixture_open(33);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1),
+				  .committed = { 1u << 1 | 1u << 4, 1u << 0 } };
+	const uint64_t committed = 1u << 3 | 1u << 6 | 1u << 10;
+	struct lsom_comp *comp;
+	uint64_t undecided;
+	unsigned way, i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 1, 1, LSN(1, 1), 1), 0);
+	for (i = 2; i < 12; i++)
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, i, 1, LSN(1, i), i), 0);
+	lsom_decided(comp, &d);
+	/* It rides along with the next record. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 12, 1, LSN(1, 12), 12), 0);
+	for (way = 0; way < 4; way++) {
+		undecided = 0;
+		lsom_undecided_each(comp, lsn_note, &undecided);
+		CHECK_EQ(undecided, (1u << 13) - 4 - committed);
+		CHECK_EQ(lsom_comp_meta(comp)->stable_lsn, LSN(1, 1));
+		CHECK_EQ(get(f, comp, 1, 1), 1);
+		for (i = 2; i < 13; i++)
+			CHECK_EQ(get(f, comp, i, i), committed >> i & 1);
+		lsom_comp_put(comp);
+		if (way == 2) {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+		} else {
+			CHECK_EQ(power_cut(f), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Which disk it is can be told from either superblock, and while it is open. */
 TEST(faults, identify)
 {
