@@ -521,6 +521,38 @@ TEST(dom_faults, reserving_behind_a_fenced_command)
 	fixture_close(f);
 }
 
+/*
+ * One that had begun is fenced when another, which came later, is parked already:
+ * it goes before that one all the same, as it may have left something.
+ */
+TEST(dom_faults, fenced_commands_keep_their_order)
+{
+	static struct sgl *eaten[100000];
+	struct fixture *f = fixture_open();
+	struct req first = { 0 }, second = { 0 };
+	unsigned n = 0;
+
+	object_make(f, 1);
+	while (n < ARRAY_LEN(eaten) &&
+	       sgl_new(f->ts.env->pages, PAGE_RMW, B, 0, &eaten[n]) == 0)
+		n++;
+	write_start(f, &first, 512, buf_b, 512, 0); /* wants such a page */
+	nap(f, 10 * MSEC);
+	CHECK(!first.done);
+	dom__owner_lost(owner_of(f));
+	memset(got, 0x33, B);
+	write_start(f, &second, 0, got, B, 0);
+	CHECK(!TAILQ_EMPTY(&owner_of(f)->parked));
+	owner_of(f)->groups[0].dead = -ESTALE;
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	CHECK_EQ(req_wait(f, &first), 0);
+	CHECK_EQ(req_wait(f, &second), 0);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0x33));
+	fixture_close(f);
+}
+
 /* ---- the component manager's own door ---- */
 
 struct knock {
@@ -610,6 +642,52 @@ TEST(dom_fence, wrong_by_one)
 	CHECK_EQ(knock(peer->cm, good), 0);
 	/* The owner finds out, and takes the next epoch. */
 	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	fixture_close(f);
+}
+
+static int seal(struct dom__cm *cm, const struct dom__leaf *leaf,
+		uint64_t oepoch)
+{
+	struct dom__cm_meta meta;
+	int rv;
+
+	sealed_done = false;
+	rv = dom__cm_seal(cm, &meta, leaf, oepoch, 0, on_sealed);
+	if (rv < 0)
+		return rv;
+	run(&sealed_done);
+	return sealed_status;
+}
+
+/* A SEAL that names it ACTIVE counts with the membership it has (R42). */
+TEST(dom_fence, active_by_another_membership)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_comp_meta sync = { .state_seen = LSOM_SYNC };
+	struct dom__cm_meta meta;
+	struct dom__peer *peer;
+	struct dom__fence good;
+	struct dom__leaf leaf;
+
+	object_make(f, 1);
+	peer = &owner_of(f)->peers[0];
+	good = peer->fence;
+	leaf = *peer->leaf;
+	sealed_done = false;
+	CHECK_EQ(dom__cm_update(peer->cm, &good, &meta, LSOM_CONFIG, &sync,
+				on_sealed),
+		 0);
+	run(&sealed_done);
+	CHECK_EQ(sealed_status, 0);
+	peer->cm->barred = true; /* as when it is opened */
+	leaf.member_csn++;
+	CHECK_EQ(seal(peer->cm, &leaf, ++good.oepoch), 0);
+	CHECK_EQ(lsom_comp_meta(peer->cm->comp)->state_seen, LSOM_SYNC);
+	CHECK_EQ(knock(peer->cm, good), -ESTALE);
+	leaf.member_csn--;
+	CHECK_EQ(seal(peer->cm, &leaf, ++good.oepoch), 0);
+	CHECK_EQ(lsom_comp_meta(peer->cm->comp)->state_seen, LSOM_ACTIVE);
+	CHECK_EQ(knock(peer->cm, good), 0);
 	fixture_close(f);
 }
 
