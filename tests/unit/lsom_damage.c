@@ -12,6 +12,7 @@
 #define SEGMENTS 26u
 #define BYTES ((1u << 20) + SEGMENTS * SEGMENT)
 #define BLOCKS 900u /* from 640 on nothing is ever written */
+#define FULL 48u /* of a write: a segment has room for one */
 #define STEP 5u /* places to try of a log that is long */
 #define LAST 639u /* written last; the tail of the log may be torn */
 
@@ -921,6 +922,53 @@ TEST(damage, set_back_within_a_segment)
 	disk_close(&h->f);
 	free(image);
 	history_free(h);
+}
+
+/*
+ * A whole segment of the log is gone, which the index does not know yet, with the
+ * only batch it had: what follows it tells that it was there, and nothing reads
+ * as it was before.  At the next opening, too, until it is written again.
+ */
+TEST(damage, a_segment_is_lost_since_the_checkpoint)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct lsom_decided d = { .stable_lsn = LSN(1, 4) };
+	struct lsom_comp *comp;
+	struct lsom__entry e;
+	uint64_t at;
+	unsigned way;
+
+	tiny_open(f, 15);
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, FULL, LSN(1, 1), 1), 0);
+	CHECK_EQ(put(f, comp, FULL, FULL, LSN(1, 2), 2), 0);
+	checkpoint_make(f);
+	CHECK_EQ(put(f, comp, 0, FULL, LSN(1, 3), 3), 0);
+	entry_get(comp, 0, &e);
+	CHECK_EQ(put(f, comp, FULL, FULL, LSN(1, 4), 4), 0);
+	lsom_comp_put(comp);
+	power_off(f);
+	at = ROUND_DOWN(e.place * LSOM_BLOCK - LSOM__DATA_START,
+			(uint64_t)SEGMENT) +
+	     LSOM__DATA_START;
+	memset(f->sim.disk.now + at, 0, SEGMENT);
+	memset(f->sim.disk.durable + at, 0, SEGMENT);
+	for (way = 0; way < 2; way++) {
+		CHECK_EQ(disk_open(f, false), 0);
+		comp = comp_of(f, 1);
+		lsom_decided(comp, &d);
+		CHECK(lsom_comp_meta(comp)->damaged != 0);
+		CHECK_EQ(get(f, comp, 0, 3), -EBADMSG);
+		CHECK_EQ(get(f, comp, FULL, 4), -EBADMSG);
+		CHECK_EQ(put(f, comp, 1, 1, LSN(2, way + 1), 5 + way), 0);
+		CHECK_EQ(get(f, comp, 1, 5 + way), 1);
+		lsom_comp_put(comp);
+		power_off(f);
+	}
+	lsom_close(f->lsom);
+	sim_env_fini(&f->sim);
+	free(f);
 }
 
 /* Other data than @data, of the same CRC32C: the polynomial makes no difference. */
