@@ -5,6 +5,7 @@
 #include "tests/unit/dom_rig.h"
 
 #include "base/stats.h"
+#include "cmmds/cmmds_int.h"
 #include "lsom/lsom_int.h"
 
 /* ---- waiting ---- */
@@ -49,6 +50,40 @@ TEST(dom_faults, ack_waits_for_every_disk)
 		CHECK_EQ(req_wait(f, &w), 0);
 		fixture_close(f);
 	}
+}
+
+/*
+ * The session ends while the disk has the data: what was written and what was
+ * read may be another owner's by now, so neither is answered (g2.3, R18).
+ */
+TEST(dom_faults, no_answer_without_a_session)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 1);
+	for (unsigned i = 0; i < 4; i++) {
+		struct req r = { .io.data = &r };
+
+		faults.hold[0] = true;
+		if (i == 0)
+			write_start(f, &r, 0, buf_b, B, 0);
+		else if (i == 1)
+			compare_start(f, &r, B, buf_a, buf_b, B);
+		nap(f, 20 * MSEC);
+		CHECK(!r.done);
+		f->cmmds->failed = true;
+		CHECK(!cmmds_session_valid(f->cmmds));
+		if (i == 2)
+			CHECK_EQ(dom_read(f->object, &r.io, 0, B, on_req), 0);
+		else if (i == 3)
+			compare_start(f, &r, 2 * B, buf_b, buf_a, B);
+		faults_release();
+		CHECK_EQ(req_wait(f, &r), -ENXIO);
+		f->cmmds->failed = false;
+		CHECK_EQ(do_read(f, 0, got, 3 * B), 0);
+		CHECK(all_is(got, B, 0x5a));
+	}
+	fixture_close(f);
 }
 
 /* The decided set goes with every read; without it an old block shows (R36). */
