@@ -313,3 +313,51 @@ TEST(reuse, no_segment_is_forgotten)
 	CHECK(cleaned > 0);
 	fixture_close(f);
 }
+
+/* Is nothing on its way to the disk but what erases a segment's header? */
+static bool erases(const struct fixture *f)
+{
+	uint32_t i;
+
+	for (i = 0; i < f->disk->super.segments; i++)
+		if (f->disk->segments[i].erasing)
+			return f->sim.ios_count == 1;
+	return false;
+}
+
+/* A segment that cannot be erased is not free: the disk stops. */
+TEST(reuse, an_erasure_fails)
+{
+	struct lsom_decided d = { 0 };
+	struct fixture *f = fixture_open(4);
+	struct lsom_comp *comp;
+	struct lsom_disk_info info;
+	uint32_t before;
+	unsigned i = 0;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	while (!erases(f)) {
+		CHECK(i < 400);
+		i++;
+		CHECK_EQ(put(f, comp, 0, 240, LSN(1, i), i), 0);
+		while (!erases(f) && sim_env_turn(&f->sim))
+			;
+	}
+	before = f->disk->segments_free;
+	f->sim.fail_write = 1;
+	while (f->sim.fail_write != 0)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->segments_free, before);
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_FAILED);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	d.stable_lsn = LSN(1, i);
+	lsom_decided(comp, &d);
+	CHECK_EQ(get(f, comp, 239, i), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
