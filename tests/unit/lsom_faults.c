@@ -1111,6 +1111,68 @@ TEST(faults, what_is_decided_lasts)
 	fixture_close(f);
 }
 
+/* An older message changes nothing; neither does the cleaner what bars a PREP. */
+TEST(faults, what_is_barred_stays_barred)
+{
+	struct fixture *f = fixture_open(34);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 4) };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	d.stable_lsn = LSN(1, 2);
+	lsom_decided(comp, &d);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 3, 1, LSN(1, 4), 4), -ESTALE);
+	/* Until its lsn is stable, and nothing older than it lies anywhere. */
+	CHECK_EQ(decide(f, comp, LSN(1, 6), false), 0);
+	lsom__aborts_settle(comp, 100);
+	lsom__aborts_prune(comp, 100);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), -ESTALE);
+	comp->meta.stable_lsn = LSN(1, 6);
+	lsom__aborts_prune(comp, 99);
+	CHECK(lsom__aborted(comp, LSN(1, 6), 1));
+	lsom__aborts_prune(comp, 100);
+	CHECK(!lsom__aborted(comp, LSN(1, 6), 1));
+	/* What a session aborted those before it had not, either. */
+	CHECK_EQ(lsom__abort_add(comp, LSN(1, 7), 2), 0);
+	CHECK(lsom__aborted(comp, LSN(1, 7), 1));
+	CHECK(!lsom__aborted(comp, LSN(1, 7), 3));
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* On a replica that is being filled a hole bars the older copy that comes for it. */
+TEST(faults, a_copy_comes_for_a_hole)
+{
+	struct fixture *f = fixture_open(35);
+	struct lsom_comp_meta m = { .member_csn = 1, .state_seen = LSOM_SYNC };
+	struct lsom_comp *comp;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 1024), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, m), 0);
+	CHECK_EQ(put(f, comp, 0, 1024, LSN(1, 5), 0), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 600, 8, LSN(1, 3), 3), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 10, 8, LSN(1, 6), 6), 0);
+	for (way = 0; way < 3; way++) {
+		CHECK_EQ(get(f, comp, 600, 3), 0);
+		CHECK_EQ(get(f, comp, 607, 3), 0);
+		CHECK_EQ(get(f, comp, 10, 6), 1);
+		lsom_comp_put(comp);
+		if (way == 1) {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+		} else {
+			CHECK_EQ(power_cut(f), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Which disk it is can be told from either superblock, and while it is open. */
 TEST(faults, identify)
 {

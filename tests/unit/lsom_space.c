@@ -570,3 +570,41 @@ TEST(space, a_component_deleted_while_it_is_moved)
 		late += deleted_while_moved(seed);
 	CHECK(late > 0);
 }
+
+/*
+ * Of a deleted component the pages go one by one, behind checkpoints.  Until they
+ * are gone its blocks count where they lie, whoever is cleaned and written
+ * meanwhile: what is written there next would be counted out for them.
+ */
+TEST(space, a_component_goes_slowly)
+{
+	struct fixture *f = fixture_open(26);
+	struct lsom_comp *comp, *going;
+	uint64_t seeds[128] = { 0 }, n = 0, at;
+	struct call c = { .f = f };
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 2048), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	going = comp_of(f, 2);
+	c.m.op = LSOM_DELETE;
+	for (i = 0; i < 3000; i++) {
+		at = sim_env_random(&f->sim, ARRAY_LEN(seeds));
+		seeds[at] = ++n;
+		CHECK_EQ(put(f, comp, at * 16, 16, LSN(1, n), n), 0);
+		if (i < 1000) /* a page each */
+			CHECK_EQ(put(f, going, i * 256, 1, LSN(1, i + 1), 5),
+				 0);
+		if (i == 1000) {
+			CHECK_EQ(lsom_comp_update(going, &c.m, meta_done), 0);
+			lsom_comp_put(going);
+		}
+	}
+	CHECK(c.done);
+	CHECK_EQ(c.status, 0);
+	for (at = 0; at < ARRAY_LEN(seeds) * 16; at++)
+		CHECK_EQ(get(f, comp, at, seeds[at / 16]), seeds[at / 16] != 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
