@@ -364,6 +364,15 @@ TEST(dom_space, shrinks_by_what_is_not_written)
 	CHECK(all_is(got, B, 7));
 	CHECK_EQ(dom_unmap(f->object, &io, 9 * MB + B, B, on_io), 0);
 	CHECK_EQ(wait_for(f), 0);
+	/* Behind many holes as well. */
+	CHECK_EQ(do_write(f, 4 * MB, buf_b, MB, 0, 0), 0);
+	CHECK_EQ(dom_unmap(f->object, &io, 4 * MB, MB - B, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	keep_begin(f, &one, MB);
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOTEMPTY);
+	CHECK_EQ(dom_unmap(f->object, &io, 4 * MB, MB, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
 	keep_begin(f, &one, MB);
 	run(&one.done);
 	CHECK_EQ(one.status, 0);
