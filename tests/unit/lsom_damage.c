@@ -924,6 +924,17 @@ TEST(damage, set_back_within_a_segment)
 	history_free(h);
 }
 
+/* Nothing is left of the segment that has @place. */
+static void segment_wipe(struct fixture *f, uint64_t place)
+{
+	uint64_t at = ROUND_DOWN(place * LSOM_BLOCK - LSOM__DATA_START,
+				 (uint64_t)SEGMENT) +
+		      LSOM__DATA_START;
+
+	memset(f->sim.disk.now + at, 0, SEGMENT);
+	memset(f->sim.disk.durable + at, 0, SEGMENT);
+}
+
 /*
  * A whole segment of the log is gone, which the index does not know yet, with the
  * only batch it had: what follows it tells that it was there, and nothing reads
@@ -935,7 +946,6 @@ TEST(damage, a_segment_is_lost_since_the_checkpoint)
 	struct lsom_decided d = { .stable_lsn = LSN(1, 4) };
 	struct lsom_comp *comp;
 	struct lsom__entry e;
-	uint64_t at;
 	unsigned way;
 
 	tiny_open(f, 15);
@@ -949,11 +959,7 @@ TEST(damage, a_segment_is_lost_since_the_checkpoint)
 	CHECK_EQ(put(f, comp, FULL, FULL, LSN(1, 4), 4), 0);
 	lsom_comp_put(comp);
 	power_off(f);
-	at = ROUND_DOWN(e.place * LSOM_BLOCK - LSOM__DATA_START,
-			(uint64_t)SEGMENT) +
-	     LSOM__DATA_START;
-	memset(f->sim.disk.now + at, 0, SEGMENT);
-	memset(f->sim.disk.durable + at, 0, SEGMENT);
+	segment_wipe(f, e.place);
 	for (way = 0; way < 2; way++) {
 		CHECK_EQ(disk_open(f, false), 0);
 		comp = comp_of(f, 1);
@@ -966,6 +972,37 @@ TEST(damage, a_segment_is_lost_since_the_checkpoint)
 		lsom_comp_put(comp);
 		power_off(f);
 	}
+	lsom_close(f->lsom);
+	sim_env_fini(&f->sim);
+	free(f);
+}
+
+/* The one that was open at the checkpoint: what came to it since nobody knows. */
+TEST(damage, the_open_segment_is_lost)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct lsom_decided d = { .stable_lsn = LSN(1, 3) };
+	struct lsom_comp *comp;
+	struct lsom__entry e;
+
+	tiny_open(f, 16);
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, FULL, LSN(1, 1), 1), 0);
+	CHECK_EQ(put(f, comp, FULL, 16, LSN(1, 2), 2), 0);
+	entry_get(comp, FULL, &e);
+	checkpoint_make(f);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 3), 3), 0);
+	lsom_comp_put(comp);
+	power_off(f);
+	segment_wipe(f, e.place);
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	CHECK_EQ(get(f, comp, 0, 3), -EBADMSG);
+	CHECK_EQ(get(f, comp, FULL, 2), -EBADMSG);
+	lsom_comp_put(comp);
+	power_off(f);
 	lsom_close(f->lsom);
 	sim_env_fini(&f->sim);
 	free(f);
