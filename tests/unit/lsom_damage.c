@@ -1008,6 +1008,57 @@ TEST(damage, the_open_segment_is_lost)
 	free(f);
 }
 
+/*
+ * A batch behind the torn tail is dropped, and stays dropped where the header
+ * that says so rots: it is not what its segment begins with any more.
+ */
+TEST(damage, a_dropped_batch_under_a_header)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct call torn = { .f = f }, whole = { .f = f };
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1) };
+	struct lsom_comp *comp;
+	struct lsom__entry e;
+	uint8_t *header;
+	unsigned way;
+	uint64_t at;
+
+	tiny_open(f, 17);
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, FULL, LSN(1, 1), 1), 0);
+	/* On their way together, to a segment each. */
+	CHECK_EQ(write_start(&torn, comp, LSOM_RCOPY, FULL, FULL, LSN(1, 2), 2),
+		 0);
+	CHECK_EQ(write_start(&whole, comp, LSOM_RCOPY, 0, FULL, LSN(1, 3), 3),
+		 0);
+	CHECK(sim_env_run(&f->sim, &torn.done));
+	CHECK(sim_env_run(&f->sim, &whole.done));
+	entry_get(comp, 0, &e);
+	at = lsom__place(f->disk, lsom__segment_of(f->disk, e.place), 0) *
+	     LSOM_BLOCK;
+	header = f->sim.disk.durable + at;
+	entry_get(comp, FULL, &e);
+	lsom_comp_put(comp);
+	power_off(f);
+	segment_wipe(f, e.place);
+	for (way = 0; way < 2; way++) {
+		CHECK_EQ(disk_open(f, way == 1), 0);
+		comp = comp_of(f, 1);
+		lsom_decided(comp, &d);
+		CHECK_EQ(lsom_comp_meta(comp)->damaged, 0);
+		CHECK_EQ(get(f, comp, 0, 1), 1);
+		CHECK_EQ(get(f, comp, FULL, 2), 0);
+		lsom_comp_put(comp);
+		power_off(f);
+		header[100] ^= 4;
+		f->sim.disk.now[at + 100] ^= 4;
+	}
+	lsom_close(f->lsom);
+	sim_env_fini(&f->sim);
+	free(f);
+}
+
 /* Other data than @data, of the same CRC32C: the polynomial makes no difference. */
 static void collide(uint8_t *data)
 {
