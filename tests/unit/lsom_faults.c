@@ -1173,6 +1173,31 @@ TEST(faults, a_copy_comes_for_a_hole)
 	fixture_close(f);
 }
 
+/* The one before stays whole while the next is written. */
+TEST(faults, superblocks_take_turns)
+{
+	struct fixture *f = fixture_open(36);
+	struct lsom__super s[2];
+	uint64_t last = 0;
+	unsigned i;
+
+	for (i = 0; i < 6; i++) {
+		if (i % 2)
+			CHECK_EQ(power_cut(f), 0);
+		checkpoint_make(f);
+		for (unsigned k = 0; k < 2; k++)
+			CHECK_EQ(lsom__super_decode(f->sim.disk.durable +
+							    k * LSOM__SUPER_GAP,
+						    &s[k]),
+				 0);
+		CHECK_EQ(MAX(s[0].sequence, s[1].sequence),
+			 MIN(s[0].sequence, s[1].sequence) + 1);
+		CHECK(MAX(s[0].sequence, s[1].sequence) > last);
+		last = MAX(s[0].sequence, s[1].sequence);
+	}
+	fixture_close(f);
+}
+
 /* Which disk it is can be told from either superblock, and while it is open. */
 TEST(faults, identify)
 {
