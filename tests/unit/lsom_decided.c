@@ -1,0 +1,189 @@
+/*
+ * What is decided, aborted or unmapped stays so: over cuts, in an index made from
+ * the log alone, and against what comes late.
+ */
+#include "tests/unit/lsom_rig.h"
+
+static void decide_done(struct lsom_decide *req, int status)
+{
+	struct call *c = container_of(req, struct call, d);
+
+	c->status = status;
+	c->done = true;
+}
+
+static int decide(struct fixture *f, struct lsom_comp *comp, uint64_t lsn,
+		  bool commit)
+{
+	struct call c = { .f = f, .d = { .lsn = lsn, .commit = commit } };
+
+	return finish(&c, lsom_decide(comp, &c.d, decide_done));
+}
+
+/* ABORT, COMMIT, RCOPY and ATTACH: before a cut, after it, and rebuilt. */
+TEST(decided, decisions_last)
+{
+	struct fixture *f = fixture_open(32);
+	struct lsom_comp_meta m = { .member_csn = 2,
+				    .csn_seen = 2,
+				    .state_seen = LSOM_SYNC };
+	struct lsom_comp *comp;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 4096), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 300, LSN(1, 1), 0), 0);
+	CHECK_EQ(put(f, comp, 0, 8, LSN(1, 2), 2), 0);
+	/* 4 is committed, 5 aborted, before it came and after. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1, 1, LSN(1, 4), 4), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), true), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), true), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), false), -EINVAL);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 5), 5), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 5), 5), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), false), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), false), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), true), -EINVAL);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 5), 5), -ESTALE);
+	CHECK_EQ(decide(f, comp, LSN(1, 6), false), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 3, 1, LSN(1, 6), 6), -ESTALE);
+	/* A copy is taken where it is newer. */
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 4, 1, LSN(1, 1), 7), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 5, 1, LSN(1, 3), 7), 0);
+	/* What is undecided when a session attaches is void. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 8), 8), 0);
+	CHECK_EQ(update(f, comp, LSOM_ATTACH, m), 0);
+	for (way = 0; way < 4; way++) {
+		lsom_decided(comp,
+			     &(struct lsom_decided){ .stable_lsn = LSN(1, 8) });
+		CHECK_EQ(lsom_comp_meta(comp)->state_seen, LSOM_SYNC);
+		CHECK_EQ(lsom_comp_meta(comp)->member_csn, 2);
+		CHECK_EQ(get(f, comp, 0, 2), 1);
+		CHECK_EQ(get(f, comp, 1, 4), 1);
+		CHECK_EQ(get(f, comp, 2, 2), 1);
+		CHECK_EQ(get(f, comp, 3, 2), 1);
+		CHECK_EQ(get(f, comp, 4, 2), 1);
+		CHECK_EQ(get(f, comp, 5, 7), 1);
+		CHECK_EQ(get(f, comp, 6, 2), 1);
+		lsom_comp_put(comp);
+		if (way < 2) {
+			CHECK_EQ(power_cut(f), 0);
+		} else {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, way == 2), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+static void lsn_note(const struct lsom_undecided *u, void *arg)
+{
+	*(uint64_t *)arg |= 1ull << LSN_SEQ(u->lsn);
+}
+
+/*
+ * What is decided above the stable lsn, of lsns that others lie between: in the
+ * log, in the index, and in the log alone.  Exactly these.
+ */
+TEST(decided, what_is_decided_lasts)
+{
+	struct fixture *f = fixture_open(33);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1),
+				  .committed = { 1u << 1 | 1u << 4, 1u << 0 } };
+	const uint64_t committed = 1u << 3 | 1u << 6 | 1u << 10;
+	struct lsom_comp *comp;
+	uint64_t undecided;
+	unsigned way, i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 1, 1, LSN(1, 1), 1), 0);
+	for (i = 2; i < 12; i++)
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, i, 1, LSN(1, i), i), 0);
+	lsom_decided(comp, &d);
+	/* It rides along with the next record. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 12, 1, LSN(1, 12), 12), 0);
+	for (way = 0; way < 4; way++) {
+		undecided = 0;
+		lsom_undecided_each(comp, lsn_note, &undecided);
+		CHECK_EQ(undecided, (1u << 13) - 4 - committed);
+		CHECK_EQ(lsom_comp_meta(comp)->stable_lsn, LSN(1, 1));
+		CHECK_EQ(get(f, comp, 1, 1), 1);
+		for (i = 2; i < 13; i++)
+			CHECK_EQ(get(f, comp, i, i), committed >> i & 1);
+		lsom_comp_put(comp);
+		if (way == 2) {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+		} else {
+			CHECK_EQ(power_cut(f), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* An older message changes nothing; neither does the cleaner what bars a PREP. */
+TEST(decided, what_is_barred_stays_barred)
+{
+	struct fixture *f = fixture_open(34);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 4) };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	d.stable_lsn = LSN(1, 2);
+	lsom_decided(comp, &d);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 3, 1, LSN(1, 4), 4), -ESTALE);
+	/* Until its lsn is stable, and nothing older than it lies anywhere. */
+	CHECK_EQ(decide(f, comp, LSN(1, 6), false), 0);
+	lsom__aborts_settle(comp, 100);
+	lsom__aborts_prune(comp, 100);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), -ESTALE);
+	comp->meta.stable_lsn = LSN(1, 6);
+	lsom__aborts_prune(comp, 99);
+	CHECK(lsom__aborted(comp, LSN(1, 6), 1));
+	lsom__aborts_prune(comp, 100);
+	CHECK(!lsom__aborted(comp, LSN(1, 6), 1));
+	/* What a session aborted those before it had not, either. */
+	CHECK_EQ(lsom__abort_add(comp, LSN(1, 7), 2), 0);
+	CHECK(lsom__aborted(comp, LSN(1, 7), 1));
+	CHECK(!lsom__aborted(comp, LSN(1, 7), 3));
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* On a replica that is being filled a hole bars the older copy that comes for it. */
+TEST(decided, a_copy_comes_for_a_hole)
+{
+	struct fixture *f = fixture_open(35);
+	struct lsom_comp_meta m = { .member_csn = 1, .state_seen = LSOM_SYNC };
+	struct lsom_comp *comp;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 1024), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, m), 0);
+	CHECK_EQ(put(f, comp, 0, 1024, LSN(1, 5), 0), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 600, 8, LSN(1, 3), 3), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 10, 8, LSN(1, 6), 6), 0);
+	for (way = 0; way < 3; way++) {
+		CHECK_EQ(get(f, comp, 600, 3), 0);
+		CHECK_EQ(get(f, comp, 607, 3), 0);
+		CHECK_EQ(get(f, comp, 10, 6), 1);
+		lsom_comp_put(comp);
+		if (way == 1) {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+		} else {
+			CHECK_EQ(power_cut(f), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
