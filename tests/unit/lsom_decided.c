@@ -187,3 +187,47 @@ TEST(decided, a_copy_comes_for_a_hole)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* I2: neither an older request nor an opening lowers what is recorded. */
+TEST(decided, metadata_never_goes_back)
+{
+	struct fixture *f = fixture_open(36);
+	struct lsom_comp_meta high = { .promised_oepoch = 5,
+				       .member_csn = 6,
+				       .csn_seen = 7,
+				       .stable_lsn = LSN(4, 9),
+				       .g_all = LSN(4, 8) };
+	struct lsom_comp_meta low = { .promised_oepoch = 4,
+				      .member_csn = 5,
+				      .csn_seen = 6,
+				      .stable_lsn = LSN(4, 8),
+				      .g_all = LSN(4, 7) };
+	const struct lsom_comp_meta *m;
+	struct lsom_comp *comp;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, high), 0);
+	for (way = 0; way < 3; way++) {
+		CHECK_EQ(update(f, comp, way ? LSOM_SEAL : LSOM_CONFIG, low),
+			 0);
+		m = lsom_comp_meta(comp);
+		CHECK_EQ(m->promised_oepoch, 5);
+		CHECK_EQ(m->member_csn, 6);
+		CHECK_EQ(m->csn_seen, 7);
+		CHECK_EQ(m->stable_lsn, LSN(4, 9));
+		CHECK_EQ(m->g_all, LSN(4, 8));
+		lsom_comp_put(comp);
+		if (way == 1) {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+			checkpoint_make(f);
+		} else {
+			CHECK_EQ(power_cut(f), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
