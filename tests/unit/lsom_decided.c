@@ -157,6 +157,36 @@ TEST(decided, what_is_barred_stays_barred)
 	fixture_close(f);
 }
 
+/* R41: the ABORT is on its way to the log when its PREP comes, and is before it. */
+TEST(decided, an_abort_overtakes_its_prep)
+{
+	struct fixture *f = fixture_open(37);
+	struct call a = { .f = f, .d = { .lsn = LSN(1, 6) } }, p = { .f = f };
+	struct lsom_comp *comp;
+	uint64_t undecided;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(lsom_decide(comp, &a.d, decide_done), 0);
+	CHECK_EQ(write_start(&p, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), 0);
+	CHECK(sim_env_run(&f->sim, &p.done));
+	CHECK(a.done);
+	CHECK_EQ(a.status, 0);
+	CHECK_EQ(p.status, -ESTALE);
+	for (way = 0; way < 3; way++) {
+		undecided = 0;
+		lsom_undecided_each(comp, lsn_note, &undecided);
+		CHECK_EQ(undecided, 0);
+		CHECK_EQ(get(f, comp, 6, 6), 0);
+		lsom_comp_put(comp);
+		CHECK_EQ(power_cut(f), 0);
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* On a replica that is being filled a hole bars the older copy that comes for it. */
 TEST(decided, a_copy_comes_for_a_hole)
 {
