@@ -261,3 +261,28 @@ TEST(decided, metadata_never_goes_back)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* What is prepared behind the new end may be committed: it is not cut off. */
+TEST(decided, prepared_behind_a_smaller_size)
+{
+	struct fixture *f = fixture_open(38);
+	struct lsom_comp_meta m = { .size_bytes = 32 * LSOM_BLOCK };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 28, 8, LSN(1, 2), 2), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, m), -EOPNOTSUPP);
+	CHECK_EQ(decide(f, comp, LSN(1, 2), true), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, m), -EOPNOTSUPP);
+	CHECK_EQ(get(f, comp, 35, 2), 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 32, 32, LSN(1, 3), 0), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 3), true), 0);
+	/* One that ends where the component will. */
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 28, 4, LSN(1, 4), 4), 0);
+	CHECK_EQ(update(f, comp, LSOM_RESIZE, m), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 4), true), 0);
+	CHECK_EQ(get(f, comp, 31, 4), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
