@@ -173,7 +173,10 @@ void scsi__atomic(struct scsi_cmd *cmd)
 
 /*
  * Reading and writing is one uninterrupted series of actions (SBC-3): it does
- * not go in steps, and is bounded like other atomic commands.
+ * not go in steps, and is bounded like other atomic commands.  VPD B0 has no
+ * field for that: its MAXIMUM TRANSFER LENGTH is that of READ and WRITE, too
+ * (SBC-3 6.6.4).  So REPORT SUPPORTED OPERATION CODES says it: the usage map
+ * has no bits of longer lengths.
  */
 bool scsi__orwrite_parse(struct scsi_cmd *cmd)
 {

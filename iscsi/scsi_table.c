@@ -131,8 +131,9 @@ const struct scsi_op scsi__ops[] = {
 	  10 },
 	{ 0x8a, -1, 16, W, WRITES | OP_GROUP, { 0, 0x18, B8, B4 },
 	  scsi__write_parse, scsi__write, 30 },
-	{ 0x8b, -1, 16, W, OP_WRITE | OP_GROUP, { 0, 0x18, B8, B4 },
-	  scsi__orwrite_parse, scsi__orwrite, 30 },
+	{ 0x8b, -1, 16, W, OP_WRITE | OP_GROUP,
+	  { 0, 0x18, B8, 0, 0, 0x0f, 0xff }, scsi__orwrite_parse,
+	  scsi__orwrite, 30 },
 	/* WRITE AND VERIFY(16), VERIFY(16) */
 	{ 0x8e, -1, 16, W, WRITES | OP_GROUP, { 0, 0x16, B8, B4 },
 	  scsi__write_verify_parse, scsi__write_verify, 30 },

@@ -269,6 +269,51 @@ TEST(scsi_block, orwrite_and_atomic)
 	rig_close(r);
 }
 
+/* What we say that a command takes is what it takes, and no block more. */
+TEST(scsi_block, limits_that_are_told)
+{
+	uint8_t *buf = calloc(2, 1u << 20);
+
+	for (unsigned s = 0; s < 2; s++) {
+		struct rig *r = rig_open(sizes[s]);
+		uint8_t b0[64], usage[32], cdb[16] = { 0x9c };
+		uint32_t most;
+
+		CHECK_EQ(rig_do(r, 0, CDB(0x12, 1, 0xb0, 0, 64), NULL, 0, b0,
+				64),
+			 GOOD);
+		most = get_be32(b0 + 44);
+		put_be16(cdb + 12, (uint16_t)most);
+		CHECK_EQ(rig_do(r, 0, cdb, buf, (size_t)most * r->block, NULL,
+				0),
+			 GOOD);
+		put_be16(cdb + 12, (uint16_t)(most + 1));
+		CHECK_EQ(rig_do(r, 0, cdb, buf, (size_t)(most + 1) * r->block,
+				NULL, 0),
+			 INVALID_CDB);
+		memset(cdb, 0, sizeof(cdb));
+		cdb[0] = 0x89;
+		cdb[13] = b0[5];
+		CHECK_EQ(rig_do(r, 0, cdb, buf, 2 * (size_t)b0[5] * r->block,
+				NULL, 0),
+			 GOOD);
+		/* ORWRITE has no field of its own: the map of its CDB has. */
+		most = (1u << 20) / r->block;
+		cdb_of(cdb, 0x8b, 0, most);
+		CHECK_EQ(rig_do(r, 0, cdb, buf, 1u << 20, NULL, 0), GOOD);
+		cdb_of(cdb, 0x8b, 0, most + 1);
+		CHECK_EQ(rig_do(r, 0, cdb, buf, (1u << 20) + r->block, NULL, 0),
+			 INVALID_CDB);
+		CHECK_EQ(rig_do(r, 0,
+				CDB(0xa3, 0x0c, 1, 0x8b, 0, 0, 0, 0, 0, 32),
+				NULL, 0, usage, 32),
+			 GOOD);
+		CHECK_EQ(get_be32(usage + 4 + 10), (1u << 20) / 512 * 2 - 1);
+		rig_close(r);
+	}
+	free(buf);
+}
+
 TEST(scsi_block, write_same)
 {
 	uint8_t block[4096], cdb[16];
