@@ -6,6 +6,9 @@
  * answer longer than the initiator takes in one PDU is handed out in parts
  * behind a Target Transfer Tag.  The initiator's F ends it: until then each
  * text gets its answer, and the exchange stays open for another one.
+ *
+ * A list of all targets that is longer than ANSWER_MAX is made piece by piece, as
+ * the initiator fetches it, so that no more than one piece is kept.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/login_int.h"
@@ -79,7 +82,33 @@ static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
 	}
 }
 
-/* Only what the initiator may log in to is named: see iscsi_target_set(). */
+/*
+ * The targets that were not named yet, as many as fit; @out is full if that is
+ * none in all its room.  Only what the initiator may log in to is named: see
+ * iscsi_target_set().
+ */
+static void put_targets(struct iscsi_conn *conn, struct text_out *out)
+{
+	struct text_exchange *x = &conn->text;
+	struct iscsi_target *t;
+
+	TAILQ_FOREACH (t, &conn->iscsi->targets, link) {
+		size_t len = out->len;
+
+		if (t->seq <= x->named_seq ||
+		    !iscsi__target_admits(t, conn->session->initiator))
+			continue;
+		put_target(conn, t, out);
+		if (out->full && len > 0) {
+			out->len = len;
+			out->full = false;
+			return;
+		}
+		x->named_seq = t->seq;
+	}
+	x->targets_left = false;
+}
+
 static void send_targets(struct iscsi_conn *conn, const char *value,
 			 struct text_out *out)
 {
@@ -92,9 +121,8 @@ static void send_targets(struct iscsi_conn *conn, const char *value,
 		return;
 	}
 	if (strcmp(value, "All") == 0) {
-		TAILQ_FOREACH (t, &conn->iscsi->targets, link)
-			if (iscsi__target_admits(t, s->initiator))
-				put_target(conn, t, out);
+		conn->text.targets_left = true; /* behind all other pairs */
+		conn->text.named_seq = 0;
 		return;
 	}
 	if (iscsi__name_parse(value, name) < 0) {
@@ -156,6 +184,40 @@ static int answer(struct iscsi_conn *conn, struct text_out *out)
 }
 
 /*
+ * What follows of the answer, up to ANSWER_MAX bytes.  0; -EINVAL: the text is
+ * malformed, or has no answer of that size; -ENOMEM.
+ */
+static int make_piece(struct iscsi_conn *conn)
+{
+	struct text_exchange *x = &conn->text;
+	struct text_out out;
+	char *shrunk;
+	int rv = 0;
+
+	free(x->out);
+	x->out_len = x->out_at = 0;
+	x->out = malloc(ANSWER_MAX);
+	if (x->out == NULL)
+		return -ENOMEM;
+	iscsi__text_out_init(&out, x->out, ANSWER_MAX);
+	if (x->in != NULL)
+		rv = answer(conn, &out);
+	free(x->in);
+	x->in = NULL;
+	x->in_len = 0;
+	if (x->targets_left && !out.full)
+		put_targets(conn, &out);
+	if (rv < 0 || out.full)
+		return -EINVAL;
+	x->out_len = out.len;
+	/* It may be kept for a while: no more of it than there is. */
+	shrunk = realloc(x->out, MAX(out.len, 1u));
+	if (shrunk != NULL)
+		x->out = shrunk;
+	return 0;
+}
+
+/*
  * The first answer of a discovery session over iSER still finds the buffer of
  * the login, and the whole list fits where parts of 128 bytes would be lost on
  * initiators that know no parts.
@@ -172,10 +234,9 @@ static size_t part_max(const struct iscsi_conn *conn)
 /* Its text was answered, and the next one may come under the same tag. */
 static void text_answered(struct text_exchange *x)
 {
-	free(x->in);
 	free(x->out);
-	x->in = x->out = NULL;
-	x->in_len = x->out_len = x->out_at = 0;
+	x->out = NULL;
+	x->out_len = x->out_at = 0;
 }
 
 /*
@@ -201,7 +262,7 @@ static void send_part(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	memcpy(reply->send.bhs + 8, pdu->bhs + 8, 8);
 	conn->text_sent = true;
 	x->out_at += n;
-	if (n < left) {
+	if (n < left || x->targets_left) {
 		reply->send.bhs[1] = 0;
 		/* C: a pair is cut in two. */
 		if (x->out[x->out_at - 1] != '\0')
@@ -257,8 +318,7 @@ void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 {
 	struct text_exchange *x = &conn->text;
 	uint32_t itt = get_be32(pdu->bhs + 16), ttt = get_be32(pdu->bhs + 20);
-	struct text_out out;
-	char *shrunk;
+	int rv = 0;
 
 	if (itt == ISCSI_NO_TAG) {
 		iscsi__reject(conn, pdu->bhs, REJECT_INVALID_FIELD);
@@ -283,35 +343,28 @@ void iscsi__text_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 			conn->iscsi->ttt_last = 1;
 		x->ttt = conn->iscsi->ttt_last;
 	}
-	if (x->out != NULL) {
-		send_part(conn, pdu);
-		return;
-	}
-	if (collect(x, pdu) < 0 ||
-	    ((pdu->bhs[1] & ISCSI_FINAL) && (pdu->bhs[1] & ISCSI_CONTINUE))) {
-		iscsi__text_reset(x);
-		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
-		return;
-	}
-	if (pdu->bhs[1] & ISCSI_CONTINUE) {
-		send_empty(conn, pdu);
-		return;
-	}
-	x->out = malloc(ANSWER_MAX);
 	if (x->out == NULL) {
+		if (collect(x, pdu) < 0 || ((pdu->bhs[1] & ISCSI_FINAL) &&
+					    (pdu->bhs[1] & ISCSI_CONTINUE))) {
+			iscsi__text_reset(x);
+			iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
+			return;
+		}
+		if (pdu->bhs[1] & ISCSI_CONTINUE) {
+			send_empty(conn, pdu);
+			return;
+		}
+	}
+	if (x->out_at == x->out_len)
+		rv = make_piece(conn);
+	if (rv == -ENOMEM) {
 		iscsi__conn_end(conn, "no memory for an answer");
 		return;
 	}
-	iscsi__text_out_init(&out, x->out, ANSWER_MAX);
-	if (answer(conn, &out) < 0 || out.full) {
+	if (rv < 0) {
 		iscsi__text_reset(x);
 		iscsi__reject(conn, pdu->bhs, REJECT_PROTOCOL);
 		return;
 	}
-	x->out_len = out.len;
-	/* It may be kept for a while: no more of it than there is. */
-	shrunk = realloc(x->out, MAX(out.len, 1u));
-	if (shrunk != NULL)
-		x->out = shrunk;
 	send_part(conn, pdu);
 }

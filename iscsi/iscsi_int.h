@@ -151,6 +151,7 @@ enum target_place {
 /* A target in the front's table, or, with its units, in its home's. */
 struct iscsi_target {
 	struct iscsi *iscsi;
+	uint64_t seq; /* its place in the list, from 1 */
 	char iqn[ISCSI_NAME_MAX + 1];
 	char alias[256];
 	char **allow; /* lower case; "any" */
@@ -360,6 +361,8 @@ struct text_exchange {
 	uint32_t itt, ttt;
 	char *in, *out;
 	size_t in_len, out_len, out_at;
+	bool targets_left; /* more of all targets, those behind: */
+	uint64_t named_seq;
 };
 
 /* How often something happened since then. */
@@ -724,6 +727,7 @@ struct iscsi {
 	struct iscsi_config config;
 	struct scsi_common scsi;
 	TAILQ_HEAD(, iscsi_target) targets;
+	uint64_t targets_seq; /* of the last one that came */
 	TAILQ_HEAD(iscsi_portals, iscsi_portal) portals; /* a share's: copies */
 	TAILQ_HEAD(, iscsi_conn) conns;
 	TAILQ_HEAD(, iscsi_session) sessions;

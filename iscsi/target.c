@@ -286,6 +286,7 @@ void iscsi__target_take(struct iscsi *iscsi, struct iscsi_target *t)
 
 	if (old == NULL) {
 		assert(t->scsi != NULL);
+		t->seq = ++iscsi->targets_seq;
 		TAILQ_INSERT_TAIL(&iscsi->targets, t, link);
 		iscsi__targets_ports(iscsi);
 		return;

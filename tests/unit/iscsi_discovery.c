@@ -253,6 +253,82 @@ TEST(iscsi_discovery, a_long_answer_in_parts)
 	end();
 }
 
+#define MANY 3000u
+
+/* How many pairs of @text name a target; the last one's number in *@last. */
+static unsigned targets_in(const char *text, size_t len, unsigned *last)
+{
+	unsigned n = 0;
+
+	for (const char *at = text; at < text + len; at += strlen(at) + 1)
+		if (strncmp(at, "TargetName=", 11) == 0 &&
+		    sscanf(strrchr(at, ':'), ":%u", last) == 1)
+			n++;
+	return n;
+}
+
+/*
+ * A list that is longer than what is kept of it goes in pieces, and what comes
+ * and goes meanwhile neither hides another target nor names one twice.
+ */
+TEST(iscsi_discovery, a_list_of_any_length)
+{
+	static char all[MANY * 256];
+	struct mock m;
+	struct seen *s;
+	char iqn[200];
+	size_t len = 0;
+	unsigned last, pieces = 0;
+	uint32_t ttt = ISCSI_NO_TAG;
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < MANY; i++) {
+		sprintf(iqn, "iqn.2026-11.internal.basalt:%0150u", i);
+		add_target(iqn, "any");
+	}
+	discover(&m);
+	do {
+		uint64_t was = m.dm.owner->text.named_seq;
+
+		ask(&m, ISCSI_FINAL, 7, ttt, "SendTargets=All",
+		    ttt == ISCSI_NO_TAG ? 16 : 0);
+		s = next(&m);
+		CHECK(s != NULL && s->len <= 512);
+		CHECK_EQ(s->bhs[0], ISCSI_OP_TEXT_RSP);
+		CHECK(m.dm.owner->text.out_len <= 256u << 10);
+		CHECK(len + s->len <= sizeof(all));
+		memcpy(all + len, s->data, s->len);
+		len += s->len;
+		ttt = get_be32(s->bhs + 20);
+		if (s->bhs[1] & ISCSI_FINAL)
+			break;
+		CHECK(ttt != ISCSI_NO_TAG);
+		CHECK_EQ(s->bhs[1] & ISCSI_CONTINUE,
+			 all[len - 1] != '\0' ? ISCSI_CONTINUE : 0);
+		if (m.dm.owner->text.named_seq == was ||
+		    !m.dm.owner->text.targets_left)
+			continue;
+		/* Behind what is in this piece, and before it. */
+		pieces++;
+		targets_in(m.dm.owner->text.out, m.dm.owner->text.out_len,
+			   &last);
+		sprintf(iqn, "iqn.2026-11.internal.basalt:%0150u", last);
+		iscsi_target_unset(iscsi, iqn);
+		sprintf(iqn, "iqn.2026-11.internal.basalt:%0150u", last + 1);
+		iscsi_target_unset(iscsi, iqn);
+		sprintf(iqn, "iqn.2026-11.internal.basalt:%0150u",
+			MANY + pieces);
+		add_target(iqn, "any");
+	} while (true);
+	CHECK_EQ(ttt, ISCSI_NO_TAG);
+	CHECK(pieces > 1);
+	/* And the one of the fixture, whose name is no number. */
+	CHECK_EQ(targets_in(all, len, &last), MANY);
+	CHECK_EQ(last, MANY + pieces);
+	CHECK(!m.dm.owner->text.open);
+	end();
+}
+
 TEST(iscsi_discovery, texts_that_are_refused)
 {
 	static char many[8192];
