@@ -30,7 +30,9 @@ struct dm_tcp_listener {
 	struct iscsi *iscsi;
 	struct env *env;
 	uv_poll_t poll;
-	struct env_timer retry; /* out of descriptors: accept again later */
+	/* Out of descriptors: accept again @retry_ns after it failed. */
+	struct env_timer retry;
+	uint64_t retry_ns; /* 0: it does not fail */
 	int fd;
 	unsigned portal, pdu_ms;
 	void (*cb)(void *arg);
@@ -493,6 +495,25 @@ static void on_retry(struct env_timer *timer)
 		uv_poll_start(&l->poll, UV_READABLE, on_accept);
 }
 
+/* Less and less often; it is said once, until all who waited were taken. */
+static void accept_failed(struct dm_tcp_listener *l, int error)
+{
+	if (l->retry_ns == 0)
+		log_warn("portal %u: accepting failed, new connections wait: "
+			 "%s",
+			 l->portal, strerror(error));
+	l->retry_ns = MIN(MAX(2 * l->retry_ns, TCP_RETRY_NS), TCP_RETRY_NS_MAX);
+	uv_poll_stop(&l->poll);
+	env_timer_start(l->env, &l->retry, l->retry_ns);
+}
+
+static void accept_idle(struct dm_tcp_listener *l)
+{
+	if (l->retry_ns != 0)
+		log_info("portal %u: accepting connections again", l->portal);
+	l->retry_ns = 0;
+}
+
 static void on_accept(uv_poll_t *poll, int status, int events)
 {
 	struct dm_tcp_listener *l = poll->data;
@@ -510,13 +531,12 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
 			continue;
-		if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			accept_idle(l);
 			return;
+		}
 		if (fd < 0) {
-			log_warn("portal %u: accepting failed: %s", l->portal,
-				 strerror(errno));
-			uv_poll_stop(&l->poll);
-			env_timer_start(l->env, &l->retry, 100 * MSEC);
+			accept_failed(l, errno);
 			return;
 		}
 		conn = conn_new(l, fd, &peer);

@@ -18,6 +18,9 @@
 #define TCP_SLOTS 64u
 #define TCP_IOV 256u
 #define TCP_SEND_MS 30000u
+/* Accepting failed: how soon it is tried again, and at the latest. */
+#define TCP_RETRY_NS (100 * MSEC)
+#define TCP_RETRY_NS_MAX (2 * SEC)
 /* Data-Out that belongs to nothing, and none that does: no accident. */
 #define TCP_STRAY_MAX 4096u
 

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -652,5 +653,40 @@ TEST(iscsi_tcp, not_iscsi)
 				   "more than one header has",
 		  60, 60);
 	CHECK(hung_up());
+	end();
+}
+
+/* Descriptors are out: it is said once, however often it is tried. */
+TEST(iscsi_tcp, out_of_descriptors)
+{
+	FILE *said = tmpfile();
+	struct rlimit limit, none;
+	char line[512];
+	unsigned failed = 0, again = 0;
+	int saved = dup(STDERR_FILENO), waiting;
+
+	CHECK(said != NULL && saved >= 0);
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	fixture((struct iscsi_config){ 0 });
+	dial();
+	waiting = cl.fd;
+	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
+	/* What is open stays so; nothing can be opened. */
+	none = (struct rlimit){ .rlim_max = limit.rlim_max };
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	run(500);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	login("", 0); /* behind the one that waits */
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	close(waiting);
+	rewind(said);
+	while (fgets(line, sizeof(line), said) != NULL) {
+		failed += strstr(line, "accepting failed") != NULL;
+		again += strstr(line, "again") != NULL;
+	}
+	fclose(said);
+	CHECK_EQ(failed, 1);
+	CHECK_EQ(again, 1);
 	end();
 }
