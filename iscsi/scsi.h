@@ -83,6 +83,7 @@ struct scsi_nexus {
 	struct dom_nexus dom; /* names; @generation is per unit, see lun.c */
 	char target_port_name[ISCSI_NAME_MAX + 16]; /* "iqn...,t,0x0001" */
 	struct scsi_target *target;
+	bool queries; /* the functions of RFC 7144 were agreed upon */
 	/* private: pending unit attentions per unit */
 	struct scsi_it_lun **units; /* by LUN number */
 	unsigned units_count;

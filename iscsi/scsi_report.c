@@ -246,14 +246,19 @@ bool scsi__tmf_report_parse(struct scsi_cmd *cmd)
 }
 
 /*
- * ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, QUERY TASK,
- * TARGET RESET; QUERY ASYNCHRONOUS EVENT, QUERY TASK SET, I_T NEXUS RESET.
+ * ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, TARGET RESET;
+ * and if this session has them: QUERY TASK; QUERY ASYNCHRONOUS EVENT, QUERY TASK
+ * SET, I_T NEXUS RESET.
  */
 void scsi__tmf_report(struct scsi_cmd *cmd)
 {
-	uint8_t d[16] = { 0xde, 0x07 };
+	uint8_t d[16] = { 0x80 | 0x40 | 0x10 | 0x08 | 0x02 };
 	size_t len = (cmd->cdb[2] & 0x80) != 0 ? 16 : 4;
 
+	if (cmd->nexus->queries) {
+		d[0] |= 0x04;
+		d[1] = 0x04 | 0x02 | 0x01;
+	}
 	d[3] = (uint8_t)(len - 4);
 	scsi__reply(cmd, d, len, get_be32(cmd->cdb + 6));
 }

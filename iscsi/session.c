@@ -80,6 +80,7 @@ static void nexus_names(struct iscsi_session *s, unsigned portal)
 		 "%s,t,0x%04x", s->target->iqn, s->tpgt);
 	n->dom.target_port = (uint16_t)portal;
 	n->target = s->target->scsi;
+	n->queries = s->keys.protocol_level >= 2;
 }
 
 static void on_turn(struct env_task *task);

@@ -174,7 +174,7 @@ void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	conn->immediates += reply->immediate;
 	reply->counted = true;
 	iscsi__in_flight_more(s);
-	if (function >= TMF_QUERY_TASK && s->keys.protocol_level < 2)
+	if (function >= TMF_QUERY_TASK && !s->nexus.queries)
 		function = 0; /* RFC 7144 was not agreed upon */
 	switch (function) {
 	case SCSI_ABORT_TASK:

@@ -327,6 +327,13 @@ TEST(scsi_info, reports)
 			0, d, 64),
 		 GOOD);
 	CHECK_EQ(rig_got, 16);
+	CHECK_EQ(get_be16(d), 0xda00);
+	r->nexus[0].queries = true;
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
+			d, 64),
+		 GOOD);
+	CHECK_EQ(rig_got, 4);
+	CHECK_EQ(get_be16(d), 0xde07);
 	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
 			d, 64),
 		 GOOD);

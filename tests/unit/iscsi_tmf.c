@@ -107,6 +107,58 @@ TEST(iscsi_tmf, aborts_more_than_the_pool_takes)
 	end();
 }
 
+/* ---- what is reported ---- */
+
+/* The first byte of REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. */
+static uint8_t report(struct mock *m)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xc0 };
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, 4);
+	bhs[32] = 0xa3;
+	bhs[33] = 0x0d;
+	put_be32(bhs + 38, 4);
+	put_pdu(m, bhs, NULL, 0);
+	CHECK_EQ(answer(m, tag), 0);
+	return m->read_first;
+}
+
+/* RFC 7144 is there for who asked for it: what is told is what is done. */
+TEST(iscsi_tmf, functions_are_those_reported)
+{
+	static const struct {
+		unsigned function;
+		uint8_t bit;
+	} f[] = {
+		{ SCSI_ABORT_TASK, 0x80 },	  { SCSI_ABORT_TASK_SET, 0x40 },
+		{ SCSI_CLEAR_ACA, 0x20 },	  { SCSI_CLEAR_TASK_SET, 0x10 },
+		{ SCSI_LUN_RESET, 0x08 },	  { QUERY_TASK, 0x04 },
+		{ SCSI_TARGET_WARM_RESET, 0x02 },
+	};
+	static const char level1[] = "InitiatorName=" WHO "\0TargetName=" IQN;
+
+	for (unsigned level = 1; level <= 2; level++) {
+		struct mock m;
+		uint8_t bits;
+
+		fixture((struct iscsi_config){ 0 });
+		if (level == 1) {
+			login_text(&m, 1, level1, sizeof(level1));
+			CHECK_EQ(status_of(&m), 0);
+			CHECK_EQ(answer(&m, TUR(&m)), 2);
+		} else {
+			ready(&m, 1);
+		}
+		bits = report(&m);
+		CHECK_EQ(bits & 0x04, level == 2 ? 0x04 : 0);
+		for (unsigned i = 0; i < ARRAY_LEN(f); i++)
+			CHECK_EQ(tmf(&m, f[i].function, 0x7777, 1) != 5,
+				 (bits & f[i].bit) != 0);
+		end();
+	}
+}
+
 /* ---- commands ahead of a gap, and behind it ---- */
 
 /* The CmdSN before the next one is aborted: it does nothing, if it comes. */
