@@ -188,6 +188,20 @@ TEST(iscsi_tmf, abort_of_what_has_not_come)
 	end();
 }
 
+/* What comes behind the function is none of its business. */
+TEST(iscsi_tmf, abort_of_what_comes_later)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < 2; i++)
+		CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, m.cmdsn + i), 1);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
 TEST(iscsi_tmf, aborts_ahead_of_a_gap_are_bounded)
 {
 	struct mock m;
