@@ -397,6 +397,7 @@ TEST(iscsi_session, ping_and_silence)
 	uint8_t echo[ISCSI_BHS_LEN] = { 0x40, 0x80 };
 	struct mock m;
 	struct seen *s;
+	uint32_t statsn;
 	uint64_t start;
 
 	fixture((struct iscsi_config){ .ping_ms = 60 });
@@ -414,6 +415,13 @@ TEST(iscsi_session, ping_and_silence)
 	CHECK(s != NULL && s->bhs[0] == ISCSI_OP_NOP_IN);
 	CHECK(get_be32(s->bhs + 20) != ISCSI_NO_TAG);
 	CHECK_EQ(get_be32(s->bhs + 16), ISCSI_NO_TAG);
+	/* It has the next StatSN, which stays the next one. */
+	statsn = get_be32(s->bhs + 24);
+	put_be32(echo + 16, 6);
+	put_pdu(&m, echo, "hello", 5);
+	s = next(&m);
+	CHECK_EQ(get_be32(s->bhs + 16), 6);
+	CHECK_EQ(get_be32(s->bhs + 24), statsn);
 	while (!m.closed && env_now(ts.env) - start < 2 * SEC)
 		settle();
 	CHECK(m.closed);

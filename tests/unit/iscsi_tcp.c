@@ -424,21 +424,59 @@ TEST(iscsi_tcp, bad_data_digest)
 	end();
 }
 
+/*
+ * A Data-Out that is not what its R2T asked for: one out of sequence costs the
+ * command, anything else the connection; neither writes anything.
+ */
 TEST(iscsi_tcp, data_out_outside_of_its_r2t)
 {
-	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
-	struct pdu pdu;
+	static const struct {
+		uint8_t flags, lun;
+		uint32_t sn, offset, len;
+		bool answered;
+	} bad[] = {
+		{ 0x80, 0, 0, 4096, 4096, false }, /* a half is left out */
+		{ 0x00, 0, 0, 4096, 4096, false },
+		{ 0x80, 0, 0, 0, 8196, false }, /* more than was asked for */
+		{ 0x80, 0, 0, 0, 4096, false }, /* F ahead of the end */
+		{ 0x00, 0, 0, 0, 8192, false }, /* the end without F */
+		{ 0x80, 1, 0, 0, 8192, false }, /* of another unit */
+		{ 0x80, 0, 1, 0, 8192, true }, /* one was lost */
+		{ 0x80, 0, UINT32_MAX, 0, 8192, true },
+	};
 
 	fixture((struct iscsi_config){ 0 });
 	LOGIN(KEYS);
 	ready();
-	command(0xa0, 8192, 0x2a, 0, 16, NULL, 0, 4096);
-	CHECK(get_pdu(&pdu));
-	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
-	memcpy(bhs + 8, pdu.bhs + 8, 16);
-	put_be32(bhs + 40, 4096); /* the first half is left out */
-	put_pdu(bhs, pattern, 4096, 4096);
-	CHECK(hung_up());
+	fill(5);
+	write_all(0, 8192, 0, 8192, 65536);
+	for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
+		uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT,
+					       bad[i].flags };
+		struct pdu pdu;
+
+		fill(6);
+		command(0xa0, 8192, 0x2a, 0, 16, NULL, 0, 4096);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+		memcpy(bhs + 8, pdu.bhs + 8, 16);
+		bhs[9] = bad[i].lun;
+		put_be32(bhs + 36, bad[i].sn);
+		put_be32(bhs + 40, bad[i].offset);
+		put_pdu(bhs, pattern, bad[i].len, 65536);
+		if (bad[i].answered) {
+			CHECK(get_pdu(&pdu));
+			CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
+			CHECK_EQ(pdu.bhs[3], SCSI_CHECK_CONDITION);
+		} else {
+			CHECK(hung_up());
+			close(cl.fd);
+			LOGIN(KEYS);
+			ready();
+		}
+		fill(5);
+		read_all(0, 8192, 24000, 65536);
+	}
 	end();
 }
 
