@@ -250,6 +250,59 @@ TEST(iscsi_data, data_out_out_of_bounds)
 	end();
 }
 
+/* What a command brings, or says that it will, against what was agreed upon. */
+TEST(iscsi_data, commands_out_of_bounds)
+{
+	static const char asked[] = "InitiatorName=" WHO "\0TargetName=" IQN
+				    "\0InitialR2T=Yes\0ImmediateData=No";
+	static uint8_t data[16384];
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1); /* FirstBurstLength=8192 */
+	command(&m, 0xa0, 512, 0x2a, 0, 1, data, 1024);
+	CHECK(m.closing); /* more than it announces */
+	settle();
+	ready(&m, 1);
+	command(&m, 0xa0, 16384, 0x2a, 0, 32, data, 8192 + 512);
+	CHECK(m.closing); /* beyond FirstBurstLength */
+	settle();
+	ready(&m, 1);
+	command(&m, 0xc0, 512, 0x28, 0, 1, data, 512);
+	CHECK(m.closing); /* with a READ */
+	settle();
+	for (unsigned i = 0; i < 2; i++) {
+		login_text(&m, 1, asked, sizeof(asked));
+		CHECK_EQ(status_of(&m), 0);
+		CHECK_EQ(answer(&m, TUR(&m)), 2);
+		if (i == 0) /* ImmediateData=No */
+			command(&m, 0xa0, 512, 0x2a, 0, 1, data, 512);
+		else /* InitialR2T=Yes */
+			command(&m, 0x20, 512, 0x2a, 0, 1, NULL, 0);
+		CHECK(m.closing);
+		settle();
+	}
+	end();
+}
+
+/* More is announced, and comes, than the CDB moves: the rest is told. */
+TEST(iscsi_data, residual_of_a_write)
+{
+	static uint8_t data[1024];
+	struct mock m;
+	struct seen *s;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	command(&m, 0xa0, 1024, 0x2a, 0, 1, data, 1024);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(s->bhs[3], 0);
+	CHECK_EQ(s->bhs[1], ISCSI_FINAL | ISCSI_RESIDUAL_U);
+	CHECK_EQ(get_be32(s->bhs + 44), 512);
+	end();
+}
+
 /* The datamover says that a burst came out of sequence: that write fails. */
 TEST(iscsi_data, solicited_data_out_of_sequence)
 {

@@ -138,6 +138,8 @@ TEST(iscsi_pdu, residuals)
 	CHECK_EQ(residual(SCSI_DIR_OUT, 512, SCSI_DIR_IN, 512, 0),
 		 ISCSI_RESIDUAL_U);
 	CHECK_EQ(count, 512);
+	CHECK_EQ(residual(SCSI_DIR_OUT, 0, SCSI_DIR_IN, 512, 0), 0);
+	CHECK_EQ(count, 0);
 	/* a length without a direction does not count */
 	CHECK_EQ(residual(SCSI_DIR_NONE, 4096, SCSI_DIR_NONE, 0, 0), 0);
 	/* more than a field holds */

@@ -52,6 +52,17 @@ TEST(iscsi_session, a_gap_holds_back_what_follows)
 	first = TUR(&m);
 	CHECK_EQ(answer(&m, first), 0);
 	CHECK_EQ(answer(&m, second), 0);
+	/* A duplicate of what is held is not held, too. */
+	m.cmdsn += 2;
+	second = TUR(&m);
+	m.cmdsn--;
+	TUR(&m);
+	CHECK_EQ(TAILQ_FIRST(&iscsi->sessions)->held_count, 1);
+	m.cmdsn -= 2;
+	first = TUR(&m);
+	CHECK_EQ(answer(&m, first), 0);
+	CHECK_EQ(answer(&m, second), 0);
+	CHECK(next(&m) == NULL);
 	/* ABORT TASK of one that never came fills its place */
 	m.cmdsn += 2;
 	second = TUR(&m);

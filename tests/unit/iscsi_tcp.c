@@ -338,6 +338,27 @@ static void write_and_read(void)
 	}
 }
 
+/* The last Data-In brings status and residual with it (11.7.4). */
+TEST(iscsi_tcp, residual_of_a_read)
+{
+	struct pdu pdu;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	for (unsigned blocks = 1; blocks <= 3; blocks++) {
+		command(0xc0, 1024, 0x28, 0, (uint16_t)blocks, NULL, 0, 4096);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_DATA_IN);
+		CHECK_EQ(pdu.len, MIN(blocks, 2) * 512);
+		CHECK_EQ(pdu.bhs[1], 0x81 | (blocks == 1   ? ISCSI_RESIDUAL_U
+					     : blocks == 3 ? ISCSI_RESIDUAL_O
+							   : 0));
+		CHECK_EQ(get_be32(pdu.bhs + 44), blocks == 2 ? 0 : 512);
+	}
+	end();
+}
+
 TEST(iscsi_tcp, framing_in_every_cut)
 {
 	fixture((struct iscsi_config){ 0 });
@@ -685,11 +706,19 @@ TEST(iscsi_tcp, discovery_in_parts)
 
 TEST(iscsi_tcp, not_iscsi)
 {
+	uint8_t header[ISCSI_BHS_LEN] = { 0x43, 0x87 };
+
 	fixture((struct iscsi_config){ 0 });
 	dial();
 	put_bytes((const uint8_t *)"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"
 				   "more than one header has",
 		  60, 60);
+	CHECK(hung_up());
+	close(cl.fd);
+	/* Nor is a login of more than 8 KiB: its data is not waited for. */
+	dial();
+	put_be24(header + 5, ISCSI_LOGIN_DATA_MAX + 1);
+	put_bytes(header, sizeof(header), sizeof(header));
 	CHECK(hung_up());
 	end();
 }
