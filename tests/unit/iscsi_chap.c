@@ -150,6 +150,10 @@ TEST(iscsi_chap, wrong_secret_user_length)
 	snprintf(cut, sizeof(cut), "%.*s", (int)strlen(r) - 2, r);
 	CHECK_EQ(step((struct chap_keys){ .n = "alice", .r = cut }, &none),
 		 -EACCES);
+	begin("5"); /* the right one, and something behind it */
+	snprintf(cut, sizeof(cut), "%s00", response(&in));
+	CHECK_EQ(step((struct chap_keys){ .n = "alice", .r = cut }, &none),
+		 -EACCES);
 }
 
 TEST(iscsi_chap, a_recorded_response_is_worth_nothing)

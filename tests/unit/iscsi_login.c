@@ -205,11 +205,24 @@ TEST(iscsi_login, chap_is_not_gone_around)
 	end();
 }
 
+/* What proves alice to the challenge that is out; its length. */
+static size_t proof(char *text)
+{
+	uint8_t r[CHAP_RESPONSE_MAX];
+	char hex[40] = "";
+
+	iscsi__chap_response(5, login->chap.id,
+			     (const uint8_t *)"0123456789abcdef", 16,
+			     login->chap.challenge, login->chap.challenge_len,
+			     r);
+	for (unsigned i = 0; i < 16; i++)
+		sprintf(hex + 2 * i, "%02x", r[i]);
+	return (size_t)sprintf(text, "CHAP_N=alice%cCHAP_R=0x%s", 0, hex) + 1;
+}
+
 TEST(iscsi_login, chap_to_full_feature)
 {
-	char text[200], hex[40] = "";
-	uint8_t r[CHAP_RESPONSE_MAX];
-	int n;
+	char text[200];
 
 	begin("alice", any, 1);
 	CHECK_EQ(REQUEST(0, NAMES "AuthMethod=CHAP,None\0"), 0);
@@ -217,17 +230,63 @@ TEST(iscsi_login, chap_to_full_feature)
 	CHECK_EQ(REQUEST(0, "CHAP_A=9,5\0"), 0);
 	CHECK_STR(said("CHAP_A"), "5");
 	CHECK(said("CHAP_C") != NULL && strlen(said("CHAP_C")) == 34);
-	iscsi__chap_response(5, login->chap.id,
-			     (const uint8_t *)"0123456789abcdef", 16,
-			     login->chap.challenge, login->chap.challenge_len,
-			     r);
-	for (unsigned i = 0; i < 16; i++)
-		sprintf(hex + 2 * i, "%02x", r[i]);
-	n = sprintf(text, "CHAP_N=alice%cCHAP_R=0x%s", 0, hex) + 1;
-	CHECK_EQ(request(T | SEC_FULL, text, (size_t)n), 0);
+	CHECK_EQ(request(T | SEC_FULL, text, proof(text)), 0);
 	CHECK(answer.final);
 	CHECK_EQ(answer.flags, T | SEC_FULL);
 	CHECK_STR(said("MaxRecvDataSegmentLength"), "262144");
+	end();
+}
+
+/* A challenge that we sent on another connection is not answered (9.2.1). */
+TEST(iscsi_login, reflection_of_another_connection)
+{
+	static const struct iscsi_target_conf conf = {
+		.iqn = IQN,
+		.allow = any,
+		.allow_count = 1,
+		.chap_user = "alice",
+		.chap_secret = (const uint8_t *)"0123456789abcdef",
+		.chap_secret_len = 16,
+		.mutual_user = "basalt",
+		.mutual_secret = (const uint8_t *)"fedcba9876543210",
+		.mutual_secret_len = 16,
+	};
+	static const char back[] = "CHAP_I=1\0CHAP_C=0x01020304";
+
+	for (unsigned theirs = 0; theirs < 2; theirs++) {
+		struct iscsi_conn other = { .login = NULL };
+		char text[200];
+		size_t n;
+
+		begin("alice", any, 1);
+		CHECK_EQ(iscsi_target_set(iscsi, &conf), 0);
+		other.login = iscsi__login_new(iscsi, &portal, false);
+		other.login->chap = (struct chap){ .state = CHAP_CHALLENGED,
+						   .challenge = { 1, 2, 3, 4 },
+						   .challenge_len = 4 };
+		other.login->chap.challenge[3] += theirs;
+		TAILQ_INSERT_TAIL(&iscsi->conns, &other, link);
+		CHECK_EQ(REQUEST(0, NAMES "AuthMethod=CHAP\0"), 0);
+		CHECK_EQ(REQUEST(0, "CHAP_A=5\0"), 0);
+		n = proof(text);
+		memcpy(text + n, back, sizeof(back));
+		CHECK_EQ(request(T | SEC_FULL, text, n + sizeof(back)),
+			 theirs ? 0 : 0x0201);
+		TAILQ_REMOVE(&iscsi->conns, &other, link);
+		iscsi__login_free(other.login);
+		end();
+	}
+}
+
+/* FirstBurstLength is never more than MaxBurstLength (13.14). */
+TEST(iscsi_login, a_first_burst_longer_than_any)
+{
+	begin_open();
+	CHECK_EQ(REQUEST(T | OP_FULL,
+			 NAMES "FirstBurstLength=8192\0MaxBurstLength=4096\0"),
+		 0);
+	CHECK_EQ(login->keys.first_burst, 4096);
+	CHECK_EQ(login->keys.max_burst, 4096);
 	end();
 }
 

@@ -404,44 +404,83 @@ TEST(iscsi_tcp, no_copies_of_large_data)
 
 TEST(iscsi_tcp, with_digests)
 {
+	uint8_t ping[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_NOP_OUT, 0x80 };
+	struct pdu pdu;
+
 	fixture((struct iscsi_config){ 0 });
 	LOGIN(KEYS DIGESTS);
 	cl.hd = cl.dd = true;
 	ready();
 	write_and_read();
+	/* Padding counts, too. */
+	for (uint32_t len = 1; len <= 4; len++) {
+		put_be32(ping + 16, ++cl.itt);
+		put_be32(ping + 20, ISCSI_NO_TAG);
+		put_pdu(ping, pattern, len, 4096);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_NOP_IN);
+		CHECK_EQ(pdu.len, len);
+	}
 	end();
 }
 
 /* A digest that is wrong: rejected and hung up; nothing was written. */
-TEST(iscsi_tcp, bad_data_digest)
+/* Which PDU has a bad digest, and which one of it. */
+enum bad_digest { OF_HEADER, OF_IMMEDIATE, OF_DATA_OUT };
+
+static void bad_digest(enum bad_digest which)
 {
-	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	uint8_t write[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	uint8_t out[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
+	bool asked = which == OF_DATA_OUT;
 	struct pdu pdu;
 	size_t n;
 
-	fixture((struct iscsi_config){ 0 });
 	LOGIN(KEYS DIGESTS);
 	cl.hd = cl.dd = true;
 	ready();
-	fill(3);
-	write_all(0, 4096, 4096, 4096, 4096);
-	put_be32(bhs + 16, 77);
-	put_be32(bhs + 20, 4096);
-	put_be32(bhs + 24, cl.cmdsn);
-	bhs[32] = 0x2a;
-	bhs[40] = 8;
-	n = frame(wire, bhs, pattern + 9000, 4096);
-	wire[n - 1] ^= 1;
+	put_be32(write + 16, 77);
+	put_be32(write + 20, 4096);
+	put_be32(write + 24, cl.cmdsn);
+	write[32] = 0x2a;
+	write[40] = 8;
+	n = frame(wire, write, pattern + 9000, asked ? 0 : 4096);
+	if (asked) {
+		put_bytes(wire, n, n);
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+		memcpy(out + 8, pdu.bhs + 8, 16);
+		n = frame(wire, out, pattern + 9000, 4096);
+	}
+	wire[which == OF_HEADER ? ISCSI_BHS_LEN : n - 1] ^= 1;
 	put_bytes(wire, n, n);
-	CHECK(get_pdu(&pdu));
-	CHECK_EQ(pdu.bhs[0], ISCSI_OP_REJECT);
-	CHECK_EQ(pdu.bhs[2], REJECT_DATA_DIGEST);
-	CHECK_EQ(pdu.len, 48);
+	if (which != OF_HEADER) { /* else there is no telling what it was */
+		CHECK(get_pdu(&pdu));
+		CHECK_EQ(pdu.bhs[0], ISCSI_OP_REJECT);
+		CHECK_EQ(pdu.bhs[2], REJECT_DATA_DIGEST);
+		CHECK_EQ(pdu.len, 48);
+	}
 	CHECK(hung_up());
 	close(cl.fd);
+}
+
+/* Nothing that came with it is written. */
+TEST(iscsi_tcp, bad_digests)
+{
+	fixture((struct iscsi_config){ 0 });
 	LOGIN(KEYS);
 	ready();
-	read_all(0, 4096, 24000, 65536);
+	fill(3);
+	write_all(0, 4096, 4096, 4096, 4096);
+	close(cl.fd);
+	for (unsigned which = OF_HEADER; which <= OF_DATA_OUT; which++) {
+		bad_digest(which);
+		LOGIN(KEYS);
+		ready();
+		read_all(0, 4096, 24000, 65536);
+		close(cl.fd);
+	}
+	cl.fd = -1;
 	end();
 }
 
@@ -741,9 +780,15 @@ TEST(iscsi_tcp, out_of_descriptors)
 	/* What is open stays so; nothing can be opened. */
 	none = (struct rlimit){ .rlim_max = limit.rlim_max };
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-	run(500);
+	for (unsigned i = 0; i < 10000 && ftell(said) == 0; i++) {
+		run(1);
+		CHECK_EQ(fseek(said, 0, SEEK_END), 0);
+	}
+	run(500); /* it goes on to try */
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	login("", 0); /* behind the one that waits */
+	for (unsigned i = 0; i < 10000 && TAILQ_EMPTY(&iscsi->conns); i++)
+		run(1);
+	login("", 0);
 	CHECK(dup2(saved, STDERR_FILENO) >= 0);
 	close(saved);
 	close(waiting);
