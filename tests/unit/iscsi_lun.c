@@ -244,6 +244,11 @@ TEST(lun, no_tas)
 	CHECK(a.done);
 	CHECK_EQ(a.answer, RIG_SILENT);
 	rig_end(&a);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x29, 3));
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, true);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_CLEAR_TASK_SET, 0), 0);
+	CHECK_EQ(a.answer, RIG_STATUS(SCSI_TASK_ABORTED));
+	rig_end(&a);
 	rig_close(r);
 }
 

@@ -163,6 +163,28 @@ static unsigned select6(struct rig *r, const uint8_t *list, size_t len)
 	return rig_do(r, 0, cdb, list, len, NULL, 0);
 }
 
+/* Four bytes of INFORMATION, or none: half a number is a wrong one. */
+TEST(scsi_info, sense_formats)
+{
+	static const uint64_t infos[] = { 0, UINT32_MAX, 1ull << 32,
+					  UINT64_MAX };
+	uint8_t d[SCSI_SENSE_MAX];
+
+	for (unsigned i = 0; i < ARRAY_LEN(infos); i++) {
+		CHECK_EQ(scsi__sense_format(d, false, SENSE_MISCOMPARE,
+					    &infos[i], NULL),
+			 18);
+		CHECK_EQ(d[0], i < 2 ? 0xf0 : 0x70);
+		CHECK_EQ(get_be32(d + 3), i < 2 ? infos[i] : 0);
+		CHECK_EQ(scsi__sense_format(d, true, SENSE_MISCOMPARE,
+					    &infos[i], NULL),
+			 20);
+		CHECK_EQ(d[0], 0x72);
+		CHECK_EQ(d[10], 0x80);
+		CHECK_EQ(get_be64(d + 12), infos[i]);
+	}
+}
+
 TEST(scsi_info, mode_select)
 {
 	struct rig *r = rig_open(512);

@@ -258,3 +258,29 @@ TEST(scsi_reserve, spc2)
 	CHECK_EQ(rig_tur(r, 1), GOOD);
 	rig_close(r);
 }
+
+/* An initiator port is another nexus on another port, at RESERVE as elsewhere. */
+TEST(scsi_reserve, spc2_and_ports)
+{
+	struct rig *r = rig_open(512);
+	struct scsi_nexus *twin = &r->nexus[2];
+
+	memset(twin, 0, sizeof(*twin));
+	twin->dom = r->nexus[0].dom;
+	twin->dom.target_port = 2;
+	scsi_nexus_open(r->target, twin, true);
+	r->open[2] = true;
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 7));
+	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 2), CONFLICT);
+	/* An I_T nexus reset releases what its nexus holds, and no more. */
+	CHECK_EQ(rig_tmf(r, 2, SCSI_IT_NEXUS_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 7));
+	CHECK_EQ(rig_tur(r, 2), CONFLICT);
+	CHECK_EQ(rig_tur(r, 1), CONFLICT);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_IT_NEXUS_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 7));
+	CHECK_EQ(rig_tur(r, 2), GOOD);
+	CHECK_EQ(rig_tur(r, 1), GOOD);
+	rig_close(r);
+}

@@ -227,6 +227,21 @@ TEST(iscsi_session, window_follows_congestion)
 
 /* ---- task management ---- */
 
+/* A function for unit 1, which is none. */
+static unsigned tmf_elsewhere(struct mock *m, unsigned function, uint32_t ref)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x42,
+				       (uint8_t)(0x80 | function), [9] = 1 };
+	struct seen *s;
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, ref);
+	put_pdu(m, bhs, NULL, 0);
+	s = next(m);
+	CHECK(s != NULL && s->bhs[0] == ISCSI_OP_TMF_RSP);
+	return s->bhs[2];
+}
+
 TEST(iscsi_session, abort_task)
 {
 	struct mock m;
@@ -244,6 +259,12 @@ TEST(iscsi_session, abort_task)
 	itt = TUR(&m);
 	CHECK_EQ(answer(&m, itt), 0);
 	CHECK_EQ(tmf(&m, 1, itt, m.cmdsn - 100), 1);
+	/* of another unit, by what it says: not that one, and it goes on */
+	fake_dom_hold(dom, true);
+	itt = READ10(&m, 0, 8);
+	CHECK_EQ(tmf_elsewhere(&m, 1, itt), 2);
+	fake_dom_hold(dom, false);
+	CHECK_EQ(answer(&m, itt), 0);
 	/* one that executes: answered when storage has let go of it */
 	fake_dom_hold(dom, true);
 	itt = READ10(&m, 0, 8);
@@ -318,6 +339,7 @@ TEST(iscsi_session, queries_need_protocol_level_2)
 TEST(iscsi_session, reinstatement_waits_for_old_tasks)
 {
 	struct mock old, new, third;
+	struct seen *s;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&old, 1);
@@ -328,11 +350,48 @@ TEST(iscsi_session, reinstatement_waits_for_old_tasks)
 	CHECK(old.closed);
 	fake_dom_hold(dom, false);
 	CHECK_EQ(status_of(&new), 0);
-	CHECK_EQ(answer(&new, TUR(&new)), 2); /* 29/07 */
+	TUR(&new);
+	s = next(&new);
+	CHECK(s != NULL && s->bhs[3] == SCSI_CHECK_CONDITION);
+	CHECK_EQ(get_be16(s->data + 2 + 12), 0x2907);
 	CHECK_EQ(answer(&new, TUR(&new)), 0);
 	/* another ISID is another session */
 	login(&third, 2);
 	CHECK(!new.closing);
+	end();
+}
+
+/* Log in for session @tsih of ISID 1, as connection @cid; the status. */
+static unsigned login_again(struct mock *m, uint16_t tsih, uint16_t cid)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x43, 0x87, [8] = 0x80, [13] = 1 };
+	struct dm_pdu pdu = pdu_of(bhs, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+
+	mock_open(m);
+	put_be16(bhs + 14, tsih);
+	put_be32(bhs + 16, 1);
+	put_be16(bhs + 20, cid);
+	put_be32(bhs + 24, m->cmdsn);
+	m->dm.up->control(m->dm.owner, &pdu);
+	return status_of(m);
+}
+
+/* Going on with a session is for its own connection (6.3.1). */
+TEST(iscsi_session, reinstatement_by_its_handle)
+{
+	struct mock old, new;
+	uint16_t tsih;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&old, 1);
+	tsih = TAILQ_FIRST(&iscsi->sessions)->tsih;
+	CHECK_EQ(login_again(&new, tsih + 1, 0), 0x020a);
+	CHECK_EQ(login_again(&new, tsih, 1), 0x0206); /* one connection */
+	CHECK(!old.closing);
+	CHECK_EQ(answer(&old, TUR(&old)), 0);
+	CHECK_EQ(login_again(&new, tsih, 0), 0);
+	CHECK(old.closed);
+	CHECK_EQ(TAILQ_FIRST(&iscsi->sessions)->tsih, tsih);
 	end();
 }
 
