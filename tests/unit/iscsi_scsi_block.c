@@ -209,6 +209,9 @@ TEST(scsi_block, compare_and_write)
 	/* Wrong amounts of data are refused before anything happens. */
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 1536, NULL, 0), INVALID_CDB);
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 2560, NULL, 0), INVALID_CDB);
+	cdb[13] = 2;
+	CHECK_EQ(rig_do(r, 0, cdb, buf, 3072, NULL, 0), INVALID_CDB);
+	CHECK_EQ(rig_read(r, 1, 5, 3, 0x77), GOOD);
 	cdb[13] = 0;
 	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, NULL, 0), GOOD);
 	rig_close(r);
@@ -316,7 +319,7 @@ TEST(scsi_block, limits_that_are_told)
 
 TEST(scsi_block, write_same)
 {
-	uint8_t block[4096], cdb[16];
+	uint8_t block[2 * 4096], cdb[16];
 
 	for (unsigned s = 0; s < 2; s++) {
 		struct rig *r = rig_open(sizes[s]);
@@ -358,6 +361,8 @@ TEST(scsi_block, write_same)
 		CHECK(rig_do(r, 0, cdb, block, r->block, NULL, 0) != GOOD);
 		cdb_of(cdb, 0x93, 3, 4);
 		CHECK_EQ(rig_do(r, 0, cdb, block, r->block - 1, NULL, 0),
+			 INVALID_CDB);
+		CHECK_EQ(rig_do(r, 0, cdb, block, 2 * r->block, NULL, 0),
 			 INVALID_CDB);
 		CHECK_EQ(rig_do(r, 0, CDB(0x41, 1, 0, 0, 0, 0, 0, 0, 1), block,
 				r->block, NULL, 0),
@@ -462,7 +467,8 @@ TEST(scsi_block, unmap)
 	struct rig *r = rig_open(512);
 	uint64_t lba[] = { 8, 100, 60 }, far[] = { 0, RIG_BYTES / 512 };
 	uint32_t blocks[] = { 16, 0, 3 }, one[] = { 8, 1 };
-	uint32_t big[] = { 1u << 20, 1u << 20, 1 };
+	uint32_t big[] = { 1u << 20, 1u << 20, 1 }, all[9];
+	uint64_t from[9] = { 0 };
 	uint8_t list[8 + 16 * 300] = { 0 }, in[24 + 16], cdb[16];
 	size_t len;
 
@@ -502,6 +508,17 @@ TEST(scsi_block, unmap)
 	len = unmap_list(list, 3, (uint64_t[]){ 0, 0, 0 }, big);
 	CHECK(do_unmap(r, list, len) != GOOD);
 	CHECK_EQ(rig_read(r, 0, 0, 8, 0x33), GOOD);
+
+	/* Blocks are counted over all ranges, however they overlap. */
+	for (unsigned i = 0; i < ARRAY_LEN(all); i++)
+		all[i] = RIG_BYTES / 512;
+	CHECK_EQ(scsi__unmap_max(512), 8 * all[0]);
+	len = unmap_list(list, 9, from, all);
+	CHECK_EQ(do_unmap(r, list, len), RIG_SENSE(5, 0x26, 0));
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0x33), GOOD);
+	len = unmap_list(list, 8, from, all);
+	CHECK_EQ(do_unmap(r, list, len), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 128, 0), GOOD);
 
 	/* Lists that lie, or are cut. */
 	memset(list, 0, sizeof(list));

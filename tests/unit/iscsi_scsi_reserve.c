@@ -95,7 +95,7 @@ TEST(scsi_reserve, access)
 TEST(scsi_reserve, keys_and_status)
 {
 	struct rig *r = rig_open(512);
-	uint8_t d[512];
+	uint8_t d[512], *second;
 	uint32_t generation;
 
 	CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, KEY0), CONFLICT);
@@ -119,6 +119,9 @@ TEST(scsi_reserve, keys_and_status)
 	CHECK_EQ(d[8 + 13], 5);
 	CHECK_EQ(d[8 + 24], 0x45);
 	CHECK_STR((char *)d + 8 + 28, r->nexus[0].dom.initiator_port);
+	second = d + 8 + 24 + get_be32(d + 8 + 20); /* who holds nothing */
+	CHECK_EQ(get_be64(second), KEY1);
+	CHECK_EQ(get_be16(second + 12), 0);
 	pr_in(r, 2, d, 8);
 	CHECK_EQ(get_be16(d), 8);
 	/* RESERVE of old meets registrations. */
@@ -158,6 +161,20 @@ TEST(scsi_reserve, preempt_and_abort)
 	CHECK_EQ(rig_write(r, 1, 0, 1, 1), CONFLICT);
 	CHECK_EQ(pr(r, 0, PREEMPT, 6, KEY0, 0), RIG_SENSE(5, 0x26, 0));
 	CHECK_EQ(pr(r, 0, PREEMPT, 6, KEY0, 99), CONFLICT);
+	/* Who has the key, too, is none of its victims. */
+	CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY0), GOOD);
+	rig_begin(r, &victim, 1, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 1), data, 512,
+		  0, SCSI_SIMPLE, true);
+	rig_begin(r, &own, 0, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 1), data, 512, 0,
+		  SCSI_SIMPLE, true);
+	CHECK_EQ(pr(r, 0, ABORT, 6, KEY0, KEY0), GOOD);
+	CHECK_EQ(victim.answer, RIG_STATUS(SCSI_TASK_ABORTED));
+	CHECK(!own.done);
+	rig_execute(&own, data, 512);
+	CHECK(memenv_run(&r->me, &own.done));
+	CHECK_EQ(own.answer, GOOD);
+	rig_end(&own);
+	rig_end(&victim);
 	rig_close(r);
 }
 
