@@ -134,6 +134,11 @@ struct dm_ops {
 	 * whatever was negotiated; 0: as negotiated.
 	 */
 	uint32_t send_data_max;
+	/*
+	 * Commands that the initiator has room for the answers of, whatever the
+	 * window may be; 0: any number.
+	 */
+	uint32_t window_max;
 	void (*send_control)(struct dm_conn *conn, struct dm_send *send);
 	void (*put_data)(struct dm_conn *conn, struct dm_data *data);
 	void (*get_data)(struct dm_conn *conn, struct dm_data *data);

@@ -41,7 +41,7 @@ struct iscsi_config {
 	unsigned login_ms; /* [15000] from accept to full feature */
 	unsigned pdu_ms; /* [10000] for the rest of a PDU */
 	unsigned ping_ms; /* [30000] idle before NOP-In; x 1.5 to answer */
-	unsigned window; /* [128] commands per session */
+	unsigned window; /* [128] commands per session; over iSER at most 112 */
 	uint32_t max_recv_data; /* [262144] MaxRecvDataSegmentLength */
 	uint32_t max_burst; /* [1048576] */
 	uint32_t first_burst; /* [262144] */

@@ -175,8 +175,11 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 static unsigned window_of(const struct iscsi_session *s)
 {
 	unsigned window = s->iscsi->config.window;
+	uint32_t room = s->conn->dm->ops->window_max;
 
-	return s->discovery ? MIN(window, ISCSI_DISCOVERY_WINDOW) : window;
+	if (s->discovery)
+		window = MIN(window, ISCSI_DISCOVERY_WINDOW);
+	return room != 0 ? MIN(window, room) : window;
 }
 
 void iscsi__dm_keys(const struct iscsi_conn *conn,

@@ -424,6 +424,7 @@ static const struct dm_ops iser_ops = {
 	.name = "iser",
 	.rdma = true,
 	.send_data_max = ISER_SEND_DATA_MAX,
+	.window_max = ISER_WINDOW_MAX,
 	.send_control = iser_send_control,
 	.put_data = iser_put_data,
 	.get_data = iser_get_data,

@@ -17,6 +17,12 @@
 
 /* Data of a PDU to the initiator in full feature phase: its receives. */
 #define ISER_SEND_DATA_MAX 128u
+/*
+ * And commands at a time: initiators have 128 receives (libiscsi at least 127
+ * between two refills), and 16 of them are for what they did not ask for, and
+ * for answers to what takes no place in the window.
+ */
+#define ISER_WINDOW_MAX 112u
 
 /* A message that came in; pointers into it. */
 struct iser_message {
