@@ -1,6 +1,7 @@
 /* fake_dom_pr: reservations of one volume (SPC-4 5.13, 6.16; SPC-2). */
 #include "tests/lib/fake_dom_int.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,14 +11,10 @@ void fake_pr_init(struct fake_pr *pr)
 	TAILQ_INIT(&pr->logins);
 }
 
+/* Whoever came has gone: each nexus was closed. */
 void fake_pr_fini(struct fake_pr *pr)
 {
-	struct fake_login *login;
-
-	while ((login = TAILQ_FIRST(&pr->logins)) != NULL) {
-		TAILQ_REMOVE(&pr->logins, login, link);
-		free(login);
-	}
+	assert(TAILQ_EMPTY(&pr->logins));
 }
 
 static bool all_registrants(uint8_t type)

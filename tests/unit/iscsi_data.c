@@ -515,6 +515,24 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	end();
 }
 
+/* Data that is asked for has its place; what has none yet is not asked for. */
+TEST(iscsi_data, writes_beyond_the_share_of_a_session)
+{
+	struct mock m;
+	struct dm_data *get;
+	size_t asked = 0;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < 40; i++)
+		command(&m, 0xa0, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+	settle();
+	TAILQ_FOREACH (get, &m.gets, link)
+		asked += get->task_offset == 0;
+	CHECK_EQ(asked, ISCSI_SESSION_BYTES_MAX >> 20);
+	end();
+}
+
 TEST(iscsi_data, an_initiator_that_fetches_nothing)
 {
 	struct mock m;

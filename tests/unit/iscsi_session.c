@@ -343,11 +343,20 @@ TEST(iscsi_session, reinstatement_waits_for_old_tasks)
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&old, 1);
+	ready(&third, 3);
 	fake_dom_hold(dom, true);
+	fake_dom_stubborn(dom, true);
 	READ10(&old, 0, 8);
 	login_text(&new, 1, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
 	settle();
 	CHECK(old.closed);
+	/* The end of another one is not what it waits for. */
+	iscsi__session_end(third.dm.owner->session, "the test says so");
+	settle();
+	CHECK(third.closed);
+	CHECK_EQ(iscsi->sessions_count, 1);
+	CHECK(next(&new) == NULL);
+	fake_dom_stubborn(dom, false);
 	fake_dom_hold(dom, false);
 	CHECK_EQ(status_of(&new), 0);
 	TUR(&new);

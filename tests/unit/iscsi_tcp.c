@@ -677,6 +677,7 @@ TEST(iscsi_tcp, deadlines)
 /* A peer that reads nothing holds up nobody, and ends without a leak. */
 TEST(iscsi_tcp, peer_that_does_not_read)
 {
+	struct tcp_conn *conn;
 	int small = 4096;
 
 	fixture((struct iscsi_config){ 0 });
@@ -686,6 +687,14 @@ TEST(iscsi_tcp, peer_that_does_not_read)
 	for (unsigned i = 0; i < 100; i++)
 		command(0xc0, 1 << 20, 0x28, 0, 2048, NULL, 0, 4096);
 	run(50);
+	/* Time goes by; the timer comes around to it. */
+	conn = tcp_of(TAILQ_FIRST(&iscsi->conns)->dm);
+	CHECK(conn->tx_since_ns != 0 && env_timer_active(&conn->timer));
+	conn->tx_since_ns -= TCP_SEND_MS * MSEC;
+	env_timer_start(ts.env, &conn->timer, 0);
+	for (unsigned i = 0; i < 10000 && !TAILQ_EMPTY(&iscsi->conns); i++)
+		run(1);
+	CHECK(TAILQ_EMPTY(&iscsi->conns));
 	end(); /* the arena asserts that every page came home */
 }
 

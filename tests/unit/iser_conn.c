@@ -373,13 +373,34 @@ TEST(iser_conn, logout_and_stay)
 	end();
 }
 
-/* A wrong key costs the connection, and nothing else. */
+/* An STag is of one buffer; a command with two has none that can go. */
+TEST(iser_conn, no_invalidation_of_two)
+{
+	struct fake_message *answer;
+	struct message *m;
+
+	fixture();
+	ready();
+	m = command(0x60, 512);
+	rw10(m, 0x2a, 0, 1);
+	CHECK(give(m));
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK_EQ(answer->bytes[28 + 3], 2); /* bidirectional: none is known */
+	CHECK_EQ(answer->invalidated, 0);
+	free(answer);
+	end();
+}
+
+/* A wrong key costs the connection, and nothing else: nothing is written. */
 TEST(iser_conn, wrong_key)
 {
 	struct message *m;
 
 	fixture();
 	ready();
+	write_send(0, 128, 0, 7);
+	good(KEY);
 	m = command(0x20, 1 << 16);
 	rw10(m, 0x2a, 0, 128);
 	put_be32(m->bytes + 4, 3);
@@ -387,6 +408,7 @@ TEST(iser_conn, wrong_key)
 	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
 	turns();
 	ready();
+	read_back(0, 128, 7);
 	fake_peer_error(peer);
 	m = command(0x40, 512);
 	rw10(m, 0x28, 0, 1);
