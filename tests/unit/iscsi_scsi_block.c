@@ -169,6 +169,11 @@ TEST(scsi_block, residuals)
 	CHECK_EQ(rig_got, 600);
 	CHECK_EQ(buf[511], 0x22);
 	CHECK_EQ(buf[512], 0x11);
+	/* What is verified is what was written. */
+	memset(buf, 0x33, sizeof(buf));
+	cdb_of(cdb, 0x2e, 0, 2);
+	cdb[1] = 2;
+	CHECK_EQ(rig_do(r, 0, cdb, buf, 512, NULL, 0), GOOD);
 	/* Not whole sectors: said, not done.  Nothing: good, and nothing done. */
 	cdb_of(cdb, 0x2a, 0, 2);
 	rig_begin(r, &rc, 0, cdb, buf, 200, 0, SCSI_SIMPLE, false);
