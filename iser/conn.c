@@ -270,6 +270,16 @@ static void watch_on(struct iser_conn *conn)
 		iser__conn_watch(conn);
 }
 
+/* Did the device let go of @conn in time, also of what it shares? */
+static bool let_go(const struct iser_conn *conn)
+{
+	if (!conn->tx.drained)
+		return false;
+	/* Only of one that was asked to, and says so, is it known. */
+	return conn->own_recvq || conn->last_wqe || conn->removed ||
+	       !conn->tx.marker || !conn->device->says_last_wqe;
+}
+
 static void on_timer(struct env_timer *timer)
 {
 	struct iser_conn *conn = container_of(timer, struct iser_conn, timer);
@@ -278,11 +288,9 @@ static void on_timer(struct env_timer *timer)
 		watch_on(conn);
 		return;
 	}
-	if (!conn->tx.drained) {
+	if (!let_go(conn)) {
 		counter_add(&iser__undrained, 1);
-		log_warn("RDMA device %s does not let go of a connection: "
-			 "its queue pair is destroyed under it",
-			 rdma_device_name(conn->device->rdma));
+		iser__device_keeps(conn->device);
 	}
 	finish(conn);
 }

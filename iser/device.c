@@ -189,10 +189,38 @@ static void device_maybe_close(struct iser_device *device)
 	env_timer_start(iser->env, &iser->sweep, SWEEP_NS);
 }
 
+/* Said once for each queue that loses receives by it. */
+void iser__device_keeps(struct iser_device *device)
+{
+	if (!atomic_exchange(&device->keeps, true))
+		log_warn("RDMA device %s does not let go of a connection: its "
+			 "queue pair is destroyed under it; receives that it "
+			 "keeps are lost until all connections have ended",
+			 rdma_device_name(device->rdma));
+}
+
+/* Nothing is on it: what it kept of the shared receives comes back. */
+static void recvq_renew(struct iser_device *device)
+{
+	int rv;
+
+	iser__recvq_close(device->recvq);
+	device->recvq = NULL;
+	device->keeps = false;
+	rv = recvq_open(device);
+	if (rv < 0)
+		log_warn("RDMA device %s has no receive queue left, each "
+			 "connection has its own: %s",
+			 rdma_device_name(device->rdma), strerror(-rv));
+}
+
 void iser__device_put(struct iser_device *device)
 {
 	assert(device->conns_count > 0);
 	device->conns_count--;
+	if (device->keeps && device->conns_count == 0 && !device->gone &&
+	    device->recvq != NULL)
+		recvq_renew(device);
 	device_maybe_close(device);
 }
 

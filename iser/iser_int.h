@@ -157,6 +157,11 @@ struct iser_device {
 	atomic_bool gone;
 	/* It was seen to say when a queue pair uses no more receives. */
 	atomic_bool says_last_wqe;
+	/*
+	 * It did not let go of a connection: receives of the shared queue may be
+	 * lost, until that is made anew.
+	 */
+	atomic_bool keeps;
 	unsigned vector; /* the next connection's */
 	atomic_bool removed; /* a share said so, by */
 	struct env_task removed_task;
@@ -172,6 +177,8 @@ void iser__device_gone(struct iser_device *device);
 void iser__device_removed(struct iser_device *device, const struct iser *iser);
 /* From now on see which come and go. */
 void iser__devices_watch(struct iser *iser);
+/* It did not let go of a connection in time; on any shard. */
+void iser__device_keeps(struct iser_device *device);
 /* A connection less. */
 void iser__device_put(struct iser_device *device);
 void iser__devices_close(struct iser *iser);
