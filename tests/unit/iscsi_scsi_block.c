@@ -116,6 +116,7 @@ TEST(scsi_block, ranges)
 	static const uint64_t far[] = { 1ull << 31, 1ull << 32, 1ull << 63,
 					UINT64_MAX, UINT64_MAX - 1 };
 	uint8_t cdb[16], buf[2 * 4096] = { 0 };
+	struct rig_cmd rc;
 
 	for (unsigned s = 0; s < 2; s++) {
 		struct rig *r = rig_open(sizes[s]);
@@ -141,6 +142,13 @@ TEST(scsi_block, ranges)
 			cdb[13] = 0;
 			CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, NULL, 0), RANGE);
 		}
+		/* The first address that is none is told. */
+		cdb_of(cdb, 0x88, end - 1, 2);
+		rig_begin(r, &rc, 0, cdb, NULL, 0, 2 * r->block, SCSI_SIMPLE,
+			  false);
+		CHECK_EQ(rc.answer, RANGE);
+		CHECK_EQ(get_be32(rc.cmd.sense + 3), end);
+		rig_end(&rc);
 		cdb_of(cdb, 0x88, end - 1, UINT32_MAX);
 		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, buf, 512), RANGE);
 		/* No blocks at all, in and right behind the end. */
