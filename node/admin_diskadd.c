@@ -1,9 +1,10 @@
 /*
  * admin_diskadd: a disk is taken in.
  *
- * Look at what is there, refuse what somebody may miss; make the file if it is
- * one; format; open; enter it into the directory.  A step that fails undoes
- * what was made, so that the command can simply be repeated.
+ * Claim it, so that nobody else takes it by another name; look at what is there,
+ * refuse what somebody may miss; make the file if it is one; format; open; enter
+ * it into the directory.  A step that fails undoes what was made, so that the
+ * command can simply be repeated.
  */
 #include "base/err.h"
 #include "base/shard.h"
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool disk_known(struct node *node, const char *path)
@@ -28,10 +30,6 @@ static bool disk_known(struct node *node, const char *path)
 	return false;
 }
 
-/*
- * Until it is known: a second one would wait for the disk's lock, and format
- * what the first has put into service as soon as that lets go of it.
- */
 static bool same_path(const struct admin_req *r, const struct admin_req *other)
 {
 	return other->msg->command_case == ADMIN__REQUEST__COMMAND_DISK_ADD &&
@@ -50,6 +48,8 @@ struct disk_add {
 	_Atomic unsigned percent;
 	int status;
 	bool made; /* the file is ours to remove */
+	struct node_inode inode; /* the worker's */
+	struct node_inode claimed; /* known to other requests */
 	struct node_disk *disk;
 	struct lsom_disk_info info;
 };
@@ -107,16 +107,12 @@ static int add_examine(struct disk_add *a)
 			 p->found);
 		return -EEXIST;
 	}
-	if (!p->exists && m->size_bytes == 0) {
-		snprintf(a->why, sizeof(a->why), "%s does not exist", a->path);
-		return -ENOENT;
-	}
 	if (p->block_device && m->size_bytes != 0)
 		return add_refuse(
 			a, -EINVAL,
 			"--size is for files; a device is used whole");
-	if (p->exists && !p->block_device && m->size_bytes != 0 &&
-	    p->bytes != 0 && p->bytes != m->size_bytes && !m->force_erase) {
+	if (!p->block_device && m->size_bytes != 0 && p->bytes != 0 &&
+	    p->bytes != m->size_bytes && !m->force_erase) {
 		snprintf(a->why, sizeof(a->why),
 			 "%s exists with another size than --size", a->path);
 		return -EEXIST;
@@ -133,23 +129,19 @@ static int add_examine(struct disk_add *a)
 }
 
 /* A file of the size, its blocks allocated: a full file system is met now. */
-static int add_make_file(struct disk_add *a)
+static int add_size_file(struct disk_add *a)
 {
-	bool fresh = !a->probe.exists;
 	int fd, rv = 0;
 
 	if (a->probe.block_device)
 		return 0;
-	fd = open(a->path, O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0),
-		  0600);
+	fd = open(a->path, O_RDWR | O_CLOEXEC);
 	if (fd < 0) {
 		rv = -errno;
 	} else {
-		a->made = fresh;
-		/* It may be another name of a disk in service: not cut. */
-		if (!fresh)
-			rv = shard_file_lock(fd);
-		if (rv == 0 && !fresh && a->probe.bytes != a->size &&
+		/* It may have become another name of a disk: not cut. */
+		rv = shard_file_lock(fd);
+		if (rv == 0 && a->probe.bytes != a->size &&
 		    ftruncate(fd, (off_t)a->size) < 0)
 			rv = -errno;
 		if (rv == 0)
@@ -162,6 +154,39 @@ static int add_make_file(struct disk_add *a)
 	return rv;
 }
 
+/* What it is by any name; a file that is not there is made. */
+static int add_find(struct disk_add *a)
+{
+	struct stat st;
+	int fd;
+
+	if (stat(a->path, &st) < 0) {
+		if (errno != ENOENT || a->r->msg->disk_add->size_bytes == 0)
+			return -errno;
+		fd = open(a->path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
+		if (fd < 0)
+			return -errno;
+		a->made = true;
+		close(fd);
+		if (stat(a->path, &st) < 0)
+			return -errno;
+	}
+	a->inode = node__inode(&st);
+	return 0;
+}
+
+static void find_work(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+
+	a->status = add_find(a);
+	if (a->status == -ENOENT)
+		snprintf(a->why, sizeof(a->why), "%s does not exist", a->path);
+	else if (a->status < 0)
+		snprintf(a->why, sizeof(a->why), "%s: %s", a->path,
+			 strerror(-a->status));
+}
+
 static void add_work(struct env_work *work)
 {
 	struct disk_add *a = container_of(work, struct disk_add, work);
@@ -169,7 +194,7 @@ static void add_work(struct env_work *work)
 
 	a->status = add_examine(a);
 	if (a->status == 0)
-		a->status = add_make_file(a);
+		a->status = add_size_file(a);
 	if (a->status < 0)
 		return;
 	rv = lsom_disk_format(a->r->node->env, &a->format);
@@ -309,6 +334,9 @@ static const char *add_fix(const struct disk_add *a)
 		return "If nobody needs what is there: --force-erase.";
 	if (a->status == -ENOENT)
 		return "Check the path; --size 10G makes a file of that size.";
+	if (a->status == -EALREADY)
+		return "basalt disk list shows it; basalt disk retry looks "
+		       "again what it is.";
 	if (a->status == -EBUSY)
 		return "Unmount or release it first.";
 	if (a->status == -ESHUTDOWN)
@@ -343,6 +371,62 @@ static void add_worked(struct env_work *work)
 			node__disk_forget(d);
 		add_fail(a, rv, NULL, err_text(rv));
 	}
+}
+
+/*
+ * By whatever name: a second one would wait for the disk's lock, and format what
+ * the first has put into service as soon as that lets go of it.
+ */
+static bool same_disk(const struct admin_req *r, const struct admin_req *other)
+{
+	const struct disk_add *a = r->ctx, *b = other->ctx;
+
+	return other->msg->command_case == ADMIN__REQUEST__COMMAND_DISK_ADD &&
+	       b != NULL && node__inode_same(a->inode, b->claimed);
+}
+
+static int add_claim(struct disk_add *a)
+{
+	struct node *node = a->r->node;
+	struct node_disk *d;
+
+	if (node->state != NODE_UP)
+		return add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
+	TAILQ_FOREACH (d, &node->disks, link) {
+		if (!node__inode_same(a->inode, d->inode))
+			continue;
+		snprintf(a->why, sizeof(a->why),
+			 "%s is disk %s of this node already", a->path,
+			 d->path);
+		return -EALREADY;
+	}
+	if (admin__another(a->r, same_disk)) {
+		snprintf(a->why, sizeof(a->why),
+			 "%s is being added by another command, by another "
+			 "name",
+			 a->path);
+		return -EALREADY;
+	}
+	a->claimed = a->inode;
+	return 0;
+}
+
+static void add_found(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+	struct node *node = a->r->node;
+
+	if (a->status == 0)
+		a->status = add_claim(a);
+	if (a->status < 0) {
+		env_timer_stop(node->env, &a->tick);
+		add_fail(a, a->status, add_fix(a), a->why);
+		return;
+	}
+	memset(&a->work, 0, sizeof(a->work));
+	a->work.work = add_work;
+	a->work.done = add_worked;
+	env_work(node->env, NULL, &a->work);
 }
 
 /* The directory takes none. */
@@ -389,7 +473,7 @@ void admin__disk_add(struct admin_req *r)
 	uuid_make(r->node->env, &a->format.disk);
 	a->tick.cb = on_tick;
 	env_timer_start(r->node->env, &a->tick, 500 * MSEC);
-	a->work.work = add_work;
-	a->work.done = add_worked;
+	a->work.work = find_work;
+	a->work.done = add_found;
 	env_work(r->node->env, NULL, &a->work);
 }

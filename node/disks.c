@@ -18,6 +18,7 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static void home_close(struct node_disk *d);
 static void there_add(struct env_task *task);
@@ -37,6 +38,18 @@ struct node_disk *node__disk_find(struct node *node, const struct uuid *id)
 		if (uuid_equal(&d->id, id))
 			return d;
 	return NULL;
+}
+
+struct node_inode node__inode(const struct stat *st)
+{
+	if (S_ISBLK(st->st_mode))
+		return (struct node_inode){ .dev = st->st_rdev };
+	return (struct node_inode){ .dev = st->st_dev, .ino = st->st_ino };
+}
+
+bool node__inode_same(struct node_inode a, struct node_inode b)
+{
+	return a.dev == b.dev && a.ino == b.ino && (a.dev != 0 || a.ino != 0);
 }
 
 char *node__disk_path(struct node *node, const Directory__Disk *disk)
@@ -466,16 +479,21 @@ static void open_start(struct node_disk *d)
 static void prepare_work(struct env_work *work)
 {
 	struct node_disk *d = container_of(work, struct node_disk, work);
+	struct stat st;
 
 	d->status = node__disk_locate(d->node->env, &d->node->cluster, &d->id,
 				      d->path, d->found, sizeof(d->found),
 				      d->open.why, sizeof(d->open.why));
+	d->found_inode = (struct node_inode){ 0 };
+	if (d->status == 0 && stat(d->found, &st) == 0)
+		d->found_inode = node__inode(&st);
 }
 
 static void prepare_done(struct env_work *work)
 {
 	struct node_disk *d = container_of(work, struct node_disk, work);
 
+	d->inode = d->found_inode;
 	if (d->node->state == NODE_STOPPING) {
 		d->state = NODE_DISK_FAILED;
 		finish(d, -ESHUTDOWN);

@@ -69,7 +69,7 @@ void node__wipe(void *buf, size_t len);
 /* ---- probe.c: may this path become a disk? ---- */
 
 struct node_probe {
-	bool exists, block_device;
+	bool block_device;
 	uint64_t bytes; /* of what is there */
 	char found[256]; /* what speaks against it; empty: nothing */
 	bool never; /* in use: not even by force */
@@ -109,6 +109,15 @@ bool node__disk_is_at(struct env *env, const struct uuid *cluster,
 
 /* ---- disks.c ---- */
 
+/* Which file or device it is, by whatever name; all 0: not known. */
+struct node_inode {
+	dev_t dev;
+	ino_t ino;
+};
+struct stat;
+struct node_inode node__inode(const struct stat *st);
+bool node__inode_same(struct node_inode a, struct node_inode b);
+
 enum node_disk_state {
 	NODE_DISK_OPENING,
 	NODE_DISK_ONLINE,
@@ -133,6 +142,8 @@ struct node_disk {
 	struct uuid id;
 	char path[256]; /* where it is; the directory: where it was added */
 	char found[256], index_path[300];
+	struct node_inode inode; /* what @path was when it was last opened */
+	struct node_inode found_inode; /* the worker's */
 	enum node_disk_state state;
 	bool rebuild; /* of the open that runs: the index, from the log */
 	int status; /* of the open that failed */

@@ -230,12 +230,9 @@ int node__probe(struct env *env, const char *path, struct node_probe *out,
 	memset(out, 0, sizeof(*out));
 	if (stat(path, &st) < 0) {
 		rv = -errno;
-		if (rv == -ENOENT)
-			return 0;
 		snprintf(why, why_len, "%s: %s", path, strerror(-rv));
 		return rv;
 	}
-	out->exists = true;
 	out->block_device = S_ISBLK(st.st_mode);
 	if (!out->block_device && !S_ISREG(st.st_mode)) {
 		snprintf(why, why_len,
