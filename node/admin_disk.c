@@ -136,7 +136,7 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 	ctx->marked = false;
 	if (e == NULL)
 		return admin__why(r, -ENOENT, "basalt disk list shows them.",
-				  "disk %s is gone already", ctx->path);
+				  "disk %s is not in the directory", ctx->path);
 	if (objects > 0 && !r->msg->disk_remove->force)
 		return admin__why(r, -EBUSY,
 				  "basalt vdisk list shows them; delete them "

@@ -20,14 +20,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool disk_known(struct node *node, const char *path)
+static struct node_disk *disk_known(struct node *node, const char *path)
 {
 	struct node_disk *d;
 
 	TAILQ_FOREACH (d, &node->disks, link)
 		if (strcmp(d->path, path) == 0)
-			return true;
-	return false;
+			return d;
+	return NULL;
+}
+
+/* It was opened, but the directory has not answered yet whether it takes it. */
+static bool is_pending(const struct node_disk *d)
+{
+	return d->state == NODE_DISK_ONLINE && !d->leaving &&
+	       cmmds_get(d->node->cmmds, CMMDS_DISK, d->id.b,
+			 sizeof(d->id.b)) == NULL;
 }
 
 static bool same_path(const struct admin_req *r, const struct admin_req *other)
@@ -264,18 +272,28 @@ static void add_unopened(struct node_disk *d, int status, void *arg)
 	add_fail(a, a->r->status, fix, why);
 }
 
+/*
+ * Nothing is undone as long as the directory may take it: it stays in service,
+ * and the same command enters it.  If that never comes, it is not opened at the
+ * next start.
+ */
 static void add_failed(struct admin_req *r)
 {
 	struct disk_add *a = r->ctx;
 	struct node_disk *d = node__disk_find(r->node, &a->format.disk);
 
-	if (d == NULL || node__disk_close(d, true, add_unopened, a) < 0)
+	if (r->unknown || d == NULL ||
+	    node__disk_close(d, true, add_unopened, a) < 0)
 		admin__refuse(r);
 }
 
 static int add_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	struct disk_add *a = r->ctx;
+	/* What was not known may have come true meanwhile. */
+	const struct cmmds_entry *e =
+		cmmds_get(r->node->cmmds, CMMDS_DISK, a->format.disk.b,
+			  sizeof(a->format.disk.b));
 	Directory__Disk m = DIRECTORY__DISK__INIT;
 	char size[SIZE_TEXT_MAX];
 
@@ -290,7 +308,7 @@ static int add_build(struct admin_req *r, struct cmmds_command *cmd)
 	m.model = a->info.dev.model;
 	m.added_wall_ns = env_wall_ns(r->node->env);
 	cmmds_put(cmd, CMMDS_DISK, a->format.disk.b, sizeof(a->format.disk.b),
-		  CMMDS_MUST_NOT_EXIST, &m.base);
+		  e != NULL ? e->revision : CMMDS_MUST_NOT_EXIST, &m.base);
 	cmmds_audit(cmd, r->who, "disk %s added to node %s, %s", a->path,
 		    r->node->config->name, size_format(m.raw_bytes, size));
 	return 0;
@@ -441,6 +459,7 @@ static bool has_control(const char *path)
 void admin__disk_add(struct admin_req *r)
 {
 	const Admin__DiskAdd *m = r->msg->disk_add;
+	struct node_disk *d = disk_known(r->node, m->path);
 	struct disk_add *a = calloc(1, sizeof(*a));
 
 	assert(a != NULL);
@@ -455,17 +474,24 @@ void admin__disk_add(struct admin_req *r)
 		admin__why(r, -EINVAL, "Give it another name.",
 			   "disk %.80s: a path without control characters",
 			   m->path);
-	else if (disk_known(r->node, m->path))
-		admin__why(r, -EEXIST, "basalt disk list shows it.",
-			   "%s is a disk of this node already", m->path);
 	else if (admin__another(r, same_path))
 		admin__why(r, -EBUSY, "basalt disk list shows it, once it is.",
 			   "%s is being added by another command", m->path);
+	else if (d != NULL && !is_pending(d))
+		admin__why(r, -EEXIST, "basalt disk list shows it.",
+			   "%s is a disk of this node already", m->path);
 	if (r->status < 0) {
 		admin__refuse(r);
 		return;
 	}
 	strcpy(a->path, m->path);
+	if (d != NULL) {
+		/* An earlier command's, which may come true yet: not undone. */
+		a->format.disk = d->id;
+		lsom_disk_info(d->disk, &a->info);
+		admin__change(r, add_build, add_applied);
+		return;
+	}
 	a->format.path = a->path;
 	a->format.cluster = r->node->cluster;
 	a->format.progress = on_format_progress;

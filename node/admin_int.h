@@ -29,6 +29,7 @@ struct admin_req {
 	void (*applied)(struct admin_req *r);
 	/* set it before admin__change(): it ends the request, not refuse */
 	void (*failed)(struct admin_req *r);
+	bool unknown; /* it failed, but may have been applied, or be yet */
 	unsigned attempts;
 	TAILQ_ENTRY(admin_req) link;
 };
@@ -69,6 +70,12 @@ bool admin__stopping(struct admin_req *r);
 void admin__change(struct admin_req *r,
 		   int (*build)(struct admin_req *r, struct cmmds_command *cmd),
 		   void (*applied)(struct admin_req *r));
+
+/*
+ * True if @status of a command leaves open whether the directory has applied it
+ * or will: then nothing may be undone.  It is said in @r.
+ */
+bool admin__unknown(struct admin_req *r, int status);
 
 /* Names: letters, digits, '.', '_', '-', not first; @lower: no capitals, '_' */
 bool admin__name_ok(const char *name, bool lower);

@@ -92,6 +92,28 @@ static void change_fail(struct admin_req *r)
 		admin__refuse(r);
 }
 
+bool admin__unknown(struct admin_req *r, int status)
+{
+	const char *repeat = "look with the list command, and repeat this one "
+			     "if it was not made: nothing is made twice.";
+	char fix[sizeof(r->fix)];
+	bool up = status != -EIO && status != -ESHUTDOWN;
+
+	if (up && status != -ETIMEDOUT && status != -ESTALE)
+		return false;
+	r->unknown = true;
+	snprintf(fix, sizeof(fix), "%s, %s",
+		 up ? "Once basalt health has nothing against the directory"
+		    : "Once basaltd is up again",
+		 repeat);
+	admin__why(r, status, fix,
+		   "whether the change was made is not known: %s",
+		   status == -EIO	  ? "the directory has failed"
+		   : status == -ESHUTDOWN ? "basaltd is shutting down"
+					  : "the directory does not answer");
+	return true;
+}
+
 static void on_changed(struct cmmds_command *cmd, int status)
 {
 	struct admin_req *r = cmd->data;
@@ -120,20 +142,11 @@ static void on_changed(struct cmmds_command *cmd, int status)
 		admin__why(r, -EAGAIN, "Run the command again.",
 			   "the directory changes faster than this command");
 		break;
-	case -ETIMEDOUT:
-		admin__why(r, status,
-			   "Look with the list command before you repeat it.",
-			   "the directory does not answer: whether the change "
-			   "was made is not known");
-		break;
-	case -ESHUTDOWN:
-		admin__why(r, status, "Try again once it is up.",
-			   "node %s is shutting down", r->node->config->name);
-		break;
 	default:
-		admin__why(r, status, NULL,
-			   "the directory refused the change: %s",
-			   why[0] != '\0' ? why : err_text(status));
+		if (!admin__unknown(r, status))
+			admin__why(r, status, NULL,
+				   "the directory refused the change: %s",
+				   why[0] != '\0' ? why : err_text(status));
 	}
 	change_fail(r);
 }

@@ -5,6 +5,7 @@
 #include "node/admin_int.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #define VDISK_MIN 4096ull
@@ -200,6 +201,10 @@ static void on_created(struct dom_create *req, int status)
 		admin__refuse(r);
 		return;
 	}
+	if (status == -ETIMEDOUT && admin__unknown(r, status)) {
+		admin__refuse(r);
+		return;
+	}
 	/* Somebody may have taken the name meanwhile. */
 	if (r->node->state == NODE_UP && create_check(r) < 0) {
 		admin__refuse(r);
@@ -293,7 +298,7 @@ static void on_resized(struct dom_resize *req, int status)
 		admin__why(r, -EBUSY, "--force cuts it off.",
 			   "virtual disk %s has data beyond %s", m->name,
 			   size_format(m->size_bytes, size));
-	else
+	else if (status != -ETIMEDOUT || !admin__unknown(r, status))
 		admin__why(r, status, "basalt vdisk show tells its size now.",
 			   "virtual disk %s cannot be resized: %s", m->name,
 			   req->why[0] ? req->why : err_text(status));
