@@ -451,13 +451,15 @@ static void on_connection(uv_stream_t *stream, int status)
 static bool is_alive(const char *path)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool alive;
 
 	if (fd < 0)
 		return false;
 	strcpy(sun.sun_path, path); /* of this very size */
-	alive = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0;
+	/* EAGAIN: so many wait for it already. */
+	alive = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0 ||
+		errno == EAGAIN;
 	close(fd);
 	return alive;
 }
