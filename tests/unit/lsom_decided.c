@@ -78,6 +78,20 @@ TEST(decided, decisions_last)
 	fixture_close(f);
 }
 
+/* @comp after a power cut, or with an index that was made anew. */
+static struct lsom_comp *again(struct fixture *f, struct lsom_comp *comp,
+			       bool rebuild)
+{
+	lsom_comp_put(comp);
+	if (rebuild) {
+		disk_close(f);
+		CHECK_EQ(disk_open(f, true), 0);
+	} else {
+		CHECK_EQ(power_cut(f), 0);
+	}
+	return comp_of(f, 1);
+}
+
 static void lsn_note(const struct lsom_undecided *u, void *arg)
 {
 	*(uint64_t *)arg |= 1ull << LSN_SEQ(u->lsn);
@@ -113,14 +127,7 @@ TEST(decided, what_is_decided_lasts)
 		CHECK_EQ(get(f, comp, 1, 1), 1);
 		for (i = 2; i < 13; i++)
 			CHECK_EQ(get(f, comp, i, i), committed >> i & 1);
-		lsom_comp_put(comp);
-		if (way == 2) {
-			disk_close(f);
-			CHECK_EQ(disk_open(f, true), 0);
-		} else {
-			CHECK_EQ(power_cut(f), 0);
-		}
-		comp = comp_of(f, 1);
+		comp = again(f, comp, way == 2);
 	}
 	lsom_comp_put(comp);
 	fixture_close(f);
@@ -179,9 +186,7 @@ TEST(decided, an_abort_overtakes_its_prep)
 		lsom_undecided_each(comp, lsn_note, &undecided);
 		CHECK_EQ(undecided, 0);
 		CHECK_EQ(get(f, comp, 6, 6), 0);
-		lsom_comp_put(comp);
-		CHECK_EQ(power_cut(f), 0);
-		comp = comp_of(f, 1);
+		comp = again(f, comp, false);
 	}
 	lsom_comp_put(comp);
 	fixture_close(f);
@@ -205,14 +210,7 @@ TEST(decided, a_copy_comes_for_a_hole)
 		CHECK_EQ(get(f, comp, 600, 3), 0);
 		CHECK_EQ(get(f, comp, 607, 3), 0);
 		CHECK_EQ(get(f, comp, 10, 6), 1);
-		lsom_comp_put(comp);
-		if (way == 1) {
-			disk_close(f);
-			CHECK_EQ(disk_open(f, true), 0);
-		} else {
-			CHECK_EQ(power_cut(f), 0);
-		}
-		comp = comp_of(f, 1);
+		comp = again(f, comp, way == 1);
 	}
 	lsom_comp_put(comp);
 	fixture_close(f);
@@ -248,15 +246,9 @@ TEST(decided, metadata_never_goes_back)
 		CHECK_EQ(m->csn_seen, 7);
 		CHECK_EQ(m->stable_lsn, LSN(4, 9));
 		CHECK_EQ(m->g_all, LSN(4, 8));
-		lsom_comp_put(comp);
-		if (way == 1) {
-			disk_close(f);
-			CHECK_EQ(disk_open(f, true), 0);
+		comp = again(f, comp, way == 1);
+		if (way == 1)
 			checkpoint_make(f);
-		} else {
-			CHECK_EQ(power_cut(f), 0);
-		}
-		comp = comp_of(f, 1);
 	}
 	lsom_comp_put(comp);
 	fixture_close(f);

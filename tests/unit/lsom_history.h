@@ -46,6 +46,14 @@ static inline void tiny_open(struct fixture *f, uint64_t seed)
 	CHECK_EQ(disk_open(f, false), 0);
 }
 
+/* The disk is closed, or its power off. */
+static inline void tiny_close(struct fixture *f)
+{
+	lsom_close(f->lsom);
+	sim_env_fini(&f->sim);
+	free(f);
+}
+
 static inline void power_off(struct fixture *f)
 {
 	sim_env_cut(&f->sim);

@@ -389,9 +389,7 @@ TEST(lost, a_segment_is_lost_since_the_checkpoint)
 		lsom_comp_put(comp);
 		power_off(f);
 	}
-	lsom_close(f->lsom);
-	sim_env_fini(&f->sim);
-	free(f);
+	tiny_close(f);
 }
 
 /* The one that was open at the checkpoint: what came to it since nobody knows. */
@@ -420,9 +418,7 @@ TEST(lost, the_open_segment_is_lost)
 	CHECK_EQ(get(f, comp, FULL, 2), -EBADMSG);
 	lsom_comp_put(comp);
 	power_off(f);
-	lsom_close(f->lsom);
-	sim_env_fini(&f->sim);
-	free(f);
+	tiny_close(f);
 }
 
 /*
@@ -471,9 +467,7 @@ TEST(lost, a_dropped_batch_under_a_header)
 		header[100] ^= 4;
 		f->sim.disk.now[at + 100] ^= 4;
 	}
-	lsom_close(f->lsom);
-	sim_env_fini(&f->sim);
-	free(f);
+	tiny_close(f);
 }
 
 /* Other data than @data, of the same CRC32C: the polynomial makes no difference. */
