@@ -1,6 +1,8 @@
 /* kv: a batch of changes, as every backend reads it. */
 #include "base/kv.h"
 
+#include "base/util.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,4 +87,37 @@ void kv_batch_delete_range(struct kv_batch *batch, struct kv_slice from,
 			   struct kv_slice to)
 {
 	batch_add(batch, KV_DELETE_RANGE, from, to);
+}
+
+/* Changes of one key keep their order: the bytes of a later one come later. */
+static int order_of(const void *left, const void *right, void *bytes)
+{
+	const struct kv_change *a = left, *b = right;
+	const uint8_t *keys = bytes;
+	int order = memcmp(keys + a->key_at, keys + b->key_at,
+			   MIN(a->key_len, b->key_len));
+
+	if (order == 0 && a->key_len != b->key_len)
+		order = a->key_len < b->key_len ? -1 : 1;
+	if (order == 0)
+		order = a->key_at < b->key_at ? -1 : 1;
+	return order;
+}
+
+void kv_batch_sort(struct kv_batch *batch)
+{
+	struct kv_change *first = batch->changes, *end, *c;
+
+	if (batch->changes_count == 0)
+		return;
+	end = first + batch->changes_count;
+	for (c = first; c < end; c++) {
+		if (c->type != KV_DELETE_RANGE)
+			continue;
+		qsort_r(first, (size_t)(c - first), sizeof(*c), order_of,
+			batch->bytes);
+		first = c + 1;
+	}
+	qsort_r(first, (size_t)(end - first), sizeof(*c), order_of,
+		batch->bytes);
 }

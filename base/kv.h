@@ -81,6 +81,13 @@ void kv_batch_merge(struct kv_batch *batch, struct kv_slice key,
 void kv_batch_delete_range(struct kv_batch *batch, struct kv_slice from,
 			   struct kv_slice to);
 
+/*
+ * The same batch with the changes between two deletions of ranges in the order
+ * of their keys, those of one key in their own: what a store takes at the least
+ * cost.
+ */
+void kv_batch_sort(struct kv_batch *batch);
+
 static inline struct kv_slice kv_slice(const void *data, size_t len)
 {
 	return (struct kv_slice){ data, len };

@@ -153,6 +153,7 @@ static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 	char *err = NULL;
 	int status;
 
+	kv_batch_sort(batch);
 	for (size_t i = 0; i < batch->changes_count; i++) {
 		const struct kv_change *c = &batch->changes[i];
 		const char *key = (char *)batch->bytes + c->key_at;

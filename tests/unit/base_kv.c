@@ -1,5 +1,6 @@
 /* The ordered store on RocksDB. */
 #include "base/kv.h"
+#include "base/util.h"
 #include "base/uuid.h"
 #include "tests/lib/test.h"
 
@@ -80,6 +81,92 @@ TEST(kv, batch_merge_scan_reopen)
 	all[0] = '\0';
 	CHECK_EQ(kv_scan(kv, str("c"), str("d"), concat, all), 0);
 	CHECK_STR(all, "c=4;");
+	kv_close(kv);
+}
+
+static struct kv *store_new(void)
+{
+	struct kv_config config = { .create = true, .merge = append };
+	char *dir = test_dir(), path[600];
+	struct kv *kv;
+
+	snprintf(path, sizeof(path), "%s/db", dir);
+	free(dir);
+	config.path = path;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	return kv;
+}
+
+/* A change of a few keys, some of which begin with another one. */
+static void change(struct kv_batch *batch, unsigned *seed)
+{
+	static const char *const keys[] = { "b", "ba", "bab", "c", "a", "cc" };
+	struct kv_slice key = str(keys[rand_r(seed) % ARRAY_LEN(keys)]);
+	char value[2] = { (char)('0' + rand_r(seed) % 10), '\0' };
+
+	switch (rand_r(seed) % 8) {
+	case 0:
+		kv_batch_delete(batch, key);
+		break;
+	case 1:
+		kv_batch_delete_range(batch, str("b"), str("bab"));
+		break;
+	case 2:
+	case 3:
+		kv_batch_put(batch, key, str(value));
+		break;
+	default:
+		kv_batch_merge(batch, key, str(value));
+	}
+}
+
+static bool in_order(const struct kv_batch *batch)
+{
+	const struct kv_change *a = batch->changes, *b = a + 1;
+	const char *bytes = (const char *)batch->bytes;
+
+	for (; b < batch->changes + batch->changes_count; a++, b++)
+		if (a->type != KV_DELETE_RANGE && b->type != KV_DELETE_RANGE &&
+		    strncmp(bytes + a->key_at, bytes + b->key_at,
+			    MIN(a->key_len, b->key_len)) > 0)
+			return false;
+	return true;
+}
+
+/* A batch in order does what its changes do one by one. */
+TEST(kv, batch_is_sorted)
+{
+	struct kv *kv = store_new(), *single = store_new();
+	char all[4000] = "", wanted[4000] = "";
+	struct kv_batch batch, one;
+	unsigned seed = 7, again = 7;
+	int i, round;
+
+	kv_batch_init(&batch);
+	kv_batch_init(&one);
+	kv_batch_sort(&batch); /* nothing to sort */
+	for (round = 0; round < 20; round++) {
+		for (i = 0; i < 40; i++) {
+			change(&batch, &seed);
+			change(&one, &again);
+			CHECK_EQ(kv_apply(single, &one), 0);
+			kv_batch_clear(&one);
+		}
+		CHECK(!in_order(&batch));
+		CHECK_EQ(kv_apply(kv, &batch), 0);
+		CHECK(in_order(&batch));
+		kv_batch_clear(&batch);
+		all[0] = wanted[0] = '\0';
+		CHECK_EQ(kv_scan(kv, str(""), kv_slice(NULL, 0), concat, all),
+			 0);
+		CHECK_EQ(kv_scan(single, str(""), kv_slice(NULL, 0), concat,
+				 wanted),
+			 0);
+		CHECK_STR(all, wanted);
+	}
+	kv_batch_fini(&one);
+	kv_batch_fini(&batch);
+	kv_close(single);
 	kv_close(kv);
 }
 
