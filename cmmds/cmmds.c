@@ -67,6 +67,25 @@ static void check_voters(struct health_check *check, struct health_result *out)
 		 "have three voters once there are three nodes");
 }
 
+/* Without an image the log is not trimmed, on the disk and in memory. */
+static void check_size(struct health_check *check, struct health_result *out)
+{
+	const struct cmmds *cmmds = check->data;
+	struct shell_info info;
+
+	shell__info(cmmds->shell, &info);
+	if (info.snapshot_status == 0)
+		return;
+	out->level = HEALTH_BAD;
+	snprintf(out->cause, sizeof(out->cause),
+		 "no snapshot of the directory: %s (it may have %u MiB): its "
+		 "log of %llu MiB grows with every change",
+		 err_text(info.snapshot_status), CMMDS_SNAPSHOT_MAX >> 20,
+		 (unsigned long long)info.log_bytes >> 20);
+	snprintf(out->fix, sizeof(out->fix),
+		 "delete virtual disks or policies that nobody uses");
+}
+
 /* ---- what the shell tells ---- */
 
 static int on_apply(void *arg, uint64_t index, uint64_t term,
@@ -201,6 +220,7 @@ static void open_ready(struct cmmds *cmmds)
 	req->opened = cmmds;
 	health_register(&cmmds->health_store);
 	health_register(&cmmds->health_voters);
+	health_register(&cmmds->health_size);
 	req->cb(req, 0);
 }
 
@@ -288,6 +308,7 @@ static void close_now(struct cmmds *cmmds)
 	subscribe__fini(cmmds);
 	health_unregister(&cmmds->health_store);
 	health_unregister(&cmmds->health_voters);
+	health_unregister(&cmmds->health_size);
 	shell__close(cmmds->shell, closed, cmmds);
 }
 
@@ -348,6 +369,9 @@ int cmmds_open(const struct cmmds_config *config, struct cmmds_open *req,
 	cmmds->health_voters = (struct health_check){
 		.name = "directory-voters", .run = check_voters, .data = cmmds
 	};
+	cmmds->health_size = (struct health_check){ .name = "directory-size",
+						    .run = check_size,
+						    .data = cmmds };
 	counter_register(&applied_total);
 	counter_register(&refused_total);
 	req->config = *config;

@@ -320,6 +320,7 @@ struct shell_info {
 	uint64_t log_bytes;
 	unsigned voters, standbys;
 	bool only_voter; /* when it was opened */
+	int snapshot_status; /* of the last try to take one */
 };
 unsigned shell__voters(const struct raft_shell *shell);
 void shell__info(const struct raft_shell *shell, struct shell_info *out);
@@ -522,7 +523,7 @@ struct cmmds {
 	char why[256];
 	void (*close_cb)(void *arg);
 	void *close_arg;
-	struct health_check health_store, health_voters;
+	struct health_check health_store, health_voters, health_size;
 
 	/* mirror.c */
 	atomic_bool session; /* cmmds_session_valid(), for mirrors */

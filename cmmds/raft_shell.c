@@ -397,6 +397,7 @@ void shell__info(const struct raft_shell *shell, struct shell_info *out)
 		.log_bytes = shell->log.bytes,
 		.voters = shell__voters(shell),
 		.only_voter = shell->only_voter,
+		.snapshot_status = shell->snapshot_status,
 	};
 	for (unsigned i = 0; i < shell->conf.n; i++)
 		out->standbys += shell->conf.servers[i].role == RAFT_STANDBY;

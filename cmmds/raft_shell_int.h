@@ -50,6 +50,7 @@ struct raft_shell {
 	struct shell_log log;
 	struct log_snapshot snapshot; /* newest; index 0: none */
 	uint64_t bytes_since_snapshot;
+	int snapshot_status; /* of the last try to take one */
 
 	uint64_t commit, applied, reported;
 	struct raft_configuration conf; /* as of @applied */

@@ -53,8 +53,10 @@ void shell__snapshot_if_due(struct raft_shell *shell)
 	    shell->applied > shell->reported)
 		return;
 	rv = shell->ops->take(shell->arg, &snap->data, &snap->len);
+	shell->snapshot_status = rv;
 	if (rv != 0) {
 		log_warn("no directory snapshot: %s", err_text(rv));
+		/* Again after as much log: making an image costs its size. */
 		shell->bytes_since_snapshot = 0;
 		return;
 	}

@@ -326,6 +326,68 @@ TEST(cmmds_codec, unsound_appends)
 	}
 }
 
+/* Of snapshots, the same; and nothing may follow what a message says it is. */
+TEST(cmmds_codec, unsound_installs)
+{
+	static const struct {
+		uint64_t term, index, last_term, conf_index;
+		size_t len;
+		int want;
+	} cases[] = {
+		{ 9, 40, 7, 40, 3, 0 },
+		{ 9, 40, 9, 1, 3, 0 },
+		{ 0, 40, 7, 3, 3, -EPROTO },
+		{ 9, 0, 7, 3, 3, -EPROTO },
+		{ 9, 40, 0, 3, 3, -EPROTO },
+		{ 9, 40, 10, 3, 3, -EPROTO }, /* above its own term */
+		{ 9, 40, 7, 0, 3, -EPROTO },
+		{ 9, 40, 7, 41, 3, -EPROTO }, /* a later configuration */
+		{ 9, 40, 7, 3, 0, -EPROTO },
+	};
+	struct sample s;
+
+	sample_make(&s, RAFT_INSTALL_SNAPSHOT);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct raft_message m = { .type = RAFT_INSTALL_SNAPSHOT };
+		struct log_snapshot snap = {
+			.index = cases[i].index,
+			.term = cases[i].last_term,
+			.conf_index = cases[i].conf_index,
+			.conf = s.conf.data,
+			.conf_len = s.conf.len,
+			.data = (uint8_t *)"abc",
+			.len = cases[i].len,
+		};
+		struct codec_buf frame = { 0 };
+
+		m.install_snapshot.term = cases[i].term;
+		codec__message_encode(&m, NULL, &snap, &frame);
+		CHECK_EQ(try(frame.data, frame.len), cases[i].want);
+		free(frame.data);
+	}
+	sample_fini(&s);
+}
+
+TEST(cmmds_codec, bytes_too_many)
+{
+	size_t len = CMMDS_SNAPSHOT_MAX + CODEC_CONF_MAX + 4097u;
+	uint8_t *large = calloc(1, len);
+
+	for (EACH_TYPE(type)) {
+		struct sample s;
+
+		sample_make(&s, type);
+		codec__put_u8(&s.frame, 0);
+		put_le32(s.frame.data, (uint32_t)s.frame.len);
+		CHECK_EQ(try(s.frame.data, s.frame.len), -EPROTO);
+		sample_fini(&s);
+	}
+	put_le32(large, (uint32_t)len);
+	large[4] = RAFT_INSTALL_SNAPSHOT;
+	CHECK_EQ(try(large, len), -EMSGSIZE);
+	free(large);
+}
+
 TEST(cmmds_codec, configurations)
 {
 	struct raft_configuration conf, out;
@@ -433,4 +495,39 @@ TEST(cmmds_codec, records_no_bit_passes)
 		free(buf.data);
 	}
 	sample_fini(&s);
+}
+
+/* Whole, and yet not what a store of this program can hold. */
+TEST(cmmds_codec, records_unsound)
+{
+	struct store_format format = { .version = STORE_VERSION,
+				       .features = 1,
+				       .store_id = 77 };
+	struct codec_buf buf = { 0 };
+	struct log_snapshot snap;
+	struct log_entry entry = { .term = 5,
+				   .type = RAFT_CHANGE,
+				   .len = 3,
+				   .data = (uint8_t *)"abc" };
+	struct sample s;
+
+	codec__format_encode(&format, &buf);
+	CHECK_EQ(codec__format_decode(buf.data, buf.len, &format),
+		 -EMEDIUMTYPE);
+	format.features = 0;
+	format.store_id = 0; /* the core's "nobody" */
+	buf.len = 0;
+	codec__format_encode(&format, &buf);
+	CHECK_EQ(codec__format_decode(buf.data, buf.len, &format), -EUCLEAN);
+	buf.len = 0;
+	codec__entry_encode(21, &entry, &buf);
+	CHECK_EQ(codec__entry_decode(21, buf.data, buf.len, &entry), -EUCLEAN);
+	CHECK_EQ(codec__entry_decode(22, buf.data, buf.len, &entry), -EUCLEAN);
+	sample_make(&s, RAFT_INSTALL_SNAPSHOT);
+	s.snap.conf_index = s.snap.index + 1;
+	buf.len = 0;
+	codec__snapshot_encode(&s.snap, &buf);
+	CHECK_EQ(codec__snapshot_decode(buf.data, buf.len, &snap), -EUCLEAN);
+	sample_fini(&s);
+	free(buf.data);
 }

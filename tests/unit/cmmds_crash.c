@@ -277,6 +277,8 @@ static void f_failed(void *arg, int status, const char *why)
 
 	CHECK_EQ(status, -EIO);
 	CHECK(why[0] != '\0');
+	/* Other shards ask this one. */
+	CHECK(!atomic_load(&f->open.opened->session));
 	f->failed++;
 }
 
@@ -390,6 +392,10 @@ TEST(cmmds_crash, failed_write)
 			CHECK(!cmmds_session_valid(f.open.opened));
 			CHECK_EQ(cmmds_barrier(f.open.opened, &bar, NULL),
 				 -EIO);
+			/* It is told once. */
+			cmmds__turn_end_soon(f.open.opened);
+			world_run(&f.w, f.w.now_ns + MSEC);
+			CHECK_EQ(f.failed, 1);
 		} else {
 			CHECK_EQ(acked, 8);
 		}
@@ -407,4 +413,24 @@ TEST(cmmds_crash, failed_write)
 	}
 	CHECK(failed_open >= 2);
 	CHECK(failed_later >= 5);
+}
+
+/* A store that cannot be read is not an empty one: nothing is founded over it. */
+TEST(cmmds_crash, unreadable_is_not_empty)
+{
+	static struct failing f;
+
+	log_level_set("all", "error");
+	memset(&f, 0, sizeof(f));
+	world_init(&f.w, 3, "X", 0);
+	CHECK_EQ(f_open(&f, true), 0);
+	f_close(&f);
+	f.w.nodes[0].fail_scan = true;
+	CHECK_EQ(f_open(&f, true), -EUCLEAN);
+	CHECK_EQ(f_open(&f, false), -EUCLEAN);
+	f.w.nodes[0].fail_scan = false;
+	CHECK_EQ(f_open(&f, true), -EEXIST);
+	CHECK_EQ(f_open(&f, false), 0);
+	f_close(&f);
+	world_fini(&f.w);
 }

@@ -141,6 +141,11 @@ TEST(cmmds_open, found_change_reopen)
 	f.node.b[0] = 9;
 	CHECK_EQ(try_open(&f, false), -EUCLEAN);
 	CHECK(strstr(f.open.why, "is of node") != NULL);
+	/* A member's id is drawn: another store has another. */
+	strcat(f.path, "2");
+	CHECK_EQ(try_open(&f, true), 0);
+	cmmds_info(f.cmmds, &info);
+	CHECK(info.store_id != id);
 	end(&f);
 }
 
@@ -202,6 +207,60 @@ TEST(cmmds_open, subscription_and_barrier)
 	end(&f);
 }
 
+/* Who leaves others, or itself, or brings others in, from its callback. */
+static void on_meddling(struct cmmds_subscription *sub,
+			const struct cmmds_change *change)
+{
+	struct heard *h = sub->data;
+
+	h->count++;
+	if (h[2].sub.cb == NULL) {
+		h[2].sub.data = &h[2];
+		h[2].sub.kind = CMMDS_POLICY;
+		h[2].sub.cb = on_change;
+		cmmds_subscribe(sub->cmmds, &h[2].sub);
+	}
+	if (h[1].sub.cmmds != NULL) /* after it comes the new one */
+		cmmds_unsubscribe(&h[1].sub);
+}
+
+static void on_leaving(struct cmmds_subscription *sub,
+		       const struct cmmds_change *change)
+{
+	struct heard *h = sub->data;
+
+	h->count++;
+	cmmds_unsubscribe(sub);
+}
+
+TEST(cmmds_open, subscribers_that_come_and_go)
+{
+	struct fixture f;
+	struct heard h[3] = { 0 }, leaving = { 0 };
+
+	begin(&f);
+	CHECK_EQ(try_open(&f, true), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		h[i].sub.data = &h[i];
+		h[i].sub.kind = CMMDS_POLICY;
+		h[i].sub.cb = i == 0 ? on_meddling : on_change;
+		cmmds_subscribe(f.cmmds, &h[i].sub);
+	}
+	CHECK_EQ(put_policy(&f, "a", 0, 0), 0);
+	CHECK_EQ(h[0].count, 1);
+	CHECK_EQ(h[1].count, 0); /* it was gone before its turn */
+	CHECK_EQ(put_policy(&f, "b", 0, 0), 0);
+	CHECK_EQ(h[0].count, 2);
+	CHECK_EQ(h[2].count, 2); /* "a" when it was primed, "b" as it came */
+	leaving.sub.data = &leaving;
+	leaving.sub.kind = CMMDS_POLICY;
+	leaving.sub.cb = on_leaving;
+	cmmds_subscribe(f.cmmds, &leaving.sub);
+	CHECK_EQ(put_policy(&f, "c", 0, 0), 0);
+	CHECK_EQ(leaving.count, 1);
+	end(&f);
+}
+
 /* Snapshots with compaction, and a directory that comes back from one. */
 TEST(cmmds_open, compaction_and_reopen)
 {
@@ -226,6 +285,31 @@ TEST(cmmds_open, compaction_and_reopen)
 	CHECK(state__hash(&f.cmmds->state) == hash);
 	CHECK(cmmds_policy(f.cmmds, "p19") != NULL);
 	CHECK_EQ(f.cmmds->state.counts[CMMDS_EVENT], 200);
+	end(&f);
+}
+
+/* A snapshot right behind an entry that is no command opens, too. */
+TEST(cmmds_open, compaction_behind_a_barrier)
+{
+	struct fixture f;
+	struct cmmds_info info;
+
+	begin(&f);
+	f.snapshot_bytes = 1024;
+	CHECK_EQ(try_open(&f, true), 0);
+	CHECK_EQ(put_policy(&f, "a", 0, 0), 0);
+	do {
+		struct cmmds_barrier bar = { .data = &f };
+
+		f.done = false;
+		CHECK_EQ(cmmds_barrier(f.cmmds, &bar, on_barrier), 0);
+		test_run(&f.ts, &f.done);
+		CHECK_EQ(f.status, 0);
+		cmmds_info(f.cmmds, &info);
+	} while (info.snapshot_index == 0);
+	shut(&f);
+	CHECK_EQ(try_open(&f, false), 0);
+	CHECK(cmmds_policy(f.cmmds, "a") != NULL);
 	end(&f);
 }
 
@@ -329,6 +413,117 @@ TEST(cmmds_open, damaged_and_unknown)
 	CHECK(strstr(f.open.why, "version 1") != NULL);
 	free(buf.data);
 	end(&f);
+}
+
+/* Records that are whole each, and that no run of ours leaves side by side. */
+struct log_case {
+	const char *why; /* NULL: it opens */
+	uint64_t term; /* 0: no vote record */
+	uint64_t first, terms[4]; /* of the log, to the first 0 */
+	uint64_t index, snap_term; /* of the snapshot; 0: none */
+	uint64_t image; /* the index its image says; 0: it is no image */
+	const char *key; /* and a key that is none of ours */
+	bool no_conf; /* the first entry is no configuration */
+};
+
+static void log_write(struct fixture *f, const struct log_case *c)
+{
+	struct store_format format = { .version = STORE_VERSION,
+				       .store_id = 77,
+				       .node = f->node };
+	struct raft_configuration conf;
+	struct codec_buf bytes = { 0 }, buf = { 0 };
+	char key[10] = "l\0\0\0\0\0\0\0", address[80];
+
+	store__address(&format, address);
+	raft_configuration_init(&conf);
+	CHECK_EQ(raft_configuration_add(&conf, 77, address, RAFT_VOTER), 0);
+	codec__conf_encode(&conf, &bytes);
+	raft_configuration_close(&conf);
+	for (char i = 1; i < 9; i++) {
+		key[8] = i;
+		tamper(f, key, 9, NULL);
+	}
+	codec__format_encode(&format, &buf);
+	tamper(f, "f", 1, &buf);
+	buf.len = 0;
+	codec__term_encode(c->term, 0, &buf);
+	tamper(f, "m", 1, c->term != 0 ? &buf : NULL);
+	for (unsigned i = 0; i < 4 && c->terms[i] != 0; i++) {
+		bool change = i == 0 && !c->no_conf;
+		struct log_entry e = { .term = c->terms[i],
+				       .type = change ? RAFT_CHANGE
+						      : RAFT_BARRIER,
+				       .len = change ? (uint32_t)bytes.len : 1,
+				       .data = bytes.data };
+
+		buf.len = 0;
+		codec__entry_encode(c->first + i, &e, &buf);
+		key[8] = (char)(c->first + i);
+		tamper(f, key, 9, &buf);
+	}
+	if (c->index != 0) {
+		struct cmmds_state state;
+		struct log_snapshot snap = { .index = c->index,
+					     .term = c->snap_term,
+					     .conf_index = 1,
+					     .conf = bytes.data,
+					     .conf_len = bytes.len,
+					     .data = bytes.data,
+					     .len = 1 };
+
+		state__init(&state);
+		state.applied_index = c->image;
+		if (c->image != 0)
+			CHECK_EQ(snapshot__encode(&state, &snap.data,
+						  &snap.len),
+				 0);
+
+		buf.len = 0;
+		codec__snapshot_encode(&snap, &buf);
+		tamper(f, "s", 1, &buf);
+		if (c->image != 0)
+			free(snap.data);
+	}
+	if (c->key != NULL)
+		tamper(f, c->key, strlen(c->key), &buf);
+	free(bytes.data);
+	free(buf.data);
+}
+
+TEST(cmmds_open, logs_that_cannot_be)
+{
+	static const struct log_case cases[] = {
+		{ NULL, 5, 1, { 1, 3, 3 } },
+		{ NULL, 5, 3, { 3, 3 }, 2, 3, 2 },
+		{ "snapshot is", 5, 3, { 3, 3 }, 2, 3, 1 },
+		{ "its term is older than its log", 2, 1, { 1, 3 } },
+		{ "without a snapshot", 5, 2, { 1, 3 } },
+		{ "no configuration", 5, 1, { 1, 3 }, .no_conf = true },
+		{ "terms of its log fall", 5, 1, { 1, 3, 2 } },
+		{ "vote record is missing", 0, 1, { 1, 3 } },
+		{ "unknown key", 5, 1, { 1, 3 }, .key = "l23" },
+		{ "unknown key", 5, 1, { 1, 3 }, .key = "x" },
+		{ "older than its snapshot", 2, 3, { 0 }, 2, 3 },
+		{ "does not reach", 5, 4, { 3, 3 }, 2, 3 },
+		{ "does not reach", 5, 1, { 1, 3 }, 3, 3 },
+		{ "log and snapshot disagree", 5, 1, { 1, 3, 3 }, 2, 2 },
+		{ "log and snapshot disagree", 5, 3, { 2, 3 }, 2, 3 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fixture f;
+		int want = cases[i].why != NULL ? -EUCLEAN : 0;
+
+		begin(&f);
+		CHECK_EQ(try_open(&f, true), 0);
+		shut(&f);
+		log_write(&f, &cases[i]);
+		CHECK_EQ(try_open(&f, false), want);
+		if (want != 0)
+			CHECK(strstr(f.open.why, cases[i].why) != NULL);
+		end(&f);
+	}
 }
 
 /* One of several voters is open when it has read what it holds, led or not. */

@@ -119,6 +119,8 @@ TEST(cmmds_propose, late_and_again)
 	CHECK_EQ(f.answers, 1);
 	CHECK_EQ(f.status, -ETIMEDOUT);
 	CHECK(f.cmds[0].why[0] != '\0');
+	/* What is being written is pending as what gathers is. */
+	CHECK(store__pending_bytes(f.cmmds->store_open.store) > 0);
 	CHECK_EQ(barrier, 1);
 	world_run(&f.w, f.w.now_ns + 10 * SEC);
 	CHECK_EQ(barrier, -ETIMEDOUT);
@@ -133,6 +135,166 @@ TEST(cmmds_propose, late_and_again)
 	CHECK_EQ(f.cmds[0].revision, 1);
 	CHECK(cmmds_policy(f.cmmds, "p0") != NULL);
 	cmmds_command_fini(&f.cmds[0]);
+	face_close(&f);
+}
+
+static void on_health(const struct health_check *check,
+		      const struct health_result *result, void *arg)
+{
+	if (strcmp(check->name, "directory-size") == 0)
+		*(struct health_result *)arg = *result;
+}
+
+/* An image that cannot be taken is told: the log is not trimmed any more. */
+TEST(cmmds_propose, health_of_the_size)
+{
+	static struct face f;
+	struct health_result told = { .level = HEALTH_BAD };
+
+	face_open(&f);
+	health_each(on_health, &told);
+	CHECK_EQ(told.level, HEALTH_OK);
+	f.cmmds->shell->snapshot_status = -EMSGSIZE;
+	health_each(on_health, &told);
+	CHECK_EQ(told.level, HEALTH_BAD);
+	CHECK(strstr(told.cause, "256 MiB") != NULL);
+	CHECK(told.fix[0] != '\0');
+	face_close(&f);
+}
+
+/* With another voter, leading is no lease: that one may lead by now. */
+TEST(cmmds_propose, session_of_several_voters)
+{
+	static struct face f;
+
+	face_open(&f);
+	CHECK(cmmds_session_valid(f.cmmds));
+	CHECK_EQ(raft_configuration_add(&f.cmmds->shell->conf, 99, "other",
+					RAFT_VOTER),
+		 0);
+	CHECK(!cmmds_session_valid(f.cmmds));
+	face_close(&f);
+}
+
+/* An entry that is not ours answers nothing; one in our place sends us again. */
+TEST(cmmds_propose, what_is_applied_in_its_place)
+{
+	static struct face f;
+	struct cmmds_barrier bar = { 0 };
+	struct state_result other = { .incarnation = 1 };
+	struct cmmds_command *cmd = &f.cmds[0];
+	int barrier = 1;
+
+	face_open(&f);
+	f.w.nodes[0].slow_ns = 3600 * SEC;
+	build(&f, cmd, 0);
+	CHECK_EQ(cmmds_propose(f.cmmds, cmd, 0, answered), 0);
+	bar.data = &barrier;
+	CHECK_EQ(cmmds_barrier(f.cmmds, &bar, barrier_done), 0);
+	world_run(&f.w, f.w.now_ns + MSEC);
+	CHECK(cmd->index != 0);
+	CHECK_EQ(bar.index, cmd->index);
+	/* Another node's, an earlier run's, another request of ours. */
+	other.sequence = cmd->message->sequence;
+	other.client.b[0] = 1;
+	propose__applied(f.cmmds, 1, 1, &other);
+	other.client.b[0] = 0;
+	other.incarnation = 0;
+	propose__applied(f.cmmds, 1, 1, &other);
+	other.incarnation = 1;
+	other.sequence++;
+	propose__applied(f.cmmds, 1, 1, &other);
+	CHECK_EQ(f.answers, 0);
+	CHECK(cmd->index != 0);
+	propose__applied(f.cmmds, cmd->index, bar.term + 1, &other);
+	CHECK_EQ(f.answers, 0);
+	CHECK_EQ(barrier, 1);
+	CHECK_EQ(cmd->index, 0);
+	CHECK_EQ(bar.index, 0);
+	world_run(&f.w, f.w.now_ns + MSEC);
+	CHECK(cmd->index != 0);
+	propose__again(f.cmmds);
+	CHECK_EQ(cmd->index, 0);
+	CHECK_EQ(bar.index, 0);
+	f.w.nodes[0].slow_ns = 0;
+	timer_heap_start(&f.w.timers, &f.w.nodes[0].work_timer, f.w.now_ns);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.answers, 1);
+	CHECK_EQ(f.good, 1);
+	CHECK_EQ(barrier, 0);
+	CHECK_EQ(cmd->revision, 1);
+	cmmds_command_fini(cmd);
+	face_close(&f);
+}
+
+/* An old request asked again holds the window open: no newer one past it. */
+TEST(cmmds_propose, window_of_requests)
+{
+	static struct face f;
+	struct cmmds_command *cmd = &f.cmds[1];
+
+	face_open(&f);
+	build(&f, &f.cmds[0], 0);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[0], 0, answered), 0);
+	world_run(&f.w, f.w.now_ns + SEC);
+	for (unsigned i = 1; i < CMMDS_WINDOW; i++) {
+		build(&f, cmd, i);
+		CHECK_EQ(cmmds_propose(f.cmmds, cmd, 0, answered), 0);
+		world_run(&f.w, f.w.now_ns + SEC);
+		cmmds_command_fini(cmd);
+	}
+	CHECK_EQ(f.good, CMMDS_WINDOW);
+	CHECK_EQ(cmmds_propose_again(&f.cmds[0], 0, answered), 0);
+	build(&f, cmd, CMMDS_WINDOW);
+	CHECK_EQ(cmmds_propose(f.cmmds, cmd, 0, answered), -EBUSY);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.good, CMMDS_WINDOW + 1);
+	CHECK_EQ(f.cmds[0].revision, 1);
+	CHECK_EQ(cmmds_propose(f.cmmds, cmd, 0, answered), 0);
+	world_run(&f.w, f.w.now_ns + SEC);
+	CHECK_EQ(f.good, CMMDS_WINDOW + 2);
+	cmmds_command_fini(&f.cmds[0]);
+	cmmds_command_fini(cmd);
+	face_close(&f);
+}
+
+/* Commands that a slow disk has not taken yet: no more of them than so much. */
+TEST(cmmds_propose, bounded_bytes)
+{
+	static struct face f;
+	static char big[200 << 10];
+	Directory__Task t = DIRECTORY__TASK__INIT;
+	struct uuid who = { .b = { 1 } };
+	unsigned count = 0;
+	int rv = 0;
+
+	face_open(&f);
+	memset(big, 'x', sizeof(big) - 1);
+	t.uuid.data = who.b;
+	t.uuid.len = sizeof(who.b);
+	t.verb = "verb";
+	t.note = big; /* refused when it is applied: its bytes count here */
+	f.w.nodes[0].slow_ns = 3600 * SEC;
+	while (rv == 0 && count < CMMDS_PROPOSALS_MAX) {
+		struct cmmds_command *cmd = &f.cmds[count];
+
+		cmd->data = &f;
+		cmmds_command_init(cmd);
+		for (unsigned i = 0; i < 4; i++)
+			cmmds_put(cmd, CMMDS_TASK, &i, sizeof(i), 0, &t.base);
+		rv = cmmds_propose(f.cmmds, cmd, 0, answered);
+		count += rv == 0;
+		world_run(&f.w, f.w.now_ns + 10000);
+	}
+	CHECK_EQ(rv, -EBUSY);
+	CHECK(count < 48); /* of 0.8 MB each; 32 MiB, and what overshoots */
+	cmmds_command_fini(&f.cmds[count]);
+	f.w.nodes[0].slow_ns = 0;
+	timer_heap_start(&f.w.timers, &f.w.nodes[0].work_timer, f.w.now_ns);
+	world_run(&f.w, f.w.now_ns + 5 * SEC);
+	CHECK_EQ(f.answers, count);
+	while (count-- > 0)
+		cmmds_command_fini(&f.cmds[count]);
 	face_close(&f);
 }
 

@@ -374,3 +374,98 @@ TEST(cmmds_rules, bad_frames)
 	CHECK(w.wrong[0] == '\0');
 	world_fini(&w);
 }
+
+/* What cannot leave yet is held up to a bound, and the rest is lost. */
+TEST(cmmds_rules, outbox_is_bounded)
+{
+	static struct world w;
+	struct raft_shell *s;
+	struct raft_message m = { .type = RAFT_REQUEST_VOTE_RESULT };
+	uint64_t term_ticket;
+
+	log_level_set("all", "error");
+	world_init(&w, 31, "VVV", 0);
+	s = w.nodes[leader(&w)].shell;
+	m.request_vote_result.term = raft_current_term(&s->raft);
+	m.server_id = w.nodes[1].id;
+	m.server_address = w.nodes[1].address;
+	term_ticket = s->term_ticket;
+	s->term_ticket = UINT64_MAX; /* a write that takes its time */
+	for (unsigned i = 0; i < SHELL_OUTBOX_MAX + 10; i++)
+		shell__outbox_add(s, &m, 1);
+	CHECK_EQ(s->outbox_count, SHELL_OUTBOX_MAX);
+	shell__outbox_clear(s);
+	CHECK_EQ(s->outbox_count, 0);
+	CHECK_EQ(s->outbox_bytes, 0);
+	s->term_ticket = term_ticket;
+	works(&w, 10);
+	CHECK(w.wrong[0] == '\0');
+	world_fini(&w);
+}
+
+/* Entries too large for any to be kept behind a snapshot: none is lost. */
+TEST(cmmds_rules, nothing_kept_behind_a_snapshot)
+{
+	static struct world w;
+
+	log_level_set("all", "error");
+	for (unsigned seed = 1; seed <= 10; seed++) {
+		world_init(&w, seed, seed % 2 ? "V" : "VVV", 0);
+		w.snapshot_bytes = 64;
+		for (unsigned i = 0; i < w.count; i++)
+			world_node_down(&w.nodes[i], true);
+		for (unsigned i = 0; i < w.count; i++)
+			world_node_up(&w.nodes[i]);
+		leader(&w);
+		for (unsigned round = 0; round < 20; round++) {
+			struct world_node *n = &w.nodes[leader(&w)];
+
+			for (unsigned i = 0; i < 4; i++) {
+				world_submit(&w, n);
+				world_run(&w, w.now_ns + MSEC);
+			}
+			world_run(&w, w.now_ns + world_random(&w, 20 * MSEC));
+			for (unsigned i = 0; i < w.count; i++)
+				world_node_down(&w.nodes[i], false);
+			for (unsigned i = 0; i < w.count; i++)
+				world_node_up(&w.nodes[i]);
+		}
+		leader(&w);
+		if (w.wrong[0] != '\0')
+			print_error("seed %u: %s\n", seed, w.wrong);
+		CHECK(w.wrong[0] == '\0');
+		CHECK(w.compactions > 0);
+		world_fini(&w);
+	}
+}
+
+/* Without an image the log stays; the next try waits for as much log again. */
+TEST(cmmds_rules, no_image)
+{
+	static struct world w;
+	struct shell_info info;
+	unsigned n;
+
+	log_level_set("all", "error");
+	world_init(&w, 37, "V", 0);
+	n = leader(&w);
+	w.no_image = true;
+	w.snapshot_bytes = 1000;
+	world_node_down(&w.nodes[n], true);
+	world_node_up(&w.nodes[n]);
+	leader(&w);
+	submit(&w, 100);
+	shell__info(w.nodes[n].shell, &info);
+	CHECK_EQ(info.snapshot_status, -EMSGSIZE);
+	CHECK_EQ(info.snapshot_index, 0);
+	CHECK_EQ(info.first, 1);
+	CHECK(w.no_images > 1);
+	CHECK(w.no_images <= info.log_bytes * 5 / w.snapshot_bytes);
+	w.no_image = false;
+	submit(&w, 100);
+	shell__info(w.nodes[n].shell, &info);
+	CHECK_EQ(info.snapshot_status, 0);
+	CHECK(info.snapshot_index > 0);
+	CHECK(w.wrong[0] == '\0');
+	world_fini(&w);
+}

@@ -41,6 +41,7 @@ struct world_node {
 	struct kv *table; /* outlives crashes */
 	bool cut; /* the power is gone: nothing reaches the table */
 	bool write_failed; /* since it was opened */
+	bool fail_scan; /* what is there cannot be read */
 	uint64_t fail_write; /* fail the Nth from now on; 0: none */
 	uint64_t slow_ns;
 	STAILQ_HEAD(, env_task) tasks;
@@ -52,6 +53,7 @@ struct world_node {
 	struct raft_shell *shell;
 	struct env_timer up; /* restart */
 	uint64_t applied, commit;
+	uint64_t snapshot; /* index of the newest the shell relies on */
 	bool closed;
 	int failed; /* status the shell told */
 };
@@ -89,6 +91,8 @@ struct world {
 	uint64_t events, submitted, crashes, installs, compactions, elections;
 	uint64_t changes;
 	bool expect_failure; /* a store fails on purpose */
+	bool no_image; /* an image is too large to be taken */
+	uint64_t no_images; /* times it was asked for all the same */
 	/* Sees every frame that leaves; false: it is lost.  May be NULL. */
 	bool (*tap)(struct world *w, unsigned from, unsigned to,
 		    const uint8_t *frame, size_t len);
@@ -260,6 +264,8 @@ world_kv_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	      bool (*cb)(void *arg, struct kv_slice key, struct kv_slice value),
 	      void *arg)
 {
+	if (((struct world_kv *)kv)->node->fail_scan)
+		return -EIO;
 	return kv_scan(((struct world_kv *)kv)->node->table, from, to, cb, arg);
 }
 
@@ -344,6 +350,61 @@ static inline void world_decided(struct world_node *n, uint64_t index,
 	w->chain_last = index;
 }
 
+/* What the shell relies on as written is in the table. */
+static inline void world_check_snapshot(struct world_node *n, uint64_t index)
+{
+	struct log_snapshot snap = { 0 };
+	void *data = NULL;
+	size_t len;
+
+	if (index == n->snapshot || n->cut)
+		return;
+	n->snapshot = index;
+	if (kv_get(n->table, kv_slice("s", 1), &data, &len) != 0 ||
+	    codec__snapshot_decode(data, len, &snap) != 0 || snap.index < index)
+		world_wrong(n->world,
+			    "member %llu relies on a snapshot at %llu that is "
+			    "not written",
+			    (unsigned long long)n->id,
+			    (unsigned long long)index);
+	codec__snapshot_fini(&snap);
+	free(data);
+}
+
+/* A leader takes commands once an entry of its own term is applied (R1). */
+static inline void world_check_ready(struct world_node *n)
+{
+	struct raft_shell *s = n->shell;
+	struct world *w = n->world;
+	uint64_t index, term = raft_current_term(&s->raft);
+
+	if (s->ready ? w->chain[s->applied].term != term
+		     : shell__submit(s, NULL, 0, &index, &term) != -EAGAIN)
+		world_wrong(w,
+			    "member %llu takes commands before its term's "
+			    "first entry",
+			    (unsigned long long)n->id);
+}
+
+/* Who leads a term has voted for itself in it, and will know so. */
+static inline void world_check_vote(struct world_node *n, uint64_t term)
+{
+	uint64_t told = 0, vote = 0;
+	void *data = NULL;
+	size_t len;
+
+	if (n->cut)
+		return;
+	if (kv_get(n->table, kv_slice("m", 1), &data, &len) != 0 ||
+	    codec__term_decode(data, len, &told, &vote) != 0 || told != term ||
+	    vote != n->id)
+		world_wrong(n->world,
+			    "member %llu leads term %llu without its own vote",
+			    (unsigned long long)n->id,
+			    (unsigned long long)term);
+	free(data);
+}
+
 static inline void world_check(struct world_node *n)
 {
 	struct world *w = n->world;
@@ -352,6 +413,12 @@ static inline void world_check(struct world_node *n)
 
 	if (s == NULL || !s->started || s->failed)
 		return;
+	if (TAILQ_EMPTY(&s->outbox) &&
+	    (s->outbox_count != 0 || s->outbox_bytes != 0))
+		world_wrong(w, "member %llu miscounts what it sends",
+			    (unsigned long long)n->id);
+	if (s->snapshot.index != 0)
+		world_check_snapshot(n, s->snapshot.index);
 	if (s->commit < n->commit)
 		world_wrong(w,
 			    "the commit index of member %llu falls from "
@@ -368,9 +435,13 @@ static inline void world_check(struct world_node *n)
 			    (unsigned long long)s->applied);
 	if (raft_state(&s->raft) != RAFT_LEADER)
 		return;
+	if (!s->closing)
+		world_check_ready(n);
 	term = raft_current_term(&s->raft);
 	if (term >= WORLD_TERMS)
 		return;
+	if (w->leader_of[term] != n->id)
+		world_check_vote(n, term);
 	if (w->leader_of[term] == 0) {
 		w->leader_of[term] = n->id;
 		w->elections++;
@@ -436,7 +507,7 @@ static inline void world_send(void *arg, uint64_t id, const char *address,
 	struct world *w = n->world;
 	unsigned from = (unsigned)n->id - 1, to = (unsigned)id - 1;
 
-	if (n->cut)
+	if (n->cut || n->write_failed)
 		world_wrong(w, "a dead member sends");
 	if (to >= w->count || strcmp(address, w->nodes[to].address) != 0) {
 		world_wrong(w, "a message to nobody: %llu",
@@ -474,6 +545,10 @@ static inline int world_take(void *arg, uint8_t **data, size_t *len)
 {
 	struct world_node *n = arg;
 
+	if (n->world->no_image) {
+		n->world->no_images++;
+		return -EMSGSIZE;
+	}
 	*data = cmmds__alloc(WORLD_IMAGE);
 	*len = WORLD_IMAGE;
 	put_le64(*data, n->applied);
@@ -559,7 +634,7 @@ static inline void world_node_up(struct world_node *n)
 	if (n->shell != NULL || n->work != NULL)
 		return;
 	n->cut = false;
-	n->applied = n->commit = 0;
+	n->applied = n->commit = n->snapshot = 0;
 	n->failed = 0;
 	memset(&n->open, 0, sizeof(n->open));
 	n->open.data = n;
