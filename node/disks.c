@@ -461,6 +461,19 @@ static unsigned home_pick(struct node *node, const struct node_disk *next)
 	return best;
 }
 
+static bool has_components(struct node *node, const Directory__Disk *m)
+{
+	unsigned counts[CONFIG_SHARDS_MAX] = { 0 };
+	struct uuid id;
+
+	memcpy(id.b, m->uuid.data, sizeof(id.b));
+	dom_disk_components(node->dom, &id, counts);
+	for (unsigned i = 0; i < shards_count(node->shards); i++)
+		if (counts[i] > 0)
+			return true;
+	return false;
+}
+
 static void open_start(struct node_disk *d)
 {
 	memset(&d->open, 0, sizeof(d->open));
@@ -833,14 +846,20 @@ void node__disks_work_done(struct node *node)
 
 void node__disks_start(struct node *node)
 {
-	const struct cmmds_entry *e = NULL;
+	/*
+	 * Opening them here, not by the subscription, tells which are there.
+	 * An empty one does as well with the home that the others leave.
+	 */
+	for (int empty = 0; empty <= 1; empty++) {
+		const struct cmmds_entry *e = NULL;
 
-	/* Opening them here, not by the subscription, tells which are there. */
-	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL) {
-		const Directory__Disk *m = (const Directory__Disk *)e->message;
+		while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL) {
+			const Directory__Disk *m = (const void *)e->message;
 
-		if (is_ours(node, m))
-			disk_appeared(node, m);
+			if (is_ours(node, m) &&
+			    has_components(node, m) == !empty)
+				disk_appeared(node, m);
+		}
 	}
 	node->disks_sub.data = node;
 	node->disks_sub.kind = CMMDS_DISK;
