@@ -10,6 +10,8 @@
  */
 #include "iscsi/login_int.h"
 
+#include <assert.h>
+
 #define LOGIN_PDUS_MAX 64u
 #define LOGIN_TEXT_MAX (32u << 10)
 
@@ -346,8 +348,7 @@ static void finish_keys(struct login *l)
 	struct login_keys *k = &l->keys;
 
 	k->first_burst = MIN(k->first_burst, k->max_burst);
-	if (l->rdma)
-		k->initial_r2t = true;
+	assert(!l->rdma || k->initial_r2t); /* no unsolicited Data-Out */
 }
 
 static void fail(struct login_answer *out, unsigned status)
