@@ -125,6 +125,24 @@ void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 uint64_t dom_object_kept(const struct dom_object *object);
 
 /*
+ * The same of an object that need not be open, as its disks have counted it:
+ * exact, but for what is not decided yet.  @cb is told -ENODATA where they do
+ * not know, or it has copies: then open it and ask what is mapped.
+ */
+struct dom_space {
+	void *data;
+	struct uuid oid;
+	uint64_t used_bytes, free_bytes, kept_bytes; /* out */
+	/* private */
+	struct dom *dom;
+	struct env_task task;
+	int status;
+	void (*cb)(struct dom_space *req, int status);
+};
+void dom_space(struct dom *dom, struct dom_space *req,
+	       void (*cb)(struct dom_space *req, int status));
+
+/*
  * Bytes free (as dom_object_space() has them) at which space is called low, and
  * DOM_LOW_SPACE told: that share of what the disks under the object may use.
  * Nobody is told about one that has all its size reserved.

@@ -750,7 +750,7 @@ struct dom {
 	void (*closed)(void *arg);
 	void *closed_arg;
 	struct env_task task;
-	unsigned jobs; /* creates and resizes under way */
+	unsigned jobs; /* of callers who are answered later */
 	TAILQ_HEAD(, dom_turn) turns; /* the first has it */
 	struct env_task turn_task;
 	struct cmmds_subscription objects_sub, policies_sub;

@@ -10,6 +10,8 @@
  */
 #include "dom/dom_int.h"
 
+#include <errno.h>
+
 static void leaf_reserve(struct dom *dom, const Directory__Object *object,
 			 const Directory__TreeNode *node,
 			 const struct dom__disk *only)
@@ -73,6 +75,16 @@ uint64_t dom_object_kept(const struct dom_object *object)
 				   : dom__owner_kept(object->owner);
 }
 
+/* What of the disk is neither used nor kept for somebody. */
+static uint64_t disk_free(struct dom__disk *disk)
+{
+	uint64_t taken;
+
+	dom__disk_look(disk);
+	taken = disk->used_bytes + disk->kept_bytes;
+	return disk->usable_bytes - MIN(taken, disk->usable_bytes);
+}
+
 /*
  * A disk holds many objects, so used is at most what this one could use.  What
  * is kept for it is its own part of what is kept there.
@@ -85,15 +97,10 @@ void dom_object_space(const struct dom_object *object, uint64_t *used_bytes,
 	*used_bytes = 0;
 	*free_bytes = dom_object_kept(object);
 	TAILQ_FOREACH (disk, &object->dom->disks, link) {
-		uint64_t taken;
-
 		if (!dom__object_uses_disk(object, disk))
 			continue;
-		dom__disk_look(disk);
+		*free_bytes += disk_free(disk);
 		*used_bytes += disk->used_bytes;
-		taken = disk->used_bytes + disk->kept_bytes;
-		if (disk->usable_bytes > taken)
-			*free_bytes += disk->usable_bytes - taken;
 	}
 	*used_bytes = MIN(*used_bytes, dom_object_size(object));
 }
@@ -107,4 +114,107 @@ uint64_t dom_object_low_space(const struct dom_object *object)
 		if (dom__object_uses_disk(object, disk))
 			sum += disk->usable_bytes / 100 * DOM_LOW_SPACE_PERCENT;
 	return sum;
+}
+
+/* ---- of an object that nobody has opened ---- */
+
+static bool leaf_space(struct dom *dom, const Directory__Leaf *leaf,
+		       struct dom_space *out)
+{
+	struct dom__disk *disk;
+	struct lsom_comp *comp;
+	struct uuid id, cid;
+	uint64_t used;
+	bool known;
+
+	if (!dom__uuid_of(&leaf->disk, &id) || !dom__uuid_of(&leaf->cid, &cid))
+		return false;
+	disk = dom__disk_find(dom, &id);
+	if (disk == NULL || disk->removing)
+		return false;
+	comp = lsom_comp_get(disk->lsom, &cid);
+	if (comp == NULL)
+		return false;
+	known = lsom_comp_meta(comp)->cinc == leaf->cinc &&
+		lsom_comp_used(comp, &used);
+	if (known) {
+		out->used_bytes += used;
+		out->kept_bytes += lsom_comp_kept(comp);
+	}
+	lsom_comp_put(comp);
+	return known;
+}
+
+static bool tree_space(struct dom *dom, const Directory__TreeNode *node,
+		       struct dom_space *out)
+{
+	if (node->leaf != NULL)
+		return leaf_space(dom, node->leaf, out);
+	if (node->type != DIRECTORY__TREE_NODE__TYPE__CONCAT &&
+	    node->type != DIRECTORY__TREE_NODE__TYPE__RAID0)
+		return false; /* several have the same */
+	for (size_t i = 0; i < node->n_children; i++)
+		if (!tree_space(dom, node->children[i], out))
+			return false;
+	return true;
+}
+
+static bool tree_uses(const Directory__TreeNode *node,
+		      const struct dom__disk *disk)
+{
+	struct uuid id;
+
+	if (node->leaf != NULL)
+		return dom__uuid_of(&node->leaf->disk, &id) &&
+		       uuid_equal(&id, &disk->id);
+	for (size_t i = 0; i < node->n_children; i++)
+		if (tree_uses(node->children[i], disk))
+			return true;
+	return false;
+}
+
+/* Its shard has the views of its components. */
+static int object_space(struct dom *dom, struct dom_space *out)
+{
+	const Directory__Object *object = cmmds_object(dom->cmmds, &out->oid);
+	struct dom__disk *disk;
+
+	if (object == NULL || object->deleted || object->tree == NULL ||
+	    dom->closing || !tree_space(dom, object->tree, out))
+		return -ENODATA;
+	out->used_bytes = MIN(out->used_bytes, object->size_bytes);
+	out->free_bytes = out->kept_bytes;
+	TAILQ_FOREACH (disk, &dom->disks, link)
+		if (tree_uses(object->tree, disk))
+			out->free_bytes += disk_free(disk);
+	return 0;
+}
+
+static void here_space(struct env_task *task)
+{
+	struct dom_space *req = container_of(task, struct dom_space, task);
+
+	req->dom->jobs--;
+	dom__kick(req->dom);
+	req->cb(req, req->status);
+}
+
+static void there_space(struct env_task *task)
+{
+	struct dom_space *req = container_of(task, struct dom_space, task);
+
+	req->status = object_space(dom__of(req->dom, &req->oid), req);
+	task->cb = here_space;
+	env_post(req->dom->env, task);
+}
+
+void dom_space(struct dom *dom, struct dom_space *req,
+	       void (*cb)(struct dom_space *req, int status))
+{
+	req->used_bytes = req->free_bytes = req->kept_bytes = 0;
+	req->dom = dom;
+	req->cb = cb;
+	req->task.cb = there_space;
+	dom->jobs++;
+	env_post(dom__of(dom, &req->oid)->env, &req->task);
 }

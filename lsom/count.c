@@ -4,8 +4,8 @@
  * The count follows each change of the index.  A checkpoint stores it: exact, or
  * where pages were overlays (index.c) as the least it can be, for what they had
  * replaced was not known.  An index of an earlier version has no count.  So what
- * is not exact is counted when somebody is promised space by it: one component
- * of a disk at a time, page by page behind everything else.
+ * is not exact is counted when somebody is promised space by it, or asked for it:
+ * one component of a disk at a time, page by page behind everything else.
  *
  * What changes meanwhile is seen once: a page behind the count's position is
  * counted as it changes, one before it when the count comes there.
@@ -130,8 +130,8 @@ void lsom__count_kick(struct lsom_disk *disk)
 	if (disk->counting != NULL || lsom__state_of(disk) < 0)
 		return;
 	TAILQ_FOREACH (comp, &disk->comps, link)
-		if (comp->reserved > 0 && !comp->deleted &&
-		    comp->counted != LSOM__COUNT_EXACT)
+		if ((comp->reserved > 0 || comp->count_asked) &&
+		    !comp->deleted && comp->counted != LSOM__COUNT_EXACT)
 			break;
 	if (comp == NULL)
 		return;

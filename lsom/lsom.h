@@ -350,6 +350,12 @@ void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks);
 void lsom_comp_reserve(struct lsom_comp *comp, uint64_t bytes);
 /* What is kept for it: promised and not used. */
 uint64_t lsom_comp_kept(struct lsom_comp *comp);
+/*
+ * Bytes that it has mapped, undecided versions aside.  False: that is not known
+ * (after a crash, while pages are not loaded, or the disk does not serve); it is
+ * counted then, for who asks again.
+ */
+bool lsom_comp_used(struct lsom_comp *comp, uint64_t *bytes);
 
 enum lsom_write_kind {
 	LSOM_PREP, /* undecided until committed or lsn <= stable_lsn */

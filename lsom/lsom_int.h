@@ -272,7 +272,8 @@ struct lsom_comp {
 	_Atomic uint64_t promise; /* what of @reserved is in force */
 	_Atomic int64_t spare; /* @promise less what it uses */
 	uint64_t reserved;
-	enum lsom__count counted; /* @mapped: count.c */
+	_Atomic enum lsom__count counted; /* @mapped: count.c */
+	_Atomic bool count_asked; /* somebody wants to know it exactly */
 	uint64_t count_next; /* page */
 	int64_t count_sum;
 	struct lsom__page_wait count_wait;

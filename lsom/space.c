@@ -200,6 +200,22 @@ uint64_t lsom_comp_kept(struct lsom_comp *comp)
 	return (uint64_t)MAX(spare, (int64_t)0) * LSOM_BLOCK;
 }
 
+bool lsom_comp_used(struct lsom_comp *comp, uint64_t *bytes)
+{
+	struct lsom_comp *real = real_of(comp);
+
+	if (lsom__state_of(comp->disk) < 0)
+		return false;
+	if (real->counted != LSOM__COUNT_EXACT) {
+		real->count_asked = true;
+		if (real == comp)
+			lsom__count_kick(comp->disk);
+		return false;
+	}
+	*bytes = (uint64_t)MAX(real->mapped, (int64_t)0) * LSOM_BLOCK;
+	return real->unknown == 0;
+}
+
 void lsom__promise_set(struct lsom_comp *comp)
 {
 	/* Until its blocks are counted nobody knows what is left of it. */

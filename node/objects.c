@@ -250,17 +250,18 @@ void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 /* ---- space ---- */
 
 /*
- * What an object uses is counted by asking what is mapped, for a while; one too
- * large or too scattered for that answers with dom's upper bound.
+ * What an object uses its disks have counted, as a rule.  Where they have not, it
+ * is opened and asked what is mapped, for a while; one too large or too scattered
+ * for that answers with dom's upper bound.
  */
 #define SPACE_WALK_NS (300 * MSEC)
 
 struct space_ask {
 	struct node *node;
+	struct dom_space counted;
 	struct dom_object_open open;
 	struct dom_object *object;
 	struct dom_io io;
-	struct env_task task;
 	uint64_t at, mapped, end_ns;
 	struct object_space space;
 	int status;
@@ -330,9 +331,23 @@ static void on_ask_open(struct dom_object_open *req, int status)
 	ask_walk(a);
 }
 
-static void on_ask_refused(struct env_task *task)
+static void on_ask_counted(struct dom_space *req, int status)
 {
-	ask_finish(container_of(task, struct space_ask, task));
+	struct space_ask *a = req->data;
+
+	if (status == 0) {
+		a->space.used_bytes = req->used_bytes;
+		a->space.free_bytes = req->free_bytes;
+		a->space.kept_bytes = req->kept_bytes;
+		a->space.exact = true;
+		ask_finish(a);
+		return;
+	}
+	a->open.data = a;
+	a->status =
+		dom_object_open(a->node->dom, &a->open, &req->oid, on_ask_open);
+	if (a->status < 0)
+		ask_finish(a);
 }
 
 void admin__space_ask(struct node *node, const struct uuid *oid,
@@ -341,17 +356,12 @@ void admin__space_ask(struct node *node, const struct uuid *oid,
 		      void *arg)
 {
 	struct space_ask *a = calloc(1, sizeof(*a));
-	int rv;
 
 	assert(a != NULL);
 	a->node = node;
 	a->cb = cb;
 	a->arg = arg;
-	a->open.data = a;
-	rv = dom_object_open(node->dom, &a->open, oid, on_ask_open);
-	if (rv < 0) {
-		a->status = rv;
-		a->task.cb = on_ask_refused;
-		env_defer(node->env, &a->task);
-	}
+	a->counted.data = a;
+	a->counted.oid = *oid;
+	dom_space(node->dom, &a->counted, on_ask_counted);
 }

@@ -518,3 +518,161 @@ TEST(dom_space, overwritten_by_many)
 	whole_check(f, 16 * MB, 9);
 	fixture_close(f);
 }
+
+/* ---- without opening ---- */
+
+/* What is mapped, as the object itself says. */
+static uint64_t mapped(struct fixture *f)
+{
+	uint64_t size = dom_object_size(f->object), at = 0, sum = 0;
+
+	while (at < size) {
+		struct dom_io io = { .data = f };
+
+		CHECK_EQ(dom_map(f->object, &io, at, size - at, on_io), 0);
+		CHECK_EQ(wait_for(f), 0);
+		if (io.mapped)
+			sum += io.mapped_len;
+		at += io.mapped_len;
+	}
+	return sum;
+}
+
+static void on_space(struct dom_space *req, int status)
+{
+	finish(req->data, status);
+}
+
+static int space_of(struct fixture *f, const struct uuid *oid,
+		    struct dom_space *req)
+{
+	*req = (struct dom_space){ .data = f, .oid = *oid };
+	dom_space(f->dom, req, on_space);
+	return wait_for(f);
+}
+
+/*
+ * What the disks have counted, once they know: versions are decided a little
+ * after their writes, and pages of a life before are counted when asked for.
+ */
+static void counted_is(struct fixture *f, uint64_t bytes)
+{
+	struct dom_space space;
+	uint64_t used, left;
+	unsigned n = 0;
+
+	while (space_of(f, &f->oid, &space) < 0 || space.used_bytes != bytes) {
+		nap(f, 10 * MSEC);
+		CHECK(n++ < 1000);
+	}
+	if (f->object == NULL)
+		return;
+	(void)dom_object_kept(f->object); /* asks the other shard */
+	nap(f, 50 * MSEC);
+	dom_object_space(f->object, &used, &left);
+	CHECK_EQ(space.free_bytes, left);
+	CHECK_EQ(space.kept_bytes, dom_object_kept(f->object));
+}
+
+/* Half of it is promised, on both disks. */
+static void counted_begin(struct fixture *f)
+{
+	struct dom_io io = { .data = f };
+
+	reserve_put(f, "half", 2, 50);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "half"), 0);
+	counted_is(f, 0);
+	memset(buf_b, 7, MB);
+	CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+	CHECK_EQ(do_write(f, 5 * MB + B, buf_b, MB, 0, 0), 0);
+	counted_is(f, 2 * MB);
+	/* Over what is there, and beside it. */
+	CHECK_EQ(do_write(f, 5 * MB, buf_b, MB, 0, 0), 0);
+	counted_is(f, 2 * MB + B);
+	CHECK_EQ(dom_unmap(f->object, &io, 5 * MB + 8 * B, 16 * B, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	counted_is(f, 2 * MB - 15 * B);
+	CHECK_EQ(mapped(f), 2 * MB - 15 * B);
+}
+
+TEST(dom_space, counted_without_opening)
+{
+	struct fixture *f = fixture_open();
+	struct dom_space space;
+	struct uuid oid = uuid_of(49);
+
+	CHECK_EQ(space_of(f, &oid, &space), -ENODATA);
+	counted_begin(f);
+	oid = f->oid;
+	stop(f);
+	f->incarnation++;
+	start(f, false);
+	f->oid = oid;
+	counted_is(f, 2 * MB - 15 * B);
+	CHECK_EQ(object_open(f), 0);
+	counted_is(f, mapped(f));
+	object_delete(f);
+	CHECK_EQ(space_of(f, &f->oid, &space), -ENODATA);
+	fixture_close(f);
+}
+
+/* Other objects on its disks are not in it, nor are other disks. */
+TEST(dom_space, counted_by_itself)
+{
+	struct fixture *f = fixture_open();
+	struct dom_space space;
+	struct uuid oid;
+
+	counted_begin(f);
+	oid = f->oid;
+	reserve_put(f, "one", 1, 0);
+	CHECK_EQ(object_next(f, 60, 16 * MB, "one"), 0);
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	counted_is(f, B);
+	CHECK_EQ(space_of(f, &f->oid, &space), 0);
+	CHECK(space.free_bytes == free_on(f, 0) ||
+	      space.free_bytes == free_on(f, 1));
+	dom_object_close(f->object);
+	f->oid = oid;
+	CHECK_EQ(object_open(f), 0);
+	counted_is(f, 2 * MB - 15 * B);
+	fixture_close(f);
+}
+
+#if RIG_SHARDS == 1
+/* Of another object, of that type, with the components of @f's and half its size. */
+static int space_as(struct fixture *f, unsigned other,
+		    Directory__TreeNode__Type type)
+{
+	const struct cmmds_entry *e =
+		cmmds_get(f->cmmds, CMMDS_OBJECT, f->oid.b, sizeof(f->oid.b));
+	Directory__Object *o =
+		directory__object__unpack(NULL, e->value_len, e->value);
+	struct uuid oid = uuid_of(other);
+	struct dom_space space;
+
+	directory__owner__free_unpacked(o->owner, NULL);
+	o->owner = NULL;
+	o->oepoch = 0;
+	o->size_bytes /= 2;
+	o->reserved_bytes /= 2;
+	o->tree->size_bytes /= 2;
+	o->tree->type = type;
+	memcpy(o->oid.data, oid.b, sizeof(oid.b));
+	entry_put(f, CMMDS_OBJECT, oid.b, sizeof(oid.b), &o->base);
+	directory__object__free_unpacked(o, NULL);
+	return space_of(f, &oid, &space);
+}
+
+/* The sum of copies is not what an object uses. */
+TEST(dom_space, copies_are_not_counted)
+{
+	struct fixture *f = fixture_open();
+
+	counted_begin(f);
+	CHECK_EQ(space_as(f, 70, DIRECTORY__TREE_NODE__TYPE__RAID0), 0);
+	CHECK_EQ(space_as(f, 71, DIRECTORY__TREE_NODE__TYPE__CONCAT), 0);
+	CHECK_EQ(space_as(f, 72, DIRECTORY__TREE_NODE__TYPE__RAID1), -ENODATA);
+	fixture_close(f);
+}
+#endif

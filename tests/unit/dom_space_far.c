@@ -3,6 +3,8 @@
 /* NOLINTNEXTLINE(bugprone-suspicious-include): its tests, once more */
 #include "tests/unit/dom_space.c"
 
+#include "lsom/lsom_int.h"
+
 /* What is kept for an object of another shard is told when it was asked. */
 TEST(dom_space_far, kept_is_heard)
 {
@@ -16,5 +18,51 @@ TEST(dom_space_far, kept_is_heard)
 	(void)dom_object_kept(f->object); /* asks */
 	nap(f, 50 * MSEC);
 	CHECK_EQ(dom_object_kept(f->object), 15 * MB);
+	fixture_close(f);
+}
+
+static void counts_forget(struct rig_shard *home)
+{
+	struct lsom_comp *comp;
+
+	TAILQ_FOREACH (comp, &home->disks[home->disk]->comps, link)
+		comp->counted = LSOM__COUNT_NONE;
+	rig_back(home, 0);
+}
+
+static void checkpoint(struct rig_shard *home)
+{
+	lsom__checkpoint_start(home->disks[home->disk]);
+	rig_back(home, 0);
+}
+
+/* Asked on one shard, counted by the disk's behind its next checkpoint. */
+TEST(dom_space_far, counted_for_another_shard)
+{
+	struct fixture *f = fixture_open();
+	struct dom_space space;
+	struct uuid oid;
+
+	counted_begin(f);
+	oid = f->oid;
+	stop(f);
+	f->incarnation++;
+	start(f, false);
+	f->oid = oid;
+	counted_is(f, 2 * MB - 15 * B);
+	for (unsigned i = 0; i < DISKS; i++) {
+		rig_home(f, i)->disk = i;
+		rig_do(rig_home(f, i), counts_forget);
+	}
+	CHECK_EQ(space_of(f, &f->oid, &space), -ENODATA);
+	for (unsigned n = 0; space_of(f, &f->oid, &space) < 0; n++) {
+		for (unsigned i = 0; i < DISKS; i++) {
+			rig_home(f, i)->disk = i;
+			rig_do(rig_home(f, i), checkpoint);
+		}
+		nap(f, 50 * MSEC);
+		CHECK(n < 100);
+	}
+	CHECK_EQ(space.used_bytes, 2 * MB - 15 * B);
 	fixture_close(f);
 }

@@ -308,9 +308,11 @@ static uint64_t mapped(struct disk *d, struct lsom_comp *comp)
 
 static void counts_check(struct disk *d, uint64_t promise)
 {
-	uint64_t n = mapped(d, d->own);
+	uint64_t n = mapped(d, d->own), bytes;
 
 	settle(d);
+	CHECK(lsom_comp_used(d->own, &bytes));
+	CHECK_EQ(bytes, n * LSOM_BLOCK);
 	CHECK_EQ(d->own->counted, LSOM__COUNT_EXACT);
 	CHECK_EQ(d->own->mapped, n);
 	CHECK_EQ(kept(d), promise - MIN(promise, n));
@@ -433,5 +435,43 @@ TEST(reserve, index_without_a_count)
 	CHECK_EQ(d.own->mapped, 16 * 10 + 10 - 5 + 5);
 	reopen(&d, true, 1000);
 	counts_check(&d, 1000);
+	disk_end(&d);
+}
+
+/* Who asks has it counted, with nothing promised; nobody else does. */
+TEST(reserve, counted_for_who_asks)
+{
+	struct disk d;
+	uint64_t bytes;
+
+	disk_begin(&d, 1u << 16);
+	for (uint64_t i = 0; i < 1u << 16; i += 4096)
+		CHECK_EQ(write_at(&d, d.own, i, 10, 2), 0);
+	d.own->counted = LSOM__COUNT_NONE;
+	d.own->dirty = true;
+	reopen(&d, false, 0);
+	(void)mapped(&d, d.thin); /* turns enough */
+	settle(&d);
+	CHECK_EQ(d.own->counted, LSOM__COUNT_NONE);
+	CHECK(!lsom_comp_used(d.own, &bytes));
+	while (!lsom_comp_used(d.own, &bytes))
+		CHECK(sim_env_turn(&d.f->sim));
+	CHECK_EQ(bytes, 160 * LSOM_BLOCK);
+	CHECK_EQ(kept(&d), 0);
+	/* It is stored with what is stored next. */
+	CHECK_EQ(write_at(&d, d.own, 0, 1, 3), 0);
+	decide_all(&d);
+	reopen(&d, false, 0);
+	CHECK(lsom_comp_used(d.own, &bytes));
+	CHECK_EQ(bytes, 160 * LSOM_BLOCK);
+	/* What a write replaced is not known before its page is. */
+	CHECK_EQ(write_at(&d, d.own, 0, 1, 4), 0);
+	decide_all(&d);
+	CHECK(d.own->unknown > 0);
+	CHECK(!lsom_comp_used(d.own, &bytes));
+	CHECK_EQ(get(d.f, d.own, 1, 2), 1);
+	while (!lsom_comp_used(d.own, &bytes))
+		CHECK(sim_env_turn(&d.f->sim));
+	CHECK_EQ(bytes, 160 * LSOM_BLOCK);
 	disk_end(&d);
 }
