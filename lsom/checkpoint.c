@@ -32,6 +32,7 @@
 #define SPILL_PAGES 4096u /* in one batch of the store: 16 MiB */
 #define TURN_PAGES 256u /* under 1 ms */
 #define TICK_NS (5 * SEC)
+#define BUSY_TICKS 6u /* it waits for the log to rest */
 
 static struct histogram times = {
 	.name = "basalt_lsom_checkpoint_seconds",
@@ -617,6 +618,27 @@ void lsom__checkpoint_arm(struct lsom_disk *disk)
 	    disk->state == LSOM_DISK_FAILED || disk->closing ||
 	    env_timer_active(&disk->checkpoint_timer))
 		return;
+	disk->tick_pos = disk->pos_next;
+	disk->ticks = 0;
+	env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
+}
+
+/*
+ * While the log grows it can wait for a while: a page that has changed in more
+ * places by then is written once for all of them.  What a recovery has to go
+ * through, and what memory holds, is bounded by lsom__checkpoint_due().
+ */
+void lsom__checkpoint_tick(struct env_timer *timer)
+{
+	struct lsom_disk *disk =
+		container_of(timer, struct lsom_disk, checkpoint_timer);
+
+	if (disk->checkpoint_starved || disk->pos_next == disk->tick_pos ||
+	    ++disk->ticks >= BUSY_TICKS) {
+		lsom__checkpoint_start(disk);
+		return;
+	}
+	disk->tick_pos = disk->pos_next;
 	env_timer_start(disk->env, &disk->checkpoint_timer, TICK_NS);
 }
 

@@ -76,7 +76,6 @@ static void disk_free(struct lsom_disk *disk)
 }
 
 static void changed_run(struct env_task *task);
-static void checkpoint_tick(struct env_timer *timer);
 
 static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 {
@@ -102,7 +101,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	TAILQ_INIT(&disk->watches);
 	STAILQ_INIT(&disk->later);
 	disk->watch_task.cb = changed_run;
-	disk->checkpoint_timer.cb = checkpoint_tick;
+	disk->checkpoint_timer.cb = lsom__checkpoint_tick;
 	disk->unclosed_timer.cb = lsom__segments_close_again;
 	lsom__read_init();
 	lsom__index_init();
@@ -640,14 +639,6 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 	lsom__cleaner_kick(disk);
 	lsom__checkpoint_fail(disk, -ENODEV);
 	lsom__disk_changed(disk);
-}
-
-static void checkpoint_tick(struct env_timer *timer)
-{
-	struct lsom_disk *disk =
-		container_of(timer, struct lsom_disk, checkpoint_timer);
-
-	lsom__checkpoint_start(disk);
 }
 
 void lsom_disk_watch(struct lsom_disk *disk, struct lsom_disk_watch *watch)

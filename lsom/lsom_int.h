@@ -389,6 +389,8 @@ struct lsom_disk {
 	struct env_task checkpoint_task;
 	TAILQ_HEAD(, lsom_checkpoint) checkpoint_reqs;
 	struct env_timer checkpoint_timer;
+	unsigned ticks; /* of it, while the log grew */
+	uint64_t tick_pos; /* pos_next at the last one */
 
 	_Atomic uint64_t media_errors;
 	unsigned reads, handles;
@@ -790,8 +792,12 @@ void lsom__count_kick(struct lsom_disk *disk);
 void lsom__checkpoint_init(void);
 /* Begin one, or one more after the running one. */
 void lsom__checkpoint_start(struct lsom_disk *disk);
-/* One within seconds, for what has changed; also while one runs. */
+/*
+ * One for what has changed, seconds after the log rests, half a minute after now
+ * at most; also while one runs.
+ */
 void lsom__checkpoint_arm(struct lsom_disk *disk);
+void lsom__checkpoint_tick(struct env_timer *timer);
 /* A batch has ended.  Has enough changed since the last one? */
 bool lsom__checkpoint_due(struct lsom_disk *disk);
 /* Would another one make anything durable? */

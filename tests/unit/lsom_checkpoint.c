@@ -185,3 +185,57 @@ TEST(checkpoint, the_disk_closes_meanwhile)
 	cut_and_check(f, PAGES, 0);
 	fixture_close(f);
 }
+
+struct second {
+	struct env_timer timer;
+	bool over;
+};
+
+static void second_over(struct env_timer *timer)
+{
+	container_of(timer, struct second, timer)->over = true;
+}
+
+/* Checkpoints begun while for @seconds a block is written each second. */
+static unsigned begun_in(struct fixture *f, struct lsom_comp *comp,
+			 unsigned seconds, uint64_t *lsn)
+{
+	struct second second = { .timer.cb = second_over };
+	uint64_t number = f->disk->checkpoint_number;
+
+	while (seconds-- > 0) {
+		++*lsn;
+		CHECK_EQ(put(f, comp, *lsn % 100, 1, LSN(1, *lsn), *lsn), 0);
+		second.over = false;
+		env_timer_start(f->disk->env, &second.timer, SEC);
+		CHECK(sim_env_run(&f->sim, &second.over));
+	}
+	return (unsigned)(f->disk->checkpoint_number - number);
+}
+
+/*
+ * A log that goes on has one in half a minute, which is the fewer the more its
+ * pages change; one that rests has it soon, and then no more of them.
+ */
+TEST(checkpoint, waits_for_the_log_to_rest)
+{
+	struct fixture *f = fixture_open(6);
+	uint64_t lsn = 0, number, rest;
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 1000), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(begun_in(f, comp, 310, &lsn), 10);
+	number = f->disk->checkpoint_number;
+	rest = env_now(f->disk->env);
+	while (!lsom__checkpoint_idle(f->disk) || f->disk->checkpoint != NULL)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(env_now(f->disk->env) - rest <= 11 * SEC);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(f->disk->checkpoint_number, number + 1);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	CHECK_EQ(f->disk->recovered_records, 0);
+	fixture_close(f);
+}
