@@ -5,6 +5,7 @@
  * before anything is allocated for it.  Who asks is what the kernel says about
  * the peer.  A peer that stops reading, or sends half a request, is cut off; a
  * peer that leaves while its request runs changes nothing about the request.
+ * When there are as many as are taken, one that asks nothing gives way.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,6 +33,7 @@ struct admin {
 	struct node *node;
 	uv_pipe_t listener;
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	/* Of those that ask nothing, who does so for longest comes first. */
 	TAILQ_HEAD(, admin_conn) conns;
 	TAILQ_HEAD(, admin_req) running;
 	unsigned conns_count, resolving;
@@ -303,6 +306,9 @@ static void conn_read(struct admin_conn *conn)
 		conn_close(conn);
 		return;
 	}
+	/* It asks nothing from now on: others have done so for longer. */
+	TAILQ_REMOVE(&admin->conns, conn, link);
+	TAILQ_INSERT_TAIL(&admin->conns, conn, link);
 	env_timer_start(admin->node->env, &conn->timer, IDLE_NS);
 	if (uv_read_start((uv_stream_t *)&conn->pipe, on_alloc, on_read) < 0)
 		conn_close(conn);
@@ -405,24 +411,103 @@ static void conn_start(struct admin_conn *conn)
 	env_work(admin->node->env, NULL, &conn->work);
 }
 
+/* ---- more than are taken ---- */
+
+/* Those that end of themselves in this turn of the loop are gone already. */
+static unsigned conns_held(const struct admin *admin)
+{
+	const struct admin_conn *conn;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (conn, &admin->conns, link)
+		n += !conn->closing || conn->working;
+	return n;
+}
+
+/* Its peer asks nothing, also nothing that lies there to be read. */
+static bool conn_is_idle(const struct admin_conn *conn)
+{
+	uv_os_fd_t fd;
+	int unread;
+
+	return !conn->closing && !conn->working && conn->req == NULL &&
+	       conn->writes == 0 &&
+	       uv_fileno((const uv_handle_t *)&conn->pipe, &fd) == 0 &&
+	       ioctl(fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
+/* Who asks nothing for longest; else who does not go on with what he asks. */
+static struct admin_conn *conn_idle_oldest(const struct admin *admin)
+{
+	struct admin_conn *conn, *half = NULL;
+
+	TAILQ_FOREACH (conn, &admin->conns, link) {
+		if (!conn_is_idle(conn))
+			continue;
+		if (conn->have == 0)
+			return conn;
+		if (half == NULL)
+			half = conn;
+	}
+	return half;
+}
+
+/*
+ * What the peer may ask just now is never read, and it is told so: as much as
+ * fits without waiting for it.
+ */
+static void conn_give_way(struct admin_conn *conn)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	uint8_t bytes[FRAME_HEADER + 256];
+	uv_buf_t buf;
+	size_t len;
+
+	response.done = true;
+	response.status = -EBUSY;
+	response.error = "others needed this connection to basaltd: nothing "
+			 "was done";
+	response.fix = "Try again.";
+	len = admin__response__get_packed_size(&response);
+	assert(FRAME_HEADER + len <= sizeof(bytes));
+	frame_put(bytes, (uint32_t)len);
+	admin__response__pack(&response, bytes + FRAME_HEADER);
+	buf = uv_buf_init((char *)bytes, (unsigned)(FRAME_HEADER + len));
+	uv_try_write((uv_stream_t *)&conn->pipe, &buf, 1);
+	conn_close(conn);
+}
+
 static void conn_turn_away(struct admin_conn *conn)
 {
-	struct admin *admin = conn->admin;
-
-	if (log_allowed(&admin->full_limit, env_now(admin->node->env)))
-		log_warn("admin socket: over %u connections, one turned away",
-			 CONNS_MAX);
 	conn->turned_away = true;
 	conn_protest(conn, -EBUSY,
-		     "basaltd has too many connections: nothing was done",
+		     "basaltd is busy with as many commands as it takes at "
+		     "once: nothing was done",
 		     "Try again in a moment.");
+}
+
+/* True: there is room, maybe made just now. */
+static bool conn_room(struct admin *admin)
+{
+	struct admin_conn *idle;
+
+	if (conns_held(admin) < CONNS_MAX)
+		return true;
+	idle = conn_idle_oldest(admin);
+	if (log_allowed(&admin->full_limit, env_now(admin->node->env)))
+		log_warn("admin socket: over %u connections, %s", CONNS_MAX,
+			 idle != NULL ? "the one idle for longest is closed"
+				      : "all busy: one is turned away");
+	if (idle != NULL)
+		conn_give_way(idle);
+	return idle != NULL;
 }
 
 static void on_connection(uv_stream_t *stream, int status)
 {
 	struct admin *admin = stream->data;
 	struct admin_conn *conn;
-	bool full;
+	bool room;
 
 	shard_wake(admin->node->env);
 	if (status < 0)
@@ -430,7 +515,7 @@ static void on_connection(uv_stream_t *stream, int status)
 	conn = calloc(1, sizeof(*conn));
 	if (conn == NULL)
 		return;
-	full = admin->conns_count >= CONNS_MAX;
+	room = conn_room(admin);
 	conn->admin = admin;
 	conn->timer.cb = on_conn_timer;
 	uv_pipe_init(stream->loop, &conn->pipe, 0);
@@ -439,10 +524,10 @@ static void on_connection(uv_stream_t *stream, int status)
 	admin->conns_count++;
 	if (uv_accept(stream, (uv_stream_t *)&conn->pipe) < 0 || admin->closing)
 		conn_close(conn);
-	else if (full)
-		conn_turn_away(conn);
-	else
+	else if (room)
 		conn_start(conn);
+	else
+		conn_turn_away(conn);
 }
 
 /* ---- the socket ---- */
