@@ -10,19 +10,33 @@
 #include "base/util.h"
 #include "node/node_int.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
-#define HTTP_CONNS_MAX 16u
-#define HTTP_IDLE_S 10u
+#define HTTP_CONNS_MAX 32u
+#define HTTP_IDLE_S 10u /* without a byte */
+#define HTTP_WHOLE_NS (10 * SEC) /* for all of it, however it trickles */
+#define HTTP_CROWD 16u /* beyond so many, those that take longer go */
+#define HTTP_CROWD_NS SEC
+
+/* A connection: it is there for one request. */
+struct http_peer {
+	struct MHD_Connection *conn; /* NULL: nobody */
+	uint64_t since_ns;
+	bool cut; /* told to end, and not counted any more */
+};
 
 struct metrics {
 	struct node *node;
 	struct MHD_Daemon *http;
 	uv_poll_t poll;
-	struct env_timer timer; /* libmicrohttpd's time-outs */
+	struct env_timer timer; /* libmicrohttpd's time-outs, and ours */
+	struct http_peer peers[HTTP_CONNS_MAX];
+	unsigned peers_count;
 };
 
 /* ---- what node itself counts ---- */
@@ -280,6 +294,7 @@ static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status,
 	if (response == NULL)
 		return MHD_NO;
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	rv = MHD_queue_response(conn, status, response);
 	MHD_destroy_response(response);
 	return rv;
@@ -305,6 +320,66 @@ static enum MHD_Result on_http(void *arg, struct MHD_Connection *conn,
 		      "text/plain; version=0.0.4");
 }
 
+/* ---- slow peers ---- */
+
+static void on_peer(void *arg, struct MHD_Connection *conn, void **context,
+		    enum MHD_ConnectionNotificationCode code)
+{
+	struct metrics *m = arg;
+	struct http_peer *p = *context;
+
+	if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+		assert(p != NULL && p->conn == conn);
+		m->peers_count -= !p->cut;
+		memset(p, 0, sizeof(*p));
+		return;
+	}
+	/* One is free: libmicrohttpd takes no more than these. */
+	p = m->peers;
+	while (p < m->peers + HTTP_CONNS_MAX - 1 && p->conn != NULL)
+		p++;
+	assert(p->conn == NULL);
+	p->conn = conn;
+	p->since_ns = env_now(m->node->env);
+	m->peers_count++;
+	*context = p;
+}
+
+static struct http_peer *peer_oldest(struct metrics *m)
+{
+	struct http_peer *oldest = NULL;
+
+	for (struct http_peer *p = m->peers; p < m->peers + HTTP_CONNS_MAX; p++)
+		if (p->conn != NULL && !p->cut &&
+		    (oldest == NULL || p->since_ns < oldest->since_ns))
+			oldest = p;
+	return oldest;
+}
+
+/*
+ * libmicrohttpd's own limit is one between two bytes.  It closes what is shut
+ * down here, as if the peer had done it.
+ */
+static void peers_cut(struct metrics *m)
+{
+	uint64_t now = env_now(m->node->env);
+	struct http_peer *p;
+
+	while ((p = peer_oldest(m)) != NULL &&
+	       now - p->since_ns >= (m->peers_count > HTTP_CROWD
+					     ? HTTP_CROWD_NS
+					     : HTTP_WHOLE_NS)) {
+		shutdown(MHD_get_connection_info(
+				 p->conn, MHD_CONNECTION_INFO_CONNECTION_FD)
+				 ->connect_fd,
+			 SHUT_RDWR);
+		p->cut = true;
+		m->peers_count--;
+	}
+}
+
+/* ---- in the loop ---- */
+
 static unsigned conns(const struct metrics *m)
 {
 	return MHD_get_daemon_info(m->http, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
@@ -321,6 +396,7 @@ static void http_run(struct metrics *m)
 	MHD_UNSIGNED_LONG_LONG ms;
 	uint64_t wait_ns = SEC;
 
+	peers_cut(m);
 	MHD_run(m->http);
 	if (MHD_get_timeout(m->http, &ms) == MHD_YES)
 		wait_ns = MIN(wait_ns, (ms + 1) * MSEC);
@@ -362,7 +438,8 @@ static int http_open(struct node *node, const struct config_portal *portal,
 		0, NULL, NULL, on_http, m, MHD_OPTION_SOCK_ADDR,
 		(struct sockaddr *)&portal->address,
 		MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNS_MAX,
-		MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S, MHD_OPTION_END);
+		MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S,
+		MHD_OPTION_NOTIFY_CONNECTION, on_peer, m, MHD_OPTION_END);
 	if (m->http == NULL) {
 		rv = errno != 0 ? -errno : -EADDRINUSE;
 		free(m);
