@@ -17,6 +17,12 @@ static const struct cmmds_entry *disk_entry(struct node *node,
 	return cmmds_get(node->cmmds, CMMDS_DISK, id->b, sizeof(id->b));
 }
 
+bool admin__disk_pending(const struct node_disk *d)
+{
+	return d->state == NODE_DISK_ONLINE && !d->leaving &&
+	       disk_entry(d->node, &d->id) == NULL;
+}
+
 static bool is_named(const char *path, const char *id, const char *name,
 		     size_t len)
 {
@@ -135,7 +141,8 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 
 	ctx->marked = false;
 	if (e == NULL)
-		return admin__why(r, -ENOENT, "basalt disk list shows them.",
+		return admin__why(r, -ENOENT,
+				  "basalt disk list tells what it waits for.",
 				  "disk %s is not in the directory", ctx->path);
 	if (objects > 0 && !r->msg->disk_remove->force)
 		return admin__why(r, -EBUSY,
@@ -255,6 +262,18 @@ struct disk_texts {
 	struct lsom_disk_info info;
 };
 
+static void disk_init(const struct uuid *id, Admin__DiskInfo *out,
+		      struct disk_texts *t)
+{
+	admin__disk_info__init(out);
+	admin__space__init(&t->space);
+	uuid_format(id, t->id);
+	out->id = t->id;
+	out->space = &t->space;
+	out->fix = t->fix;
+	out->health = "info";
+}
+
 static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		      struct disk_texts *t)
 {
@@ -310,32 +329,13 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_MEDIA_FIX);
 }
 
-static void disk_fill(struct node *node, const Directory__Disk *m,
-		      Admin__DiskInfo *out, struct disk_texts *t)
+/* A disk of this node. */
+static void disk_state(struct node_disk *d, Admin__DiskInfo *out,
+		       struct disk_texts *t)
 {
 	static const char *const states[] = { "opening", "online", "failed",
 					      "closing", "closed" };
-	struct uuid id = { { 0 } };
-	struct node_disk *d;
 
-	admin__disk_info__init(out);
-	admin__space__init(&t->space);
-	memcpy(id.b, m->uuid.data, MIN(m->uuid.len, sizeof(id)));
-	uuid_format(&id, t->id);
-	out->id = t->id;
-	out->node = (char *)node_name(node, &m->node, t->node);
-	out->path = node__disk_path(node, m);
-	out->serial = m->serial;
-	out->model = m->model;
-	out->added_wall_ns = m->added_wall_ns;
-	out->space = &t->space;
-	out->fix = t->fix;
-	t->space.raw_bytes = m->raw_bytes;
-	out->state = "unknown";
-	out->health = "info";
-	d = node__disk_find(node, &id);
-	if (d == NULL)
-		return;
 	out->state = (char *)states[d->state];
 	out->shard = d->shard;
 	if (d->state == NODE_DISK_ONLINE) {
@@ -359,6 +359,48 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 		node__disk_fix(d, t->fix, sizeof(t->fix));
 }
 
+/* As the directory has it. */
+static void disk_fill(struct node *node, const Directory__Disk *m,
+		      Admin__DiskInfo *out, struct disk_texts *t)
+{
+	struct uuid id = { { 0 } };
+	struct node_disk *d;
+
+	memcpy(id.b, m->uuid.data, MIN(m->uuid.len, sizeof(id)));
+	disk_init(&id, out, t);
+	out->node = (char *)node_name(node, &m->node, t->node);
+	out->path = node__disk_path(node, m);
+	out->serial = m->serial;
+	out->model = m->model;
+	out->added_wall_ns = m->added_wall_ns;
+	t->space.raw_bytes = m->raw_bytes;
+	out->state = "unknown";
+	d = node__disk_find(node, &id);
+	if (d != NULL)
+		disk_state(d, out, t);
+}
+
+/* One that the directory does not have: it comes, or it goes. */
+static void disk_fill_other(struct node_disk *d, Admin__DiskInfo *out,
+			    struct disk_texts *t)
+{
+	disk_init(&d->id, out, t);
+	out->node = (char *)d->node->config->name;
+	out->path = d->path;
+	disk_state(d, out, t);
+	if (d->state == NODE_DISK_ONLINE) {
+		out->serial = t->info.dev.serial;
+		out->model = t->info.dev.model;
+	}
+	if (!admin__disk_pending(d) || t->info.state == LSOM_DISK_FAILED)
+		return;
+	out->state = "adding";
+	out->health = "info";
+	out->waits_for = "the directory, which has not said yet whether it "
+			 "takes it";
+	snprintf(t->fix, sizeof(t->fix), "%s", ADMIN_PENDING_FIX);
+}
+
 void admin__disk_list(struct admin_req *r)
 {
 	Admin__Response response = ADMIN__RESPONSE__INIT;
@@ -366,9 +408,12 @@ void admin__disk_list(struct admin_req *r)
 	const struct cmmds_entry *e = NULL;
 	Admin__DiskInfo *out, **list;
 	struct disk_texts *texts;
+	struct node_disk *d;
 	size_t n = 0, room = 1;
 
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_DISK, e)) != NULL)
+		room++;
+	TAILQ_FOREACH (d, &r->node->disks, link)
 		room++;
 	out = calloc(room, sizeof(*out));
 	list = calloc(room, sizeof(*list));
@@ -377,6 +422,13 @@ void admin__disk_list(struct admin_req *r)
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_DISK, e)) != NULL) {
 		disk_fill(r->node, (const Directory__Disk *)e->message, &out[n],
 			  &texts[n]);
+		list[n] = &out[n];
+		n++;
+	}
+	TAILQ_FOREACH (d, &r->node->disks, link) {
+		if (disk_entry(r->node, &d->id) != NULL)
+			continue;
+		disk_fill_other(d, &out[n], &texts[n]);
 		list[n] = &out[n];
 		n++;
 	}

@@ -30,14 +30,6 @@ static struct node_disk *disk_known(struct node *node, const char *path)
 	return NULL;
 }
 
-/* It was opened, but the directory has not answered yet whether it takes it. */
-static bool is_pending(const struct node_disk *d)
-{
-	return d->state == NODE_DISK_ONLINE && !d->leaving &&
-	       cmmds_get(d->node->cmmds, CMMDS_DISK, d->id.b,
-			 sizeof(d->id.b)) == NULL;
-}
-
 static bool same_path(const struct admin_req *r, const struct admin_req *other)
 {
 	return other->msg->command_case == ADMIN__REQUEST__COMMAND_DISK_ADD &&
@@ -477,7 +469,7 @@ void admin__disk_add(struct admin_req *r)
 	else if (admin__another(r, same_path))
 		admin__why(r, -EBUSY, "basalt disk list shows it, once it is.",
 			   "%s is being added by another command", m->path);
-	else if (d != NULL && !is_pending(d))
+	else if (d != NULL && !admin__disk_pending(d))
 		admin__why(r, -EEXIST, "basalt disk list shows it.",
 			   "%s is a disk of this node already", m->path);
 	if (r->status < 0) {

@@ -131,6 +131,15 @@ void admin__log_level(struct admin_req *r);
  * disk out of the directory: below 0.
  */
 struct node_disk *admin__disk_named(struct admin_req *r, const char *name);
+
+/*
+ * admin_disk.c: it is open, but the directory has not answered yet whether it
+ * takes it.
+ */
+bool admin__disk_pending(const struct node_disk *disk);
+#define ADMIN_PENDING_FIX                                                      \
+	"Wait; if nobody waits for the end of basalt disk add any more, give " \
+	"that command again: the disk is not formatted twice."
 int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 
 /*

@@ -90,7 +90,7 @@ static void status_space(struct node *node, struct status_answer *a)
 		if (d->state != NODE_DISK_ONLINE)
 			continue;
 		lsom_disk_info(d->disk, &info);
-		if (info.state == LSOM_DISK_FAILED)
+		if (info.state == LSOM_DISK_FAILED || admin__disk_pending(d))
 			continue;
 		a->m.disks_online++;
 		a->space.raw_bytes += info.raw_bytes;

@@ -94,6 +94,13 @@ static void check_disks(struct health_check *check, struct health_result *out)
 		}
 		if (d->state != NODE_DISK_ONLINE)
 			continue;
+		if (admin__disk_pending(d) && out->level == HEALTH_OK) {
+			say(out, HEALTH_INFO,
+			    "disk %.100s is not added yet: it waits for the "
+			    "directory",
+			    d->path);
+			FIX(out, "%s", ADMIN_PENDING_FIX);
+		}
 		lsom_disk_info(d->disk, &info);
 		if (info.state == LSOM_DISK_FAILED) {
 			say(out, HEALTH_BAD, "disk %.100s failed: %.120s",

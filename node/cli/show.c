@@ -119,6 +119,10 @@ static void show_disks(const Admin__DiskInfos *m)
 			printf("%s: %s\n", m->disks[i]->path,
 			       m->disks[i]->failure);
 	for (size_t i = 0; i < m->n_disks; i++)
+		if (m->disks[i]->waits_for[0] != '\0')
+			printf("%s waits for %s\n", m->disks[i]->path,
+			       m->disks[i]->waits_for);
+	for (size_t i = 0; i < m->n_disks; i++)
 		if (m->disks[i]->fix[0] != '\0')
 			printf("%s: %s\n", m->disks[i]->path, m->disks[i]->fix);
 }

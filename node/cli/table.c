@@ -484,7 +484,9 @@ static const char session_list_more[] =
 static const char disks_more[] =
 	"HEALTH is a warning, and the line below the table says why, where one is\n"
 	"full, lacks room that it promised, lost something before it was opened, or\n"
-	"has failed reads since.";
+	"has failed reads since.\n"
+	"STATE is adding for a disk that is open, but not in the directory yet: the\n"
+	"line below the table says what it waits for.";
 
 static const char retry_more[] =
 	"DISK: its id, the beginning of that, or its path, as basalt disk list shows\n"
