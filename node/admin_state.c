@@ -16,9 +16,18 @@ static void on_init(void *arg, int status, const char *why)
 	char *notes[] = { "Next: basalt disk add PATH" };
 	char what[160];
 
-	if (status < 0) {
+	if (why == NULL)
+		admin__why(r, status,
+			   "basaltd goes on with it: look at the disk under "
+			   "data_dir, then give the command again: nothing is "
+			   "founded twice.",
+			   "whether cluster %s is founded is not known: the "
+			   "directory does not answer",
+			   r->msg->cluster_init->name);
+	else if (status < 0)
 		admin__why(r, status, "The daemon's log says more.",
 			   "the cluster cannot be founded: %s", why);
+	if (status < 0) {
 		admin__refuse(r);
 		return;
 	}
@@ -43,6 +52,13 @@ void admin__cluster_init(struct admin_req *r)
 		admin__why(r, rv, "basalt cluster status shows it.",
 			   "node %s is in cluster %s already",
 			   r->node->config->name, r->node->cluster_name);
+	else if (rv == -EBUSY && r->node->state == NODE_STARTING &&
+		 r->node->founding)
+		admin__why(r, rv,
+			   "basalt cluster status and basalt health tell how "
+			   "it is.",
+			   "cluster %s is being founded on node %s",
+			   r->node->cluster_name, r->node->config->name);
 	else if (rv == -EBUSY)
 		admin__why(r, rv, "Try again in a moment.",
 			   "node %s is starting or stopping",

@@ -31,6 +31,12 @@ static void check_cluster(struct health_check *check, struct health_result *out)
 		say(out, HEALTH_WARN, "node %s is in no cluster",
 		    node->config->name);
 		FIX(out, "basalt cluster init --name NAME");
+	} else if (node->state == NODE_STARTING && node->entry_waits) {
+		say(out, HEALTH_BAD,
+		    "the directory does not answer: this node's entry waits "
+		    "for it");
+		FIX(out, "Look at the disk under data_dir %.120s.",
+		    node->config->data_dir);
 	} else if (node->state == NODE_STARTING) {
 		say(out, HEALTH_WARN, "the directory is being opened");
 		FIX(out, "Wait; the log says what takes long.");

@@ -32,6 +32,7 @@
 #define SERVE_WAIT_NS (20 * SEC)
 #define DRAIN_MS 5000u
 #define STOP_WAIT_NS (60 * SEC)
+#define INIT_WAIT_NS (15 * SEC)
 
 static void node_stop(struct node *node);
 
@@ -118,8 +119,20 @@ static void init_finish(struct node *node, int status, const char *why)
 	void (*cb)(void *arg, int status, const char *why) = node->init_done;
 
 	node->init_done = NULL;
+	env_timer_stop(node->env, &node->init_timer);
 	if (cb != NULL)
 		cb(node->init_arg, status, why);
+}
+
+/* Nothing is undone: it may come true yet, or after a restart. */
+static void on_init_timer(struct env_timer *timer)
+{
+	struct node *node = container_of(timer, struct node, init_timer);
+
+	log_warn("cluster %s is not founded yet: the directory in %s does not "
+		 "answer",
+		 node->cluster_name, node->directory_path);
+	init_finish(node, -ETIMEDOUT, NULL);
 }
 
 static void rooms_opened(struct node *node, int rv)
@@ -162,6 +175,19 @@ static void on_entered(struct cmmds_command *cmd, int status)
 	struct node *node = cmd->data;
 	char why[200];
 
+	/* It may be taken yet: asked again, it is not taken twice. */
+	if (status == -ETIMEDOUT && node->state != NODE_STOPPING &&
+	    cmmds_propose_again(cmd, 0, on_entered) == 0) {
+		if (!node->entry_waits)
+			log_warn("the directory in %s does not answer: this "
+				 "node's entry waits for it",
+				 node->directory_path);
+		node->entry_waits = true;
+		return;
+	}
+	if (node->entry_waits && status == 0)
+		log_info("the directory answers: it has this node's entry");
+	node->entry_waits = false;
 	snprintf(why, sizeof(why),
 		 "the directory does not take this node's entry: %s",
 		 cmd->why[0] != '\0' ? cmd->why : err_text(status));
@@ -369,6 +395,15 @@ static int key_ready(struct node *node, char *why, size_t why_len)
 	return rv;
 }
 
+static void init_wait(struct node *node,
+		      void (*cb)(void *arg, int status, const char *why),
+		      void *arg)
+{
+	node->init_done = cb;
+	node->init_arg = arg;
+	env_timer_start(node->env, &node->init_timer, INIT_WAIT_NS);
+}
+
 int node__cluster_init(struct node *node, const char *name, const char *who,
 		       void (*cb)(void *arg, int status, const char *why),
 		       void *arg)
@@ -378,6 +413,11 @@ int node__cluster_init(struct node *node, const char *name, const char *who,
 
 	if (node->state == NODE_UP)
 		return -EEXIST;
+	if (node->state == NODE_STARTING && node->founding &&
+	    node->init_done == NULL && strcmp(node->cluster_name, name) == 0) {
+		init_wait(node, cb, arg);
+		return 0;
+	}
 	if (node->state != NODE_ALONE || node->init_done != NULL)
 		return -EBUSY;
 	/* One small file, once in a cluster's life: written from the loop. */
@@ -390,8 +430,7 @@ int node__cluster_init(struct node *node, const char *name, const char *who,
 	node->founding = true;
 	snprintf(node->cluster_name, sizeof(node->cluster_name), "%s", name);
 	snprintf(node->who, sizeof(node->who), "%s", who);
-	node->init_done = cb;
-	node->init_arg = arg;
+	init_wait(node, cb, arg);
 	if (node->cmmds != NULL)
 		node_enter(node, true);
 	else
@@ -604,6 +643,7 @@ int node_open(const struct config *config, struct node **out, char *why,
 	TAILQ_INIT(&node->disks);
 	node->serve_timer.cb = on_serve_timer;
 	node->stop_timer.cb = on_stop_timer;
+	node->init_timer.cb = on_init_timer;
 	rv = node__identity_open(config->data_dir, &node->identity, why,
 				 why_len);
 	if (rv < 0)

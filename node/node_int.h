@@ -357,10 +357,12 @@ struct node {
 	struct cmmds *cmmds;
 	char directory_path[256];
 	bool founding, directory_opening, rooms_opening;
+	bool entry_waits; /* this run's, for a directory that does not answer */
 	char cluster_name[64];
 	struct uuid cluster; /* zero: none */
 	void (*init_done)(void *arg, int status, const char *why);
 	void *init_arg;
+	struct env_timer init_timer; /* do not let him wait for ever */
 	char who[64]; /* who asked for `cluster init` */
 
 	struct lsom *lsom[CONFIG_SHARDS_MAX]; /* one a shard */
@@ -396,7 +398,9 @@ struct node {
 
 /*
  * Found a cluster of this node.  0, and @cb later; -EEXIST (it is in one),
- * -EBUSY (one is being founded, or the node starts or stops).
+ * -EBUSY (one is being founded, or the node starts or stops).  If the directory
+ * does not answer @cb has -ETIMEDOUT and no @why: the founding goes on, and the
+ * same call waits for it again.
  */
 int node__cluster_init(struct node *node, const char *name, const char *who,
 		       void (*cb)(void *arg, int status, const char *why),
