@@ -222,8 +222,10 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 			 "the answer of basaltd did not come: %s",
 			 why[0] ? why : err_text(rv));
 		return fail(call, error,
-			    "Whether it was done is not known: look with a "
-			    "list command.  The daemon's log says more.");
+			    "Whether it was done is not known: look with the "
+			    "list command, and repeat this one if it was not: "
+			    "nothing is made twice.  The daemon's log says "
+			    "more.");
 	}
 	assert(response != NULL);
 	if (response->status < 0) {

@@ -53,7 +53,10 @@ void cli_help(void)
 	printf("\nEvery command takes:\n");
 	print_options(cli_globals);
 	printf("\nbasalt COMMAND --help tells a command's own options.  Status: "
-	       "0 done, 1 refused,\n2 usage.\n");
+	       "0 done, 1 refused,\n2 usage.  It is also 1, and is said, where "
+	       "no answer came and it is not known\nwhether the change was "
+	       "made: look with the list command, and repeat this one if\nit "
+	       "was not.  Nothing is made twice.\n");
 }
 
 void cli_help_group(const char *group)
@@ -152,7 +155,12 @@ void cli_man(void)
 	man_options(cli_globals);
 	printf(".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nrefused, or the daemon "
 	       "cannot be reached; standard error says why\nand what to do "
-	       "next\n.TP\n2\nusage\n"
+	       "next.\nIt is also 1 where no answer came, from the directory "
+	       "or from the daemon, and it\nis not known whether the change "
+	       "was made, or will be yet: this is said then.\nNothing is "
+	       "undone.  Look with the list command, and repeat this one if the "
+	       "change\nwas not made: nothing is made twice.\n"
+	       ".TP\n2\nusage\n"
 	       ".SH ENVIRONMENT\n.TP\nBASALT_SOCKET\nthe admin socket, where "
 	       "\\fB\\-\\-socket\\fR is not given\n"
 	       ".SH SEE ALSO\n.BR basaltd (8),\n.BR basalt.conf (5)\n");
