@@ -259,6 +259,35 @@ static size_t memory_wanted(const struct task *task)
 	return len;
 }
 
+/* Of its session's share: what a write's data takes, or a read's will. */
+static size_t share_of(const struct task *task)
+{
+	const struct scsi_cmd *cmd = &task->cmd;
+
+	if (cmd->dir == SCSI_DIR_IN)
+		return (size_t)MIN(cmd->edtl, cmd->transfer_len);
+	return task->write_len > 0 ? memory_wanted(task) : 0;
+}
+
+static bool share_has(const struct iscsi_session *s, size_t len)
+{
+	return s->payload_bytes == 0 ||
+	       s->payload_bytes + len <= ISCSI_SESSION_BYTES_MAX;
+}
+
+/* Is there room for @task?  Not while it would be that of an older one. */
+static bool has_room(const struct task *task)
+{
+	const struct iscsi_session *s = task->session;
+	const struct task *first = TAILQ_FIRST(&s->parked);
+	size_t len = share_of(task);
+
+	if (len > 0 && first != NULL && first != task &&
+	    !share_has(s, share_of(first)))
+		return false;
+	return share_has(s, len);
+}
+
 /*
  * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
  * data is @coming already the session's share does not hold it back: the window
@@ -273,8 +302,7 @@ static int take_memory(struct task *task, bool coming, struct sgl *first)
 
 	if (task->buf != NULL || task->write_len == 0)
 		return 0;
-	if (!coming && s->payload_bytes > 0 &&
-	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
+	if (!coming && !has_room(task))
 		return -EBUSY;
 	if (first != NULL)
 		rv = buf_extend(task, first, len);
@@ -472,15 +500,13 @@ void iscsi__tasks_expire(struct iscsi_session *s)
 static bool take_room(struct task *task)
 {
 	struct iscsi_session *s = task->session;
-	size_t len = (size_t)MIN(task->cmd.edtl, task->cmd.transfer_len);
 
 	if (task->cmd.dir != SCSI_DIR_IN || task->payload > 0)
 		return true;
-	if (s->payload_bytes > 0 &&
-	    s->payload_bytes + len > ISCSI_SESSION_BYTES_MAX)
+	if (!has_room(task))
 		return false;
-	task->payload = len;
-	s->payload_bytes += len;
+	task->payload = share_of(task);
+	s->payload_bytes += task->payload;
 	return true;
 }
 
@@ -570,9 +596,7 @@ void iscsi__tasks_unpark(struct iscsi_session *s)
 			return;
 		if (!step(task)) {
 			/* A task's end brings room; memory is waited for. */
-			if (len > 0 &&
-			    (s->payload_bytes == 0 ||
-			     s->payload_bytes + len <= ISCSI_SESSION_BYTES_MAX))
+			if (len > 0 && share_has(s, len))
 				page_wait(pages, PAGE_FRONT,
 					  DIV_UP(len, PAGE_BYTES) + 1,
 					  &s->pages);

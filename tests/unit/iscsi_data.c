@@ -533,6 +533,47 @@ TEST(iscsi_data, writes_beyond_the_share_of_a_session)
 	end();
 }
 
+/* Bytes that were asked for of the task @itt. */
+static size_t asked_of(struct mock *m, uint32_t itt)
+{
+	struct dm_data *get;
+	size_t sum = 0;
+
+	TAILQ_FOREACH (get, &m->gets, link)
+		sum += get->itt == itt ? get->len : 0;
+	return sum;
+}
+
+/* Room that it waits for is not given to those who came later and want less. */
+TEST(iscsi_data, who_waits_for_room_has_it_first)
+{
+	uint32_t first = 0, large, little, read;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < 31; i++)
+		first = command(&m, 0xa0, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+	large = command(&m, 0xa0, 2u << 20, 0x2a, 0, 4096, NULL, 0);
+	little = command(&m, 0xa0, 16384, 0x2a, 0, 32, NULL, 0);
+	read = READ10(&m, 0, 32);
+	CHECK(next(&m) == NULL);
+	CHECK(asked_of(&m, first) > 0);
+	CHECK_EQ(asked_of(&m, large), 0);
+	CHECK_EQ(asked_of(&m, little), 0);
+	/* What takes no room waits for nobody. */
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, read, 0), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, first, 0), 0);
+	settle();
+	CHECK(asked_of(&m, large) > 0);
+	CHECK_EQ(asked_of(&m, little), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, first - 1, 0), 0);
+	settle();
+	CHECK(asked_of(&m, little) > 0);
+	end();
+}
+
 TEST(iscsi_data, an_initiator_that_fetches_nothing)
 {
 	struct mock m;
