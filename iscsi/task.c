@@ -269,30 +269,33 @@ static size_t share_of(const struct task *task)
 	return task->write_len > 0 ? memory_wanted(task) : 0;
 }
 
-static bool share_has(const struct iscsi_session *s, size_t len)
-{
-	return s->payload_bytes == 0 ||
-	       s->payload_bytes + len <= ISCSI_SESSION_BYTES_MAX;
-}
-
-/* Is there room for @task?  Not while it would be that of an older one. */
-static bool has_room(const struct task *task)
+/*
+ * Is there room for @task in the share?  The oldest one always has it: those that
+ * came later, and could not wait, may have taken all, and may wait for it.
+ */
+static bool share_has(const struct task *task)
 {
 	const struct iscsi_session *s = task->session;
-	const struct task *first = TAILQ_FIRST(&s->parked);
-	size_t len = share_of(task);
 
-	if (len > 0 && first != NULL && first != task &&
-	    !share_has(s, share_of(first)))
+	return s->payload_bytes == 0 || TAILQ_FIRST(&s->tasks) == task ||
+	       s->payload_bytes + share_of(task) <= ISCSI_SESSION_BYTES_MAX;
+}
+
+/* And not that of one that waits for it already? */
+static bool has_room(const struct task *task)
+{
+	const struct task *first = TAILQ_FIRST(&task->session->parked);
+
+	if (first != NULL && first != task && share_of(task) > 0 &&
+	    !share_has(first))
 		return false;
-	return share_has(s, len);
+	return share_has(task);
 }
 
 /*
  * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
  * data is @coming already the session's share does not hold it back: the window
- * times FirstBurstLength bounds that.  @first: immediate data that is here and
- * lies right, or NULL.
+ * bounds that.  @first: immediate data that is here and lies right, or NULL.
  */
 static int take_memory(struct task *task, bool coming, struct sgl *first)
 {
@@ -596,7 +599,7 @@ void iscsi__tasks_unpark(struct iscsi_session *s)
 			return;
 		if (!step(task)) {
 			/* A task's end brings room; memory is waited for. */
-			if (len > 0 && share_has(s, len))
+			if (len > 0 && share_has(task))
 				page_wait(pages, PAGE_FRONT,
 					  DIV_UP(len, PAGE_BYTES) + 1,
 					  &s->pages);

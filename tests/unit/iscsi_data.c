@@ -574,6 +574,88 @@ TEST(iscsi_data, who_waits_for_room_has_it_first)
 	end();
 }
 
+/* Give the write @itt all that it still asks for. */
+static void serve_write(struct mock *m, uint32_t itt)
+{
+	struct dm_data *get, *next;
+
+	while (asked_of(m, itt) > 0)
+		for (get = TAILQ_FIRST(&m->gets); get != NULL; get = next) {
+			next = TAILQ_NEXT(get, link);
+			if (get->itt != itt)
+				continue;
+			TAILQ_REMOVE(&m->gets, get, link);
+			get->cb(get, 0);
+			break;
+		}
+}
+
+/* As many writes of 1 MiB as take more than the share: their data is here. */
+#define TOO_MANY 40u
+
+static uint32_t write_with_data(struct mock *m)
+{
+	static uint8_t data[8192];
+
+	return command(m, 0xa0, 1u << 20, 0x2a, 0, 2048, data, sizeof(data));
+}
+
+/* It waits for those that came before, and not for all that come later. */
+TEST(iscsi_data, a_read_among_writes_that_bring_data)
+{
+	uint32_t read, writes[3 * TOO_MANY];
+	unsigned done = 0, sent = 0;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	while (sent < TOO_MANY)
+		writes[sent++] = write_with_data(&m);
+	read = READ10(&m, 0, 8);
+	CHECK(next(&m) == NULL);
+	while (sent < ARRAY_LEN(writes)) {
+		writes[sent++] = write_with_data(&m);
+		serve_write(&m, writes[done]);
+		CHECK_EQ(answer(&m, writes[done++]), 0);
+		if (done == TOO_MANY)
+			CHECK_EQ(answer(&m, read), 0);
+	}
+	while (done < sent) {
+		serve_write(&m, writes[done]);
+		CHECK_EQ(answer(&m, writes[done++]), 0);
+	}
+	end();
+}
+
+/* Nor can those have its room that wait for it. */
+TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
+{
+	uint32_t older[2], ordered, writes[TOO_MANY];
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	older[0] = command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	older[1] = write_with_data(&m);
+	ordered = command(&m, 0xa0 | SCSI_ORDERED, 16u << 20, 0x2a, 0, 32768,
+			  NULL, 0);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		writes[i] = write_with_data(&m);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		serve_write(&m, writes[i]);
+	CHECK(next(&m) == NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(asked_of(&m, ordered), 0);
+		serve_write(&m, older[i]);
+		CHECK_EQ(answer(&m, older[i]), 0);
+	}
+	serve_write(&m, ordered);
+	CHECK_EQ(answer(&m, ordered), 0);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		CHECK_EQ(answer(&m, writes[i]), 0);
+	end();
+}
+
 TEST(iscsi_data, an_initiator_that_fetches_nothing)
 {
 	struct mock m;
