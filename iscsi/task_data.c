@@ -150,6 +150,18 @@ void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 
 /* ---- asking for the rest ---- */
 
+/* Its data came: it is there, as if it had said something. */
+static void heard(struct task *task)
+{
+	struct iscsi_conn *conn = task->session->conn;
+
+	task->since_ns = env_now(task->session->iscsi->env);
+	if (conn == NULL)
+		return;
+	conn->heard_ns = task->since_ns;
+	conn->ping_out = false;
+}
+
 static void on_r2t(struct dm_data *data, int status)
 {
 	struct task_r2t *r2t = container_of(data, struct task_r2t, data);
@@ -169,9 +181,7 @@ static void on_r2t(struct dm_data *data, int status)
 			iscsi__task_respond(task);
 		return;
 	}
-	task->since_ns = env_now(task->session->iscsi->env);
-	if (task->session->conn != NULL)
-		task->session->conn->heard_ns = task->since_ns;
+	heard(task);
 	iscsi__task_go_on(task);
 }
 

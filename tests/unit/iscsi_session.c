@@ -507,6 +507,31 @@ TEST(iscsi_session, ping_and_silence)
 	end();
 }
 
+/* Its data comes in over a slow link: it was heard of since it was asked. */
+TEST(iscsi_session, data_answers_a_ping)
+{
+	struct mock m;
+	struct seen *s;
+	uint64_t start;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ .ping_ms = 60 });
+	ready(&m, 1);
+	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		start = env_now(ts.env);
+		while ((s = next(&m)) == NULL && !m.closing &&
+		       env_now(ts.env) - start < SEC)
+			;
+		CHECK(s != NULL && s->bhs[0] == ISCSI_OP_NOP_IN);
+		CHECK(!m.closing);
+		serve_get(&m, 1);
+	}
+	serve_get(&m, 1);
+	CHECK_EQ(answer(&m, itt), 0);
+	end();
+}
+
 TEST(iscsi_session, drain_asks_for_a_logout)
 {
 	bool closed = false;
