@@ -334,6 +334,69 @@ TEST(iser_conn, receives_nothing)
 	end();
 }
 
+/*
+ * The initiator takes nothing of what it reads: the send queue fills up, but for
+ * the place of the request that says when the device has let go of all others.
+ */
+TEST(iser_conn, send_queue_is_full_at_the_end)
+{
+	uint64_t undrained = counter_value(&iser__undrained);
+	struct iser_conn *conn;
+
+	fixture();
+	LIST_FIRST(&iser->devices)->rdma->attr.max_qp_wr = 32;
+	ready();
+	conn = TAILQ_FIRST(&iser->conns);
+	fake_peer_freeze(peer, true);
+	for (unsigned i = 0; i < 8; i++) {
+		struct message *m = command(0x40, 4 << 20);
+
+		rw10(m, 0x28, 0, 8192);
+		CHECK(give(m));
+	}
+	CHECK_EQ(conn->tx.tail - conn->tx.head, 32 - 1);
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, NULL), 0);
+	turns();
+	CHECK(conn->closing && conn->tx.marker);
+	fake_peer_freeze(peer, false);
+	fake_peer_disconnect(peer);
+	turns();
+	CHECK_EQ(counter_value(&iser__conns), 0);
+	CHECK_EQ(counter_value(&iser__undrained), undrained);
+	end();
+}
+
+/* Initiators have room for that much data of a PDU, whatever they ask for. */
+TEST(iser_conn, echo_fits_the_initiators_receive)
+{
+	static const uint32_t sizes[] = { ISER_SEND_DATA_MAX - 1,
+					  ISER_SEND_DATA_MAX,
+					  ISER_SEND_DATA_MAX + 1, 8192 };
+	static uint8_t data[8192];
+
+	fixture();
+	ready();
+	pattern(data, sizeof(data), 3);
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		uint32_t len = MIN(sizes[i], ISER_SEND_DATA_MAX);
+		struct message *m = message(ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE,
+					    ISCSI_FINAL);
+		struct fake_message *answer;
+
+		put_be32(m->bytes + 28 + 20, ISCSI_NO_TAG);
+		message_data(m, data, sizes[i]);
+		CHECK(give(m));
+		answer = receive();
+		CHECK(answer != NULL);
+		CHECK_EQ(answer->bytes[28], ISCSI_OP_NOP_IN);
+		CHECK_EQ(get_be24(answer->bytes + 28 + 5), len);
+		CHECK_EQ(answer->len, ISER_FIXED_LEN + len);
+		assert_memory_equal(answer->bytes + ISER_FIXED_LEN, data, len);
+		free(answer);
+	}
+	end();
+}
+
 static void logout(void)
 {
 	struct fake_message *m;
@@ -392,7 +455,10 @@ TEST(iser_conn, no_invalidation_of_two)
 	end();
 }
 
-/* A wrong key costs the connection, and nothing else: nothing is written. */
+/*
+ * A wrong key costs the connection, and nothing else: nothing is written, though
+ * a write that has begun could not be called back any more.
+ */
 TEST(iser_conn, wrong_key)
 {
 	struct message *m;
@@ -401,6 +467,10 @@ TEST(iser_conn, wrong_key)
 	ready();
 	write_send(0, 128, 0, 7);
 	good(KEY);
+	/* What lies in memory that is used again is another's data. */
+	write_send(256, 128, 0, 9);
+	good(KEY);
+	fake_dom_stubborn(dom, true);
 	m = command(0x20, 1 << 16);
 	rw10(m, 0x2a, 0, 128);
 	put_be32(m->bytes + 4, 3);

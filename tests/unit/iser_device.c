@@ -130,3 +130,30 @@ TEST(iser_device, device_fails)
 		end();
 	}
 }
+
+/* Each connection that is on it counts, from its request to its end. */
+TEST(iser_device, counts_its_connections)
+{
+	struct fake_peer *first;
+	struct iser_device *device;
+
+	fixture();
+	device = LIST_FIRST(&iser->devices);
+	CHECK_EQ(device->conns_count, 0);
+	ready();
+	first = peer;
+	peer = NULL;
+	dial(0x80, 0); /* refused */
+	CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+	CHECK_EQ(device->conns_count, 1);
+	dial(0x80, 4);
+	CHECK_EQ(device->conns_count, 2);
+	fake_peer_disconnect(first);
+	turns();
+	CHECK_EQ(device->conns_count, 1);
+	fake_peer_free(first);
+	fake_peer_disconnect(peer);
+	turns();
+	CHECK_EQ(device->conns_count, 0);
+	end();
+}
