@@ -119,7 +119,6 @@ struct scsi_it_lun {
 	struct dom_nexus dom;
 	bool opened; /* dom knows it */
 	uint32_t ua;
-	uint64_t preempted_by; /* seq of the PREEMPT AND ABORT that hit it */
 	unsigned refs; /* the nexus's, and one a command */
 	struct scsi_nexus_closing *closing;
 	struct scsi_nexus_closing *release; /* @io is it */
@@ -303,8 +302,13 @@ static inline uint64_t scsi__threshold_set(const struct scsi_lun *lun)
 
 /* A task set lost a task: does a management function end? */
 void scsi__tmf_check(struct scsi_common *common);
-/* PREEMPT AND ABORT: end the tasks of nexuses whose preempted_by is @cmd's. */
+/* PREEMPT AND ABORT: end the tasks that it hits; req->data is @cmd. */
 void scsi__tmf_preempt(struct scsi_tmf_req *req, struct scsi_cmd *cmd);
+
+/* ---- scsi_reserve.c ---- */
+
+/* Is @cmd of a nexus that the PREEMPT AND ABORT @preempt was to hit? */
+bool scsi__pr_hits(const struct scsi_cmd *preempt, const struct scsi_cmd *cmd);
 
 /* ---- scsi_sanitize_run.c ---- */
 

@@ -128,7 +128,9 @@ struct pr_request {
 	struct scsi_tmf_req tmf;
 	const char *ports[TRANSPORT_IDS_MAX];
 	char names[TRANSPORT_IDS_MAX][256];
-	uint8_t list[];
+	const uint8_t *list; /* behind the victims */
+	unsigned victims_count;
+	struct dom_registration victims[]; /* of a PREEMPT AND ABORT */
 };
 
 static bool has_type(unsigned sa)
@@ -304,21 +306,6 @@ static bool parse_list(struct scsi_cmd *cmd, struct pr_request *req)
 	return true;
 }
 
-static bool registered_with(const struct dom_reservation *r,
-			    const struct dom_nexus *nexus, uint64_t key)
-{
-	for (unsigned i = 0; i < r->registrations_count; i++) {
-		const struct dom_registration *reg = &r->registrations[i];
-
-		if ((key == 0 || reg->key == key) &&
-		    (reg->target_port == nexus->target_port ||
-		     reg->all_target_ports) &&
-		    strcmp(reg->initiator_port, nexus->initiator_port) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* By its ports, as registrations go: it may be at a unit of another target. */
 static bool same_nexus(const struct dom_nexus *a, const struct dom_nexus *b)
 {
@@ -326,19 +313,39 @@ static bool same_nexus(const struct dom_nexus *a, const struct dom_nexus *b)
 	       strcmp(a->initiator_port, b->initiator_port) == 0;
 }
 
-/* Nexuses that a PREEMPT AND ABORT with this key will hit. */
-static void mark_victims(struct scsi_cmd *cmd, uint64_t key)
+static bool is_of(const struct dom_registration *reg,
+		  const struct dom_nexus *nexus)
 {
-	const struct dom_reservation *r = dom_reservation(cmd->lun->object);
-	struct scsi_it_lun *it;
-	struct scsi_lun *unit;
+	return (reg->target_port == nexus->target_port ||
+		reg->all_target_ports) &&
+	       strcmp(reg->initiator_port, nexus->initiator_port) == 0;
+}
 
-	SCSI_UNITS_FOREACH (unit, cmd->lun) {
-		TAILQ_FOREACH (it, &unit->its, link)
-			if (!same_nexus(&it->dom, &cmd->it->dom) &&
-			    registered_with(r, &it->dom, key))
-				it->preempted_by = cmd->seq;
-	}
+/*
+ * Whom a PREEMPT AND ABORT will hit: once it was done nothing tells that any
+ * more.  Another one, on its way too, may hit the same.
+ */
+static void note_victims(struct pr_request *req,
+			 const struct dom_reservation *r)
+{
+	uint64_t key = req->pr.service_action_key;
+
+	for (unsigned i = 0; i < r->registrations_count; i++)
+		if (key == 0 || r->registrations[i].key == key)
+			req->victims[req->victims_count++] =
+				r->registrations[i];
+}
+
+bool scsi__pr_hits(const struct scsi_cmd *preempt, const struct scsi_cmd *cmd)
+{
+	const struct pr_request *req = preempt->memory;
+
+	if (same_nexus(&cmd->it->dom, &preempt->it->dom))
+		return false;
+	for (unsigned i = 0; i < req->victims_count; i++)
+		if (is_of(&req->victims[i], &cmd->it->dom))
+			return true;
+	return false;
 }
 
 static void tasks_gone(struct scsi_tmf_req *tmf, unsigned response)
@@ -373,8 +380,14 @@ static void pr_done(struct dom_io *io, int status)
 
 void scsi__pr_out(struct scsi_cmd *cmd)
 {
-	struct pr_request *req = calloc(1, sizeof(*req) + cmd->transfer_len);
+	const struct dom_reservation *r = dom_reservation(cmd->lun->object);
+	bool aborts = (cmd->cdb[1] & 0x1f) == DOM_PR_PREEMPT_AND_ABORT;
+	size_t victims = aborts ? r->registrations_count : 0;
+	struct pr_request *req;
+	uint8_t *list;
 
+	req = calloc(1, sizeof(*req) + victims * sizeof(req->victims[0]) +
+				cmd->transfer_len);
 	if (req == NULL) {
 		scsi__status(cmd, -ENOMEM);
 		scsi__done(cmd);
@@ -382,13 +395,15 @@ void scsi__pr_out(struct scsi_cmd *cmd)
 	}
 	cmd->memory = req;
 	copied_add(COPIED_COMMAND, cmd->transfer_len);
-	sgl_read(cmd->data_out, 0, req->list, cmd->transfer_len);
+	list = (uint8_t *)(req->victims + victims);
+	sgl_read(cmd->data_out, 0, list, cmd->transfer_len);
+	req->list = list;
 	if (!parse_list(cmd, req)) {
 		scsi__done(cmd);
 		return;
 	}
-	if (req->pr.action == DOM_PR_PREEMPT_AND_ABORT)
-		mark_victims(cmd, req->pr.service_action_key);
+	if (aborts)
+		note_victims(req, r);
 	scsi__io(cmd,
 		 dom_reserve(cmd->lun->object, &cmd->io, &req->pr, pr_done));
 }

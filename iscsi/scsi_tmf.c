@@ -43,7 +43,7 @@ static bool covers(const struct scsi_tmf_req *req, const struct scsi_lun *lun)
 static bool concerns(const struct scsi_tmf_req *req, const struct scsi_cmd *cmd)
 {
 	if ((int)req->function == TMF_PREEMPT)
-		return cmd->it->preempted_by == req->seq && cmd->seq < req->seq;
+		return cmd->seq < req->seq && scsi__pr_hits(req->data, cmd);
 	return cmd->seq < req->seq &&
 	       (!own_only(req->function) || cmd->nexus == req->nexus);
 }

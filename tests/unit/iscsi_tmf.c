@@ -363,6 +363,31 @@ TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
 	end();
 }
 
+/* Two fence a third one at once: who hears that it was done had it done. */
+TEST(iscsi_tmf, two_preempt_and_abort_the_same)
+{
+	uint32_t write, first, second;
+	struct mock a, b, c;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&a, 1);
+	ready(&b, 2);
+	ready(&c, 3);
+	CHECK_EQ(answer(&a, pr_out(&a, DOM_PR_REGISTER, 0, 0, 0xa)), 0);
+	CHECK_EQ(answer(&b, pr_out(&b, DOM_PR_REGISTER, 0, 0, 0xb)), 0);
+	CHECK_EQ(answer(&c, pr_out(&c, DOM_PR_REGISTER, 0, 0, 0xc)), 0);
+	write = command(&b, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	CHECK(next(&b) == NULL); /* its data is asked for */
+	fake_dom_hold(dom, true);
+	first = pr_out(&a, DOM_PR_PREEMPT_AND_ABORT, 5, 0xa, 0xb);
+	second = pr_out(&c, DOM_PR_PREEMPT_AND_ABORT, 5, 0xc, 0xb);
+	fake_dom_hold(dom, false);
+	CHECK_EQ(answer(&a, first), 0);
+	CHECK_EQ(answer(&c, second), SCSI_RESERVATION_CONFLICT);
+	CHECK_EQ(answer(&b, write), SCSI_TASK_ABORTED);
+	end();
+}
+
 /* A function that waits for tasks of others is answered before a logout. */
 TEST(iscsi_tmf, logout_waits_for_it)
 {
