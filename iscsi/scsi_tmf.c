@@ -247,7 +247,8 @@ static void apply(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	struct scsi_lun *unit;
 
 	kill_tasks(req, lun);
-	if (lun->removed)
+	/* What was preempted by way of it was so at all units of the object. */
+	if (lun->removed && (int)req->function != TMF_PREEMPT)
 		return;
 	if (req->function == SCSI_IT_NEXUS_RESET)
 		nexus_lost(req, lun);

@@ -363,6 +363,26 @@ TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
 	end();
 }
 
+/* Its unit is taken away while storage has it: what it was told to do, it did. */
+TEST(iscsi_tmf, preempt_and_abort_outlives_its_unit)
+{
+	struct mock a, b;
+	uint32_t write, preempt;
+
+	two_targets(&a, &b);
+	CHECK_EQ(answer(&a, pr_out(&a, DOM_PR_REGISTER, 0, 0, 0xa)), 0);
+	CHECK_EQ(answer(&b, pr_out(&b, DOM_PR_REGISTER, 0, 0, 0xb)), 0);
+	write = command(&b, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	CHECK(next(&b) == NULL); /* its data is asked for */
+	fake_dom_hold(dom, true);
+	preempt = pr_out(&a, DOM_PR_PREEMPT_AND_ABORT, 5, 0xa, 0xb);
+	iscsi_lun_unset(iscsi, IQN, 0);
+	fake_dom_hold(dom, false);
+	CHECK_EQ(answer(&a, preempt), 0);
+	CHECK_EQ(answer(&b, write), SCSI_TASK_ABORTED);
+	end();
+}
+
 /* Two fence a third one at once: who hears that it was done had it done. */
 TEST(iscsi_tmf, two_preempt_and_abort_the_same)
 {
