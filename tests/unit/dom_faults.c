@@ -8,6 +8,9 @@
 #include "cmmds/cmmds_int.h"
 #include "lsom/lsom_int.h"
 
+#include <fcntl.h>
+#include <sys/uio.h>
+
 /* ---- waiting ---- */
 
 /* Nothing is acknowledged, or read, before it is durable. */
@@ -289,14 +292,31 @@ static void records_start(struct fixture *f, struct req *req, unsigned disk,
 		0);
 }
 
+/* What disk @i was given goes to it; the other one's waits on. */
+static void disk_goes_on(struct fixture *f, unsigned i)
+{
+	unsigned n = 0;
+
+	faults.hold[i] = false;
+	for (unsigned k = 0; k < faults.held_count; k++) {
+		struct rig_held *h = &faults.held[k];
+
+		if (h->dev == f->disks[i]->dev)
+			faults.real->dev_writev(h->dev, h->io, h->iov, h->n,
+						h->offset, h->flags);
+		else
+			faults.held[n++] = *h;
+	}
+	faults.held_count = n;
+}
+
 /* What waits for a component does not hold up what waits for another one. */
 TEST(dom_faults, full_windows_of_two_groups)
 {
 	struct fixture *f = fixture_open();
 	static struct req reqs[2][LSOM_WINDOW / 3 + 10];
 	const unsigned n = ARRAY_LEN(reqs[0]);
-	unsigned done[2] = { 0 }, at = 0;
-	struct rig_held *h;
+	unsigned done[2] = { 0 };
 
 	memset(reqs, 0, sizeof(reqs));
 	object_make(f, 2);
@@ -308,17 +328,7 @@ TEST(dom_faults, full_windows_of_two_groups)
 		}
 	nap(f, 300 * MSEC);
 	CHECK(!TAILQ_EMPTY(&owner_of(f)->window));
-	/* The second disk goes on. */
-	faults.hold[1] = false;
-	for (unsigned i = 0; i < faults.held_count; i++) {
-		h = &faults.held[i];
-		if (h->dev == f->disks[1]->dev)
-			faults.real->dev_writev(h->dev, h->io, h->iov, h->n,
-						h->offset, h->flags);
-		else
-			faults.held[at++] = *h;
-	}
-	faults.held_count = at;
+	disk_goes_on(f, 1);
 	for (unsigned i = 0; i < n; i++)
 		CHECK_EQ(req_wait(f, &reqs[1][i]), 0);
 	CHECK(done[0] == 0 && !TAILQ_EMPTY(&owner_of(f)->window));
@@ -332,7 +342,6 @@ TEST(dom_faults, full_windows_of_two_groups)
 
 /* ---- failing ---- */
 
-/* A disk fails a write: bounded answers; the object next door goes on. */
 /* The log of disk @i takes no more requests, or does again. */
 static void busy(struct fixture *f, unsigned i, bool on)
 {
@@ -372,6 +381,108 @@ TEST(dom_faults, an_undo_that_finds_a_busy_log)
 	fixture_close(f);
 }
 
+static bool held_on(struct fixture *f, unsigned i)
+{
+	for (unsigned k = 0; k < faults.held_count; k++)
+		if (faults.held[k].dev == f->disks[i]->dev)
+			return true;
+	return false;
+}
+
+/* What disk @i was given fails, though its file may have it by then. */
+static void disk_lies(struct fixture *f, unsigned i, bool reached)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
+	fd = open(path, O_WRONLY);
+	CHECK(fd >= 0);
+	for (unsigned k = 0; k < faults.held_count; k++) {
+		struct rig_held *h = &faults.held[k];
+
+		if (h->dev != f->disks[i]->dev)
+			continue;
+		if (reached)
+			CHECK(pwritev(fd, h->iov, (int)h->n, (off_t)h->offset) >
+			      0);
+		h->offset = 1ull << 60;
+	}
+	CHECK_EQ(fsync(fd), 0);
+	close(fd);
+	faults.fail[i] = true;
+	disk_goes_on(f, i);
+}
+
+/*
+ * An atomic command whose half on disk @bad fails, and another write on the other
+ * disk; then the next life.
+ */
+static void half_fails(struct fixture *f, unsigned bad, bool reached,
+		       bool first)
+{
+	struct uuid disk = uuid_of(100 + bad);
+	struct req w = { 0 };
+	uint8_t block[B], seen;
+	struct dom__op *op;
+	uint64_t at;
+	int wrote, read;
+
+	CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+	/* Of the half that is on the other disk. */
+	at = uuid_equal(&owner_of(f)->peers[0].leaf->disk, &disk) ? SPAN / 2
+								  : 0;
+	faults.hold[0] = faults.hold[1] = true;
+	if (first)
+		compare_start(f, &w, EDGE, buf_a, buf_b, SPAN);
+	else
+		write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+	while (!held_on(f, 0) || !held_on(f, 1))
+		nap(f, MSEC);
+	op = w.io.impl[0];
+	if (first)
+		disk_lies(f, bad, reached);
+	else
+		disk_goes_on(f, !bad);
+	while (op->parts_left > 1)
+		nap(f, MSEC);
+	CHECK(!w.done);
+	if (first)
+		disk_goes_on(f, !bad);
+	else
+		disk_lies(f, bad, reached);
+	CHECK(req_wait(f, &w) < 0);
+	memset(block, 0x33, B);
+	wrote = do_write(f, EDGE + at, block, B, 0, 0);
+	read = do_read(f, EDGE + at + B, block, B);
+	seen = block[0];
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	if (wrote == 0)
+		CHECK(all_is(got + at, B, 0x33));
+	if (read == 0)
+		CHECK_EQ(got[at + B], seen);
+	memcpy(got + at, got + at + B, B);
+	CHECK(all_is(got, SPAN, 0xa5) || all_is(got, SPAN, 0x5a));
+}
+
+/*
+ * Its fate is not known on one of two disks: it is there whole or not at all,
+ * whatever is written until the next life.
+ */
+TEST(dom_faults, half_of_an_atomic_command_fails)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	for (unsigned i = 0; i < 8; i++)
+		half_fails(f, i % 2, i / 2 % 2, i / 4);
+	fixture_close(f);
+}
+
+/* A disk fails a write: bounded answers; the object next door goes on. */
 TEST(dom_faults, disk_fails)
 {
 	struct fixture *f = fixture_open();
