@@ -313,6 +313,73 @@ TEST(dom_stray, known_by_then)
 }
 
 #if RIG_SHARDS == 1
+struct tally {
+	struct uuid oid;
+	unsigned count;
+};
+
+static void tally_one(struct lsom_comp *comp, void *arg)
+{
+	struct tally *tally = arg;
+
+	tally->count += uuid_equal(&lsom_comp_meta(comp)->oid, &tally->oid);
+}
+
+static unsigned components_of(struct fixture *f, struct uuid oid)
+{
+	struct tally tally = { .oid = oid };
+
+	for (unsigned i = 0; i < DISKS; i++)
+		lsom_comp_each(f->disks[i], tally_one, &tally);
+	return tally.count;
+}
+
+/* One is being deleted: nobody else holds a component of these disks. */
+static bool deleting(struct fixture *f)
+{
+	const struct dom__disk *disk;
+
+	TAILQ_FOREACH (disk, &f->dom->disks, link)
+		if (!TAILQ_EMPTY(&disk->cms) && faults.held_count > 0)
+			return true;
+	return false;
+}
+
+/* The directory knows it again between two deletions: the second is not. */
+TEST(dom_stray, known_between_deletions)
+{
+	struct fixture *f = fixture_open();
+	struct fixture dropped = { 0 };
+	struct dom_drop req = { .data = &dropped, .oid = uuid_of(200) };
+	struct cmmds_command cmd = { .data = f };
+	Directory__Object *entry;
+
+	object_make(f, 1);
+	directory_keep(f);
+	other_make(f, 200, LEG + SIZE, MB);
+	entry = entry_keep(f);
+	directory_put_back(f);
+	CHECK_EQ(components_of(f, req.oid), 2);
+	faults.hold[0] = faults.hold[1] = true;
+	CHECK_EQ(dom_drop(f->dom, &req, on_dropped), 0);
+	while (!deleting(f))
+		nap(f, MSEC);
+	cmmds_command_init(&cmd);
+	cmmds_put(&cmd, CMMDS_OBJECT, req.oid.b, sizeof(req.oid.b),
+		  CMMDS_MUST_NOT_EXIST, &entry->base);
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK(!dropped.done);
+	faults_release();
+	run(&dropped.done);
+	CHECK_EQ(dropped.status, -EEXIST);
+	CHECK_EQ(req.dropped, 1);
+	CHECK_EQ(components_of(f, req.oid), 1);
+	cmmds_command_fini(&cmd);
+	directory__object__free_unpacked(entry, NULL);
+	fixture_close(f);
+}
+
 /* True: it was the deletion that found the disk failing. */
 static bool drop_on_failing(void)
 {
