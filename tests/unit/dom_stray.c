@@ -624,3 +624,35 @@ TEST(dom_stray, not_accepted_with_a_leg_cut_off)
 		fixture_close(f);
 	}
 }
+
+#if RIG_SHARDS == 1
+static void on_configured(struct lsom_meta *req, int status)
+{
+	finish(req->data, status);
+}
+
+/* Its component took another content since, as a copy that lagged behind does. */
+TEST(dom_stray, not_accepted_when_filled_anew)
+{
+	struct fixture *f = grown(2 * SIZE);
+	struct lsom_meta config = { .data = f, .op = LSOM_CONFIG };
+	struct uuid cid = owner_of(f)->peers[0].leaf->cid;
+	struct lsom_comp *comp = NULL;
+	struct dom_accept a;
+
+	directory_put_back(f);
+	CHECK_EQ(accept_check(f, &a), 0);
+	for (unsigned i = 0; i < DISKS && comp == NULL; i++)
+		comp = lsom_comp_get(f->disks[i], &cid);
+	CHECK(comp != NULL);
+	config.meta = *lsom_comp_meta(comp);
+	config.meta.member_csn++;
+	CHECK_EQ(lsom_comp_update(comp, &config, on_configured), 0);
+	CHECK_EQ(wait_for(f), 0);
+	lsom_comp_put(comp);
+	CHECK_EQ(accept_check(f, &a), -EPERM);
+	CHECK(strstr(a.why, "was filled anew since") != NULL);
+	CHECK_EQ(object_open(f), -ENXIO);
+	fixture_close(f);
+}
+#endif
