@@ -61,25 +61,6 @@ TEST(dom_owner, deleted_under_a_resize)
 
 /* ---- a directory that takes its time ---- */
 
-static struct env_work *held_works[64];
-static unsigned held_works_count;
-
-static void work_held(struct env *env, struct env_lane *lane,
-		      struct env_work *work)
-{
-	CHECK(held_works_count < ARRAY_LEN(held_works));
-	work->lane = lane;
-	held_works[held_works_count++] = work;
-}
-
-static void works_release(struct fixture *f)
-{
-	faults.ops.work = faults.real->work;
-	for (unsigned i = 0; i < held_works_count; i++)
-		env_work(f->ts.env, held_works[i]->lane, held_works[i]);
-	held_works_count = 0;
-}
-
 static void on_any(struct cmmds_command *cmd, int status)
 {
 	++*(unsigned *)cmd->data;
@@ -130,7 +111,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	struct resize r;
 
 	object_make(f, 1);
-	faults.ops.work = work_held;
+	faults.hold_directory = true;
 	resize_start(f, &r, 2ull * SIZE);
 	nap(f, 20 * MSEC);
 	CHECK(owner_of(f)->resize != NULL);
@@ -143,7 +124,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	}
 	nap(f, 20 * MSEC);
 	CHECK(!r.done);
-	works_release(f);
+	directory_release();
 	run(&r.done);
 	crowd_out(f);
 	dom_object_close(f->object);
@@ -171,7 +152,7 @@ TEST(dom_owner, a_directory_too_busy_for_a_change)
 
 	object_make(f, 1);
 	dom_nexus_open(f->object, &nexus);
-	faults.ops.work = work_held;
+	faults.hold_directory = true;
 	crowd_in(f);
 	CHECK_EQ(dom_reserve(f->object, &reserve.io, &pr, on_req), 0);
 	resize_start(f, &r, 2ull * SIZE);
@@ -180,7 +161,7 @@ TEST(dom_owner, a_directory_too_busy_for_a_change)
 	CHECK(!r.done);
 	CHECK(!f->done);
 	CHECK(!reserve.done);
-	works_release(f);
+	directory_release();
 	CHECK_EQ(req_wait(f, &reserve), 0);
 	run(&r.done);
 	CHECK_EQ(r.status, 0);

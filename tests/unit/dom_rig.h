@@ -80,6 +80,10 @@ static struct {
 	struct env *env;
 	_Atomic(struct env_dev *) devs[DISKS]; /* opened by other threads */
 	bool hold[DISKS], fail[DISKS];
+	struct env_lane *directory; /* the store's of the directory */
+	bool hold_directory;
+	unsigned works_count;
+	struct env_work *works[64];
 	unsigned held_count;
 	struct rig_held {
 		struct env_dev *dev;
@@ -137,6 +141,37 @@ static inline void faulty_writev(struct env_dev *dev, struct env_io *io,
 	faults.real->dev_writev(dev, io, iov, n, offset, flags);
 }
 
+static inline int faulty_lane_open(struct env *env, const char *name,
+				   struct env_lane **out)
+{
+	int rv = faults.real->lane_open(env, name, out);
+
+	if (rv == 0 && strcmp(name, "raft") == 0)
+		faults.directory = *out;
+	return rv;
+}
+
+static inline void faulty_work(struct env *env, struct env_lane *lane,
+			       struct env_work *work)
+{
+	if (!faults.hold_directory || lane != faults.directory) {
+		faults.real->work(env, lane, work);
+		return;
+	}
+	CHECK(faults.works_count < ARRAY_LEN(faults.works));
+	faults.works[faults.works_count++] = work;
+}
+
+/* What the directory was told while it was held back. */
+static inline void directory_release(void)
+{
+	faults.hold_directory = false;
+	for (unsigned i = 0; i < faults.works_count; i++)
+		faults.real->work(faults.env, faults.directory,
+				  faults.works[i]);
+	faults.works_count = 0;
+}
+
 static inline void faults_install(struct fixture *f)
 {
 	memset(&faults, 0, sizeof(faults));
@@ -146,6 +181,8 @@ static inline void faults_install(struct fixture *f)
 	faults.ops = *faults.real;
 	faults.ops.dev_open = faulty_open;
 	faults.ops.dev_writev = faulty_writev;
+	faults.ops.lane_open = faulty_lane_open;
+	faults.ops.work = faulty_work;
 	f->ts.env->ops = &faults.ops;
 }
 
