@@ -1,0 +1,461 @@
+/*
+ * What is proposed to the directory and not answered in time, and applied after
+ * all: whoever gave up finds what there is.
+ */
+#include "tests/unit/dom_rig.h"
+
+#include "cmmds/cmmds_int.h"
+
+#define TURNS 16u
+
+/* All that is asked of the directory now is answered: unknown. */
+static void times_out(struct fixture *f)
+{
+	struct cmmds *cmmds = f->cmmds;
+	const struct cmmds_command *first;
+	struct cmmds_command *cmd;
+	struct cmmds_barrier *bar;
+	bool late;
+
+	TAILQ_FOREACH (cmd, &cmmds->commands, link)
+		cmd->deadline_ns = 0;
+	TAILQ_FOREACH (bar, &cmmds->barriers, link)
+		bar->deadline_ns = 0;
+	env_timer_start(f->ts.env, &cmmds->deadline, 0);
+	do {
+		shard_step(f->ts.env, MSEC);
+		first = TAILQ_FIRST(&cmmds->commands);
+		bar = TAILQ_FIRST(&cmmds->barriers);
+		late = (first != NULL && first->deadline_ns == 0) ||
+		       (bar != NULL && bar->deadline_ns == 0);
+	} while (late);
+}
+
+/* Some turns after its begin the directory hangs, until it is *@done. */
+static void hang(struct fixture *f, unsigned turns, const bool *done)
+{
+	for (unsigned i = 0; i < turns && !*done; i++)
+		shard_step(f->ts.env, 100 * MSEC);
+	faults.hold_directory = true;
+	for (unsigned i = 0; i < 10000 && !*done; i++) {
+		times_out(f);
+		nap(f, MSEC);
+	}
+	CHECK(*done);
+}
+
+/* All that was asked of it is applied. */
+static void go_on(struct fixture *f)
+{
+	struct cmmds_barrier barrier = { .data = f };
+
+	directory_release();
+	CHECK_EQ(cmmds_barrier(f->cmmds, &barrier, on_barrier), 0);
+	CHECK_EQ(wait_for(f), 0);
+}
+
+/* Its next command is not answered in time, twice, and then it is. */
+static void asked_again(struct fixture *f, const bool *done)
+{
+	while (TAILQ_EMPTY(&f->cmmds->commands))
+		nap(f, MSEC);
+	times_out(f);
+	times_out(f);
+	CHECK(!*done);
+	directory_release();
+	run(done);
+}
+
+/* It serves what the directory has of it. */
+static void object_sound(struct fixture *f)
+{
+	const Directory__Object *object;
+
+	if (f->object == NULL)
+		CHECK_EQ(object_open(f), 0);
+	if (owner_of(f)->again_armed) /* at once */
+		env_timer_start(f->ts.env, &owner_of(f)->again_timer, 0);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	object = cmmds_object(f->cmmds, &f->oid);
+	CHECK_EQ(owner_of(f)->oepoch, object->oepoch);
+	CHECK_EQ(owner_of(f)->csn, object->csn);
+	CHECK_EQ(dom_object_size(f->object), object->size_bytes);
+}
+
+static void object_shut(struct fixture *f)
+{
+	if (f->object != NULL)
+		dom_object_close(f->object);
+	f->object = NULL;
+}
+
+static void gone_wait(struct fixture *f)
+{
+	struct lsom_disk_info info;
+
+	for (unsigned i = 0; i < 6000 && cmmds_object(f->cmmds, &f->oid); i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info);
+		CHECK_EQ(info.components, 0);
+	}
+}
+
+/* ---- creates ---- */
+
+struct creation {
+	struct dom_create req;
+	bool done;
+	int status;
+};
+
+static void on_creation(struct dom_create *req, int status)
+{
+	struct creation *c = req->data;
+
+	c->done = true;
+	c->status = status;
+}
+
+static void creation_start(struct fixture *f, struct creation *c)
+{
+	*c = (struct creation){ .req = { .data = c,
+					 .oid = f->oid,
+					 .size_bytes = SIZE,
+					 .policy = "p" } };
+	CHECK_EQ(dom_create(f->dom, &c->req, on_creation), 0);
+}
+
+/* It is there and can be used, or it is not and can be created. */
+TEST(dom_unknown, created)
+{
+	struct fixture *f = fixture_open();
+	struct creation c;
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(9);
+	for (unsigned turns = 0; turns < TURNS; turns++) {
+		creation_start(f, &c);
+		hang(f, turns, &c.done);
+		CHECK(c.status == 0 || c.status == -ETIMEDOUT ||
+		      c.status == -ENXIO);
+		CHECK(turns > 0 || c.status == -ETIMEDOUT);
+		go_on(f);
+		CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
+		CHECK_EQ(create(f, SIZE, "p"), -EEXIST);
+		object_sound(f);
+		CHECK_EQ(do_write(f, MB - B, buf_b, 2 * B, 0, 0), 0);
+		object_shut(f);
+		object_delete(f);
+		gone_wait(f);
+	}
+	fixture_close(f);
+}
+
+/* ---- deletions ---- */
+
+/* What a collection asked for comes to nothing: there is another one. */
+TEST(dom_unknown, deleted)
+{
+	struct fixture *f = fixture_open();
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(9);
+	for (unsigned turns = 0; turns < TURNS / 2; turns++) {
+		CHECK_EQ(create(f, SIZE, "p"), 0);
+		if (turns % 2) { /* nobody owns it */
+			stop(f);
+			start(f, false);
+		}
+		object_delete(f);
+		for (unsigned i = 0; i < turns / 2; i++)
+			shard_step(f->ts.env, 10 * MSEC);
+		faults.hold_directory = true;
+		while (!dom__gc_idle(f->dom)) {
+			times_out(f);
+			nap(f, MSEC);
+		}
+		go_on(f);
+		gone_wait(f);
+	}
+	fixture_close(f);
+}
+
+/* ---- resizes ---- */
+
+struct resize {
+	struct dom_resize req;
+	bool done;
+	int status;
+};
+
+static void on_resized(struct dom_resize *req, int status)
+{
+	struct resize *r = req->data;
+
+	r->done = true;
+	r->status = status;
+}
+
+/* A write behind the smaller size comes before that is known: it is none. */
+static void resize_unknown(struct fixture *f, unsigned turns, uint64_t size)
+{
+	uint64_t old = dom_object_size(f->object), end = MAX(old, size) - B;
+	struct resize r = {
+		.req = { .data = &r, .oid = f->oid, .size_bytes = size }
+	};
+	struct req w = { 0 };
+	bool written = old > size;
+
+	CHECK_EQ(dom_resize(f->dom, &r.req, on_resized), 0);
+	hang(f, turns, &r.done);
+	CHECK(r.status == 0 || r.status == -ETIMEDOUT || r.status == -ENXIO);
+	CHECK(turns > 0 || r.status == -ETIMEDOUT);
+	if (written && dom_object_size(f->object) == old)
+		write_start(f, &w, end, buf_b, B, 0);
+	else
+		written = false;
+	/* What goes before the next takeover is not answered, either. */
+	for (unsigned i = 0; i < 2 && r.status == -ETIMEDOUT; i++)
+		times_out(f);
+	go_on(f);
+	object_sound(f);
+	if (written)
+		CHECK_EQ(req_wait(f, &w), -ERANGE);
+	CHECK_EQ(dom_object_size(f->object), size);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, 2 * MB, 0xa5));
+	stop(f);
+	start(f, false);
+	object_sound(f);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, 2 * MB, 0xa5));
+}
+
+TEST(dom_unknown, resized)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	for (unsigned turns = 0; turns < TURNS; turns++) {
+		resize_unknown(f, turns, (turns + 2ull) * SIZE);
+		resize_unknown(f, turns, (turns + 1ull) * SIZE / 2);
+	}
+	fixture_close(f);
+}
+
+/* ---- takeovers ---- */
+
+struct opening {
+	struct dom_object_open req;
+	bool done;
+	int status;
+};
+
+static void on_opening(struct dom_object_open *req, int status)
+{
+	struct opening *o = req->data;
+
+	o->done = true;
+	o->status = status;
+}
+
+TEST(dom_unknown, taken_over)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	for (unsigned turns = 0; turns < TURNS; turns++) {
+		struct opening o = { .req.data = &o };
+
+		stop(f);
+		start(f, false);
+		CHECK_EQ(dom_object_open(f->dom, &o.req, &f->oid, on_opening),
+			 0);
+		hang(f, turns, &o.done);
+		CHECK(o.status == 0 || o.status == -ENXIO);
+		CHECK(turns > 0 || o.status == -ENXIO);
+		f->object = o.req.object;
+		go_on(f);
+		object_sound(f);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, 2 * MB, 0xa5));
+		CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+	}
+	fixture_close(f);
+}
+
+/* ---- reservations, marks ---- */
+
+/* The asker is told at its deadline; what comes next finds it as it is then. */
+TEST(dom_unknown, reserved)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x1" };
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 1 };
+	struct dom_pr hold = { .action = DOM_PR_RESERVE, .key = 1, .type = 1 };
+	struct req p = { .io = { .data = &p, .nexus = &a } };
+	struct req q = { .io = { .data = &q, .nexus = &a } };
+	struct req w = { .io = { .nexus = &b } };
+	const struct dom_reservation *res;
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	faults.hold_directory = true;
+	p.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	CHECK_EQ(dom_reserve(f->object, &q.io, &hold, on_req), 0);
+	for (unsigned i = 0; i < 10; i++)
+		times_out(f);
+	CHECK_EQ(req_wait(f, &p), -ETIMEDOUT);
+	for (unsigned i = 0; i < 10; i++)
+		times_out(f);
+	CHECK(!q.done);
+	res = dom_reservation(f->object);
+	CHECK_EQ(res->registrations_count, 0);
+	go_on(f);
+	CHECK_EQ(req_wait(f, &q), 0);
+	res = dom_reservation(f->object);
+	CHECK_EQ(res->registrations_count, 1);
+	CHECK(res->held);
+	write_start(f, &w, 0, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &w), -EPERM);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	res = dom_reservation(f->object);
+	CHECK_EQ(res->registrations_count, 1);
+	CHECK(res->held);
+	fixture_close(f);
+}
+
+/*
+ * The store refuses it when its asker was told already, as somebody was first:
+ * what it asked with is not there any more, so nothing is tried anew.
+ */
+TEST(dom_unknown, refused_when_nobody_waits)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	const char *ports[] = { "iqn.b,i,0x1" };
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 1,
+			     .spec_i_pt = true,
+			     .initiator_ports = ports,
+			     .initiator_ports_count = 1 };
+	struct dom_pr next = { .action = DOM_PR_REGISTER_AND_IGNORE,
+			       .service_action_key = 2 };
+	struct req p = { .io = { .data = &p, .nexus = &a } };
+	struct req q = { .io = { .data = &q, .nexus = &a } };
+	Directory__Reservation other = DIRECTORY__RESERVATION__INIT;
+	struct cmmds_command cmd = { .data = f };
+	const struct dom_reservation *res;
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &a);
+	faults.hold_directory = true;
+	other.oid.data = f->oid.b;
+	other.oid.len = sizeof(f->oid.b);
+	cmmds_command_init(&cmd);
+	cmmds_put(&cmd, CMMDS_RESERVATION, f->oid.b, sizeof(f->oid.b),
+		  CMMDS_MUST_NOT_EXIST, &other.base);
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	p.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &p), -ETIMEDOUT);
+	ports[0] = NULL;
+	CHECK_EQ(dom_reserve(f->object, &q.io, &next, on_req), 0);
+	CHECK(!f->done);
+	directory_release();
+	CHECK_EQ(wait_for(f), 0);
+	cmmds_command_fini(&cmd);
+	CHECK_EQ(req_wait(f, &q), 0);
+	res = dom_reservation(f->object);
+	CHECK_EQ(res->registrations_count, 1);
+	CHECK_EQ(res->registrations[0].key, 2);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
+static void on_mark(struct dom_sanitize *req, int status)
+{
+	struct resize *r = req->data;
+
+	r->done = true;
+	r->status = status;
+}
+
+TEST(dom_unknown, marked)
+{
+	struct fixture *f = fixture_open();
+	const uint8_t *bytes;
+	size_t len = 0;
+
+	object_make(f, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		struct resize r = { 0 };
+		struct dom_sanitize mark = { .data = &r };
+
+		faults.hold_directory = true;
+		CHECK_EQ(dom_sanitize_mark(f->object, &mark, "mark", i ? 0 : 4,
+					   on_mark),
+			 0);
+		hang(f, 0, &r.done);
+		CHECK_EQ(r.status, -ETIMEDOUT);
+		go_on(f);
+		bytes = dom_sanitize_state(f->object, &len);
+		CHECK(i ? bytes == NULL
+			: len == 4 && memcmp(bytes, "mark", 4) == 0);
+		object_sound(f);
+	}
+	fixture_close(f);
+}
+
+/* ---- all of them ---- */
+
+/* Asked again it is known, and as good as at once. */
+TEST(dom_unknown, answered_when_asked_again)
+{
+	struct fixture *f = fixture_open();
+	struct opening o = { .req.data = &o };
+	struct resize r = { 0 }, m = { 0 };
+	struct dom_sanitize mark = { .data = &m };
+	struct creation c;
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(9);
+	faults.hold_directory = true;
+	creation_start(f, &c);
+	asked_again(f, &c.done);
+	CHECK_EQ(c.status, 0);
+	stop(f);
+	start(f, false);
+	faults.hold_directory = true;
+	CHECK_EQ(dom_object_open(f->dom, &o.req, &f->oid, on_opening), 0);
+	asked_again(f, &o.done);
+	CHECK_EQ(o.status, 0);
+	f->object = o.req.object;
+	r.req = (struct dom_resize){ .data = &r,
+				     .oid = f->oid,
+				     .size_bytes = 2ull * SIZE };
+	faults.hold_directory = true;
+	CHECK_EQ(dom_resize(f->dom, &r.req, on_resized), 0);
+	asked_again(f, &r.done);
+	CHECK_EQ(r.status, 0);
+	CHECK_EQ(dom_object_size(f->object), 2ull * SIZE);
+	faults.hold_directory = true;
+	CHECK_EQ(dom_sanitize_mark(f->object, &mark, "mark", 4, on_mark), 0);
+	asked_again(f, &m.done);
+	CHECK_EQ(m.status, 0);
+	object_sound(f);
+	fixture_close(f);
+}
