@@ -186,6 +186,33 @@ static void turn_end(struct dom *dom, struct dom_turn *turn)
 	}
 }
 
+static void known(struct cmmds_barrier *barrier, int status)
+{
+	struct dom *dom = container_of(barrier, struct dom, known);
+
+	if (status == -ETIMEDOUT && !dom->closing &&
+	    cmmds_barrier(dom->cmmds, barrier, known) == 0)
+		return;
+	turn_end(dom, &dom->unknown);
+	dom->jobs--;
+	dom__kick(dom);
+}
+
+/*
+ * As turn_end(), of one that ends with @status.  Unknown: what it reserves may
+ * be in the directory yet, so nobody looks before that is to be seen.
+ */
+static void turn_pass(struct dom *dom, struct dom_turn *turn, int status)
+{
+	if (turn->mine && status == -ETIMEDOUT &&
+	    cmmds_barrier(dom->cmmds, &dom->known, known) == 0) {
+		dom->jobs++;
+		dom->unknown.mine = true;
+		TAILQ_INSERT_HEAD(&dom->turns, &dom->unknown, link);
+	}
+	turn_end(dom, turn);
+}
+
 /* ---- a directory that is busy ---- */
 
 /* It takes so many commands at a time; who comes later asks again for a while. */
@@ -225,7 +252,7 @@ static void create_end(struct dom_create *req, int status)
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
-	turn_end(dom, &req->turn);
+	turn_pass(dom, &req->turn, status);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);
@@ -428,7 +455,7 @@ void dom__resize_end(struct dom_resize *req, int status)
 {
 	struct dom *dom = req->dom;
 
-	turn_end(dom, &req->turn);
+	turn_pass(dom, &req->turn, status);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);

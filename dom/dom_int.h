@@ -753,6 +753,8 @@ struct dom {
 	unsigned jobs; /* of callers who are answered later */
 	TAILQ_HEAD(, dom_turn) turns; /* the first has it */
 	struct env_task turn_task;
+	struct dom_turn unknown; /* of one whose command may come yet */
+	struct cmmds_barrier known;
 	struct cmmds_subscription objects_sub, policies_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */

@@ -245,6 +245,76 @@ TEST(dom_unknown, resized)
 	fixture_close(f);
 }
 
+static void creation_of(struct fixture *f, struct creation *c, unsigned n,
+			uint64_t size)
+{
+	*c = (struct creation){ .req = { .data = c,
+					 .oid = uuid_of(n),
+					 .size_bytes = size,
+					 .policy = "thick" } };
+	CHECK_EQ(dom_create(f->dom, &c->req, on_creation), 0);
+}
+
+/* A create or a resize, and two creates; there is room for two of that size. */
+static void reserve_unknown(struct fixture *f, bool grow)
+{
+	Directory__Policy policy = DIRECTORY__POLICY__INIT;
+	struct lsom_disk_info info[DISKS];
+	struct creation c[3];
+	struct resize r = { 0 };
+	uint64_t size;
+
+	policy.name = "thick";
+	policy.stripe_width = 1;
+	policy.reserve_percent = 100;
+	entry_put(f, CMMDS_POLICY, "thick", 5, &policy.base);
+	lsom_disk_info(f->disks[0], &info[0]);
+	size = ROUND_DOWN(info[0].usable_bytes - info[0].used_bytes, MB) -
+	       8 * MB;
+	f->oid = uuid_of(50);
+	if (grow) {
+		CHECK_EQ(create(f, MB, "thick"), 0);
+		/* On the other disk, so that the first one has more room. */
+		f->oid = uuid_of(53);
+		CHECK_EQ(create(f, 8 * MB, "thick"), 0);
+		f->oid = uuid_of(50);
+		r.req = (struct dom_resize){ .data = &r,
+					     .oid = f->oid,
+					     .size_bytes = size };
+		CHECK_EQ(dom_resize(f->dom, &r.req, on_resized), 0);
+	} else {
+		creation_of(f, &c[0], 50, size);
+	}
+	creation_of(f, &c[1], 51, size);
+	hang(f, 0, grow ? &r.done : &c[0].done);
+	CHECK_EQ(grow ? r.status : c[0].status, -ETIMEDOUT);
+	creation_of(f, &c[2], 52, size);
+	times_out(f);
+	CHECK(!c[1].done && !c[2].done);
+	go_on(f);
+	run(&c[1].done);
+	run(&c[2].done);
+	CHECK_EQ(c[1].status, 0);
+	CHECK_EQ(c[2].status, -ENOSPC);
+	object_sound(f);
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info[i]);
+		CHECK(info[i].kept_bytes >= size);
+		CHECK_EQ(info[i].uncovered_bytes, 0);
+	}
+}
+
+/* Who comes next goes by what it reserved, once that is known. */
+TEST(dom_unknown, reserves_what_it_reserved)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct fixture *f = fixture_open();
+
+		reserve_unknown(f, i);
+		fixture_close(f);
+	}
+}
+
 /* ---- takeovers ---- */
 
 struct opening {
