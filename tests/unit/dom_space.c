@@ -676,3 +676,29 @@ TEST(dom_space, copies_are_not_counted)
 	fixture_close(f);
 }
 #endif
+
+/* A write that finds no room on one disk keeps none of the other one's. */
+TEST(dom_space, one_of_two_disks_is_full)
+{
+	struct fixture *f = fixture_open();
+	uint64_t stripe, at;
+	unsigned n = 0;
+	int rv = 0;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 1024 * MB, "thin"), 0);
+	stripe = dom_object_stripe_bytes(f->object);
+	for (at = stripe; rv == 0; at += 2 * stripe)
+		rv = do_write(f, at, buf_b, stripe, 0, 0);
+	CHECK_EQ(rv, -ENOSPC);
+	at -= 2 * stripe;
+	/* More than the first disk has, were it all kept. */
+	for (uint64_t sum = 0; sum < 2 * DISK_BYTES; sum += stripe) {
+		rv = do_write(f, at - stripe, buf_b, 2 * stripe, 0, 0);
+		CHECK_EQ(rv, -ENOSPC);
+		n++;
+	}
+	CHECK(n > 100);
+	CHECK_EQ(do_write(f, 0, buf_b, stripe, 0, 0), 0);
+	fixture_close(f);
+}
