@@ -381,6 +381,24 @@ TEST(dom_space, shrinks_by_what_is_not_written)
 	fixture_close(f);
 }
 
+/* Also when the old end is within a block, and that is all there is. */
+TEST(dom_space, shrinks_from_within_a_block)
+{
+	struct fixture *f = fixture_open();
+	struct two one;
+
+	reserve_put(f, "thin", 2, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(object_next(f, 50 + i, 2 * MB + 512, "thin"), 0);
+		if (i > 0)
+			CHECK_EQ(do_write(f, 2 * MB, buf_b, 512, 0, 0), 0);
+		keep_begin(f, &one, 2 * MB);
+		run(&one.done);
+		CHECK_EQ(one.status, i > 0 ? -ENOTEMPTY : 0);
+	}
+	fixture_close(f);
+}
+
 /* Writes behind the new end come before, with and after a resize. */
 TEST(dom_space, keeps_what_is_written_meanwhile)
 {
