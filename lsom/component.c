@@ -386,8 +386,6 @@ static void meta_apply(struct lsom__op *op, int status)
 	if (status == 0 && req->op == LSOM_DELETE) {
 		lsom__comp_deleted(comp);
 	} else if (status == 0) {
-		if (voids)
-			status = preps_discard(comp);
 		meta_take(&comp->meta, s);
 		/*
 		 * Not before: what the cleaner and checkpoints write meanwhile
@@ -401,7 +399,9 @@ static void meta_apply(struct lsom__op *op, int status)
 		comp->dirty = true;
 	}
 	if (status == 0 && voids) {
-		status = attach_aborts(comp, req);
+		status = preps_discard(comp);
+		if (status == 0)
+			status = attach_aborts(comp, req);
 		if (status == 0) {
 			lsom__op_free(op);
 			return;

@@ -248,3 +248,40 @@ TEST(memory, none_for_a_batch)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* ---- metadata ---- */
+
+/*
+ * The record of an ATTACH is durable, and what it voids cannot be aborted: the
+ * disk does not go on with versions of a session that is over.
+ */
+TEST(memory, none_for_what_an_attach_voids)
+{
+	struct fixture *f = fixture_open(1);
+	struct call c = { .f = f };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 1), 1), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1, 1, LSN(1, 2), 2), 0);
+	c.m.op = LSOM_ATTACH;
+	c.m.meta = (struct lsom_comp_meta){ .member_csn = 2,
+					    .state_seen = LSOM_SYNC };
+	CHECK_EQ(lsom_comp_update(comp, &c.m, meta_done), 0);
+	while (TAILQ_EMPTY(&f->disk->heads[LSOM__HEAD_GUEST].inflight))
+		CHECK(sim_env_turn(&f->sim));
+	fail_realloc = true;
+	CHECK_EQ(finish(&c, 0), -ENOMEM);
+	CHECK(!fail_realloc);
+	CHECK_EQ(f->disk->state, LSOM_DISK_FAILED);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	c.m.meta.member_csn = 3;
+	CHECK_EQ(update(f, comp, LSOM_ATTACH, c.m.meta), 0);
+	CHECK_EQ(comp->preps_count, 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
