@@ -337,6 +337,15 @@ static void meta_finish(struct lsom_comp *comp, struct lsom_meta *req,
 	/* The next one first: the callback may close everything. */
 	meta_next(comp);
 	req->cb(req, status);
+	/*
+	 * A CREATE that failed: nothing of it is known to be durable.  One that
+	 * was sent again meanwhile is on its way, and has the component.
+	 */
+	if (status < 0 && !comp->created && comp->linked &&
+	    TAILQ_EMPTY(&comp->metas)) {
+		comp->disk->comps_count--;
+		lsom__comp_forget(comp);
+	}
 	lsom__comp_unref(comp);
 }
 
@@ -411,28 +420,20 @@ static void meta_apply(struct lsom__op *op, int status)
 	lsom__comp_ref(comp);
 	lsom__op_free(op);
 	meta_finish(comp, req, status);
-	/*
-	 * A CREATE that failed: nothing of it is known to be durable.  One that
-	 * was sent again meanwhile is on its way, and has the component.
-	 */
-	if (status < 0 && !comp->created && comp->linked &&
-	    TAILQ_EMPTY(&comp->metas)) {
-		comp->disk->comps_count--;
-		lsom__comp_forget(comp);
-	}
 	lsom__comp_unref(comp);
 }
 
 /* Finish the first request without a record, later. */
-static void meta_skip(struct lsom__op *op, int status)
+static void meta_skip(struct env_task *task)
 {
-	struct lsom_comp *comp = op->comp;
-	struct lsom_meta *req = op->req;
+	struct lsom_comp *comp = container_of(task, struct lsom_comp, skip);
+	struct lsom_disk *disk = comp->disk;
 
-	lsom__comp_ref(comp);
-	lsom__op_free(op);
-	meta_finish(comp, req, status);
+	meta_finish(comp, TAILQ_FIRST(&comp->metas), comp->skip_status);
+	assert(disk->works > 0);
+	disk->works--;
 	lsom__comp_unref(comp);
+	lsom__disk_changed(disk);
 }
 
 static void fields_take(struct lsom_comp_meta *m, const struct lsom_meta *req)
@@ -491,17 +492,12 @@ static void meta_go(struct lsom_comp *comp, int rv)
 		lsom__log_append(comp->disk, LSOM__HEAD_GUEST, op);
 		return;
 	}
-	op = lsom__op_new(comp->disk, comp, LSOM__R_STABLE,
-			  sizeof(struct lsom__record));
-	if (op == NULL) {
-		/* Not even 100 bytes: the disk cannot serve. */
-		lsom__disk_fail(comp->disk, "out of memory", -ENOMEM);
-		return;
-	}
-	op->req = req;
-	op->apply = meta_skip;
-	op->status = rv;
-	lsom__later(op);
+	/* That takes no memory, for there may be none. */
+	comp->skip_status = rv;
+	comp->skip.cb = meta_skip;
+	lsom__comp_ref(comp);
+	comp->disk->works++;
+	env_defer(comp->disk->env, &comp->skip);
 }
 
 static void meta_next(struct lsom_comp *comp)

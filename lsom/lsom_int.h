@@ -263,6 +263,8 @@ struct lsom_comp {
 	uint64_t *committed;
 	size_t committed_count, committed_room;
 	TAILQ_HEAD(, lsom_meta) metas; /* the first one is in the log */
+	struct env_task skip; /* or is answered without */
+	int skip_status;
 	uint64_t meta_sequence;
 	uint64_t state_pos; /* records before it are in a later state record */
 	uint64_t credits;

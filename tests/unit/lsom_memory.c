@@ -1,8 +1,13 @@
 /* A disk that finds no memory goes on, and does later what it could not do. */
 #include "tests/unit/lsom_rig.h"
 
+#include "base/spare.h"
+
 /* That allocation from now on fails, once; 0: none. */
 static unsigned fail_at;
+
+/* Or every malloc() while that is set. */
+static bool fail_malloc;
 
 static bool fails(void)
 {
@@ -26,7 +31,7 @@ void *__wrap_calloc(size_t n, size_t size)
 
 void *__wrap_malloc(size_t size)
 {
-	return fails() ? NULL : __real_malloc(size);
+	return fail_malloc || fails() ? NULL : __real_malloc(size);
 }
 
 static bool fail_aligned, fail_realloc;
@@ -282,6 +287,40 @@ TEST(memory, none_for_what_an_attach_voids)
 	c.m.meta.member_csn = 3;
 	CHECK_EQ(update(f, comp, LSOM_ATTACH, c.m.meta), 0);
 	CHECK_EQ(comp->preps_count, 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* One that finds none is answered, and can be sent again. */
+TEST(memory, none_for_metadata)
+{
+	struct fixture *f = fixture_open(1);
+	struct call c[2] = { { .f = f }, { .f = f } };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	c[0].m.op = LSOM_SEAL;
+	c[0].m.meta = *lsom_comp_meta(comp);
+	c[0].m.meta.promised_oepoch = 2;
+	c[1].m.op = LSOM_CREATE;
+	c[1].m.meta = c[0].m.meta;
+	c[1].m.meta.cid = uuid_of(2);
+	spare_drop();
+	fail_malloc = true;
+	CHECK_EQ(lsom_comp_update(comp, &c[0].m, meta_done), 0);
+	CHECK_EQ(lsom_comp_create(f->disk, &c[1].m, meta_done), 0);
+	fail_malloc = false;
+	CHECK_EQ(finish(&c[0], 0), -ENOMEM);
+	CHECK_EQ(finish(&c[1], 0), -ENOMEM);
+	CHECK_EQ(f->disk->state, LSOM_DISK_ONLINE);
+	CHECK_EQ(f->disk->comps_count, 1);
+	CHECK_EQ(update(f, comp, LSOM_SEAL, c[0].m.meta), 0);
+	CHECK_EQ(lsom_comp_meta(comp)->promised_oepoch, 2);
+	c[1].m.meta.cinc++;
+	c[1].done = false;
+	CHECK_EQ(finish(&c[1], lsom_comp_create(f->disk, &c[1].m, meta_done)),
+		 0);
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
