@@ -626,6 +626,7 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 		return;
 	snprintf(disk->failure, sizeof(disk->failure), "%s: %s", what,
 		 err_text(status));
+	disk->failed_status = status;
 	disk->failed_untold = true;
 	if (disk->recovery != NULL || disk->state == LSOM_DISK_OPENING) {
 		/* Its opening will fail, and who asked for that hears why. */

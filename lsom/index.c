@@ -296,6 +296,7 @@ struct lsom__page *lsom__page_get(struct lsom_comp *comp, uint64_t number)
 {
 	struct lsom_disk *disk = comp->disk;
 	struct lsom__page *page = lsom__page_find(comp, number);
+	int rv = 0;
 
 	if (page != NULL) {
 		if (!page->is_dirty && !page->loading) {
@@ -316,8 +317,10 @@ struct lsom__page *lsom__page_get(struct lsom_comp *comp, uint64_t number)
 	lsom__slots_init(&page->slots);
 	STAILQ_INIT(&page->waits);
 	page->loaded = !stored(comp, number);
-	if (!page->loaded && disk->recovery != NULL &&
-	    page_load_now(page) < 0) {
+	if (!page->loaded && disk->recovery != NULL)
+		rv = page_load_now(page);
+	if (rv < 0) {
+		lsom__index_fail(disk, "reading the index", rv);
 		lsom__slots_fini(&page->slots);
 		free(page);
 		return NULL;

@@ -22,6 +22,7 @@ int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
 	return kv_get(kv, key_slice(&k), out, out_len);
 }
 
+/* Each item: 0, -EUCLEAN, -ENOMEM. */
 struct load {
 	struct lsom_disk *disk;
 	struct lsom__recovery *rec;
@@ -66,13 +67,13 @@ static void header_missed(struct load *l, uint64_t i, struct stored_segment *s)
 	seg->unreadable = true;
 }
 
-static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
+static int segment_load(struct load *l, uint64_t i, struct kv_slice v)
 {
 	struct lsom__segment *seg;
 	struct stored_segment s;
 
 	if (v.len != sizeof(s) || i >= l->disk->super.segments)
-		return false;
+		return -EUCLEAN;
 	memcpy(&s, v.data, sizeof(s));
 	seg = &l->disk->segments[i];
 	l->disk->sequence_next = MAX(l->disk->sequence_next, s.sequence + 1);
@@ -80,7 +81,7 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 	    s.state != LSOM__SEG_FREE && s.state != LSOM__SEG_CLEANED)
 		header_missed(l, i, &s);
 	if (seg->sequence != s.sequence)
-		return true; /* taken again since: the log says what is in it */
+		return 0; /* taken again since: the log says what is in it */
 	seg->live = s.live;
 	l->disk->live_blocks += s.live;
 	seg->used = s.used;
@@ -93,22 +94,22 @@ static bool segment_load(struct load *l, uint64_t i, struct kv_slice v)
 		seg->state = s.state;
 		l->rec->from_table[i] = true;
 	}
-	return true;
+	return 0;
 }
 
 /* What its header said; whether it may say something else, its state tells. */
-static bool header_load(struct load *l, uint64_t i, struct kv_slice v)
+static int header_load(struct load *l, uint64_t i, struct kv_slice v)
 {
 	struct lsom__segment_header h;
 
 	if (v.len != sizeof(h) || i >= l->disk->super.segments)
-		return false;
+		return -EUCLEAN;
 	memcpy(&h, v.data, sizeof(h));
 	if (!uuid_equal(&h.disk, &l->disk->super.disk) || h.segment != i ||
 	    h.sequence == 0 || h.generation == 0 || h.head >= LSOM__HEADS)
-		return false;
+		return -EUCLEAN;
 	l->rec->headers[i] = h;
-	return true;
+	return 0;
 }
 
 /*
@@ -118,13 +119,13 @@ static bool header_load(struct load *l, uint64_t i, struct kv_slice v)
  * have had a header yet, and those that were cleaned not the one that erases
  * them.
  */
-static bool header_state_load(struct load *l, uint64_t i, struct kv_slice v)
+static int header_state_load(struct load *l, uint64_t i, struct kv_slice v)
 {
 	struct lsom__recovery *rec = l->rec;
 	struct stored_segment s;
 
 	if (v.len != sizeof(s) || i >= l->disk->super.segments)
-		return false;
+		return -EUCLEAN;
 	memcpy(&s, v.data, sizeof(s));
 	if (rec->headers[i].sequence != s.sequence ||
 	    (s.state != LSOM__SEG_CLOSED && s.state != LSOM__SEG_FREE)) {
@@ -136,61 +137,65 @@ static bool header_state_load(struct load *l, uint64_t i, struct kv_slice v)
 					      : LSOM__HEADER_FREE;
 		l->disk->segments[i].header_stored = true;
 	}
-	return true;
+	return 0;
 }
 
-static bool comp_load(struct load *l, uint64_t key, struct kv_slice v)
+static int comp_load(struct load *l, uint64_t key, struct kv_slice v)
 {
 	const struct lsom__state_record *r;
 	struct stored_comp s;
 	struct lsom_comp *comp;
 	uint8_t count[8] = { 0 };
+	int rv;
 
 	if (v.len < sizeof(s) + sizeof(*r))
-		return false;
+		return -EUCLEAN;
 	memcpy(&s, v.data, sizeof(s));
 	r = (const void *)((const uint8_t *)v.data + sizeof(s));
 	if (lsom__records_check(r, v.len - sizeof(s), 1, UINT32_MAX) < 0 ||
 	    r->r.type != LSOM__R_STATE || r->r.component != key)
-		return false;
+		return -EUCLEAN;
 	comp = lsom__comp_new(l->disk, key, &r->cid);
 	if (comp == NULL)
-		return false;
+		return -ENOMEM;
 	comp->created = true;
 	lsom__comp_link(comp);
 	if (s.deleted)
 		comp->deleted = true;
 	else
 		l->disk->comps_count++;
-	if (s.counted > LSOM__COUNT_LEAST || lsom__state_take(comp, r) < 0)
-		return false;
+	if (s.counted > LSOM__COUNT_LEAST)
+		return -EUCLEAN;
+	rv = lsom__state_take(comp, r);
+	if (rv < 0)
+		return rv;
 	memcpy(count + 2, s.mapped, sizeof(s.mapped));
 	lsom__count_load(comp, s.counted, get_be64(count));
-	return true;
+	return 0;
 }
 
-static bool chunk_load(struct load *l, uint64_t key, uint64_t chunk,
-		       struct kv_slice v)
+static int chunk_load(struct load *l, uint64_t key, uint64_t chunk,
+		      struct kv_slice v)
 {
 	struct lsom_comp *comp = lsom__comp_by_key(l->disk, key);
 	size_t need = (size_t)(chunk + 1) * CHUNK_BYTES;
 	uint8_t *p;
 
 	if (comp == NULL || v.len != CHUNK_BYTES || chunk > 1u << 20)
-		return false;
+		return -EUCLEAN;
 	if (need > comp->stored_bytes) {
 		p = realloc(comp->stored_pages, need);
 		if (p == NULL)
-			return false;
+			return -ENOMEM;
 		memset(p + comp->stored_bytes, 0, need - comp->stored_bytes);
 		comp->stored_pages = p;
 		comp->stored_bytes = need;
 	}
 	memcpy(comp->stored_pages + chunk * CHUNK_BYTES, v.data, CHUNK_BYTES);
-	return true;
+	return 0;
 }
 
-static bool prep_load(struct load *l, uint64_t key, struct kv_slice v)
+static int prep_load(struct load *l, uint64_t key, struct kv_slice v)
 {
 	struct lsom_comp *comp = lsom__comp_by_key(l->disk, key);
 	const struct lsom__data_record *d;
@@ -198,20 +203,20 @@ static bool prep_load(struct load *l, uint64_t key, struct kv_slice v)
 	struct lsom__prep *p;
 
 	if (v.len < sizeof(s) + sizeof(*d) || comp == NULL)
-		return false;
+		return -EUCLEAN;
 	memcpy(&s, v.data, sizeof(s));
 	d = (const void *)((const uint8_t *)v.data + sizeof(s));
 	if (lsom__records_check(d, v.len - sizeof(s), 1, UINT32_MAX) < 0 ||
 	    d->r.type != LSOM__R_DATA)
-		return false;
+		return -EUCLEAN;
 	p = lsom__prep_new(d, s.place, s.pos);
 	if (p == NULL)
-		return false;
+		return -ENOMEM;
 	lsom__prep_insert(comp, p);
 	/* Its blocks are in the table of segments already. */
 	if (!(p->flags & LSOM__F_HOLE))
 		lsom__segment_live(l->disk, p->place, -(int64_t)p->blocks);
-	return true;
+	return 0;
 }
 
 static bool item_load(void *arg, struct kv_slice key, struct kv_slice value)
@@ -220,35 +225,34 @@ static bool item_load(void *arg, struct kv_slice key, struct kv_slice value)
 	struct load *l = arg;
 	uint64_t a = key.len >= 9 ? get_be64(k + 1) : 0;
 	uint64_t b = key.len >= 17 ? get_be64(k + 9) : 0, pos;
-	bool ok = false;
+	int rv = -EUCLEAN;
 
 	switch (k[0]) {
 	case 'H':
-		ok = header_load(l, a, value);
+		rv = header_load(l, a, value);
 		break;
 	case 'S':
-		ok = l->headers ? header_state_load(l, a, value)
+		rv = l->headers ? header_state_load(l, a, value)
 				: segment_load(l, a, value);
 		break;
 	case 'C':
-		ok = comp_load(l, a, value);
+		rv = comp_load(l, a, value);
 		break;
 	case 'B':
-		ok = chunk_load(l, a, b, value);
+		rv = chunk_load(l, a, b, value);
 		break;
 	case 'U':
-		ok = prep_load(l, a, value);
+		rv = prep_load(l, a, value);
 		break;
 	case 'T':
 		if (value.len == sizeof(pos)) {
 			memcpy(&pos, value.data, sizeof(pos));
-			ok = lsom__tomb_add(l->disk, a, pos) == 0;
+			rv = lsom__tomb_add(l->disk, a, pos);
 		}
 		break;
 	}
-	if (!ok)
-		l->status = -EUCLEAN;
-	return ok;
+	l->status = rv;
+	return rv == 0;
 }
 
 static int tag_load(struct load *l, char tag)

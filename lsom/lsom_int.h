@@ -331,6 +331,7 @@ struct lsom_disk {
 	struct env_lane *index_lane, *flush_lane;
 	char path[256];
 	char failure[160], damage[160];
+	int failed_status;
 	bool index_full; /* what failed it */
 	struct env_dev_info info;
 	struct lsom__super super;

@@ -127,6 +127,14 @@ static int replay_prep(struct lsom_comp *comp,
 	return 0;
 }
 
+/* Of changes of the index so far: 0, -EUCLEAN, -ENOMEM. */
+static int index_status(const struct lsom_disk *disk)
+{
+	if (disk->state != LSOM_DISK_FAILED)
+		return 0;
+	return disk->failed_status == -ENOMEM ? -ENOMEM : -EUCLEAN;
+}
+
 static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 		       const struct lsom__frame *f,
 		       const struct lsom__data_record *d)
@@ -155,7 +163,7 @@ static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 	lsom__range_apply(comp, d->first, d->blocks, place,
 			  lsom__record_crcs(d), hole, d->r.member_csn, d->r.lsn,
 			  LSOM__APPLY_REPLAY, source);
-	return disk->state == LSOM_DISK_FAILED ? -EUCLEAN : 0;
+	return index_status(disk);
 }
 
 static int replay_decision(struct lsom_disk *disk, const struct lsom__record *r)
@@ -265,7 +273,7 @@ static int data_end(struct lsom_disk *disk)
 		if (rv < 0)
 			return rv;
 	}
-	return disk->state == LSOM_DISK_FAILED ? -EUCLEAN : 0;
+	return index_status(disk);
 }
 
 /*

@@ -6,8 +6,9 @@
 /* That allocation from now on fails, once; 0: none. */
 static unsigned fail_at;
 
-/* Or every malloc() while that is set. */
+/* Or every malloc() while that is set; or a calloc() of that size, once. */
 static bool fail_malloc;
+static size_t fail_size;
 
 static bool fails(void)
 {
@@ -26,6 +27,10 @@ void *__wrap_aligned_alloc(size_t align, size_t size);
 
 void *__wrap_calloc(size_t n, size_t size)
 {
+	if (size == fail_size) {
+		fail_size = 0;
+		return NULL;
+	}
 	return fails() ? NULL : __real_calloc(n, size);
 }
 
@@ -323,4 +328,56 @@ TEST(memory, none_for_metadata)
 		 0);
 	lsom_comp_put(comp);
 	fixture_close(f);
+}
+
+/* ---- an opening ---- */
+
+/* What has to be read into memory, and what is replayed into it. */
+static void history_make(struct fixture *f)
+{
+	struct lsom_comp *comp;
+	/* One that the stable lsn does not say: a list of its own. */
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1),
+				  .committed = { 1u << 5 } };
+
+	CHECK_EQ(create(f, 1, 1024), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 16, LSN(1, 1), 1), 0);
+	lsom_decided(comp, &d);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1, 1, LSN(1, 2), 2), 0);
+	checkpoint_make(f);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 4, 1, LSN(1, 3), 3), 0);
+	lsom_comp_put(comp);
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+}
+
+/* A disk that is opened without enough is not damaged: another time it opens. */
+TEST(memory, none_for_an_opening)
+{
+	const size_t sizes[] = { sizeof(struct lsom_comp),
+				 sizeof(struct lsom__page), 0 };
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 3) };
+	struct fixture *f;
+	struct lsom_comp *comp;
+	unsigned i;
+
+	for (i = 0; i < ARRAY_LEN(sizes); i++) {
+		f = fixture_open(i);
+		history_make(f);
+		fail_size = sizes[i];
+		fail_realloc = sizes[i] == 0;
+		CHECK_EQ(disk_open(f, false), -ENOMEM);
+		CHECK_EQ(fail_size, 0);
+		CHECK(!fail_realloc);
+		CHECK_EQ(disk_open(f, false), 0);
+		comp = comp_of(f, 1);
+		lsom_decided(comp, &d);
+		CHECK_EQ(get(f, comp, 0, 1), 1);
+		CHECK_EQ(get(f, comp, 1, 2), 1);
+		CHECK_EQ(get(f, comp, 4, 3), 1);
+		lsom_comp_put(comp);
+		fixture_close(f);
+	}
 }
