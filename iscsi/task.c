@@ -4,12 +4,13 @@
  * The happy path of a write: the header comes in and the command set checks the
  * CDB; memory for all of its data is taken; immediate and unsolicited data land
  * in it, R2Ts ask for the rest (task_data.c); with the last byte the command
- * executes, and its answer leaves (task_reply.c).  A read executes at once and its data leaves out of the
- * pages that the object layer filled.
+ * executes, and its answer leaves (task_reply.c).  A read executes at once and
+ * its data leaves out of the pages that the object layer filled.
  *
  * Memory is reserved before anything is asked for.  What finds none waits, in
- * order of arrival; a command whose data is on its way already cannot wait, and
- * is answered TASK SET FULL after swallowing it.
+ * order of arrival.  Data that is on its way already cannot wait: memory is taken
+ * for that much, the rest waits; where there is not even that the command is
+ * answered TASK SET FULL after swallowing it.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
@@ -247,11 +248,15 @@ static int buf_extend(struct task *task, const struct sgl *first, size_t len)
 	return rv;
 }
 
-/* Bytes that the data of a write takes. */
+/* Bytes of memory that the data of a write takes and does not have yet. */
 static size_t memory_wanted(const struct task *task)
 {
 	size_t len = task->write_len;
 
+	if (len == 0)
+		return 0;
+	if (task->buf != NULL)
+		return len - MIN(len, task->buf->len_bytes);
 	/* More than the CDB moves may come; it has to land somewhere. */
 	if (task->cmd.edtl > len)
 		len = MAX(len,
@@ -259,14 +264,23 @@ static size_t memory_wanted(const struct task *task)
 	return len;
 }
 
-/* Of its session's share: what a write's data takes, or a read's will. */
+/* What comes unasked, up to the end of a page. */
+static size_t memory_landing(const struct task *task)
+{
+	size_t offset = task->cmd.page_offset % PAGE_BYTES;
+	size_t end = offset + task->session->keys.first_burst;
+
+	return MIN(memory_wanted(task), ROUND_UP(end, PAGE_BYTES) - offset);
+}
+
+/* Of its session's share: what a write's data takes yet, or a read's will. */
 static size_t share_of(const struct task *task)
 {
 	const struct scsi_cmd *cmd = &task->cmd;
 
 	if (cmd->dir == SCSI_DIR_IN)
 		return (size_t)MIN(cmd->edtl, cmd->transfer_len);
-	return task->write_len > 0 ? memory_wanted(task) : 0;
+	return memory_wanted(task);
 }
 
 /*
@@ -284,44 +298,81 @@ static bool share_has(const struct task *task)
 /* And not that of one that waits for it already? */
 static bool has_room(const struct task *task)
 {
-	const struct task *first = TAILQ_FIRST(&task->session->parked);
+	const struct iscsi_session *s = task->session;
+	const struct task *first = TAILQ_FIRST(&s->parked);
 
-	if (first != NULL && first != task && share_of(task) > 0 &&
-	    !share_has(first))
+	if (first != NULL && first != task && task != TAILQ_FIRST(&s->tasks) &&
+	    share_of(task) > 0 && !share_has(first))
 		return false;
 	return share_has(task);
 }
 
+/* A task's first memory: @len bytes.  @first: see take_memory(). */
+static int buf_new(struct task *task, const struct sgl *first, size_t len)
+{
+	if (first != NULL)
+		return buf_extend(task, first, len);
+	return sgl_new(task->session->iscsi->env->pages, PAGE_FRONT, len,
+		       task->cmd.page_offset % PAGE_BYTES, &task->buf);
+}
+
+/* @len bytes more, behind what came unasked, which ends with a page. */
+static int buf_append(struct task *task, size_t len)
+{
+	struct page_cache *pages = task->session->iscsi->env->pages;
+	struct sgl *part[2] = { task->buf, NULL }, *whole;
+	int rv;
+
+	assert((task->cmd.page_offset + task->buf->len_bytes) % PAGE_BYTES ==
+	       0);
+	rv = sgl_new(pages, PAGE_FRONT, len, 0, &part[1]);
+	if (rv < 0)
+		return rv;
+	whole = sgl_join(pages, part, 2);
+	sgl_put(part[1]);
+	if (whole == NULL)
+		return -ENOMEM;
+	sgl_put(part[0]);
+	task->buf = whole;
+	return 0;
+}
+
+/* Where there was no memory its window is made smaller for a while. */
+static int pressed(struct iscsi_session *s, int rv)
+{
+	if (rv != -EBUSY && rv != -ENOMEM)
+		return rv;
+	s->pressed_until_ns = env_now(s->iscsi->env) + SEC;
+	return -EBUSY;
+}
+
 /*
- * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  Where
- * data is @coming already the session's share does not hold it back: the window
- * bounds that.  @first: immediate data that is here and lies right, or NULL.
+ * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  What is
+ * @coming unasked cannot wait for it, and has it, if there is any: that is no more
+ * than the window times FirstBurstLength.  The rest can.  @first: immediate data
+ * that is here and lies right, or NULL.
  */
 static int take_memory(struct task *task, bool coming, struct sgl *first)
 {
 	struct iscsi_session *s = task->session;
 	size_t len = memory_wanted(task);
-	int rv;
+	int rv = -EBUSY;
 
-	if (task->buf != NULL || task->write_len == 0)
+	if (len == 0)
 		return 0;
-	if (!coming && !has_room(task))
-		return -EBUSY;
-	if (first != NULL)
-		rv = buf_extend(task, first, len);
-	else
-		rv = sgl_new(s->iscsi->env->pages, PAGE_FRONT, len,
-			     task->cmd.page_offset % PAGE_BYTES, &task->buf);
-	if (rv == -EBUSY || rv == -ENOMEM) {
-		s->pressed_until_ns = env_now(s->iscsi->env) + SEC;
-		return -EBUSY;
+	if (has_room(task))
+		rv = pressed(s, task->buf != NULL ? buf_append(task, len)
+						  : buf_new(task, first, len));
+	if (rv == -EBUSY && coming) {
+		len = memory_landing(task);
+		rv = pressed(s, buf_new(task, first, len));
 	}
-	if (rv == 0) {
-		task->placed = first != NULL;
-		task->payload = len;
-		s->payload_bytes += len;
-	}
-	return rv;
+	if (rv < 0)
+		return rv;
+	task->placed |= first != NULL;
+	task->payload += len;
+	s->payload_bytes += len;
+	return 0;
 }
 
 /*
@@ -550,15 +601,13 @@ static bool step(struct task *task)
 		return true; /* on_done() is on its way */
 	if (cmd->dir != SCSI_DIR_OUT && !take_room(task))
 		return false;
-	if (task->write_len > 0 && task->buf == NULL) {
-		rv = take_memory(task, false, NULL);
-		if (rv == -EBUSY)
-			return false;
-		if (rv < 0) {
-			iscsi__task_fail(task, 0x0b, 0x55, 0x03);
-			iscsi__task_respond(task);
-			return true;
-		}
+	rv = take_memory(task, false, NULL);
+	if (rv == -EBUSY)
+		return false;
+	if (rv < 0) {
+		iscsi__task_fail(task, 0x0b, 0x55, 0x03);
+		iscsi__task_respond(task);
+		return true;
 	}
 	task->asked = MAX(task->asked, MIN(task->unsolicited, task->write_len));
 	if (task->asked == task->write_len && task->r2ts == 0)
@@ -586,14 +635,26 @@ void iscsi__task_go_on(struct task *task)
 		park(task);
 }
 
-/* Those that wait for memory or room, oldest first. */
+/*
+ * Who waits for longest; but the oldest command, whose data may have taken its
+ * time to come, is what all others may wait for.
+ */
+static struct task *parked_next(const struct iscsi_session *s)
+{
+	struct task *oldest = TAILQ_FIRST(&s->tasks);
+
+	return oldest != NULL && oldest->parked ? oldest
+						: TAILQ_FIRST(&s->parked);
+}
+
+/* Those that wait for memory or room. */
 void iscsi__tasks_unpark(struct iscsi_session *s)
 {
 	struct page_cache *pages = s->iscsi->env->pages;
 	struct task *task;
 
-	while ((task = TAILQ_FIRST(&s->parked)) != NULL) {
-		size_t len = task->write_len > 0 ? memory_wanted(task) : 0;
+	while ((task = parked_next(s)) != NULL) {
+		size_t len = memory_wanted(task);
 
 		if (!iscsi__conn_up(s->conn) || s->pages.queued)
 			return;
@@ -606,7 +667,7 @@ void iscsi__tasks_unpark(struct iscsi_session *s)
 			return;
 		}
 		/* Not by name: it may have gone. */
-		if (TAILQ_FIRST(&s->parked) == task)
+		if (parked_next(s) == task)
 			iscsi__task_unpark(task);
 	}
 }

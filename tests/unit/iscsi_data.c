@@ -600,11 +600,15 @@ static uint32_t write_with_data(struct mock *m)
 	return command(m, 0xa0, 1u << 20, 0x2a, 0, 2048, data, sizeof(data));
 }
 
-/* It waits for those that came before, and not for all that come later. */
+/*
+ * Their data has memory; for the rest of it they wait for the share.  A READ waits
+ * behind them, and not behind all that come later.
+ */
 TEST(iscsi_data, a_read_among_writes_that_bring_data)
 {
 	uint32_t read, writes[3 * TOO_MANY];
-	unsigned done = 0, sent = 0;
+	unsigned done = 0, sent = 0, asked = 0;
+	struct seen *s;
 	struct mock m;
 
 	fixture((struct iscsi_config){ 0 });
@@ -613,21 +617,25 @@ TEST(iscsi_data, a_read_among_writes_that_bring_data)
 		writes[sent++] = write_with_data(&m);
 	read = READ10(&m, 0, 8);
 	CHECK(next(&m) == NULL);
-	while (sent < ARRAY_LEN(writes)) {
-		writes[sent++] = write_with_data(&m);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		asked += asked_of(&m, writes[i]) > 0;
+	CHECK_EQ(asked, ISCSI_SESSION_BYTES_MAX >> 20);
+	for (bool was_read = false; done < ARRAY_LEN(writes);) {
+		if (sent < ARRAY_LEN(writes))
+			writes[sent++] = write_with_data(&m);
 		serve_write(&m, writes[done]);
 		CHECK_EQ(answer(&m, writes[done++]), 0);
-		if (done == TOO_MANY)
-			CHECK_EQ(answer(&m, read), 0);
+		if (!was_read && (s = next(&m)) != NULL) {
+			CHECK_EQ(get_be32(s->bhs + 16), read);
+			was_read = true;
+		}
+		CHECK(was_read || done < TOO_MANY);
 	}
-	while (done < sent) {
-		serve_write(&m, writes[done]);
-		CHECK_EQ(answer(&m, writes[done++]), 0);
-	}
+	CHECK(next(&m) == NULL);
 	end();
 }
 
-/* Nor can those have its room that wait for it. */
+/* Nor does it wait for the room of those that wait for it. */
 TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
 {
 	uint32_t older[2], ordered, writes[TOO_MANY];
@@ -642,17 +650,123 @@ TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
 	for (unsigned i = 0; i < TOO_MANY; i++)
 		writes[i] = write_with_data(&m);
 	for (unsigned i = 0; i < TOO_MANY; i++)
-		serve_write(&m, writes[i]);
+		CHECK_EQ(asked_of(&m, writes[i]), 0);
+	CHECK_EQ(asked_of(&m, ordered), 0);
 	CHECK(next(&m) == NULL);
 	for (unsigned i = 0; i < 2; i++) {
-		CHECK_EQ(asked_of(&m, ordered), 0);
 		serve_write(&m, older[i]);
 		CHECK_EQ(answer(&m, older[i]), 0);
 	}
 	serve_write(&m, ordered);
 	CHECK_EQ(answer(&m, ordered), 0);
-	for (unsigned i = 0; i < TOO_MANY; i++)
+	for (unsigned i = 0; i < TOO_MANY; i++) {
+		serve_write(&m, writes[i]);
 		CHECK_EQ(answer(&m, writes[i]), 0);
+	}
+	end();
+}
+
+/* A write whose first 8 KiB are there in pages of their own, as over iSER. */
+static uint32_t write_with_pages(struct mock *m, uint32_t lba, uint16_t blocks,
+				 uint8_t byte)
+{
+	static uint8_t data[8192];
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	struct dm_pdu pdu = pdu_of(bhs, NULL, sizeof(data));
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, blocks * 512u);
+	put_be32(bhs + 24, m->cmdsn++);
+	bhs[32] = 0x2a;
+	put_be32(bhs + 34, lba);
+	put_be16(bhs + 39, blocks);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, sizeof(data), 0, &pdu.sgl),
+		 0);
+	memset(data, byte, sizeof(data));
+	sgl_write(pdu.sgl, 0, data, sizeof(data));
+	m->dm.up->control(m->dm.owner, &pdu);
+	sgl_put(pdu.sgl);
+	return tag;
+}
+
+/* What came unasked and what is asked for later are one, wherever they lie. */
+TEST(iscsi_data, the_rest_follows_what_came_unasked)
+{
+	static uint8_t data[4096];
+	uint32_t holds, odd, pages;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	holds = command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	memset(data, 0x11, sizeof(data));
+	odd = command(&m, 0x20, 80 * 512, 0x2a, 3, 80, data, sizeof(data));
+	data_out(&m, odd, 0, 4096, 4096, true);
+	pages = write_with_pages(&m, 800, 160, 0x44);
+	CHECK_EQ(asked_of(&m, odd), 0);
+	CHECK_EQ(asked_of(&m, pages), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, holds, 0), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, holds + 1, 0), 0);
+	settle();
+	CHECK(asked_of(&m, odd) > 0);
+	CHECK(asked_of(&m, pages) > 0);
+	while (!TAILQ_EMPTY(&m.gets))
+		serve_get(&m, 0x22);
+	CHECK_EQ(answer(&m, odd), 0);
+	CHECK_EQ(answer(&m, pages), 0);
+	for (uint32_t at = 0; at < 80; at++) {
+		CHECK_EQ(answer(&m, READ10(&m, 3 + at, 1)), 0);
+		CHECK_EQ(m.read_first, at < 8 ? 0x11 : at < 16 ? 0x33 : 0x22);
+	}
+	for (uint32_t at = 0; at < 160; at += 8) {
+		CHECK_EQ(answer(&m, READ10(&m, 800 + at, 1)), 0);
+		CHECK_EQ(m.read_first, at < 16 ? 0x44 : 0x22);
+	}
+	/* Nobody holds anything any more. */
+	CHECK_EQ(((struct iscsi_conn *)m.dm.owner)->session->payload_bytes, 0);
+	end();
+}
+
+#define BURST 262144u
+
+/* All that may come unasked of a write of 1 MiB. */
+static void send_burst(struct mock *m, uint32_t itt)
+{
+	for (uint32_t at = 0; at < BURST; at += 8192)
+		data_out(m, itt, at / 8192, at, 8192, at + 8192 == BURST);
+}
+
+/* The oldest takes its time, and is behind one that waits for it to end. */
+TEST(iscsi_data, the_oldest_of_those_that_wait)
+{
+	uint32_t holds, oldest, large, others[70];
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	((struct iscsi_conn *)m.dm.owner)->session->keys.first_burst = BURST;
+	holds = command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	oldest = command(&m, 0x20, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+	large = command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(others); i++) {
+		others[i] = command(&m, 0x20, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+		send_burst(&m, others[i]);
+	}
+	send_burst(&m, oldest);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, holds, 0), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, holds + 1, 0), 0);
+	settle();
+	CHECK_EQ(asked_of(&m, large), 0);
+	serve_write(&m, oldest);
+	CHECK_EQ(answer(&m, oldest), 0);
+	serve_write(&m, large);
+	CHECK_EQ(answer(&m, large), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(others); i++) {
+		serve_write(&m, others[i]);
+		CHECK_EQ(answer(&m, others[i]), 0);
+	}
 	end();
 }
 
