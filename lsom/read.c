@@ -301,12 +301,10 @@ static unsigned bad_find(const struct read *r)
 /* True if a bad block has moved since: then everything is read once more. */
 static bool places_changed(struct read *r)
 {
-	struct lsom__slot *old = malloc(r->blocks * sizeof(*old));
+	struct lsom__slot old[LSOM_WRITE_MAX / LSOM_BLOCK];
 	bool changed = false;
 	unsigned i;
 
-	if (old == NULL)
-		return false;
 	memcpy(old, r->slots, r->blocks * sizeof(*old));
 	slots_take(r);
 	for (i = 0; i < r->blocks; i++) {
@@ -319,7 +317,6 @@ static bool places_changed(struct read *r)
 			break;
 		}
 	}
-	free(old);
 	return changed;
 }
 
