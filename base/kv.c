@@ -63,6 +63,8 @@ static void batch_add(struct kv_batch *batch, enum kv_change_type type,
 	change->key_len = (uint32_t)key.len;
 	change->value_len = (uint32_t)value.len;
 	change->key_at = batch_bytes(batch, key);
+	if (key.len == 0)
+		batch->bytes[batch->bytes_count++] = 0; /* see order_of() */
 	change->value_at = batch_bytes(batch, value);
 }
 
@@ -89,7 +91,10 @@ void kv_batch_delete_range(struct kv_batch *batch, struct kv_slice from,
 	batch_add(batch, KV_DELETE_RANGE, from, to);
 }
 
-/* Changes of one key keep their order: the bytes of a later one come later. */
+/*
+ * Changes of one key keep their order: the bytes of a later one come later, and
+ * an empty one has a byte, too.
+ */
 static int order_of(const void *left, const void *right, void *bytes)
 {
 	const struct kv_change *a = left, *b = right;

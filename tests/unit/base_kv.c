@@ -170,6 +170,25 @@ TEST(kv, batch_is_sorted)
 	kv_close(kv);
 }
 
+/* An empty key is one like the others: its changes keep their order. */
+TEST(kv, changes_of_the_empty_key)
+{
+	struct kv *kv = store_new();
+	struct kv_batch batch;
+	char all[64] = "";
+
+	kv_batch_init(&batch);
+	kv_batch_delete(&batch, str(""));
+	kv_batch_put(&batch, str(""), str(""));
+	kv_batch_put(&batch, str(""), str("1"));
+	kv_batch_put(&batch, str("a"), str("2"));
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	CHECK_EQ(kv_scan(kv, str(""), kv_slice(NULL, 0), concat, all), 0);
+	CHECK_STR(all, "=1;a=2;");
+	kv_batch_fini(&batch);
+	kv_close(kv);
+}
+
 /* What a store says of itself, not the name of the place it lies in. */
 TEST(kv, errors_by_their_cause)
 {
