@@ -39,6 +39,7 @@ struct arena {
 	bool locked;
 	struct page *pages; /* one per page of memory, in order */
 	size_t floor[PAGE_CLASSES];
+	size_t most[PAGE_CLASSES]; /* all but the floors of the others */
 
 	atomic_size_t used[PAGE_CLASSES];
 
@@ -72,6 +73,16 @@ static struct page zero = { .data = zero_bytes, .refs = 1, .fixed = true };
 struct page *page_zero(void)
 {
 	return &zero;
+}
+
+static void most_set(struct arena *arena)
+{
+	size_t room = arena->count;
+
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		room -= arena->floor[c];
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		arena->most[c] = arena->floor[c] + room;
 }
 
 int arena_open(const struct arena_config *config, struct arena **out)
@@ -120,6 +131,7 @@ int arena_open(const struct arena_config *config, struct arena **out)
 		goto err_pages;
 	for (int c = 0; c < PAGE_CLASSES; c++)
 		arena->floor[c] = arena->count * percent[c] / 100;
+	most_set(arena);
 	pthread_mutex_init(&arena->lock, NULL);
 	TAILQ_INIT(&arena->caches);
 	*out = arena;
@@ -532,7 +544,7 @@ int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 {
 	struct arena *arena = cache->arena;
 
-	if (n > arena->count / 2 && n > arena->floor[class])
+	if (n > arena->most[class])
 		return -EINVAL;
 	if (!class_admit(arena, class, n))
 		return -EBUSY;
@@ -600,7 +612,7 @@ void page_wait(struct page_cache *cache, enum page_class class, size_t n,
 {
 	assert(!waiter->queued);
 	waiter->class = class;
-	waiter->n = n;
+	waiter->n = MIN(n, cache->arena->most[class]);
 	waiter->queued = true;
 	TAILQ_INSERT_TAIL(&cache->waiters[class], waiter, link);
 	if (!atomic_exchange(&cache->waiting, true)) {

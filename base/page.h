@@ -100,8 +100,9 @@ struct page *page_zero(void);
 
 /*
  * Ask to be called, once, on this cache's thread and outside the call that
- * frees, when an allocation of @n pages of @class may succeed; within a class
- * first come, first served.  page_wait_stop() takes the wish back.
+ * frees, when an allocation of @n pages of @class may succeed, or of all that the
+ * class can have if that is less; within a class first come, first served.
+ * page_wait_stop() takes the wish back.
  */
 struct page_waiter {
 	void (*cb)(struct page_waiter *waiter);

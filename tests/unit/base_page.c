@@ -415,6 +415,59 @@ TEST(page, neighbours_of_two_caches)
 	close_fixture(&f);
 }
 
+/* ---- what a class may have ---- */
+
+struct counted_waiter {
+	struct page_waiter waiter;
+	unsigned count;
+};
+
+static void waiter_count(struct page_waiter *waiter)
+{
+	container_of(waiter, struct counted_waiter, waiter)->count++;
+}
+
+/* More than a class may ever have is refused for good, up to that it is not. */
+TEST(page, the_most_of_a_class)
+{
+	struct arena_config config = { .bytes = 4u << 20,
+				       .floor_percent = { 25, 25, 25, 25 } };
+	struct fixture usual = open_fixture(4u << 20), f;
+	struct page *pages[1024];
+
+	/* 1024 but for the floors of the others: 102, 204, 102 */
+	CHECK_EQ(pages_alloc(usual.cache, PAGE_FRONT, 616, pages), 0);
+	pages_put(usual.cache, pages, 616);
+	CHECK_EQ(pages_alloc(usual.cache, PAGE_FRONT, 617, pages), -EINVAL);
+	close_fixture(&usual);
+
+	CHECK_EQ(arena_open(&config, &f.arena), 0);
+	CHECK_EQ(page_cache_open(f.arena, &f.cache), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 256, pages), 0);
+	pages_put(f.cache, pages, 256);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 257, pages), -EINVAL);
+	close_fixture(&f);
+}
+
+/* Who waits for a few more than its class can have goes on once it has all. */
+TEST(page, waits_for_no_more_than_there_is)
+{
+	struct fixture f = open_fixture(4u << 20);
+	struct counted_waiter w = { .waiter.cb = waiter_count };
+	struct page *page;
+
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 1, &page), 0);
+	page_wait(f.cache, PAGE_FRONT, 617, &w.waiter);
+	page_cache_turn(f.cache);
+	CHECK_EQ(w.count, 0);
+	page_put(f.cache, page);
+	page_cache_turn(f.cache);
+	CHECK_EQ(w.count, 1);
+	page_wait_stop(f.cache, &w.waiter);
+	page_cache_turn(f.cache);
+	close_fixture(&f);
+}
+
 /* Threads that take and give at once, each from a cache of its own. */
 enum { THREADS = 3, ROUNDS = 20000, SLOTS = 64 };
 
