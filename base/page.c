@@ -60,6 +60,7 @@ struct page_cache {
 	struct page *singles[SINGLES_MAX]; /* freed, too: the last one on top */
 	size_t singles_count;
 	size_t given; /* pages to the map since all of it was the arena's */
+	bool freed; /* since others were told: a class may have more */
 	struct waiters waiters[PAGE_CLASSES]; /* one waits for its own only */
 	atomic_bool waiting; /* has waiters; counted in the arena */
 	void (*wake)(void *arg);
@@ -576,6 +577,7 @@ void page_put(struct page_cache *cache, struct page *page)
 	if (!page_drop(page))
 		return;
 	atomic_fetch_sub(&cache->arena->used[page->class], 1);
+	cache->freed = true;
 	if (cache->singles_count == SINGLES_MAX) {
 		singles_flush(cache, SINGLES_MAX / 2);
 		if (cache->free.count > CACHE_MAX)
@@ -602,6 +604,7 @@ void pages_put(struct page_cache *cache, struct page *const *pages, size_t n)
 		if (freed[c] > 0) {
 			atomic_fetch_sub(&cache->arena->used[c], freed[c]);
 			cache->given += freed[c];
+			cache->freed = true;
 		}
 	if (cache->free.count > CACHE_MAX)
 		cache_drain(cache, CACHE_MAX / 2);
@@ -654,17 +657,21 @@ bool page_cache_waiting(const struct page_cache *cache)
 
 /*
  * Free pages in this cache are of no use to a shard that waits: the arena gets
- * them.  A page freed after the look here is seen by the waiter's own turn: it
+ * them.  Where they were taken again, by another class, there is room all the
+ * same.  A page freed after the look here is seen by the waiter's own turn: it
  * counts itself first and looks at the books then.
  */
 static void others_help(struct page_cache *cache)
 {
 	unsigned own = atomic_load(&cache->waiting) ? 1 : 0;
+	bool any = cache_count(cache) > 0;
 
 	if (atomic_load(&cache->arena->waiting) <= own ||
-	    cache_count(cache) == 0)
+	    (!any && !cache->freed))
 		return;
-	cache_drain(cache, 0);
+	if (any)
+		cache_drain(cache, 0);
+	cache->freed = false;
 	others_wake(cache, false);
 }
 

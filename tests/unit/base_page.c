@@ -468,6 +468,50 @@ TEST(page, waits_for_no_more_than_there_is)
 	close_fixture(&f);
 }
 
+/* ---- two shards, one of which is short ---- */
+
+static void count_one(void *arg)
+{
+	++*(unsigned *)arg;
+}
+
+/*
+ * A page that one class gives and another takes at once is free nowhere, but
+ * the first may have one more: who waits for that on another shard is woken.
+ */
+TEST(page, room_without_a_page_is_told)
+{
+	struct fixture f = open_fixture(2u << 20);
+	struct counted_waiter w = { .waiter.cb = waiter_count };
+	struct page *front[308], *log; /* all that the class may have */
+	struct page_cache *other;
+	size_t n = ARRAY_LEN(front);
+	unsigned wakes = 0;
+
+	CHECK_EQ(page_cache_open(f.arena, &other), 0);
+	page_cache_wake_set(other, count_one, &wakes);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, n, front), 0);
+	page_wait(other, PAGE_FRONT, 1, &w.waiter);
+	page_cache_turn(f.cache);
+	page_cache_turn(other);
+	CHECK_EQ(w.count, 0);
+	wakes = 0;
+	page_cache_turn(f.cache);
+	CHECK_EQ(wakes, 0); /* nothing has changed */
+
+	page_put(f.cache, front[--n]);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_LOG, 1, &log), 0);
+	page_cache_turn(f.cache);
+	CHECK_EQ(wakes, 1);
+	page_cache_turn(other);
+	CHECK_EQ(w.count, 1);
+
+	page_put(f.cache, log);
+	pages_put(f.cache, front, n);
+	page_cache_close(other);
+	close_fixture(&f);
+}
+
 /* Threads that take and give at once, each from a cache of its own. */
 enum { THREADS = 3, ROUNDS = 20000, SLOTS = 64 };
 
