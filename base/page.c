@@ -63,6 +63,7 @@ struct page_cache {
 	bool freed; /* since others were told: a class may have more */
 	struct waiters waiters[PAGE_CLASSES]; /* one waits for its own only */
 	atomic_bool waiting; /* has waiters; counted in the arena */
+	atomic_bool asked; /* another lacks pages: until the next turn */
 	void (*wake)(void *arg);
 	void *wake_arg;
 	TAILQ_ENTRY(page_cache) link;
@@ -214,8 +215,8 @@ void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
 	pthread_mutex_unlock(&cache->arena->lock);
 }
 
-/* Wake the other caches' shards: all, or those that wait. */
-static void others_wake(struct page_cache *cache, bool all)
+/* Wake the other caches' shards that wait. */
+static void others_wake(struct page_cache *cache)
 {
 	struct arena *arena = cache->arena;
 	struct page_cache *other;
@@ -223,7 +224,21 @@ static void others_wake(struct page_cache *cache, bool all)
 	pthread_mutex_lock(&arena->lock);
 	TAILQ_FOREACH (other, &arena->caches, link)
 		if (other != cache && other->wake != NULL &&
-		    (all || atomic_load(&other->waiting)))
+		    atomic_load(&other->waiting))
+			other->wake(other->wake_arg);
+	pthread_mutex_unlock(&arena->lock);
+}
+
+/* Ask the other caches for what lies in them; a shard that was is awake. */
+static void others_ask(struct page_cache *cache)
+{
+	struct arena *arena = cache->arena;
+	struct page_cache *other;
+
+	pthread_mutex_lock(&arena->lock);
+	TAILQ_FOREACH (other, &arena->caches, link)
+		if (other != cache && !atomic_exchange(&other->asked, true) &&
+		    other->wake != NULL)
 			other->wake(other->wake_arg);
 	pthread_mutex_unlock(&arena->lock);
 }
@@ -529,6 +544,7 @@ static __attribute__((noinline)) int pages_take(struct page_cache *cache,
 	if (cache->free.count < n && !cache_fill(cache, n)) {
 		/* Free pages lie in the caches of other shards. */
 		atomic_fetch_sub(&cache->arena->used[class], n);
+		others_ask(cache);
 		return -EBUSY;
 	}
 	if (n == 1) {
@@ -620,7 +636,7 @@ void page_wait(struct page_cache *cache, enum page_class class, size_t n,
 	TAILQ_INSERT_TAIL(&cache->waiters[class], waiter, link);
 	if (!atomic_exchange(&cache->waiting, true)) {
 		atomic_fetch_add(&cache->arena->waiting, 1);
-		others_wake(cache, true); /* for what lies in their lists */
+		others_ask(cache);
 	}
 }
 
@@ -656,23 +672,24 @@ bool page_cache_waiting(const struct page_cache *cache)
 }
 
 /*
- * Free pages in this cache are of no use to a shard that waits: the arena gets
- * them.  Where they were taken again, by another class, there is room all the
- * same.  A page freed after the look here is seen by the waiter's own turn: it
- * counts itself first and looks at the books then.
+ * Free pages in this cache are of no use to a shard that waits, or was refused:
+ * the arena gets them.  Where they were taken again, by another class, there is
+ * room all the same.  A page freed after the look here is seen by the waiter's
+ * own turn: it counts itself first and looks at the books then.
  */
 static void others_help(struct page_cache *cache)
 {
+	bool asked = atomic_exchange(&cache->asked, false);
 	unsigned own = atomic_load(&cache->waiting) ? 1 : 0;
+	bool wait = atomic_load(&cache->arena->waiting) > own;
 	bool any = cache_count(cache) > 0;
 
-	if (atomic_load(&cache->arena->waiting) <= own ||
-	    (!any && !cache->freed))
-		return;
-	if (any)
+	if (any && (asked || wait))
 		cache_drain(cache, 0);
-	cache->freed = false;
-	others_wake(cache, false);
+	if (wait && (any || cache->freed)) {
+		cache->freed = false;
+		others_wake(cache);
+	}
 }
 
 /* Those of one class, in the order they came.  True: more may go on. */
@@ -696,9 +713,10 @@ bool page_cache_turn(struct page_cache *cache)
 {
 	bool more = false;
 
-	/* Nobody waits, here or elsewhere. */
+	/* Nobody waits, here or elsewhere, or was refused. */
 	if (!atomic_load(&cache->waiting) &&
-	    atomic_load(&cache->arena->waiting) == 0)
+	    atomic_load(&cache->arena->waiting) == 0 &&
+	    !atomic_load(&cache->asked))
 		return false;
 	/*
 	 * A class that has nothing does not hold up the others: what it waits

@@ -68,7 +68,7 @@ void page_cache_close(struct page_cache *cache);
 
 /*
  * @wake runs on any thread, when this cache's shard should take a turn: it waits
- * and pages became free elsewhere, or another waits for what lies here.
+ * and pages became free elsewhere, or another lacks what lies here.
  */
 void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
 			 void *arg);
@@ -77,8 +77,8 @@ void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
  * Fill @out with @n pages of @class, each with one reference and contents
  * undefined.  Neighbours in memory come one after the other, ascending: one
  * run of @n where there is one, else few and long ones.  All or none: returns
- * 0, or -EBUSY when the class may not have that many now, or -EINVAL when it
- * never could.
+ * 0, or -EBUSY when the class may not have that many now, or they lie with other
+ * shards, which are asked for them; or -EINVAL when it never could.
  */
 int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 		struct page **out);

@@ -512,6 +512,39 @@ TEST(page, room_without_a_page_is_told)
 	close_fixture(&f);
 }
 
+/*
+ * Who is refused because the free pages lie with an idle shard, and tries again
+ * without a waiter, finds them: a class has its floor.
+ */
+TEST(page, an_idle_shard_is_asked)
+{
+	static const size_t share[PAGE_CLASSES] = { 51, 308, 51, 102 };
+	struct fixture f = open_fixture(2u << 20);
+	struct page *all[512], *log[51];
+	struct page_cache *idle;
+	unsigned wakes = 0;
+	size_t n = 0;
+
+	CHECK_EQ(page_cache_open(f.arena, &idle), 0);
+	page_cache_wake_set(idle, count_one, &wakes);
+	for (int c = PAGE_CLASSES; c-- > 0; n += share[c])
+		CHECK_EQ(pages_alloc(idle, c, share[c], all + n), 0);
+	CHECK_EQ(n, 512);
+	pages_put(idle, all + n - 51, 51);
+
+	CHECK_EQ(pages_alloc(f.cache, PAGE_LOG, 51, log), -EBUSY);
+	CHECK_EQ(wakes, 1);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_LOG, 51, log), -EBUSY);
+	CHECK_EQ(wakes, 1); /* it was asked */
+	page_cache_turn(idle);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_LOG, 51, log), 0);
+
+	pages_put(f.cache, log, 51);
+	pages_put(f.cache, all, n - 51);
+	page_cache_close(idle);
+	close_fixture(&f);
+}
+
 /* Threads that take and give at once, each from a cache of its own. */
 enum { THREADS = 3, ROUNDS = 20000, SLOTS = 64 };
 
