@@ -296,6 +296,89 @@ TEST(shard, rest_of_a_short_write)
 	test_shard_close(&ts);
 }
 
+/* A pipe in the place of @dev's file: reads are as short as what is in it. */
+static void pipe_under(struct env_dev *dev, int flags, int *in)
+{
+	int fd[2];
+
+	CHECK_EQ(pipe2(fd, flags), 0);
+	CHECK_EQ(dup2(fd[0], shard__dev_fd(dev)), shard__dev_fd(dev));
+	close(fd[0]);
+	*in = fd[1];
+}
+
+/* @len bytes more come, and are read. */
+static void pipe_bring(struct test_shard *ts, struct env_io *io, int in,
+		       const uint8_t *data, size_t len)
+{
+	uint64_t before = io->done;
+
+	CHECK_EQ(write(in, data + before, len), len);
+	while (io->done < before + len)
+		shard_step(ts->env, MSEC);
+}
+
+static void read_in_parts(int flags)
+{
+	/* To the end of a piece; into one; up to its end and over the next. */
+	static const size_t parts[] = { 4096, 1000, 96, 3000, 4096 + 1, 4095 };
+	char *dir = test_dir(), path[600];
+	static uint8_t data[4 * 4096];
+	struct env_io io = { .cb = on_io };
+	struct env_dev_info info;
+	struct iovec iov[4];
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct sgl *sgl;
+	int in;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	pipe_under(dev, flags, &in);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4 * 4096, 0, &sgl), 0);
+	for (unsigned i = 0; i < 4; i++) /* not in their order */
+		iov[i] = (struct iovec){ sgl->pieces[3 - i].page->data, 4096 };
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7 + i / 251);
+	done = false;
+	env_dev_readv(ts.env, dev, &io, iov, 4, 0);
+	for (unsigned i = 0; i < 10; i++)
+		shard_step(ts.env, MSEC);
+	for (unsigned i = 0; i < ARRAY_LEN(parts); i++) {
+		CHECK(!done);
+		pipe_bring(&ts, &io, in, data, parts[i]);
+	}
+	CHECK(done);
+	CHECK_EQ(result, sizeof(data));
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(memcmp(iov[i].iov_base, data + i * 4096, 4096), 0);
+	/* The end of what there is, after a part of it. */
+	done = false;
+	env_dev_readv(ts.env, dev, &io, iov, 4, 0);
+	pipe_bring(&ts, &io, in, data, 5000);
+	close(in);
+	test_run(&ts, &done);
+	CHECK_EQ(result, -EIO);
+	sgl_put(sgl);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
+/* What a short read left is read on, from where it ended, into its place. */
+TEST(shard, rest_of_a_short_read)
+{
+	read_in_parts(0);
+}
+
+/* "Not now" is no answer: it is asked again. */
+TEST(shard, not_now_is_asked_again)
+{
+	read_in_parts(O_NONBLOCK);
+}
+
 /* More requests than the ring has places, all at once: each completes. */
 static int left;
 
