@@ -225,6 +225,16 @@ static bool unneeded(const Directory__Object *object,
 	       meta->csn_seen <= object->csn;
 }
 
+/* Has @owner, of a layout that names the component, not let go yet? */
+static bool held(const struct dom__owner *owner, const struct uuid *cid)
+{
+	for (unsigned i = 0; owner != NULL && i < owner->leaves; i++) {
+		if (uuid_equal(&owner->peers[i].leaf->cid, cid))
+			return true;
+	}
+	return false;
+}
+
 static void look_at(struct lsom_comp *comp, void *arg)
 {
 	struct dom__gc *gc = arg;
@@ -236,8 +246,8 @@ static void look_at(struct lsom_comp *comp, void *arg)
 
 	if (!dom__mine(gc->dom, &meta->oid) || !unneeded(object, drop, meta))
 		return;
-	/* An owner that has not let go yet kicks us when it does. */
-	if (owner != NULL && owner->leaves > 0) {
+	/* Who has not let go yet kicks us when it does. */
+	if (held(owner, &meta->cid)) {
 		if (drop != NULL)
 			drop_fail(drop, -EBUSY);
 		return;

@@ -570,3 +570,77 @@ TEST(dom_owner, opens_and_creates_while_the_directory_is_busy)
 		dom_object_close(old[i].open.object);
 	fixture_close(f);
 }
+
+/* ---- a leg that is cut off ---- */
+
+static void on_cut(struct dom_resize *req, int status)
+{
+	finish(req->data, status);
+}
+
+static void size_to(struct fixture *f, uint64_t size)
+{
+	struct dom_resize req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size };
+
+	CHECK_EQ(dom_resize(f->dom, &req, on_cut), 0);
+	CHECK_EQ(wait_for(f), 0);
+}
+
+static unsigned components(struct fixture *f)
+{
+	struct lsom_disk_info info;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info);
+		n += info.components;
+	}
+	return n;
+}
+
+static unsigned disk_of(const Directory__Leaf *leaf)
+{
+	struct uuid id = uuid_of(101);
+
+	return memcmp(leaf->disk.data, id.b, sizeof(id.b)) == 0;
+}
+
+/*
+ * It is deleted though the object stays open, and though nobody could delete it
+ * while the owner had let go.
+ */
+TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
+{
+	const uint64_t leg = 256ull << 30;
+	struct fixture *f = fixture_open();
+	const Directory__TreeNode *tree;
+	struct uuid other = uuid_of(20);
+	unsigned disk;
+
+	object_make(f, 1);
+	f->oid = other;
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	f->oid = uuid_of(9);
+	size_to(f, leg + SIZE);
+	CHECK_EQ(components(f), 3);
+	disk = disk_of(cmmds_object(f->cmmds, &other)->tree->leaf);
+	tree = cmmds_object(f->cmmds, &f->oid)->tree;
+	CHECK(disk != disk_of(tree->children[0]->leaf));
+	faults.hold[disk] = true;
+	f->oid = other;
+	object_delete(f);
+	f->oid = uuid_of(9);
+	while (faults.held_count == 0)
+		nap(f, 10 * MSEC);
+	CHECK(!dom__gc_idle(f->dom));
+	size_to(f, SIZE);
+	faults_release();
+	for (unsigned i = 0; i < 300 && components(f) > 1; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(components(f), 1);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, 2 * MB, 0xa5));
+	fixture_close(f);
+}
