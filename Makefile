@@ -137,6 +137,7 @@ $(foreach t,$(notdir $(UNIT_SRC:.c=)),$(eval $(call unit_rule,$(t))))
 $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: LIBS += -Wl,--wrap=calloc
 $(O)/tests/unit/lsom_memory: \
 	LIBS += -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc,--wrap=aligned_alloc
+$(O)/tests/unit/dom_owner: LIBS += -Wl,--wrap=lsom_comp_update
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

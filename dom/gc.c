@@ -273,7 +273,8 @@ static void victim_gone(struct lsom_meta *meta, int status)
 	char cid[UUID_TEXT_LEN];
 
 	uuid_format(&v->cid, cid);
-	gc->retry |= status == -ETIMEDOUT; /* a disk of another shard */
+	/* Of a disk of another shard; or without memory. */
+	gc->retry |= status == -ETIMEDOUT || status == -ENOMEM;
 	if (v->drop != NULL && status < 0)
 		drop_fail(v->drop, status);
 	else if (v->drop != NULL)
@@ -330,7 +331,7 @@ static void victim_next(struct dom__gc *gc)
 
 		if (rv == 0)
 			return;
-		gc->retry |= rv == -EBUSY;
+		gc->retry |= rv == -EBUSY || rv == -ENOMEM;
 		if (v->drop != NULL && rv != -ENOENT)
 			drop_fail(v->drop, rv);
 	}

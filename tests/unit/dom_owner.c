@@ -644,3 +644,62 @@ TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
 	CHECK(all_is(got, 2 * MB, 0xa5));
 	fixture_close(f);
 }
+
+/* ---- no memory for a deletion ---- */
+
+/* It is refused meanwhile: at once, or its callback hears of it. */
+static bool refuse, refuse_later;
+static struct lsom_meta *refused;
+static lsom_meta_cb refused_cb;
+
+static void refused_task(struct env_task *task)
+{
+	refused_cb(refused, -ENOMEM);
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+			    lsom_meta_cb cb);
+int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+			    lsom_meta_cb cb);
+
+int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+			    lsom_meta_cb cb)
+{
+	static struct env_task task = { .cb = refused_task };
+
+	if (!refuse || req->op != LSOM_DELETE)
+		return __real_lsom_comp_update(comp, req, cb);
+	if (!refuse_later)
+		return -ENOMEM;
+	refused = req;
+	refused_cb = cb;
+	env_defer(faults.env, &task);
+	return 0;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* It is tried again, though nothing else is deleted. */
+TEST(dom_owner, deletes_when_there_is_memory_again)
+{
+	struct fixture *f = fixture_open();
+
+	policy_put(f, 2, 0);
+	for (unsigned later = 0; later < 2; later++) {
+		f->oid = uuid_of(20 + later);
+		CHECK_EQ(create(f, SIZE, "p"), 0);
+		CHECK_EQ(components(f), 2);
+		refuse = true;
+		refuse_later = later > 0;
+		object_delete(f);
+		nap(f, 500 * MSEC);
+		refuse = false;
+		CHECK_EQ(components(f), 2);
+		for (unsigned i = 0;
+		     i < 500 && cmmds_object(f->cmmds, &f->oid) != NULL; i++)
+			nap(f, 10 * MSEC);
+		CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+		CHECK_EQ(components(f), 0);
+	}
+	fixture_close(f);
+}
