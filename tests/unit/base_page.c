@@ -468,6 +468,28 @@ TEST(page, waits_for_no_more_than_there_is)
 	close_fixture(&f);
 }
 
+/* Within a class the first to wait is the first to go on. */
+TEST(page, waiters_keep_their_order)
+{
+	struct fixture f = open_fixture(2u << 20);
+	struct counted_waiter first = { .waiter.cb = waiter_count };
+	struct counted_waiter second = { .waiter.cb = waiter_count };
+	struct page *pages[308];
+
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 308, pages), 0);
+	page_wait(f.cache, PAGE_FRONT, 2, &first.waiter);
+	page_wait(f.cache, PAGE_FRONT, 1, &second.waiter);
+	page_put(f.cache, pages[0]);
+	page_cache_turn(f.cache);
+	CHECK_EQ(first.count + second.count, 0);
+	page_put(f.cache, pages[1]);
+	page_cache_turn(f.cache);
+	CHECK_EQ(first.count, 1);
+	CHECK_EQ(second.count, 1);
+	pages_put(f.cache, pages + 2, 306);
+	close_fixture(&f);
+}
+
 /* ---- two shards, one of which is short ---- */
 
 static void count_one(void *arg)

@@ -91,6 +91,47 @@ struct counted {
 	struct env_work work;
 	int ran;
 };
+/* A task and a timer that start themselves again from their own callbacks. */
+struct again {
+	struct env *env;
+	struct env_task task;
+	struct env_timer timer;
+	unsigned tasks, fires;
+};
+
+static void again_task(struct env_task *task)
+{
+	struct again *a = container_of(task, struct again, task);
+
+	if (++a->tasks < 10)
+		env_defer(a->env, task);
+	done = a->tasks == 10 && a->fires == 10;
+}
+
+static void again_timer(struct env_timer *timer)
+{
+	struct again *a = container_of(timer, struct again, timer);
+
+	if (++a->fires < 10)
+		env_timer_start(a->env, timer, 0);
+	done = a->tasks == 10 && a->fires == 10;
+}
+
+TEST(shard, again_from_the_callback)
+{
+	struct again a = { .task.cb = again_task, .timer.cb = again_timer };
+	struct test_shard ts;
+
+	test_shard_open(&ts);
+	a.env = ts.env;
+	done = false;
+	env_defer(a.env, &a.task);
+	env_timer_start(a.env, &a.timer, 0);
+	test_run(&ts, &done);
+	CHECK(!env_timer_active(&a.timer));
+	test_shard_close(&ts);
+}
+
 static int works;
 
 static void work_fn(struct env_work *work)
@@ -297,11 +338,11 @@ TEST(shard, rest_of_a_short_write)
 }
 
 /* A pipe in the place of @dev's file: reads are as short as what is in it. */
-static void pipe_under(struct env_dev *dev, int flags, int *in)
+static void pipe_under(struct env_dev *dev, int *in)
 {
 	int fd[2];
 
-	CHECK_EQ(pipe2(fd, flags), 0);
+	CHECK_EQ(pipe(fd), 0);
 	CHECK_EQ(dup2(fd[0], shard__dev_fd(dev)), shard__dev_fd(dev));
 	close(fd[0]);
 	*in = fd[1];
@@ -318,7 +359,8 @@ static void pipe_bring(struct test_shard *ts, struct env_io *io, int in,
 		shard_step(ts->env, MSEC);
 }
 
-static void read_in_parts(int flags)
+/* What a short read left is read on, from where it ended, into its place. */
+TEST(shard, rest_of_a_short_read)
 {
 	/* To the end of a piece; into one; up to its end and over the next. */
 	static const size_t parts[] = { 4096, 1000, 96, 3000, 4096 + 1, 4095 };
@@ -337,7 +379,7 @@ static void read_in_parts(int flags)
 	test_file(path, 1 << 20);
 	test_shard_open(&ts);
 	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
-	pipe_under(dev, flags, &in);
+	pipe_under(dev, &in);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4 * 4096, 0, &sgl), 0);
 	for (unsigned i = 0; i < 4; i++) /* not in their order */
 		iov[i] = (struct iovec){ sgl->pieces[3 - i].page->data, 4096 };
@@ -365,18 +407,6 @@ static void read_in_parts(int flags)
 	sgl_put(sgl);
 	env_dev_close(ts.env, dev);
 	test_shard_close(&ts);
-}
-
-/* What a short read left is read on, from where it ended, into its place. */
-TEST(shard, rest_of_a_short_read)
-{
-	read_in_parts(0);
-}
-
-/* "Not now" is no answer: it is asked again. */
-TEST(shard, not_now_is_asked_again)
-{
-	read_in_parts(O_NONBLOCK);
 }
 
 /* More requests than the ring has places, all at once: each completes. */
