@@ -72,6 +72,8 @@ static int create_check(struct admin_req *r)
 	const Admin__VdiskCreate *m = r->msg->vdisk_create;
 	struct cmmds *cmmds = r->node->cmmds;
 	char iqn[ISCSI_NAME_MAX + 1];
+	struct cmmds_command trial;
+	int rv;
 
 	if (admin__name_check(r, "virtual disk", m->name, m->export) < 0 ||
 	    size_check(r, m->name, m->size_bytes) < 0)
@@ -95,9 +97,14 @@ static int create_check(struct admin_req *r)
 				  "basalt lun add.",
 				  "target %s exists already", m->name);
 	admin__iqn_default(m->name, iqn, sizeof(iqn));
-	if (admin__iqn_free(r, m->name, iqn) < 0)
+	if (admin__iqn_free(r, m->name, iqn) < 0 ||
+	    admin__access_check(r, m->access) < 0)
 		return r->status;
-	return admin__access_check(r, m->access);
+	/* What its target may not be is known before the object is made. */
+	cmmds_command_init(&trial);
+	rv = admin__target_put(r, &trial, m->name, iqn, m->access, NULL);
+	cmmds_command_fini(&trial);
+	return rv;
 }
 
 /* What comes into being with the object, in one command. */
