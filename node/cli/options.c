@@ -145,6 +145,8 @@ static int take(struct cli_call *call, const struct cli_option *option,
 		*version = true;
 	else if (strcmp(option->name, "socket") == 0)
 		call->socket = value;
+	else if (value != NULL && value[0] == '\0') /* "$UNSET" */
+		return cli_usage(call, "--%s wants a value", option->name);
 	else if (!option->repeat && cli_has(call, option->name))
 		return cli_usage(call, "--%s is given twice", option->name);
 	else if (call->given_count == CLI_GIVEN_MAX)
