@@ -301,8 +301,7 @@ static unsigned domains_count(const struct clom_snapshot *s)
 	return n;
 }
 
-/* Fault domains a policy needs (e1): 2f+1, or k+m. */
-static unsigned domains_needed(const Directory__Policy *policy)
+unsigned clom_domains_needed(const Directory__Policy *policy)
 {
 	switch (policy->method) {
 	case DIRECTORY__POLICY__METHOD__METHOD_RAID5:
@@ -335,7 +334,7 @@ static int policy_check(struct place *p, bool *forced, char *why,
 	}
 	if (policy == NULL)
 		return 0;
-	need = domains_needed(policy);
+	need = clom_domains_needed(policy);
 	if (need > 1) {
 		if (!policy->force_provision) {
 			snprintf(why, why_len,
@@ -716,7 +715,7 @@ bool clom_compliant(const Directory__Object *object,
 		why[0] = '\0';
 	if (policy == NULL || object->tree == NULL)
 		return policy == NULL;
-	if (domains_needed(policy) > 1 && !redundant(object->tree)) {
+	if (clom_domains_needed(policy) > 1 && !redundant(object->tree)) {
 		snprintf(why, why_len,
 			 "one copy, the policy tolerates %u failures",
 			 MAX(1u, policy->failures_to_tolerate));

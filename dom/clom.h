@@ -51,6 +51,9 @@ uint64_t clom_resized(const Directory__Policy *policy, uint64_t old_bytes,
 uint64_t clom_share(uint64_t leaf_bytes, uint64_t size_bytes,
 		    uint64_t reserved_bytes);
 
+/* Fault domains a policy needs (e1): 2f+1, or k+m. */
+unsigned clom_domains_needed(const Directory__Policy *policy);
+
 /* Is all its size reserved? */
 bool clom_thick(const Directory__Object *object);
 

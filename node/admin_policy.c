@@ -1,5 +1,6 @@
 /* admin_policy: the policies that objects are placed by. */
 #include "base/util.h"
+#include "dom/clom.h"
 #include "node/admin_int.h"
 
 #include <assert.h>
@@ -121,7 +122,11 @@ static unsigned nodes_count(struct node *node)
 static void create_applied(struct admin_req *r)
 {
 	const Admin__Policy *m = r->msg->policy_create;
-	unsigned need = m->ftt == 0 ? 1 : 2 * m->ftt + 1, have;
+	const Directory__Policy p = {
+		.failures_to_tolerate = m->ftt,
+		.method = (Directory__Policy__Method)method_number(m->method),
+	};
+	unsigned need = clom_domains_needed(&p), have;
 	char what[120], note[240];
 	char *notes[] = { note };
 
