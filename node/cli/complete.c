@@ -202,6 +202,8 @@ static void take(struct typed *t, const char *word)
 			t->option = option_in(t->command->options, word);
 		if (t->option != NULL && t->option->arg == NULL)
 			t->option = NULL;
+		if (strncmp(word, "--socket=", 9) == 0)
+			t->call->socket = word + 9;
 	} else if (t->group == NULL) {
 		t->group = word;
 		t->command = cli_command_find(word, NULL);
