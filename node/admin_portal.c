@@ -66,6 +66,20 @@ void admin__portal_list(struct admin_req *r)
 
 /* ---- set ---- */
 
+/* However an IPv6 address is written; the count of them: there is none. */
+static unsigned portal_named(const struct node *node, const char *address)
+{
+	struct config_portal p;
+	unsigned i = 0;
+
+	if (config_portal_parse(address, 3260, &p) < 0)
+		return node->config->portals_count;
+	while (i < node->config->portals_count &&
+	       strcmp(node->config->portals[i].text, p.text) != 0)
+		i++;
+	return i;
+}
+
 static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	const Admin__PortalSet *m = r->msg->portal_set;
@@ -74,6 +88,9 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 		cmmds_get(r->node->cmmds, CMMDS_NODE, id->b, sizeof(id->b));
 	Directory__Portal *list[CONFIG_PORTALS_MAX + 1];
 	Directory__Portal one = DIRECTORY__PORTAL__INIT;
+	const char *address =
+		r->node->config->portals[portal_named(r->node, m->address)]
+			.text;
 	const Directory__Node *old;
 	Directory__Node n;
 
@@ -92,28 +109,18 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 			known |= strcmp(r->node->config->portals[k].text,
 					old->portals[i]->address) == 0;
 		if (known && n.n_portals < CONFIG_PORTALS_MAX &&
-		    strcmp(old->portals[i]->address, m->address) != 0)
+		    strcmp(old->portals[i]->address, address) != 0)
 			list[n.n_portals++] = old->portals[i];
 	}
-	one.address = m->address;
+	one.address = (char *)address;
 	one.transport =
 		(Directory__Portal__Transport)transport_of(m->transport);
 	if (one.transport != DIRECTORY__PORTAL__TRANSPORT__BOTH)
 		list[n.n_portals++] = &one;
 	cmmds_put(cmd, CMMDS_NODE, id->b, sizeof(id->b), e->revision, &n.base);
-	cmmds_audit(cmd, r->who, "portal %s: transport %s", m->address,
+	cmmds_audit(cmd, r->who, "portal %s: transport %s", address,
 		    m->transport);
 	return 0;
-}
-
-static unsigned portal_named(const struct node *node, const char *address)
-{
-	unsigned i = 0;
-
-	while (i < node->config->portals_count &&
-	       strcmp(node->config->portals[i].text, address) != 0)
-		i++;
-	return i;
 }
 
 static void set_applied(struct admin_req *r)

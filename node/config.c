@@ -419,6 +419,8 @@ int config_portal_parse(const char *text, uint16_t port,
 		return -EINVAL;
 	v6->sin6_family = AF_INET6;
 	v6->sin6_port = htons((uint16_t)n);
+	/* It has several forms; sessions show this one. */
+	inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
 	snprintf(out->text, sizeof(out->text), "[%.45s]:%u", host, (unsigned)n);
 	return 0;
 }

@@ -70,6 +70,18 @@ TEST(node_config, default_portal_takes_the_address)
 	CHECK_STR(conf.portals[0].text, "[::1]:3260");
 }
 
+/* As sessions and initiators show it. */
+TEST(node_config, an_ipv6_address_has_one_form)
+{
+	CHECK_EQ(
+		parse("[network]\nportals = [0:0:0:0:0:0:0:1]:99, FE80::00A\n"),
+		0);
+	CHECK_STR(conf.portals[0].text, "[::1]:99");
+	CHECK_STR(conf.portals[1].text, "[fe80::a]:3260");
+	refused("[network]\nportals = ::1, [0::1]:3260\n",
+		"t.conf:2: ", "[::1]:3260 is given twice");
+}
+
 TEST(node_config, refusals_name_the_line)
 {
 	refused("[node]\nnam = x\n", "t.conf:2: ", "unknown key 'nam'");
