@@ -349,6 +349,12 @@ void admin__health(struct admin_req *r)
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__Healths healths = ADMIN__HEALTHS__INIT;
 
+	/* Its checks are gone: that is not well. */
+	if (r->node->state == NODE_STOPPING) {
+		free(a);
+		admin__stopping(r);
+		return;
+	}
 	assert(a != NULL);
 	health_each(health_add, a);
 	healths.checks = a->list;
