@@ -4,6 +4,7 @@
  * The directory and the indexes grow there.  What cannot be written down ends:
  * a disk when its index is full, the daemon when its directory is.
  */
+#include "base/size.h"
 #include "base/util.h"
 #include "node/node_int.h"
 
@@ -14,8 +15,7 @@
 struct asking {
 	struct env_work work;
 	struct node *node;
-	bool known;
-	uint64_t free_bytes, bytes;
+	struct node_datadir found;
 };
 
 /* It waits for what is under the file system, if that hangs. */
@@ -24,11 +24,14 @@ static void ask_work(struct env_work *work)
 	struct asking *a = container_of(work, struct asking, work);
 	struct statvfs st;
 
-	a->known = statvfs(a->node->config->data_dir, &st) == 0;
-	if (!a->known)
+	a->found.known = statvfs(a->node->config->data_dir, &st) == 0;
+	if (!a->found.known)
 		return;
-	a->free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
-	a->bytes = (uint64_t)st.f_blocks * st.f_frsize;
+	a->found.read_only = st.f_flag & ST_RDONLY;
+	a->found.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	a->found.bytes = (uint64_t)st.f_blocks * st.f_frsize;
+	/* Some file systems do not count them. */
+	a->found.free_files = st.f_files > 0 ? st.f_favail : UINT64_MAX;
 }
 
 static void ask_done(struct env_work *work)
@@ -37,9 +40,7 @@ static void ask_done(struct env_work *work)
 	struct node *node = a->node;
 
 	node->datadir_asked = false;
-	node->datadir_known = a->known;
-	node->datadir_free_bytes = a->free_bytes;
-	node->datadir_bytes = a->bytes;
+	node->datadir = a->found;
 	free(a);
 	node__disks_work_done(node);
 }
@@ -61,17 +62,42 @@ void node__datadir_ask(struct node *node)
 	env_work(node->env, NULL, &a->work);
 }
 
-enum health_level node__datadir_level(const struct node *node)
+static enum health_level bytes_level(const struct node_datadir *d)
 {
-	if (!node->datadir_known)
-		return HEALTH_OK;
-	if (node->datadir_free_bytes < NODE_DATADIR_BAD)
+	if (d->free_bytes < NODE_DATADIR_BAD)
 		return HEALTH_BAD;
-	if (node->datadir_free_bytes < NODE_DATADIR_WARN ||
-	    node->datadir_free_bytes <
-		    node->datadir_bytes / 100 * NODE_DATADIR_WARN_PERCENT)
+	if (d->free_bytes < NODE_DATADIR_WARN ||
+	    d->free_bytes < d->bytes / 100 * NODE_DATADIR_WARN_PERCENT)
 		return HEALTH_WARN;
 	return HEALTH_OK;
+}
+
+static enum health_level files_level(const struct node_datadir *d)
+{
+	return d->free_files < NODE_DATADIR_FILES_BAD	 ? HEALTH_BAD
+	       : d->free_files < NODE_DATADIR_FILES_WARN ? HEALTH_WARN
+							 : HEALTH_OK;
+}
+
+enum health_level node__datadir_level(const struct node *node, char *why,
+				      size_t len)
+{
+	const struct node_datadir *d = &node->datadir;
+	enum health_level bytes = bytes_level(d), files = files_level(d);
+	char text[SIZE_TEXT_MAX];
+
+	if (!d->known)
+		return HEALTH_OK;
+	if (d->read_only) {
+		snprintf(why, len, "it is read-only");
+		return HEALTH_BAD;
+	}
+	if (files > bytes)
+		snprintf(why, len, "no more than %llu files can be made",
+			 (unsigned long long)d->free_files);
+	else
+		snprintf(why, len, "%s left", size_format(d->free_bytes, text));
+	return MAX(bytes, files);
 }
 
 void node__datadir_fix(const struct node *node, const char *then, char *out,

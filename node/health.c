@@ -215,15 +215,18 @@ static void check_space(struct health_check *check, struct health_result *out)
 static void check_datadir(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
-	char free_text[SIZE_TEXT_MAX];
+	char why[64];
 
-	out->level = node__datadir_level(node);
+	out->level = node__datadir_level(node, why, sizeof(why));
 	if (out->level == HEALTH_OK)
 		return;
-	say(out, out->level, "data_dir %.150s: %s left", node->config->data_dir,
-	    size_format(node->datadir_free_bytes, free_text));
-	FIX(out, "Free space there: disks stop when their index cannot be "
-		 "written, and basaltd when its directory cannot.");
+	say(out, out->level, "data_dir %.150s: %s", node->config->data_dir,
+	    why);
+	FIX(out,
+	    "%s: disks stop when their index cannot be written, and basaltd "
+	    "when its directory cannot.",
+	    node->datadir.read_only ? "The kernel's log may say why"
+				    : "Free space there");
 }
 
 static void check_objects(struct health_check *check, struct health_result *out)

@@ -238,14 +238,23 @@ void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 
 /* ---- datadir.c: what is left where data_dir is ---- */
 
-/* Free bytes; below them health is bad, or warns. */
+/* Free bytes, and files; below them health is bad, or warns. */
 #define NODE_DATADIR_BAD (32ull << 20)
 #define NODE_DATADIR_WARN (256ull << 20)
 #define NODE_DATADIR_WARN_PERCENT 5u
+#define NODE_DATADIR_FILES_BAD 100u
+#define NODE_DATADIR_FILES_WARN 1000u
+
+struct node_datadir {
+	bool known, read_only;
+	uint64_t free_bytes, bytes, free_files;
+};
 
 /* Ask again, on a worker; until then what was found last counts. */
 void node__datadir_ask(struct node *node);
-enum health_level node__datadir_level(const struct node *node);
+/* @why: of one that is not HEALTH_OK. */
+enum health_level node__datadir_level(const struct node *node, char *why,
+				      size_t len);
 
 /* What to do when a write there has failed for space: then @then. */
 void node__datadir_fix(const struct node *node, const char *then, char *out,
@@ -387,8 +396,8 @@ struct node {
 	unsigned disks_looking; /* for how many of them just now */
 	unsigned disks_works; /* on a worker; the disks' end waits for them */
 	bool swept;
-	bool datadir_asked, datadir_known; /* of data_dir: datadir.c */
-	uint64_t datadir_free_bytes, datadir_bytes;
+	bool datadir_asked;
+	struct node_datadir datadir; /* datadir.c */
 
 	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
 	struct env_timer stop_timer;
