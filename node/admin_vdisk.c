@@ -289,6 +289,18 @@ static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 		    size_format(m->size_bytes, size));
 }
 
+static void resize_start(struct vdisk_ctx *ctx);
+
+/* Was what went with it built before another command came between? */
+static bool resize_is_outdated(struct vdisk_ctx *ctx, int status)
+{
+	struct admin_req *r = ctx->r;
+
+	return (status == -EAGAIN || status == -ENOENT) &&
+	       r->node->state == NODE_UP &&
+	       vdisk_of(r->node, &ctx->oid) != NULL && r->attempts++ < 8;
+}
+
 static void on_resized(struct dom_resize *req, int status)
 {
 	struct vdisk_ctx *ctx = req->data;
@@ -299,6 +311,10 @@ static void on_resized(struct dom_resize *req, int status)
 	if (status == 0) {
 		admin__ok(r, "virtual disk %s is %s now", m->name,
 			  size_format(m->size_bytes, size));
+		return;
+	}
+	if (resize_is_outdated(ctx, status)) {
+		resize_start(ctx);
 		return;
 	}
 	if (status == -ENOTEMPTY)
