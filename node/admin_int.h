@@ -31,6 +31,7 @@ struct admin_req {
 	void (*failed)(struct admin_req *r);
 	bool unknown; /* it failed, but may have been applied, or be yet */
 	unsigned attempts;
+	uint64_t built_on; /* the directory's revision */
 	TAILQ_ENTRY(admin_req) link;
 };
 

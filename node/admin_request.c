@@ -114,6 +114,20 @@ bool admin__unknown(struct admin_req *r, int status)
 	return true;
 }
 
+static void refused_why(struct admin_req *r, int status, const char *why)
+{
+	admin__why(r, status, NULL, "the directory refused the change: %s",
+		   why[0] != '\0' ? why : err_text(status));
+}
+
+static uint64_t directory_revision(struct admin_req *r)
+{
+	struct cmmds_info info;
+
+	cmmds_info(r->node->cmmds, &info);
+	return info.revision;
+}
+
 static void on_changed(struct cmmds_command *cmd, int status)
 {
 	struct admin_req *r = cmd->data;
@@ -132,6 +146,13 @@ static void on_changed(struct cmmds_command *cmd, int status)
 			 r->id, r->who, (unsigned long long)revision);
 		r->applied(r);
 		return;
+	case -EINVAL: /* it may be what came between that speaks against it */
+		if (directory_revision(r) != r->built_on && r->attempts++ < 8) {
+			change_try(r);
+			return;
+		}
+		refused_why(r, status, why);
+		break;
 	case -EAGAIN:
 	case -EEXIST:
 	case -ENOENT: /* @build saw an older state, or says it better */
@@ -144,9 +165,7 @@ static void on_changed(struct cmmds_command *cmd, int status)
 		break;
 	default:
 		if (!admin__unknown(r, status))
-			admin__why(r, status, NULL,
-				   "the directory refused the change: %s",
-				   why[0] != '\0' ? why : err_text(status));
+			refused_why(r, status, why);
 	}
 	change_fail(r);
 }
@@ -159,6 +178,7 @@ static void change_try(struct admin_req *r)
 		return;
 	cmmds_command_init(&r->command);
 	r->command.data = r;
+	r->built_on = directory_revision(r);
 	rv = r->build(r, &r->command);
 	if (rv < 0) {
 		cmmds_command_fini(&r->command);
