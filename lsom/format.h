@@ -226,7 +226,12 @@ struct lsom__record {
 	uint32_t len;
 	uint64_t component; /* its key on this disk, never used again */
 	uint64_t lsn, member_csn;
-	uint64_t orig_pos; /* of a moved record; else 0 */
+	/*
+	 * Of a moved record, else 0: data's own, which says of two repairs which
+	 * is the later one.  Of data that an earlier version moved again it is
+	 * that of the copy before, which no later repair is in front of.
+	 */
+	uint64_t orig_pos;
 } __attribute__((packed));
 static_assert(sizeof(struct lsom__record) == 40, "record");
 

@@ -447,7 +447,7 @@ static bool applies(const struct lsom__entry *old,
 		return order == 0 && old->kind != LSOM__E_EMPTY &&
 		       old->place == source;
 	case LSOM__APPLY_REPLAY:
-		/* @source 0: an equal version that is a repair. */
+		/* @source 0: a repair, of an equal version. */
 		return order > 0 ||
 		       (order == 0 && (source == 0 || old->place == source));
 	}

@@ -164,9 +164,10 @@ int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	out->r.flags = flags;
 	out->r.lsn = d->r.lsn;
 	out->r.member_csn = d->r.member_csn;
-	out->r.orig_pos = hole ? (d->r.flags & LSOM__F_MOVED ? d->r.orig_pos
-							     : disk->pos_next)
-			       : c->frame.pos;
+	if (d->r.flags & LSOM__F_MOVED)
+		out->r.orig_pos = d->r.orig_pos;
+	else
+		out->r.orig_pos = hole ? disk->pos_next : c->frame.pos;
 	out->first = first;
 	out->blocks = blocks;
 	out->parts = (uint16_t)parts;

@@ -506,6 +506,7 @@ static void recovery_fini(struct lsom__recovery *rec)
 	free(rec->header_lost);
 	free(rec->front_lost);
 	free(rec->buf);
+	lsom__repairs_fini(rec);
 	lsom__ahead_fini(&rec->ahead);
 }
 

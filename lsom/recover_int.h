@@ -26,6 +26,14 @@ struct lsom__run {
 	bool ended;
 };
 
+/* A repair that waits for all other data: replay.c. */
+struct lsom__repair {
+	uint64_t pos; /* its own */
+	uint64_t copy_pos; /* of this copy of it */
+	uint64_t place;
+	struct lsom__data_record *d; /* malloc()ed */
+};
+
 #define LSOM__AHEAD 256u /* reads in a window */
 
 /* Places that were read before anybody asked for them. */
@@ -70,6 +78,8 @@ struct lsom__recovery {
 	/* Batches of each head that a flushed checkpoint covered, at least. */
 	uint64_t covered[LSOM__HEADS], covered_generation;
 	uint64_t records;
+	struct lsom__repair *repairs;
+	size_t repairs_count, repairs_room;
 	bool damaged; /* batches were found missing that nothing covers */
 	uint64_t batches_lost; /* found missing, covered or not */
 	uint64_t lost_below; /* so it was before: component keys concerned */
@@ -164,6 +174,7 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 			const struct lsom__frame *frame,
 			const struct lsom__record *r, unsigned pass);
 int lsom__pass_end(struct lsom__recovery *rec, unsigned pass);
+void lsom__repairs_fini(struct lsom__recovery *rec);
 
 /* index_load.c */
 /* The position, if the index has one and is this disk's; else it is emptied. */

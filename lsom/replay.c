@@ -8,6 +8,12 @@
  * of what was never written costs nothing again, if no peer may need it.  But one
  * that the cleaner moved was in the index, block for block, and may be all that is
  * left there of what a peer still has: it comes with the data.
+ *
+ * Of equal versions the one counts that replaced the others: a move names what it
+ * replaces, and a repair replaces whatever there is.  Of two repairs that is the
+ * later one, and where the cleaner moved the first it stands in a segment that may
+ * be newer than the second's: so repairs wait for the end of the data, and come in
+ * the order of their own positions, which moves keep.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/recover_int.h"
@@ -135,6 +141,73 @@ static int index_status(const struct lsom_disk *disk)
 	return disk->failed_status == -ENOMEM ? -ENOMEM : -EUCLEAN;
 }
 
+static int repair_keep(struct lsom__recovery *rec,
+		       const struct lsom__data_record *d, uint64_t place,
+		       uint64_t pos)
+{
+	size_t room = MAX((size_t)16, rec->repairs_room * 2);
+	struct lsom__data_record *copy;
+	struct lsom__repair *p;
+
+	if (rec->repairs_count == rec->repairs_room) {
+		p = realloc(rec->repairs, room * sizeof(*p));
+		if (p == NULL)
+			return -ENOMEM;
+		rec->repairs = p;
+		rec->repairs_room = room;
+	}
+	copy = malloc(d->r.len);
+	if (copy == NULL)
+		return -ENOMEM;
+	memcpy(copy, d, d->r.len);
+	rec->repairs[rec->repairs_count++] = (struct lsom__repair){
+		.pos = d->r.flags & LSOM__F_MOVED ? d->r.orig_pos : pos,
+		.copy_pos = pos,
+		.place = place,
+		.d = copy,
+	};
+	return 0;
+}
+
+static int by_pos(const void *a, const void *b)
+{
+	const struct lsom__repair *x = a, *y = b;
+
+	if (x->pos != y->pos)
+		return x->pos < y->pos ? -1 : 1;
+	return x->copy_pos < y->copy_pos ? -1 : x->copy_pos > y->copy_pos;
+}
+
+static int repairs_apply(struct lsom__recovery *rec)
+{
+	const struct lsom__data_record *d;
+	struct lsom_comp *comp;
+	size_t i;
+
+	if (rec->repairs_count == 0)
+		return 0;
+	qsort(rec->repairs, rec->repairs_count, sizeof(*rec->repairs), by_pos);
+	for (i = 0; i < rec->repairs_count; i++) {
+		d = rec->repairs[i].d;
+		comp = lsom__comp_by_key(rec->disk, d->r.component);
+		lsom__range_apply(comp, d->first, d->blocks,
+				  rec->repairs[i].place, lsom__record_crcs(d),
+				  false, d->r.member_csn, d->r.lsn,
+				  LSOM__APPLY_REPLAY, 0);
+	}
+	lsom__repairs_fini(rec);
+	return index_status(rec->disk);
+}
+
+void lsom__repairs_fini(struct lsom__recovery *rec)
+{
+	while (rec->repairs_count > 0)
+		free(rec->repairs[--rec->repairs_count].d);
+	free(rec->repairs);
+	rec->repairs = NULL;
+	rec->repairs_room = 0;
+}
+
 static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 		       const struct lsom__frame *f,
 		       const struct lsom__data_record *d)
@@ -156,9 +229,9 @@ static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 			return replay_prep(comp, d, place, f->pos);
 	}
 	comp->meta.max_committed = MAX(comp->meta.max_committed, d->r.lsn);
-	if (d->r.flags & LSOM__F_REPAIR)
-		source = 0;
-	else if (d->r.flags & LSOM__F_MOVED)
+	if (d->r.flags & LSOM__F_REPAIR && !hole)
+		return repair_keep(rec, d, place, f->pos);
+	if (d->r.flags & LSOM__F_MOVED)
 		source = d->source;
 	lsom__range_apply(comp, d->first, d->blocks, place,
 			  lsom__record_crcs(d), hole, d->r.member_csn, d->r.lsn,
@@ -307,6 +380,7 @@ static void damage_settle(struct lsom__recovery *rec)
 int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 {
 	struct lsom_disk *disk = rec->disk;
+	int rv;
 
 	switch (pass) {
 	case PASS_STATES:
@@ -316,8 +390,9 @@ int lsom__pass_end(struct lsom__recovery *rec, unsigned pass)
 		decisions_end(disk);
 		return 0;
 	case PASS_DATA:
+		rv = repairs_apply(rec);
 		disk->replaying = false;
-		return 0;
+		return rv;
 	}
 	damage_settle(rec);
 	return data_end(disk);
