@@ -356,6 +356,28 @@ static bool committed_join(uint8_t *map, const uint8_t *more)
 	return fresh != 0;
 }
 
+/* The first @n are below the stable lsn now. */
+static void committed_shift(uint8_t *map, uint64_t n)
+{
+	enum { WORDS = LSOM_WINDOW / 64 };
+	uint64_t words[WORDS + 1] = { 0 }, any = 0;
+	const unsigned by = n % 64;
+	size_t i, from = (size_t)(n / 64);
+
+	memcpy(words, map, LSOM_WINDOW / 8);
+	for (i = 0; i < WORDS; i++)
+		any |= words[i];
+	if (any == 0)
+		return; /* mostly */
+	memset(map, 0, LSOM_WINDOW / 8);
+	for (i = 0; n < LSOM_WINDOW && from < WORDS; i++, from++) {
+		any = words[from] >> by;
+		if (by > 0)
+			any |= words[from + 1] << (64 - by);
+		memcpy(map + i * sizeof(any), &any, sizeof(any));
+	}
+}
+
 void lsom__decided_take(struct lsom_comp *comp,
 			const struct lsom_decided *decided)
 {
@@ -367,9 +389,11 @@ void lsom__decided_take(struct lsom_comp *comp,
 		if (committed_join(mine->committed, decided->committed))
 			comp->decided_dirty = true;
 	} else {
+		/* What a COMMIT said the message may be too old to know. */
+		committed_shift(mine->committed,
+				decided->stable_lsn - mine->stable_lsn);
 		mine->stable_lsn = decided->stable_lsn;
-		memcpy(mine->committed, decided->committed,
-		       sizeof(mine->committed));
+		(void)committed_join(mine->committed, decided->committed);
 		comp->decided_dirty = true;
 	}
 	if (decided->g_all > mine->g_all) {

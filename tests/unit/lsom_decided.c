@@ -133,6 +133,50 @@ TEST(decided, what_is_decided_lasts)
 	fixture_close(f);
 }
 
+/*
+ * A message that left before the COMMIT, and comes after it, with a newer stable
+ * lsn: what it does not know stays committed.
+ */
+TEST(decided, a_commit_outlives_an_older_message)
+{
+	const uint64_t lsns[] = { 4, 63, 64, 66, 67, 130, 700 };
+	struct fixture *f = fixture_open(39);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1) };
+	struct lsom_comp *comp;
+	unsigned way, i;
+
+	CHECK_EQ(create(f, 1, 1024), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	d.stable_lsn++;
+	for (i = 0; i < ARRAY_LEN(lsns); i++) {
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, i, 1, LSN(1, lsns[i]),
+				  lsns[i]),
+			 0);
+		CHECK_EQ(decide(f, comp, LSN(1, lsns[i]), true), 0);
+	}
+	for (way = 0; way < 4; way++) {
+		lsom_decided(comp, &d);
+		for (i = 0; i < ARRAY_LEN(lsns); i++) {
+			CHECK_EQ(get(f, comp, i, lsns[i]), 1);
+			CHECK_EQ(decide(f, comp, LSN(1, lsns[i]), false),
+				 -EINVAL);
+			CHECK_EQ(lsom__committed(comp, LSN(1, lsns[i] + 1)),
+				 LSN(1, lsns[i] + 1) <= d.stable_lsn ||
+					 lsns[i] == 63 || lsns[i] == 66);
+		}
+		d.stable_lsn += way == 0 ? 1 : way == 1 ? 60 : 64;
+		if (way == 2)
+			checkpoint_make(f);
+		comp = again(f, comp, way == 1);
+	}
+	d.stable_lsn = LSN(2, 0);
+	lsom_decided(comp, &d);
+	CHECK(!lsom__committed(comp, LSN(2, 1)));
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* An older message changes nothing; neither does the cleaner what bars a PREP. */
 TEST(decided, what_is_barred_stays_barred)
 {
