@@ -365,23 +365,48 @@ static int preps_discard(struct lsom_comp *comp)
 }
 
 static void meta_apply(struct lsom__op *op, int status);
+static void fields_take(struct lsom_comp_meta *m, const struct lsom_meta *req);
 
 /*
- * The record of an ATTACH was made before what it voids was known, so the aborts
- * follow in a second one; it is answered when that is durable.  0 or -ENOMEM.
+ * What an ATTACH voids is not known before all that came ahead of it is applied.
+ * So first the state as it is goes into the log, behind that; then, in one record
+ * with the aborts, what it is from now on: a restart finds the session and what
+ * it voids, or neither, and no version that its stable lsn would commit.  0,
+ * -ENOMEM, or -EBUSY: too many are aborted.
  */
-static int attach_aborts(struct lsom_comp *comp, struct lsom_meta *req)
+static int attach_go(struct lsom_comp *comp, struct lsom_meta *req)
 {
-	struct lsom__op *op =
-		lsom__state_op(comp, &comp->meta, comp->meta_sequence);
+	struct lsom_comp_meta m = comp->meta;
+	struct lsom__op *op;
+	int rv = preps_discard(comp);
 
+	if (rv < 0)
+		return rv;
+	fields_take(&m, req);
+	op = lsom__state_op(comp, &m, comp->meta_sequence + 1);
 	if (op == NULL)
 		return -ENOMEM;
 	op->req = req;
-	op->extra = 1; /* the second */
 	op->apply = meta_apply;
 	lsom__log_append(comp->disk, LSOM__HEAD_GUEST, op);
 	return 0;
+}
+
+/* All that came ahead of an ATTACH is applied. */
+static void attach_reached(struct lsom__op *op, int status)
+{
+	struct lsom_comp *comp = op->comp;
+	struct lsom_meta *req = op->req;
+
+	if (status == 0 && comp->deleted)
+		status = -ENOENT;
+	if (status == 0)
+		status = attach_go(comp, req);
+	lsom__comp_ref(comp);
+	lsom__op_free(op);
+	if (status < 0)
+		meta_finish(comp, req, status);
+	lsom__comp_unref(comp);
 }
 
 static void meta_apply(struct lsom__op *op, int status)
@@ -389,8 +414,6 @@ static void meta_apply(struct lsom__op *op, int status)
 	struct lsom_comp *comp = op->comp;
 	struct lsom_meta *req = op->req;
 	struct lsom__state_record *s = (void *)op->record;
-	bool voids = req->op == LSOM_ATTACH && op->extra == 0 &&
-		     !TAILQ_EMPTY(&comp->preps);
 
 	if (status == 0 && req->op == LSOM_DELETE) {
 		lsom__comp_deleted(comp);
@@ -406,16 +429,6 @@ static void meta_apply(struct lsom__op *op, int status)
 		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
 		comp->created = true;
 		comp->dirty = true;
-	}
-	if (status == 0 && voids) {
-		status = preps_discard(comp);
-		if (status == 0)
-			status = attach_aborts(comp, req);
-		if (status == 0) {
-			lsom__op_free(op);
-			return;
-		}
-		lsom__disk_fail(comp->disk, "out of memory", status);
 	}
 	lsom__comp_ref(comp);
 	lsom__op_free(op);
@@ -468,6 +481,8 @@ static int meta_record(struct lsom_comp *comp, struct lsom_meta *req,
 	if (req->op == LSOM_DELETE) {
 		op = lsom__op_new(comp->disk, comp, LSOM__R_DELETE,
 				  sizeof(struct lsom__record));
+	} else if (req->op == LSOM_ATTACH) {
+		op = lsom__state_op(comp, &m, comp->meta_sequence);
 	} else {
 		if (req->op == LSOM_CREATE)
 			m = req->meta;
@@ -488,7 +503,8 @@ static void meta_go(struct lsom_comp *comp, int rv)
 		rv = meta_record(comp, req, &op);
 	if (op != NULL) {
 		op->req = req;
-		op->apply = meta_apply;
+		op->apply =
+			req->op == LSOM_ATTACH ? attach_reached : meta_apply;
 		lsom__log_append(comp->disk, LSOM__HEAD_GUEST, op);
 		return;
 	}

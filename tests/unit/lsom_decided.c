@@ -236,6 +236,51 @@ TEST(decided, an_abort_overtakes_its_prep)
 	fixture_close(f);
 }
 
+/*
+ * The power goes at any moment of an ATTACH, whose stable lsn is beyond what it
+ * voids: that is undecided still or gone, and never what is read.
+ */
+TEST(decided, a_cut_in_the_middle_of_an_attach)
+{
+	struct lsom_comp *comp;
+	uint64_t undecided;
+	struct fixture *f;
+	bool done = false;
+	struct call c;
+	unsigned n, i;
+
+	for (n = 0; !done; n++) {
+		f = fixture_open(n);
+		CHECK_EQ(create(f, 1, 64), 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(put(f, comp, 6, 1, LSN(1, 2), 2), 0);
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), 0);
+		c = (struct call){ .f = f };
+		c.m.op = LSOM_ATTACH;
+		c.m.meta = (struct lsom_comp_meta){ .member_csn = 2,
+						    .state_seen = LSOM_SYNC,
+						    .stable_lsn = LSN(1, 9) };
+		CHECK_EQ(lsom_comp_update(comp, &c.m, meta_done), 0);
+		for (i = 0; i < n && !c.done; i++)
+			CHECK(sim_env_turn(&f->sim));
+		done = c.done;
+		comp = again(f, comp, false);
+		CHECK_EQ(get(f, comp, 6, 2), 1);
+		undecided = 0;
+		lsom_undecided_each(comp, lsn_note, &undecided);
+		if (lsom_comp_meta(comp)->member_csn == 2) {
+			CHECK_EQ(lsom_comp_meta(comp)->stable_lsn, LSN(1, 9));
+			CHECK_EQ(undecided, 0);
+		} else {
+			CHECK(!done);
+			CHECK_EQ(undecided, 1u << 6);
+		}
+		lsom_comp_put(comp);
+		fixture_close(f);
+	}
+	CHECK(n > 4);
+}
+
 /* On a replica that is being filled a hole bars the older copy that comes for it. */
 TEST(decided, a_copy_comes_for_a_hole)
 {

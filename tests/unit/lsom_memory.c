@@ -262,8 +262,8 @@ TEST(memory, none_for_a_batch)
 /* ---- metadata ---- */
 
 /*
- * The record of an ATTACH is durable, and what it voids cannot be aborted: the
- * disk does not go on with versions of a session that is over.
+ * What an ATTACH voids cannot be aborted: nothing of it is done, and it can be sent
+ * again.
  */
 TEST(memory, none_for_what_an_attach_voids)
 {
@@ -284,13 +284,14 @@ TEST(memory, none_for_what_an_attach_voids)
 	fail_realloc = true;
 	CHECK_EQ(finish(&c, 0), -ENOMEM);
 	CHECK(!fail_realloc);
-	CHECK_EQ(f->disk->state, LSOM_DISK_FAILED);
-	lsom_comp_put(comp);
-	disk_close(f);
-	CHECK_EQ(disk_open(f, false), 0);
-	comp = comp_of(f, 1);
-	c.m.meta.member_csn = 3;
+	CHECK_EQ(f->disk->state, LSOM_DISK_ONLINE);
+	CHECK_EQ(lsom_comp_meta(comp)->member_csn, 1);
+	CHECK_EQ(lsom_comp_meta(comp)->state_seen, LSOM_ACTIVE);
 	CHECK_EQ(update(f, comp, LSOM_ATTACH, c.m.meta), 0);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(lsom_comp_meta(comp)->member_csn, 2);
 	CHECK_EQ(comp->preps_count, 0);
 	lsom_comp_put(comp);
 	fixture_close(f);
