@@ -610,6 +610,8 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 		lsom__cleaner_kick(comp->disk); /* which forgets old ones */
 		return -EBUSY;
 	}
+	if (req->op == LSOM_ATTACH)
+		comp->session = MAX(comp->session, req->meta.member_csn);
 	meta_queue(comp, req, cb);
 	return 0;
 }

@@ -11,7 +11,8 @@
  * blocks, each with a version (member_csn, lsn) and a CRC32C of its plaintext.
  * lsom keeps the durable record of the fence (promised oepoch, member_csn,
  * state) for dom and never checks it: dom compares, in the same turn, before it
- * calls (replication.md, FENCE).
+ * calls (replication.md, FENCE).  But what is not durable yet dom cannot compare
+ * with: behind an ATTACH lsom itself refuses the session before.
  *
  * Everything here returns 0 and calls back once, later, on the loop; or returns
  * -errno and never calls back.  A callback may free or reuse its request.
@@ -298,7 +299,8 @@ void lsom_comp_each(struct lsom_disk *disk,
  * DELETE: blocks are dead; handles stay valid and answer -ENOENT.
  * SEAL, CONFIG, ATTACH: store the fields of @meta that belong to it
  *   (promised_oepoch, member_csn, csn_seen, state_seen, stable_lsn, g_all);
- *   ATTACH also discards every undecided version first (g6.2).
+ *   ATTACH also discards every undecided version first (g6.2), and from the
+ *   call on none of a smaller member_csn is taken any more.
  * RESIZE: a larger size_bytes, or a smaller one.  For that the caller has
  *   unmapped what is cut off, and nothing is on its way there: -EOPNOTSUPP if a
  *   block behind the new end is mapped or prepared.  After growing again it
@@ -379,8 +381,9 @@ enum lsom_write_kind {
  * stored: without LSOM_W_CHECKED a block that does not match is refused.
  *
  * Status: 0 durable.  -EBADMSG (a CRC does not match), -ESTALE (a PREP with lsn
- * <= the stable_lsn known, or in the abort set), -ENOSPC, -EIO/-ENODEV (the
- * disk has failed), -ENOENT (deleted), -ESHUTDOWN.  A PREP held already is
+ * <= the stable_lsn known, in the abort set, or of a session before the last
+ * ATTACH), -ENOSPC, -EIO/-ENODEV (the disk has failed), -ENOENT (deleted),
+ * -ESHUTDOWN.  A PREP held already is
  * answered from durable state (R26).  -EBUSY at once: queue full.
  */
 struct lsom_write {

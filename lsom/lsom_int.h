@@ -266,6 +266,7 @@ struct lsom_comp {
 	struct env_task skip; /* or is answered without */
 	int skip_status;
 	uint64_t meta_sequence;
+	uint64_t session; /* member_csn of the last ATTACH that was asked for */
 	uint64_t state_pos; /* records before it are in a later state record */
 	uint64_t credits;
 	/* What it uses and was promised, in blocks: space.c. */

@@ -132,14 +132,27 @@ static int write_check(const struct lsom_comp *comp,
 	return 0;
 }
 
+/* Is it there, and not about to be voided by an ATTACH? */
+static bool prep_held(const struct lsom_comp *comp,
+		      const struct lsom_write *req)
+{
+	const struct lsom__prep *p =
+		lsom__prep_same(comp, req->lsn, req->offset / LSOM_BLOCK,
+				req->len / LSOM_BLOCK);
+
+	return p != NULL && p->member_csn >= comp->session;
+}
+
 /* What is known already answers a PREP: 1, or go on: 0, or -errno. */
 static int prep_check(struct lsom_comp *comp, const struct lsom_write *req)
 {
 	bool dedupe = lsom__rule(comp->disk, LSOM_OFF_DEDUPE);
 	bool barred = lsom__rule(comp->disk, LSOM_OFF_BARRED);
 
-	if (dedupe && lsom__prep_same(comp, req->lsn, req->offset / LSOM_BLOCK,
-				      req->len / LSOM_BLOCK) != NULL)
+	/* It would be logged behind the ATTACH, which voids what is before it. */
+	if (req->member_csn < comp->session)
+		return -ESTALE;
+	if (dedupe && prep_held(comp, req))
 		return 1; /* R26 */
 	if (barred && lsom__aborted(comp, req->lsn, req->member_csn))
 		return -ESTALE;

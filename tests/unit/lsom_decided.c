@@ -281,6 +281,44 @@ TEST(decided, a_cut_in_the_middle_of_an_attach)
 	CHECK(n > 4);
 }
 
+/* Behind an ATTACH nothing of the session before it is taken. */
+TEST(decided, a_prep_behind_an_attach)
+{
+	struct fixture *f = fixture_open(41);
+	struct call a = { .f = f }, late = { .f = f }, same = { .f = f };
+	struct lsom_comp *comp;
+	uint64_t undecided;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 6, 2, LSN(1, 2), 2), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), 0);
+	a.m.op = LSOM_ATTACH;
+	a.m.meta = (struct lsom_comp_meta){ .member_csn = 2,
+					    .state_seen = LSOM_SYNC };
+	CHECK_EQ(lsom_comp_update(comp, &a.m, meta_done), 0);
+	CHECK_EQ(write_start(&late, comp, LSOM_PREP, 7, 1, LSN(1, 7), 7), 0);
+	/* One that is there, and void in a moment, is no answer either. */
+	CHECK_EQ(write_start(&same, comp, LSOM_RPREP, 6, 1, LSN(1, 6), 6), 0);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK(sim_env_run(&f->sim, &late.done));
+	CHECK(sim_env_run(&f->sim, &same.done));
+	CHECK_EQ(a.status, 0);
+	CHECK_EQ(late.status, -ESTALE);
+	CHECK_EQ(same.status, -ESTALE);
+	for (way = 0; way < 3; way++) {
+		undecided = 0;
+		lsom_undecided_each(comp, lsn_note, &undecided);
+		CHECK_EQ(undecided, 0);
+		CHECK_EQ(get(f, comp, 6, 2), 1);
+		CHECK_EQ(get(f, comp, 7, 2), 1);
+		comp = again(f, comp, way == 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* On a replica that is being filled a hole bars the older copy that comes for it. */
 TEST(decided, a_copy_comes_for_a_hole)
 {
