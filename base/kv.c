@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,19 +25,48 @@ void kv_batch_fini(struct kv_batch *batch)
 	memset(batch, 0, sizeof(*batch));
 }
 
-/* Memory for bookkeeping of this size not being there is not survivable. */
-static void *grow(void *old, size_t *room, size_t need, size_t item)
+/* NULL: no memory, and @old is as it was. */
+static void *grow_to(void *old, size_t *room, size_t need, size_t item)
 {
+	size_t more = *room;
 	void *p;
 
 	if (need <= *room)
 		return old;
-	while (*room < need)
-		*room = *room > 0 ? *room * 2 : 64;
-	p = realloc(old, *room * item);
+	while (more < need)
+		more = more > 0 ? more * 2 : 64;
+	p = realloc(old, more * item);
+	if (p != NULL)
+		*room = more;
+	return p;
+}
+
+/* Of who did not reserve it: not survivable. */
+static void *grow(void *old, size_t *room, size_t need, size_t item)
+{
+	void *p = grow_to(old, room, need, item);
+
 	if (p == NULL)
 		abort();
 	return p;
+}
+
+int kv_batch_reserve(struct kv_batch *batch, size_t changes, size_t bytes)
+{
+	void *p;
+
+	p = grow_to(batch->changes, &batch->changes_room,
+		    batch->changes_count + changes, sizeof(*batch->changes));
+	if (p == NULL)
+		return -ENOMEM;
+	batch->changes = p;
+	/* One of an empty key, and one behind the last. */
+	p = grow_to(batch->bytes, &batch->bytes_room,
+		    batch->bytes_count + bytes + changes + 1, 1);
+	if (p == NULL)
+		return -ENOMEM;
+	batch->bytes = p;
+	return 0;
 }
 
 static size_t batch_bytes(struct kv_batch *batch, struct kv_slice s)

@@ -72,6 +72,11 @@ struct kv_batch {
 void kv_batch_init(struct kv_batch *batch);
 void kv_batch_clear(struct kv_batch *batch); /* keeps its memory */
 void kv_batch_fini(struct kv_batch *batch);
+/*
+ * Have room for @changes more, of @bytes of keys and values in all, so that adding
+ * them cannot fail; without it there is no going on where memory ends.  0, -ENOMEM.
+ */
+int kv_batch_reserve(struct kv_batch *batch, size_t changes, size_t bytes);
 void kv_batch_put(struct kv_batch *batch, struct kv_slice key,
 		  struct kv_slice value);
 void kv_batch_delete(struct kv_batch *batch, struct kv_slice key);

@@ -63,18 +63,44 @@ struct checkpoint {
 
 /* ---- making one ---- */
 
-static void put(struct checkpoint *c, struct key k, const void *value,
-		size_t len)
+/*
+ * All of these: 0 or -ENOMEM.  What was put is put again, behind it, when the
+ * checkpoint goes on; so nothing counts as put before it is.
+ */
+
+static int put(struct checkpoint *c, struct key k, const void *value,
+	       size_t len)
 {
-	kv_batch_put(&c->batch, key_slice(&k), kv_slice(value, len));
+	int rv = kv_batch_reserve(&c->batch, 1, k.len + len);
+
+	if (rv == 0)
+		kv_batch_put(&c->batch, key_slice(&k), kv_slice(value, len));
+	return rv;
 }
 
-static void drop_all(struct checkpoint *c, char tag, uint64_t comp)
+static int drop(struct checkpoint *c, struct key k)
 {
-	struct key from = key_make(tag, 1, comp, 0, 0);
-	struct key to = key_make(tag, 1, comp + 1, 0, 0);
+	int rv = kv_batch_reserve(&c->batch, 1, k.len);
 
-	kv_batch_delete_range(&c->batch, key_slice(&from), key_slice(&to));
+	if (rv == 0)
+		kv_batch_delete(&c->batch, key_slice(&k));
+	return rv;
+}
+
+static int drop_range(struct checkpoint *c, struct key from, struct key to)
+{
+	int rv = kv_batch_reserve(&c->batch, 1, from.len + to.len);
+
+	if (rv == 0)
+		kv_batch_delete_range(&c->batch, key_slice(&from),
+				      key_slice(&to));
+	return rv;
+}
+
+static int drop_all(struct checkpoint *c, char tag, uint64_t comp)
+{
+	return drop_range(c, key_make(tag, 1, comp, 0, 0),
+			  key_make(tag, 1, comp + 1, 0, 0));
 }
 
 /* Note that the store has (or no longer has) @number. */
@@ -84,6 +110,7 @@ static int stored_set(struct checkpoint *c, struct lsom_comp *comp,
 	size_t chunk = (size_t)(number / 8 / CHUNK_BYTES);
 	size_t need = (chunk + 1) * CHUNK_BYTES;
 	uint8_t bit = (uint8_t)(1u << (number % 8)), *p;
+	int rv;
 
 	if (need > comp->stored_bytes) {
 		p = realloc(comp->stored_pages, need);
@@ -97,17 +124,18 @@ static int stored_set(struct checkpoint *c, struct lsom_comp *comp,
 	if (!!(*p & bit) == has)
 		return 0;
 	*p ^= bit;
-	put(c, key_make('B', 2, comp->key, chunk, 0),
-	    comp->stored_pages + chunk * CHUNK_BYTES, CHUNK_BYTES);
-	return 0;
+	rv = put(c, key_make('B', 2, comp->key, chunk, 0),
+		 comp->stored_pages + chunk * CHUNK_BYTES, CHUNK_BYTES);
+	if (rv < 0)
+		*p ^= bit;
+	return rv;
 }
 
 static int page_put_gone(struct checkpoint *c, struct lsom__page *page)
 {
-	struct key k = key_make('P', 2, page->comp->key, page->number, 0);
+	int rv = drop(c, key_make('P', 2, page->comp->key, page->number, 0));
 
-	kv_batch_delete(&c->batch, key_slice(&k));
-	return stored_set(c, page->comp, page->number, false);
+	return rv < 0 ? rv : stored_set(c, page->comp, page->number, false);
 }
 
 static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
@@ -117,7 +145,7 @@ static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
 		UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
 	};
 	struct key k = key_make('P', 2, page->comp->key, page->number, 0);
-	int changed = 0, i;
+	int changed = 0, i, rv;
 	bool whole;
 	void *value;
 	size_t len;
@@ -129,12 +157,13 @@ static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
 				   &len);
 	if (value == NULL)
 		return -ENOMEM;
-	if (whole)
-		put(c, k, value, len);
-	else
+	rv = kv_batch_reserve(&c->batch, 1, k.len + len);
+	if (rv == 0 && whole)
+		kv_batch_put(&c->batch, key_slice(&k), kv_slice(value, len));
+	else if (rv == 0)
 		kv_batch_merge(&c->batch, key_slice(&k), kv_slice(value, len));
 	free(value);
-	return stored_set(c, page->comp, page->number, true);
+	return rv < 0 ? rv : stored_set(c, page->comp, page->number, true);
 }
 
 static int pages_put_some(struct checkpoint *c, size_t max)
@@ -186,6 +215,7 @@ static int prep_put(struct checkpoint *c, struct lsom_comp *comp,
 	uint8_t *buf = calloc(1, sizeof(struct stored_prep) + len);
 	struct stored_prep *s = (void *)buf;
 	struct lsom__data_record *d = (void *)(buf + sizeof(*s));
+	int rv;
 
 	if (buf == NULL)
 		return -ENOMEM;
@@ -205,10 +235,10 @@ static int prep_put(struct checkpoint *c, struct lsom_comp *comp,
 	memcpy((void *)(uintptr_t)lsom__record_parts(d), p->parts,
 	       p->parts_count * sizeof(*p->parts));
 	d->data = p->flags & LSOM__F_HOLE ? 0 : 1; /* the place says where */
-	put(c, key_make('U', 3, comp->key, p->lsn, p->first), buf,
-	    sizeof(*s) + len);
+	rv = put(c, key_make('U', 3, comp->key, p->lsn, p->first), buf,
+		 sizeof(*s) + len);
 	free(buf);
-	return 0;
+	return rv;
 }
 
 static int comp_put(struct checkpoint *c, struct lsom_comp *comp)
@@ -232,18 +262,31 @@ static int comp_put(struct checkpoint *c, struct lsom_comp *comp)
 	if (buf != NULL) {
 		memcpy(buf, &s, sizeof(s));
 		memcpy(buf + sizeof(s), op->record, op->len);
-		put(c, key_make('C', 1, comp->key, 0, 0), buf,
-		    sizeof(s) + op->len);
+		rv = put(c, key_make('C', 1, comp->key, 0, 0), buf,
+			 sizeof(s) + op->len);
 		free(buf);
 	} else {
 		rv = -ENOMEM;
 	}
 	lsom__op_free(op);
-	drop_all(c, 'U', comp->key);
+	if (rv == 0)
+		rv = drop_all(c, 'U', comp->key);
 	TAILQ_FOREACH (p, &comp->preps, link)
 		if (rv == 0)
 			rv = prep_put(c, comp, p);
 	return rv;
+}
+
+/* Nothing of it is left, but its tomb. */
+static int comp_drop(struct checkpoint *c, const struct lsom_comp *comp)
+{
+	int rv = drop_all(c, 'C', comp->key);
+
+	if (rv == 0)
+		rv = drop_all(c, 'B', comp->key);
+	if (rv == 0)
+		rv = drop_all(c, 'P', comp->key);
+	return rv < 0 ? rv : drop_all(c, 'U', comp->key);
 }
 
 static int comps_put(struct checkpoint *c)
@@ -254,18 +297,12 @@ static int comps_put(struct checkpoint *c)
 	TAILQ_FOREACH_SAFE (comp, &c->disk->comps, link, next) {
 		if (!comp->dirty || !comp->created)
 			continue;
-		if (comp->reaped) {
-			drop_all(c, 'C', comp->key);
-			drop_all(c, 'B', comp->key);
-			drop_all(c, 'P', comp->key);
-			drop_all(c, 'U', comp->key);
-			lsom__comp_forget(comp);
-			continue;
-		}
-		rv = comp_put(c, comp);
+		rv = comp->reaped ? comp_drop(c, comp) : comp_put(c, comp);
 		if (rv < 0)
 			return rv;
 		comp->dirty = false;
+		if (comp->reaped)
+			lsom__comp_forget(comp);
 	}
 	return 0;
 }
@@ -274,32 +311,33 @@ static int comps_put(struct checkpoint *c)
  * An opening does not read the header of a segment that is known.  One that was
  * not what it should be is read each time.
  */
-static void header_put(struct checkpoint *c, uint32_t segment)
+static int header_put(struct checkpoint *c, uint32_t segment)
 {
 	struct lsom__segment *seg = &c->disk->segments[segment];
 	struct key k = key_make('H', 1, segment, 0, 0);
 	struct lsom__segment_header h;
+	int rv = 0;
 
 	if (seg->unreadable) {
-		kv_batch_delete(&c->batch, key_slice(&k));
+		rv = drop(c, k);
 		seg->header_stored = false;
 	} else if (!seg->header_stored && seg->sequence != 0) {
 		h = lsom__segment_header_of(c->disk, segment);
-		put(c, k, &h, sizeof(h));
-		seg->header_stored = true;
+		rv = put(c, k, &h, sizeof(h));
+		seg->header_stored = rv == 0;
 	}
+	return rv;
 }
 
-static void segments_put(struct checkpoint *c)
+static int segments_put(struct checkpoint *c)
 {
 	struct lsom_disk *disk = c->disk;
 	struct lsom__segment *seg;
 	struct stored_segment s;
 	uint32_t i;
+	int rv;
 
 	while ((seg = TAILQ_FIRST(&disk->changed)) != NULL) {
-		TAILQ_REMOVE(&disk->changed, seg, change);
-		seg->dirty = false;
 		i = (uint32_t)(seg - disk->segments);
 		s = (struct stored_segment){
 			.sequence = seg->sequence,
@@ -311,21 +349,32 @@ static void segments_put(struct checkpoint *c)
 			.has_meta = seg->has_meta,
 			.has_holes = seg->has_holes,
 		};
-		put(c, key_make('S', 1, i, 0, 0), &s, sizeof(s));
-		header_put(c, i);
+		rv = put(c, key_make('S', 1, i, 0, 0), &s, sizeof(s));
+		if (rv == 0)
+			rv = header_put(c, i);
+		if (rv < 0)
+			return rv;
+		TAILQ_REMOVE(&disk->changed, seg, change);
+		seg->dirty = false;
 	}
+	return 0;
 }
 
-static void tombs_put(struct checkpoint *c)
+static int tombs_put(struct checkpoint *c)
 {
 	struct lsom__tomb *t;
+	int rv;
 
 	if (!c->disk->tombs_dirty)
-		return;
-	c->disk->tombs_dirty = false;
-	kv_batch_delete_range(&c->batch, kv_slice("T", 1), kv_slice("U", 1));
+		return 0;
+	rv = drop_range(c, key_make('T', 0, 0, 0, 0),
+			key_make('U', 0, 0, 0, 0));
 	TAILQ_FOREACH (t, &c->disk->tombs, link)
-		put(c, key_make('T', 1, t->key, 0, 0), &t->pos, sizeof(t->pos));
+		if (rv == 0)
+			rv = put(c, key_make('T', 1, t->key, 0, 0), &t->pos,
+				 sizeof(t->pos));
+	c->disk->tombs_dirty = rv < 0;
+	return rv;
 }
 
 /* The first batch of the head that was not applied: not in the tables. */
@@ -337,7 +386,7 @@ static uint64_t batch_first(const struct lsom__head *head)
 }
 
 /* Every batch before these has been applied, so it is in the tables. */
-static void position_put(struct checkpoint *c)
+static int position_put(struct checkpoint *c)
 {
 	struct lsom_disk *disk = c->disk;
 	struct lsom__position p = {
@@ -351,6 +400,7 @@ static void position_put(struct checkpoint *c)
 	const struct lsom__head *head;
 	const struct lsom__batch *b;
 	unsigned i;
+	int rv;
 
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
@@ -365,9 +415,11 @@ static void position_put(struct checkpoint *c)
 			p.heads[i].sequence =
 				disk->segments[head->segment].sequence;
 	}
-	put(c, key_make('M', 0, 0, 0, 0), &p, sizeof(p));
-	put(c, key_make('I', 0, 0, 0, 0), &disk->super.index_made,
-	    sizeof(disk->super.index_made));
+	rv = put(c, key_make('M', 0, 0, 0, 0), &p, sizeof(p));
+	if (rv == 0)
+		rv = put(c, key_make('I', 0, 0, 0, 0), &disk->super.index_made,
+			 sizeof(disk->super.index_made));
+	return rv;
 }
 
 static void checkpoint_done(struct checkpoint *c, int status)
@@ -493,14 +545,20 @@ static int checkpoint_fill_some(struct checkpoint *c)
 	return -EAGAIN;
 }
 
-/* All that is left of what takes memory: 0, -EAGAIN (in turns) or -ENOMEM. */
+/* All that is left: 0, -EAGAIN (in turns) or -ENOMEM. */
 static int checkpoint_fill(struct checkpoint *c)
 {
 	int rv = checkpoint_fill_some(c);
 
 	if (rv == 0)
 		rv = pages_put_some(c, SIZE_MAX);
-	return rv == 0 ? comps_put(c) : rv;
+	if (rv == 0)
+		rv = comps_put(c);
+	if (rv == 0)
+		rv = segments_put(c);
+	if (rv == 0)
+		rv = tombs_put(c);
+	return rv == 0 ? position_put(c) : rv;
 }
 
 static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
@@ -595,9 +653,6 @@ static void checkpoint_run(struct env_task *task)
 		env_work(disk->env, disk->index_lane, &c->work);
 		return;
 	}
-	segments_put(c);
-	tombs_put(c);
-	position_put(c);
 	c->work.work = apply_work;
 	c->work.done = apply_done;
 	env_work(disk->env, disk->index_lane, &c->work);

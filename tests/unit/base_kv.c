@@ -171,6 +171,27 @@ TEST(kv, batch_is_sorted)
 }
 
 /* An empty key is one like the others: its changes keep their order. */
+/* Where room was made for what comes, that takes no memory. */
+TEST(kv, room_is_made_before)
+{
+	const char text[1000] = "x";
+	struct kv_batch batch;
+	size_t changes, bytes;
+
+	kv_batch_init(&batch);
+	for (unsigned n = 1; n < 200; n += 7) {
+		CHECK_EQ(kv_batch_reserve(&batch, n + 1, n * (3 + n)), 0);
+		changes = batch.changes_room;
+		bytes = batch.bytes_room;
+		for (unsigned i = 0; i < n; i++)
+			kv_batch_put(&batch, str("key"), kv_slice(text, n));
+		kv_batch_delete(&batch, str(""));
+		CHECK_EQ(batch.changes_room, changes);
+		CHECK_EQ(batch.bytes_room, bytes);
+	}
+	kv_batch_fini(&batch);
+}
+
 TEST(kv, changes_of_the_empty_key)
 {
 	struct kv *kv = store_new();

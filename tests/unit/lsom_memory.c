@@ -47,7 +47,7 @@ void *__wrap_realloc(void *mem, size_t size)
 		fail_realloc = false;
 		return NULL;
 	}
-	return __real_realloc(mem, size);
+	return fails() ? NULL : __real_realloc(mem, size);
 }
 
 void *__wrap_aligned_alloc(size_t align, size_t size)
