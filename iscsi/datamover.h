@@ -215,6 +215,11 @@ struct dm_conn {
 	struct iscsi_conn *owner; /* the session's side */
 	struct env *env;
 	struct sockaddr_storage local, peer;
+	/*
+	 * When a part of what get_data asked for came, where the initiator may
+	 * have nothing else to say meanwhile (TCP); 0: never.
+	 */
+	uint64_t part_ns;
 	bool no_immediate; /* what it sends as immediate data is not to be had */
 };
 

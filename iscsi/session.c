@@ -355,6 +355,15 @@ static void data_timer_set(struct iscsi_session *s, uint64_t due)
 			due - env_now(s->iscsi->env));
 }
 
+/* A part of a burst is a word of it, too: a burst may take a while. */
+static void heard(struct iscsi_conn *conn)
+{
+	if (conn->dm->part_ns <= conn->heard_ns)
+		return;
+	conn->heard_ns = conn->dm->part_ns;
+	conn->ping_out = false;
+}
+
 /* When what it waits for, data or memory, is overdue. */
 static uint64_t late_ns(const struct task *task)
 {
@@ -389,6 +398,7 @@ static void on_data_timer(struct env_timer *timer)
 	iscsi__tasks_expire(s);
 	if (s->ending)
 		return;
+	heard(s->conn);
 	TAILQ_FOREACH (task, &s->tasks, link)
 		if (iscsi__task_waits(task))
 			due = MIN(due, late_ns(task));
@@ -430,10 +440,11 @@ static void discovery_timer(struct iscsi_conn *conn, uint64_t idle_ns,
 void iscsi__session_idle(struct iscsi_conn *conn)
 {
 	struct iscsi *iscsi = conn->iscsi;
-	uint64_t idle = env_now(iscsi->env) - conn->heard_ns;
-	uint64_t ping_ns = iscsi->config.ping_ms * MSEC;
+	uint64_t ping_ns = iscsi->config.ping_ms * MSEC, idle;
 	struct reply *ping;
 
+	heard(conn);
+	idle = env_now(iscsi->env) - conn->heard_ns;
 	if (conn->session->discovery) {
 		discovery_timer(conn, idle, ping_ns);
 		return;

@@ -230,6 +230,7 @@ static void deliver(struct tcp_conn *conn)
 		struct tcp_data *td = tcp_data_of(get);
 
 		td->done += conn->data_got;
+		conn->dm.part_ns = env_now(conn->dm.env);
 		rx_release(conn);
 		if (td->done == get->len) {
 			iscsi__tcp_get_remove(conn, get);

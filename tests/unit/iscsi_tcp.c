@@ -674,6 +674,35 @@ TEST(iscsi_tcp, deadlines)
 	end();
 }
 
+/* Its burst takes a while: who sends it is there, and has nothing else to say. */
+TEST(iscsi_tcp, a_burst_over_a_slow_link)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT };
+	struct pdu pdu;
+
+	fixture((struct iscsi_config){ .ping_ms = 60 });
+	LOGIN(KEYS);
+	ready();
+	command(0xa0, 65536, 0x2a, 0, 128, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+	CHECK_EQ(get_be32(pdu.bhs + 44), 65536);
+	memcpy(bhs + 8, pdu.bhs + 8, 16);
+	for (uint32_t sn = 0; sn < 16; sn++) {
+		run(30);
+		bhs[1] = sn == 15 ? ISCSI_FINAL : 0;
+		put_be32(bhs + 36, sn);
+		put_be32(bhs + 40, sn * 4096);
+		put_pdu(bhs, pattern, 4096, 4096);
+	}
+	do {
+		CHECK(get_pdu(&pdu));
+	} while (pdu.bhs[0] == ISCSI_OP_NOP_IN);
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(pdu.bhs[3], 0);
+	end();
+}
+
 /* A peer that reads nothing holds up nobody, and ends without a leak. */
 TEST(iscsi_tcp, peer_that_does_not_read)
 {
