@@ -233,6 +233,7 @@ static void unnumbered(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 {
 	struct iscsi_session *s = conn->session;
+	uint32_t exp = s->exp_cmdsn;
 	int place = 0;
 
 	if (pdu->data_digest_bad) {
@@ -266,6 +267,10 @@ void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		s->exp_cmdsn++;
 	}
 	iscsi__session_deliver(conn, pdu);
-	if (!TAILQ_EMPTY(&s->held))
-		deliver_held(conn);
+	if (TAILQ_EMPTY(&s->held))
+		return;
+	/* The gap that there may be now is another one, with its own time. */
+	if (s->exp_cmdsn != exp)
+		s->held_since_ns = env_now(s->iscsi->env);
+	deliver_held(conn);
 }

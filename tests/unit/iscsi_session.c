@@ -71,6 +71,49 @@ TEST(iscsi_session, a_gap_holds_back_what_follows)
 	end();
 }
 
+/* The gap has lasted so much longer now; the session looks at it. */
+static void gap_lasts(struct mock *m, uint64_t seconds)
+{
+	struct iscsi_session *s = m->dm.owner->session;
+
+	CHECK(s->data_timer_on);
+	s->held_since_ns -= seconds * SEC;
+	env_timer_stop(ts.env, &s->data_timer);
+	s->data_timer.cb(&s->data_timer);
+}
+
+/* One gap is closed behind the other: each has the time of one. */
+TEST(iscsi_session, a_gap_behind_a_gap)
+{
+	uint8_t nop[ISCSI_BHS_LEN] = { 0x40, ISCSI_FINAL };
+	struct iscsi_session *s;
+	struct mock m;
+	uint32_t first;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	s = m.dm.owner->session;
+	first = m.cmdsn++;
+	TUR(&m);
+	m.cmdsn++;
+	TUR(&m);
+	CHECK_EQ(s->held_count, 2);
+	gap_lasts(&m, ISCSI_DATA_SECONDS - 1);
+	CHECK(!m.closing);
+	m.cmdsn = first;
+	TUR(&m);
+	CHECK_EQ(s->held_count, 1);
+	gap_lasts(&m, ISCSI_DATA_SECONDS - 1);
+	CHECK(!m.closing);
+	/* What has no number closes none. */
+	put_be32(nop + 16, ++tag);
+	put_be32(nop + 20, ISCSI_NO_TAG);
+	put_pdu(&m, nop, NULL, 0);
+	gap_lasts(&m, 1);
+	CHECK(m.closing);
+	end();
+}
+
 /* What is held back keeps its data, and counts once. */
 TEST(iscsi_session, held_commands_keep_their_data)
 {
