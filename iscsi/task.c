@@ -545,8 +545,10 @@ void iscsi__tasks_expire(struct iscsi_session *s)
 	       now - task->since_ns >= ISCSI_PARKED_SECONDS * SEC) {
 		iscsi__task_unpark(task);
 		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
-		if (!task->live) /* else on_done() is on its way */
+		if (!task->live)
 			iscsi__task_respond(task);
+		else /* aborted a moment ago: on_done() is on its way */
+			task->state = TASK_EXECUTE;
 	}
 }
 

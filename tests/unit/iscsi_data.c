@@ -515,6 +515,35 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	end();
 }
 
+/* Another nexus aborts it just then: it is answered for that, and goes on. */
+TEST(iscsi_data, a_write_that_waits_too_long_and_is_aborted)
+{
+	uint8_t reset[ISCSI_BHS_LEN] = { 0x42, 0x80 | SCSI_LUN_RESET };
+	struct iscsi_session *s;
+	struct mock m, other;
+	unsigned n;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	ready(&other, 2);
+	n = memory_eat();
+	itt = command(&m, 0xa0 | SCSI_ORDERED, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	s = m.dm.owner->session;
+	TAILQ_FIRST(&s->parked)->since_ns -= ISCSI_PARKED_SECONDS * SEC;
+	m.dm.owner->heard_ns -= ISCSI_PARKED_SECONDS * SEC;
+	put_be32(reset + 16, ++tag);
+	put_pdu(&other, reset, NULL, 0);
+	env_timer_stop(ts.env, &s->data_timer);
+	s->data_timer.cb(&s->data_timer);
+	CHECK(!m.closing);
+	CHECK_EQ(answer(&m, itt), SCSI_TASK_ABORTED);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
 /* Data that is asked for has its place; what has none yet is not asked for. */
 TEST(iscsi_data, writes_beyond_the_share_of_a_session)
 {
