@@ -56,14 +56,26 @@ void iscsi__task_unhash(struct task *task)
 	LIST_REMOVE(task, bucket);
 }
 
+/*
+ * Who waits for longest; but the oldest command, whose data may have taken its
+ * time to come, is what all others may wait for.
+ */
+static struct task *parked_next(const struct iscsi_session *s)
+{
+	struct task *oldest = TAILQ_FIRST(&s->tasks);
+
+	return oldest != NULL && oldest->parked ? oldest
+						: TAILQ_FIRST(&s->parked);
+}
+
 void iscsi__task_unpark(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 
 	if (!task->parked)
 		return;
-	/* It is the first one that memory is waited for. */
-	if (TAILQ_FIRST(&s->parked) == task) {
+	/* It may be the one that memory is waited for. */
+	if (TAILQ_FIRST(&s->parked) == task || parked_next(s) == task) {
 		page_wait_stop(s->iscsi->env->pages, &s->pages);
 		iscsi__session_kick(s);
 	}
@@ -635,18 +647,6 @@ void iscsi__task_go_on(struct task *task)
 		return; /* its turn comes in iscsi__tasks_unpark() */
 	if (!step(task))
 		park(task);
-}
-
-/*
- * Who waits for longest; but the oldest command, whose data may have taken its
- * time to come, is what all others may wait for.
- */
-static struct task *parked_next(const struct iscsi_session *s)
-{
-	struct task *oldest = TAILQ_FIRST(&s->tasks);
-
-	return oldest != NULL && oldest->parked ? oldest
-						: TAILQ_FIRST(&s->parked);
 }
 
 /* Those that wait for memory or room. */

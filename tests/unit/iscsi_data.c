@@ -409,6 +409,36 @@ TEST(iscsi_data, a_write_behind_one_that_was_aborted)
 	end();
 }
 
+/* So too if it was the oldest, and waited before those that had waited longer. */
+TEST(iscsi_data, a_write_behind_the_oldest_that_was_aborted)
+{
+	unsigned n;
+	struct mock m;
+	uint32_t oldest, behind;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	sgl_put(eaten[--n]);
+	sgl_put(eaten[--n]);
+	oldest = command(&m, 0x20, 4 << 20, 0x2a, 0, 8192, NULL, 0);
+	behind = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	data_out(&m, oldest, 0, 0, 8192, true);
+	for (unsigned i = 0; i < 64; i++)
+		sgl_put(eaten[--n]);
+	CHECK(next(&m) == NULL);
+	CHECK(TAILQ_EMPTY(&m.gets));
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, oldest, 0), 0);
+	settle();
+	for (unsigned i = 0; i < 4; i++)
+		serve_get(&m, 9);
+	CHECK_EQ(answer(&m, behind), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
 /* It announces more than it moves, which has to land: it waits for all of it. */
 TEST(iscsi_data, a_write_waits_for_all_that_it_takes)
 {
