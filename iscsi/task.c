@@ -276,11 +276,15 @@ static size_t memory_wanted(const struct task *task)
 	return len;
 }
 
-/* What comes unasked, up to the end of a page. */
-static size_t memory_landing(const struct task *task)
+/*
+ * What comes unasked, up to the end of a page: @immediate bytes come with the
+ * command, behind which there may be more.
+ */
+static size_t memory_landing(const struct task *task, uint32_t immediate)
 {
 	size_t offset = task->cmd.page_offset % PAGE_BYTES;
-	size_t end = offset + task->session->keys.first_burst;
+	size_t end = offset + (task->final ? immediate
+					   : task->session->keys.first_burst);
 
 	return MIN(memory_wanted(task), ROUND_UP(end, PAGE_BYTES) - offset);
 }
@@ -320,8 +324,12 @@ static bool has_room(const struct task *task)
 }
 
 /* A task's first memory: @len bytes.  @first: see take_memory(). */
-static int buf_new(struct task *task, const struct sgl *first, size_t len)
+static int buf_new(struct task *task, struct sgl *first, size_t len)
 {
+	if (first != NULL && first->len_bytes == len) {
+		task->buf = sgl_get(first);
+		return 0;
+	}
 	if (first != NULL)
 		return buf_extend(task, first, len);
 	return sgl_new(task->session->iscsi->env->pages, PAGE_FRONT, len,
@@ -359,12 +367,14 @@ static int pressed(struct iscsi_session *s, int rv)
 }
 
 /*
- * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  What is
- * @coming unasked cannot wait for it, and has it, if there is any: that is no more
- * than the window times FirstBurstLength.  The rest can.  @first: immediate data
- * that is here and lies right, or NULL.
+ * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  What
+ * comes unasked, with the command @pdu and behind it, cannot wait for it, and has
+ * it, if there is any: that is no more than the window times FirstBurstLength.  The
+ * rest can.  @pdu: NULL if nothing comes so.  @first: immediate data that is here
+ * and lies right, or NULL.
  */
-static int take_memory(struct task *task, bool coming, struct sgl *first)
+static int take_memory(struct task *task, const struct dm_pdu *pdu,
+		       struct sgl *first)
 {
 	struct iscsi_session *s = task->session;
 	size_t len = memory_wanted(task);
@@ -375,8 +385,8 @@ static int take_memory(struct task *task, bool coming, struct sgl *first)
 	if (has_room(task))
 		rv = pressed(s, task->buf != NULL ? buf_append(task, len)
 						  : buf_new(task, first, len));
-	if (rv == -EBUSY && coming) {
-		len = memory_landing(task);
+	if (rv == -EBUSY && pdu != NULL) {
+		len = memory_landing(task, pdu->data_len);
 		rv = pressed(s, buf_new(task, first, len));
 	}
 	if (rv < 0)
@@ -480,7 +490,7 @@ static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi)
 		first = pdu->sgl;
 	if (first != NULL && first->len_bytes == task->write_len)
 		return; /* and are all: take_data() */
-	rv = take_memory(task, coming, first);
+	rv = take_memory(task, coming ? pdu : NULL, first);
 	if (rv == -EBUSY && coming)
 		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
 	else if (rv < 0 && rv != -EBUSY)
@@ -615,7 +625,7 @@ static bool step(struct task *task)
 		return true; /* on_done() is on its way */
 	if (cmd->dir != SCSI_DIR_OUT && !take_room(task))
 		return false;
-	rv = take_memory(task, false, NULL);
+	rv = take_memory(task, NULL, NULL);
 	if (rv == -EBUSY)
 		return false;
 	if (rv < 0) {

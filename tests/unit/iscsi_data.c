@@ -787,7 +787,56 @@ TEST(iscsi_data, the_rest_follows_what_came_unasked)
 	end();
 }
 
+/* They are its first ones: nothing is needed until the rest can come. */
+TEST(iscsi_data, a_write_whose_first_pages_are_here_waits_for_memory)
+{
+	struct mock m;
+	unsigned n;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	sgl_put(eaten[--n]);
+	sgl_put(eaten[--n]);
+	itt = write_with_pages(&m, 0, 160, 0x44);
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(asked_of(&m, itt), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	settle();
+	while (!TAILQ_EMPTY(&m.gets))
+		serve_get(&m, 0x22);
+	CHECK_EQ(answer(&m, itt), 0);
+	for (uint32_t at = 0; at < 160; at += 8) {
+		CHECK_EQ(answer(&m, READ10(&m, at, 1)), 0);
+		CHECK_EQ(m.read_first, at < 16 ? 0x44 : 0x22);
+	}
+	end();
+}
+
 #define BURST 262144u
+
+/* What came with a command that has said all has a place; no more of it does. */
+TEST(iscsi_data, what_came_with_a_command_is_all_that_lands)
+{
+	struct iscsi_session *s;
+	struct mock m;
+	size_t full;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	s = m.dm.owner->session;
+	s->keys.first_burst = BURST;
+	command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	command(&m, 0xa0, 16u << 20, 0x2a, 0, 32768, NULL, 0);
+	full = s->payload_bytes;
+	write_with_data(&m);
+	CHECK_EQ(s->payload_bytes, full + 8192);
+	command(&m, 0x20, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+	CHECK_EQ(s->payload_bytes, full + 8192 + BURST);
+	end();
+}
 
 /* All that may come unasked of a write of 1 MiB. */
 static void send_burst(struct mock *m, uint32_t itt)
