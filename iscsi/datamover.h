@@ -136,7 +136,8 @@ struct dm_ops {
 	uint32_t send_data_max;
 	/*
 	 * Commands that the initiator has room for the answers of, whatever the
-	 * window may be; 0: any number.
+	 * window may be; 0: any number.  Answers that wait in dm_conn.unsent
+	 * take of it.
 	 */
 	uint32_t window_max;
 	void (*send_control)(struct dm_conn *conn, struct dm_send *send);
@@ -220,6 +221,11 @@ struct dm_conn {
 	 * have nothing else to say meanwhile (TCP); 0: never.
 	 */
 	uint64_t part_ns;
+	/*
+	 * PDUs that it was given and did not have stamped yet, where room for
+	 * them is short: with window_max; else 0.
+	 */
+	unsigned unsent;
 	bool no_immediate; /* what it sends as immediate data is not to be had */
 };
 

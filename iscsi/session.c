@@ -513,6 +513,8 @@ void iscsi__session_max_cmdsn(struct iscsi_session *s)
 
 	if (s->responding_count > unread)
 		out += s->responding_count - unread;
+	/* When this arrives those behind it are still to come. */
+	out += s->conn->dm->unsent;
 	if (!sn_lt(s->max_cmdsn, max_of(s, window, out)))
 		return; /* not even without load */
 	if (!s->discovery)

@@ -103,6 +103,7 @@ void iser__tx_fini(struct iser_conn *conn)
 	assert(tx->head == tx->tail && iser__tx_empty(conn));
 	assert(tx->free_count == TX_SLOTS && !tx->big_used);
 	assert(tx->reads_out == 0 && tx->sends_out == 0);
+	assert(conn->dm.unsent == 0);
 	for (unsigned i = 0; i < TX_SLOT_PAGES; i++)
 		page_put(cache, tx->pages[i]);
 	for (unsigned i = 0; i < TX_BIG_PAGES; i++)
@@ -139,6 +140,7 @@ static void item_queue(struct iser_conn *conn, struct tx_item *item,
 
 void iser__tx_send(struct iser_conn *conn, struct dm_send *send)
 {
+	conn->dm.unsent++;
 	item_queue(conn, item_of(send), &conn->tx.queue, TX_SEND, send);
 }
 
@@ -402,6 +404,7 @@ static void post_send(struct iser_conn *conn, struct batch *b,
 	put_be24(bhs + 5, send->data_len);
 	if ((bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_RESPONSE)
 		put_be32(bhs + 36, 0); /* no DataSN, no R2TSN: 7.3.2 */
+	conn->dm.unsent--;
 	conn->dm.up->stamp(conn->dm.owner, bhs);
 	if (send->data_len <= TX_SLOT_DATA) {
 		if (send->data_len > 0)
@@ -600,6 +603,7 @@ void iser__tx_cancel(struct iser_conn *conn)
 		} else {
 			struct dm_send *send = item->owner;
 
+			conn->dm.unsent--;
 			send->cb(send, -ECANCELED);
 		}
 	}

@@ -198,6 +198,38 @@ TEST(iser_conn, window_that_leaves_receives)
 	end();
 }
 
+/*
+ * Many are answered at once: whichever of the answers it has seen, it sends no
+ * more commands than it has receives for.
+ */
+TEST(iser_conn, answers_at_once_leave_receives)
+{
+	uint32_t first;
+	unsigned answered = 0;
+	struct fake_message *m;
+
+	fixture();
+	ready();
+	first = cmdsn;
+	for (unsigned i = 0; i < ISER_WINDOW_MAX; i++) {
+		const struct message *tur = command(0, 0);
+
+		CHECK(fake_peer_send(peer, tur->bytes, tur->len));
+	}
+	while ((m = receive()) != NULL) {
+		uint32_t out;
+
+		answered++;
+		out = get_be32(m->bytes + 28 + 32) + 1 - (first + answered);
+		CHECK(out <= ISER_WINDOW_MAX);
+		if (answered == ISER_WINDOW_MAX) /* and all of those */
+			CHECK_EQ(out, ISER_WINDOW_MAX);
+		free(m);
+	}
+	CHECK_EQ(answered, ISER_WINDOW_MAX);
+	end();
+}
+
 /* The memory of an aborted write stays until the device let go of it. */
 TEST(iser_conn, abort_while_fetching)
 {
