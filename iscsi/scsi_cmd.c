@@ -322,6 +322,7 @@ static void finish(struct scsi_cmd *cmd)
 	if (cmd->killed) {
 		cmd->sense_len = 0;
 		cmd->data_in_len = 0;
+		cmd->transfer_len = 0;
 		cmd->status = SCSI_TASK_ABORTED;
 		cmd->aborted = !cmd->told;
 	}

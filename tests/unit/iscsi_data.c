@@ -303,6 +303,35 @@ TEST(iscsi_data, residual_of_a_write)
 	end();
 }
 
+/* One that another nexus aborts moved nothing, wherever it was. */
+TEST(iscsi_data, residual_of_an_aborted_write)
+{
+	uint8_t reset[ISCSI_BHS_LEN] = { 0x42, 0x80 | SCSI_LUN_RESET };
+	struct mock m, other;
+	struct seen *s;
+
+	for (unsigned sent = 0; sent < 2; sent++) {
+		fixture((struct iscsi_config){ 0 });
+		ready(&m, 1);
+		ready(&other, 2);
+		fake_dom_hold(dom, true);
+		command(&m, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+		if (sent)
+			serve_get(&m, 1);
+		put_be32(reset + 16, ++tag);
+		put_pdu(&other, reset, NULL, 0);
+		settle();
+		fake_dom_hold(dom, false);
+		s = next(&m);
+		CHECK(s != NULL);
+		CHECK_EQ(s->bhs[0], ISCSI_OP_RESPONSE);
+		CHECK_EQ(s->bhs[3], SCSI_TASK_ABORTED);
+		CHECK_EQ(s->bhs[1], ISCSI_FINAL | ISCSI_RESIDUAL_U);
+		CHECK_EQ(get_be32(s->bhs + 44), 8192);
+		end();
+	}
+}
+
 /* The datamover says that a burst came out of sequence: that write fails. */
 TEST(iscsi_data, solicited_data_out_of_sequence)
 {
