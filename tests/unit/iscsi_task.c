@@ -63,6 +63,23 @@ TEST(iscsi_task, data_of_a_barrier_on_a_slow_link)
 	end();
 }
 
+/* Nor is one dead over which a part of its burst came just now. */
+TEST(iscsi_task, data_of_a_barrier_in_parts)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	command(&m, 0xa0 | SCSI_ORDERED, 8192, 0x2a, 0, 16, NULL, 0);
+	m.dm.part_ns = env_now(ts.env);
+	data_misses(&m, 59, false);
+	CHECK(!m.closing);
+	m.dm.part_ns = env_now(ts.env);
+	data_misses(&m, 1, false);
+	CHECK(m.closing);
+	end();
+}
+
 /* One that is answered already holds nobody up: its data may take longer. */
 TEST(iscsi_task, data_of_a_barrier_that_failed)
 {
