@@ -112,7 +112,8 @@ struct env_dev_info {
 
 /* env_dev_open() flags */
 #define ENV_DEV_RDONLY 1u
-#define ENV_DEV_EXCLUSIVE 2u /* O_EXCL on devices, a lock on files: -EBUSY */
+/* O_EXCL on devices, a lock on files, waited for (shard_file_lock()): -EBUSY */
+#define ENV_DEV_EXCLUSIVE 2u
 
 struct env_ops {
 	uint64_t (*rand)(struct env *env);

@@ -474,18 +474,40 @@ static int dev_describe(int fd, struct env_dev_info *info)
 	return info->logical_block > 4096 ? -EINVAL : 0;
 }
 
-int shard_file_lock(int fd)
+/* Before the next try at what another holds.  False: it was tried for long. */
+static bool held_pause(unsigned *tries)
 {
 	const struct timespec pause = { .tv_nsec = 50 * (long)MSEC };
 
-	for (int tries = 0; tries < 60; tries++) {
+	if (++*tries == 60)
+		return false;
+	nanosleep(&pause, NULL);
+	return true;
+}
+
+int shard_file_lock(int fd)
+{
+	unsigned tries = 0;
+
+	do {
 		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 			return 0;
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return -errno;
-		nanosleep(&pause, NULL);
-	}
+	} while (held_pause(&tries));
 	return -EBUSY;
+}
+
+/* O_EXCL is a device's lock, and let go of as late: it is waited for, too. */
+static int fd_open(const char *path, int mode)
+{
+	unsigned tries = 0;
+	int fd;
+
+	do
+		fd = open(path, mode | O_DIRECT | O_CLOEXEC);
+	while (fd < 0 && errno == EBUSY && held_pause(&tries));
+	return fd < 0 ? -errno : fd;
 }
 
 int shard__dev_open(struct env *env, const char *path, unsigned flags,
@@ -505,9 +527,9 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 	if (dev == NULL)
 		return -ENOMEM;
 	dev->shard = shard_of(env);
-	dev->fd = open(path, mode | O_DIRECT | O_CLOEXEC);
+	dev->fd = fd_open(path, mode);
 	if (dev->fd < 0) {
-		rv = -errno;
+		rv = dev->fd;
 		if (rv == -EINVAL)
 			log_error("%s: its file system has no O_DIRECT; use "
 				  "another one, or a block device",

@@ -9,9 +9,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool done;
@@ -446,6 +450,128 @@ TEST(shard, more_than_the_ring)
 	test_run(&ts, &done);
 	sgl_put(in);
 	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
+/* ---- what the kernel is asked for ---- */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_stat(const char *path, struct stat *st);
+int __wrap_stat(const char *path, struct stat *st);
+int __wrap_nanosleep(const struct timespec *ns, struct timespec *left_ns);
+static struct asked {
+	const char *path; /* NULL: nobody looks */
+	bool block_device; /* what stat() says of it */
+	unsigned held; /* so many times it is another's */
+	int lock_fd; /* as many times that lock is there; 0: none */
+	unsigned opens, pauses;
+	uint64_t paused_ns;
+	int open_flags;
+} asked;
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	va_list ap;
+	unsigned mode;
+
+	va_start(ap, flags);
+	mode = flags & O_CREAT ? va_arg(ap, unsigned) : 0;
+	va_end(ap);
+	if (asked.path == NULL || strcmp(path, asked.path) != 0)
+		return __real_open(path, flags, mode);
+	asked.opens++;
+	asked.open_flags = flags;
+	if (flags & O_EXCL && asked.opens <= asked.held) {
+		errno = EBUSY;
+		return -1;
+	}
+	return __real_open(path, flags & ~O_EXCL, mode);
+}
+
+int __wrap_stat(const char *path, struct stat *st)
+{
+	int rv = __real_stat(path, st);
+
+	if (rv == 0 && asked.block_device && strcmp(path, asked.path) == 0)
+		st->st_mode = S_IFBLK | 0600;
+	return rv;
+}
+
+int __wrap_nanosleep(const struct timespec *ns, struct timespec *left_ns)
+{
+	asked.paused_ns += (uint64_t)ns->tv_sec * SEC + (uint64_t)ns->tv_nsec;
+	if (++asked.pauses == asked.held && asked.lock_fd != 0)
+		close(asked.lock_fd);
+	return 0;
+}
+
+/* Open and close it; with what comes of that. */
+static int ask(struct test_shard *ts, unsigned flags, const struct asked *how)
+{
+	struct env_dev_info info;
+	struct env_dev *dev;
+	int rv;
+
+	asked = *how;
+	rv = env_dev_open(ts->env, asked.path, flags, &dev, &info);
+	if (rv == 0) {
+		CHECK(fcntl(shard__dev_fd(dev), F_GETFL) & O_DIRECT);
+		CHECK(fcntl(shard__dev_fd(dev), F_GETFD) & FD_CLOEXEC);
+		CHECK_EQ(asked.open_flags & O_ACCMODE,
+			 flags & ENV_DEV_RDONLY ? O_RDONLY : O_RDWR);
+		env_dev_close(ts->env, dev);
+	}
+	asked.path = NULL;
+	asked.block_device = false;
+	return rv;
+}
+
+/*
+ * A disk is one program's alone.  What another one's ring still holds, as it was
+ * killed just now, comes free in a moment, be it a file or a device; what is held
+ * for longer is another's.
+ */
+TEST(shard, a_disk_is_one_programs)
+{
+	const unsigned alone = ENV_DEV_EXCLUSIVE;
+	char *dir = test_dir(), path[600];
+	struct asked file = { .path = path };
+	struct asked device = { .path = path, .block_device = true };
+	struct test_shard ts;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+
+	CHECK_EQ(ask(&ts, 0, &device), 0);
+	CHECK_EQ(asked.open_flags & O_EXCL, 0);
+	CHECK_EQ(ask(&ts, alone, &device), 0);
+	CHECK_EQ(asked.open_flags & O_EXCL, O_EXCL);
+	CHECK_EQ(ask(&ts, alone | ENV_DEV_RDONLY, &device), 0);
+	device.held = 3;
+	CHECK_EQ(ask(&ts, alone, &device), 0);
+	CHECK_EQ(asked.opens, 4);
+	device.held = UINT32_MAX;
+	CHECK_EQ(ask(&ts, alone, &device), -EBUSY);
+	CHECK(asked.paused_ns > 2 * SEC && asked.paused_ns <= 3 * SEC);
+
+	CHECK_EQ(ask(&ts, alone, &file), 0);
+	CHECK_EQ(asked.open_flags & O_EXCL, 0);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	CHECK(fd > 0);
+	CHECK_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+	CHECK_EQ(ask(&ts, 0, &file), 0); /* to look at it */
+	CHECK_EQ(asked.pauses, 0);
+	CHECK_EQ(ask(&ts, alone, &file), -EBUSY);
+	CHECK(asked.paused_ns > 2 * SEC && asked.paused_ns <= 3 * SEC);
+	file.held = 3;
+	file.lock_fd = fd;
+	CHECK_EQ(ask(&ts, alone, &file), 0);
+	CHECK_EQ(asked.pauses, 3);
+	CHECK_EQ(asked.opens, 1);
 	test_shard_close(&ts);
 }
 
