@@ -138,7 +138,8 @@ $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: LIBS += -Wl,--wrap=cal
 $(O)/tests/unit/lsom_memory: \
 	LIBS += -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc,--wrap=aligned_alloc
 $(O)/tests/unit/dom_owner: LIBS += -Wl,--wrap=lsom_comp_update
-$(O)/tests/unit/base_shard: LIBS += -Wl,--wrap=open,--wrap=stat,--wrap=nanosleep
+$(O)/tests/unit/base_shard: \
+	LIBS += -Wl,--wrap=open,--wrap=stat,--wrap=nanosleep,--wrap=pwritev2
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

@@ -413,6 +413,55 @@ TEST(shard, rest_of_a_short_read)
 	test_shard_close(&ts);
 }
 
+/* The kernel ends @io, and says @res of it. */
+static void end_with(struct env *env, const struct env_io *io, int res)
+{
+	struct io_uring *ring = &shard_of(env)->uring.ring;
+	struct io_uring_cqe *cqe;
+
+	CHECK_EQ(io_uring_submit(ring), 1);
+	CHECK_EQ(io_uring_wait_cqe(ring, &cqe), 0);
+	CHECK(io_uring_cqe_get_data(cqe) == io);
+	cqe->res = res;
+}
+
+/* What the kernel did not begin, for now or for a signal, is asked for again. */
+TEST(shard, not_now_is_asked_again)
+{
+	static const int says[] = { -EINTR, -EAGAIN };
+	char *dir = test_dir(), path[600];
+	struct env_io io = { .cb = on_io };
+	struct env_dev_info info;
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *sgl;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &sgl), 0);
+	sgl_iov(sgl, 0, 4096, &iov, 1, NULL);
+	for (unsigned i = 0; i < ARRAY_LEN(says); i++) {
+		done = false;
+		env_dev_writev(ts.env, dev, &io, &iov, 1, 0, ENV_DURABLE);
+		end_with(ts.env, &io, says[i]);
+		shard__uring_reap(shard_of(ts.env));
+		CHECK(!done);
+		CHECK_EQ(newest(ts.env)->opcode, IORING_OP_WRITEV);
+		CHECK_EQ(newest(ts.env)->rw_flags, RWF_DSYNC);
+		end_with(ts.env, &io, 4096);
+		shard__uring_reap(shard_of(ts.env));
+		CHECK(done);
+		CHECK_EQ(result, 4096);
+	}
+	sgl_put(sgl);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
 /* More requests than the ring has places, all at once: each completes. */
 static int left;
 
@@ -453,6 +502,49 @@ TEST(shard, more_than_the_ring)
 	test_shard_close(&ts);
 }
 
+/*
+ * Who waits for a place in the ring has the next one, not who comes when there is
+ * one: else a disk that is kept busy by some would be closed to others.
+ */
+TEST(shard, who_waits_for_a_place_is_first)
+{
+	static struct env_io io[300];
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct iovec iov;
+	struct uring *u;
+	struct sgl *in;
+	int n = 0;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	u = &shard_of(ts.env)->uring;
+	for (; TAILQ_EMPTY(&u->waiting); n++) {
+		CHECK(n < 299);
+		io[n].cb = on_many;
+		env_dev_readv(ts.env, dev, &io[n], &iov, 1, 0);
+	}
+	CHECK(io_uring_submit(&u->ring) > 0);
+	CHECK(io_uring_sq_space_left(&u->ring) > 0);
+	io[n].cb = on_many;
+	env_dev_readv(ts.env, dev, &io[n], &iov, 1, 0);
+	CHECK(TAILQ_FIRST(&u->waiting) == &io[n - 1]);
+	CHECK(TAILQ_NEXT(&io[n - 1], link) == &io[n]);
+	left = n + 1;
+	done = false;
+	test_run(&ts, &done);
+	sgl_put(in);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
 /* ---- what the kernel is asked for ---- */
 
 int __real_open(const char *path, int flags, ...);
@@ -460,6 +552,11 @@ int __wrap_open(const char *path, int flags, ...);
 int __real_stat(const char *path, struct stat *st);
 int __wrap_stat(const char *path, struct stat *st);
 int __wrap_nanosleep(const struct timespec *ns, struct timespec *left_ns);
+ssize_t __real_pwritev2(int fd, const struct iovec *iov, int n, off_t offset,
+			int flags);
+ssize_t __wrap_pwritev2(int fd, const struct iovec *iov, int n, off_t offset,
+			int flags);
+
 static struct asked {
 	const char *path; /* NULL: nobody looks */
 	bool block_device; /* what stat() says of it */
@@ -468,6 +565,10 @@ static struct asked {
 	unsigned opens, pauses;
 	uint64_t paused_ns;
 	int open_flags;
+	/* What each write says: so many bytes at most, 0 or -errno. */
+	const int *says;
+	unsigned writes;
+	int write_flags;
 } asked;
 
 int __wrap_open(const char *path, int flags, ...)
@@ -504,6 +605,26 @@ int __wrap_nanosleep(const struct timespec *ns, struct timespec *left_ns)
 	if (++asked.pauses == asked.held && asked.lock_fd != 0)
 		close(asked.lock_fd);
 	return 0;
+}
+
+ssize_t __wrap_pwritev2(int fd, const struct iovec *iov, int n, off_t offset,
+			int flags)
+{
+	struct iovec part = *iov;
+	int says;
+
+	if (asked.says == NULL)
+		return __real_pwritev2(fd, iov, n, offset, flags);
+	says = asked.says[asked.writes++];
+	asked.write_flags |= flags;
+	CHECK(asked.writes == 1 || asked.write_flags == flags);
+	CHECK_EQ(n, 1);
+	if (says < 0) {
+		errno = -says;
+		return -1;
+	}
+	part.iov_len = MIN(part.iov_len, (size_t)says);
+	return says == 0 ? 0 : __real_pwritev2(fd, &part, 1, offset, flags);
 }
 
 /* Open and close it; with what comes of that. */
@@ -572,6 +693,48 @@ TEST(shard, a_disk_is_one_programs)
 	CHECK_EQ(ask(&ts, alone, &file), 0);
 	CHECK_EQ(asked.pauses, 3);
 	CHECK_EQ(asked.opens, 1);
+	test_shard_close(&ts);
+}
+
+/* A blocking write is whole, and each part of it as durable as it was to be. */
+TEST(shard, blocking_writes_say_so)
+{
+	static const int parts[] = { -EINTR, 4096, -EAGAIN, 8192, 1 << 20 };
+	static const int error[] = { 4096, -EIO }, end[] = { 4096, 0 };
+	uint8_t *out = aligned_alloc(4096, 5 * 4096);
+	uint8_t *in = aligned_alloc(4096, 5 * 4096);
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct env_dev *dev;
+	struct test_shard ts;
+
+	CHECK(out != NULL && in != NULL);
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	for (unsigned flags = 0; flags <= ENV_DURABLE; flags += ENV_DURABLE) {
+		for (size_t i = 0; i < 5ul * 4096; i++)
+			out[i] = (uint8_t)(i / 4096 + i + flags);
+		asked = (struct asked){ .says = parts };
+		CHECK_EQ(env_dev_write_now(ts.env, dev, out, 5 * 4096, 8192,
+					   flags),
+			 0);
+		CHECK_EQ(asked.writes, ARRAY_LEN(parts));
+		CHECK_EQ(asked.write_flags, flags ? RWF_DSYNC : 0);
+		CHECK_EQ(env_dev_read_now(ts.env, dev, in, 5 * 4096, 8192), 0);
+		CHECK_EQ(memcmp(in, out, 5 * 4096), 0);
+	}
+	asked = (struct asked){ .says = error };
+	CHECK_EQ(env_dev_write_now(ts.env, dev, out, 8192, 0, 0), -EIO);
+	asked = (struct asked){ .says = end };
+	CHECK_EQ(env_dev_write_now(ts.env, dev, out, 8192, 0, 0), -EIO);
+	CHECK_EQ(asked.writes, 2);
+	asked.says = NULL;
+	free(in);
+	free(out);
+	env_dev_close(ts.env, dev);
 	test_shard_close(&ts);
 }
 
