@@ -473,14 +473,12 @@ static void cache_fill_run(struct page_cache *cache, size_t n)
 }
 
 /*
- * May @class have @n more?  Below its floor always; above it only what no other
- * class's floor still needs.  The counts are read one by one, so two shards may
- * both be refused where one would fit, never both admitted past the arena: each
- * adds its own first.
+ * May @class have @mine in all?  Its floor always; above it only what no other
+ * class's floor still needs.
  */
-static bool class_admit(struct arena *arena, enum page_class class, size_t n)
+static bool class_may(const struct arena *arena, enum page_class class,
+		      size_t mine)
 {
-	size_t mine = atomic_fetch_add(&arena->used[class], n) + n;
 	size_t needed = 0;
 
 	if (mine <= arena->floor[class])
@@ -491,7 +489,21 @@ static bool class_admit(struct arena *arena, enum page_class class, size_t n)
 
 		needed += MAX(used, arena->floor[c]);
 	}
-	if (needed <= arena->count)
+	return needed <= arena->count;
+}
+
+/*
+ * @n more for @class.  The counts are read one by one, so two shards may both be
+ * refused where one would fit, never both admitted past the arena: each adds its
+ * own first.  But not what cannot be: for a moment it would take the room of
+ * others.
+ */
+static bool class_admit(struct arena *arena, enum page_class class, size_t n)
+{
+	if (!class_may(arena, class, arena_used(arena, class) + n))
+		return false;
+	if (class_may(arena, class,
+		      atomic_fetch_add(&arena->used[class], n) + n))
 		return true;
 	atomic_fetch_sub(&arena->used[class], n);
 	return false;
@@ -650,17 +662,8 @@ void page_wait_stop(struct page_cache *cache, struct page_waiter *waiter)
 
 static bool class_has(const struct arena *arena, const struct page_waiter *w)
 {
-	size_t needed = 0;
-
-	for (int c = 0; c < PAGE_CLASSES; c++) {
-		size_t used = atomic_load(&arena->used[c]) +
-			      (c == (int)w->class ? w->n : 0);
-
-		if (c == (int)w->class && used <= arena->floor[c])
-			return true;
-		needed += MAX(used, arena->floor[c]);
-	}
-	return needed <= arena->count;
+	return class_may(arena, w->class,
+			 atomic_load(&arena->used[w->class]) + w->n);
 }
 
 bool page_cache_waiting(const struct page_cache *cache)

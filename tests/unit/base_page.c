@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -487,6 +488,56 @@ TEST(page, waiters_keep_their_order)
 	CHECK_EQ(first.count, 1);
 	CHECK_EQ(second.count, 1);
 	pages_put(f.cache, pages + 2, 306);
+	close_fixture(&f);
+}
+
+/* Asks for more than there is, again and again. */
+struct greedy {
+	struct page_cache *cache;
+	atomic_bool asks, stop;
+	bool got;
+};
+
+static void *greedy_run(void *arg)
+{
+	struct page *pages[200];
+	struct greedy *g = arg;
+
+	while (!atomic_load(&g->stop)) {
+		if (pages_alloc(g->cache, PAGE_FRONT, 200, pages) != -EBUSY)
+			g->got = true;
+		atomic_store(&g->asks, true);
+	}
+	return NULL;
+}
+
+/* Who asks for what cannot be takes no room of others, not for a moment. */
+TEST(page, what_cannot_be_is_in_nobodys_way)
+{
+	struct fixture f = open_fixture(4u << 20);
+	struct greedy g = { 0 };
+	struct page *held[500], *page;
+	unsigned refused = 0;
+	pthread_t thread;
+
+	CHECK_EQ(page_cache_open(f.arena, &g.cache), 0);
+	/* Of 616: more than the class's floor, and not 200 less than all. */
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 500, held), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, greedy_run, &g), 0);
+	while (!atomic_load(&g.asks))
+		sched_yield();
+	for (unsigned i = 0; i < 1000000; i++) {
+		if (pages_alloc(f.cache, PAGE_FRONT, 1, &page) == 0)
+			page_put(f.cache, page);
+		else
+			refused++;
+	}
+	atomic_store(&g.stop, true);
+	pthread_join(thread, NULL);
+	CHECK_EQ(refused, 0);
+	CHECK(!g.got);
+	pages_put(f.cache, held, 500);
+	page_cache_close(g.cache);
 	close_fixture(&f);
 }
 
