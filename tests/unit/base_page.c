@@ -450,6 +450,28 @@ TEST(page, the_most_of_a_class)
 	close_fixture(&f);
 }
 
+/* What a class needs yet is free, and stays so: at its floor others end. */
+TEST(page, a_floor_is_nobody_elses)
+{
+	/* 512 in all; floors of 51, 102, 51, 102 */
+	static const size_t floor[PAGE_CLASSES] = { 51, 102, 51, 102 };
+	struct fixture f = open_fixture(2u << 20);
+	struct page *most[308], *own[102], *more;
+
+	for (int c = 0; c < PAGE_CLASSES; c++) {
+		int big = c == PAGE_REPLICA_IN ? PAGE_FRONT : PAGE_REPLICA_IN;
+
+		CHECK_EQ(pages_alloc(f.cache, big, 308, most), 0);
+		CHECK_EQ(pages_alloc(f.cache, big, 1, &more), -EBUSY);
+		CHECK_EQ(pages_alloc(f.cache, c, floor[c], own), 0);
+		CHECK_EQ(pages_alloc(f.cache, c, 1, &more), -EBUSY);
+		CHECK_EQ(arena_used(f.arena, c), floor[c]);
+		pages_put(f.cache, own, floor[c]);
+		pages_put(f.cache, most, 308);
+	}
+	close_fixture(&f);
+}
+
 /* Who waits for a few more than its class can have goes on once it has all. */
 TEST(page, waits_for_no_more_than_there_is)
 {
@@ -615,6 +637,183 @@ TEST(page, an_idle_shard_is_asked)
 	pages_put(f.cache, log, 51);
 	pages_put(f.cache, all, n - 51);
 	page_cache_close(idle);
+	close_fixture(&f);
+}
+
+/* Those that are free lie with @cache; @other may have them now. */
+static void free_ones_to(struct page_cache *cache, struct page_cache *other)
+{
+	struct page *log[51];
+
+	if (pages_alloc(cache, PAGE_LOG, 51, log) < 0) {
+		page_cache_turn(other); /* it was asked */
+		CHECK_EQ(pages_alloc(cache, PAGE_LOG, 51, log), 0);
+	}
+	pages_put(cache, log, 51);
+}
+
+/* Did the pages stay where they are when @cache had its turn? */
+static bool keeps_them(struct page_cache *cache, struct page_cache *other)
+{
+	struct page *log[51];
+	int rv;
+
+	page_cache_turn(cache); /* what was asked before */
+	free_ones_to(cache, other);
+	page_cache_turn(cache);
+	rv = pages_alloc(other, PAGE_LOG, 51, log);
+	if (rv == 0)
+		pages_put(other, log, 51);
+	else
+		CHECK_EQ(rv, -EBUSY);
+	return rv != 0;
+}
+
+/*
+ * A shard keeps its free pages where nobody else waits: at each turn they would
+ * go through the arena's lock otherwise, and back.
+ */
+TEST(page, they_stay_where_nobody_waits)
+{
+	struct fixture f = open_fixture(2u << 20);
+	struct counted_waiter w = { .waiter.cb = waiter_count };
+	struct page_cache *other, *third;
+	struct page *taken[512 - 51]; /* all but the log's */
+
+	CHECK_EQ(page_cache_open(f.arena, &other), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_REPLICA_IN, 308, taken), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_RMW, 51, taken + 308), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 102, taken + 359), 0);
+	CHECK(keeps_them(f.cache, other));
+
+	page_wait(other, PAGE_FRONT, 1, &w.waiter);
+	CHECK(!keeps_them(f.cache, other));
+	page_wait_stop(other, &w.waiter);
+	page_cache_turn(other);
+	CHECK(keeps_them(f.cache, other));
+
+	CHECK_EQ(page_cache_open(f.arena, &third), 0);
+	page_wait(third, PAGE_FRONT, 1, &w.waiter);
+	page_wait_stop(third, &w.waiter);
+	page_cache_close(third);
+	CHECK(keeps_them(f.cache, other));
+
+	page_wait(f.cache, PAGE_FRONT, 1, &w.waiter);
+	CHECK(keeps_them(f.cache, other));
+	page_wait_stop(f.cache, &w.waiter);
+	CHECK_EQ(w.count, 0);
+
+	pages_put(f.cache, taken, ARRAY_LEN(taken));
+	page_cache_close(other);
+	close_fixture(&f);
+}
+
+struct taking_waiter {
+	struct page_waiter waiter;
+	struct page_cache *cache;
+	struct page *page;
+	int status;
+};
+
+static void waiter_take(struct page_waiter *waiter)
+{
+	struct taking_waiter *t =
+		container_of(waiter, struct taking_waiter, waiter);
+
+	t->status = pages_alloc(t->cache, PAGE_FRONT, 1, &t->page);
+}
+
+/*
+ * What a shard frees is where the one that waits looks when it is woken; who does
+ * not wait is not.
+ */
+TEST(page, the_woken_one_finds_it)
+{
+	struct fixture f = open_fixture(2u << 20);
+	struct taking_waiter t = { .waiter.cb = waiter_take, .status = 1 };
+	static struct page *front[308], *rest[204];
+	struct page_cache *idle;
+	unsigned wakes = 0, idle_wakes = 0;
+
+	CHECK_EQ(page_cache_open(f.arena, &t.cache), 0);
+	CHECK_EQ(page_cache_open(f.arena, &idle), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 308, front), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_LOG, 51, rest), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_RMW, 51, rest + 51), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_REPLICA_IN, 102, rest + 102), 0);
+	page_wait(t.cache, PAGE_FRONT, 1, &t.waiter);
+	page_cache_turn(t.cache);
+	page_cache_turn(idle);
+	page_cache_turn(f.cache);
+	page_cache_wake_set(t.cache, count_one, &wakes);
+	page_cache_wake_set(idle, count_one, &idle_wakes);
+
+	page_put(f.cache, front[307]);
+	page_cache_turn(f.cache);
+	CHECK_EQ(wakes, 1);
+	CHECK_EQ(idle_wakes, 0);
+	page_cache_turn(t.cache);
+	CHECK_EQ(t.status, 0);
+
+	page_put(t.cache, t.page);
+	pages_put(f.cache, front, 307);
+	pages_put(f.cache, rest, 204);
+	page_cache_close(idle);
+	page_cache_close(t.cache);
+	close_fixture(&f);
+}
+
+/* Two shards ask for what both may have, and not both at once. */
+enum { RIVALS = 2, TURNS = 5000, HALF = 155 }; /* of 308 */
+
+struct rival {
+	struct page_cache *cache;
+	atomic_uint *holders, *ready;
+	unsigned had;
+	bool both;
+};
+
+static void *rival_run(void *arg)
+{
+	struct rival *r = arg;
+	struct page *pages[HALF];
+
+	/* Until the other has its turns, too. */
+	while (atomic_load(r->ready) < RIVALS) {
+		page_cache_turn(r->cache);
+		if (pages_alloc(r->cache, PAGE_FRONT, HALF, pages) < 0)
+			continue;
+		r->both |= atomic_fetch_add(r->holders, 1) > 0;
+		for (unsigned i = 0; i < 200; i++)
+			cpu_relax();
+		if (++r->had == TURNS)
+			atomic_fetch_add(r->ready, 1);
+		atomic_fetch_sub(r->holders, 1);
+		pages_put(r->cache, pages, HALF);
+	}
+	return NULL;
+}
+
+/* However their looks at the books meet, one has it, or none. */
+TEST(page, never_more_than_there_is)
+{
+	struct fixture f = open_fixture(2u << 20);
+	struct rival r[RIVALS] = { { .cache = f.cache } };
+	atomic_uint holders = 0, ready = 0;
+	pthread_t threads[RIVALS];
+
+	CHECK_EQ(page_cache_open(f.arena, &r[1].cache), 0);
+	for (unsigned i = 0; i < RIVALS; i++) {
+		r[i].holders = &holders;
+		r[i].ready = &ready;
+		CHECK_EQ(pthread_create(&threads[i], NULL, rival_run, &r[i]),
+			 0);
+	}
+	for (unsigned i = 0; i < RIVALS; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(!r[0].both && !r[1].both);
+	CHECK_EQ(arena_used(f.arena, PAGE_FRONT), 0);
+	page_cache_close(r[1].cache);
 	close_fixture(&f);
 }
 
