@@ -12,6 +12,8 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <rocksdb/c.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,16 +306,39 @@ static void compactions_yield(void)
 	rocksdb_env_destroy(env);
 }
 
+/* The directory that @path is in, opened, or -errno. */
+static int parent_open(const char *path)
+{
+	char *copy = strdup(path);
+	int fd;
+
+	if (copy == NULL)
+		return -ENOMEM;
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		fd = -errno;
+	free(copy);
+	return fd;
+}
+
 /*
  * Debian's build has assertions on, and one of them ends the process when a
- * store is opened and its first writes find no space.
+ * store is opened, or made, and its first writes find no space.
  */
-static bool has_room(const char *path)
+static bool has_room(const struct kv_config *config)
 {
 	struct statvfs st;
+	int rv = statvfs(config->path, &st), dir;
 
-	if (statvfs(path, &st) < 0)
-		return true; /* it is made, or RocksDB says why not */
+	if (rv < 0 && errno == ENOENT && config->create) {
+		dir = parent_open(config->path);
+		if (dir < 0)
+			return true; /* RocksDB says why not */
+		rv = fstatvfs(dir, &st);
+		close(dir);
+	}
+	if (rv < 0)
+		return true;
 	return (geteuid() == 0 ? st.f_bfree : st.f_bavail) * st.f_frsize >=
 	       OPEN_BYTES_MIN;
 }
@@ -381,7 +406,7 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 	struct rocks *r;
 	char *err = NULL;
 
-	if (!has_room(config->path))
+	if (!has_room(config))
 		return -ENOSPC;
 	r = calloc(1, sizeof(*r));
 	if (r == NULL)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* Append operands to the value. */
@@ -235,6 +236,44 @@ TEST(kv, errors_by_their_cause)
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), -EMFILE);
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	kv_close(kv);
+}
+
+/* ---- the file system it is made in ---- */
+
+int __real_fstatvfs(int fd, struct statvfs *st);
+int __wrap_fstatvfs(int fd, struct statvfs *st);
+
+static struct {
+	bool full;
+} place;
+
+int __wrap_fstatvfs(int fd, struct statvfs *st)
+{
+	int rv = __real_fstatvfs(fd, st);
+
+	if (place.full)
+		st->f_bfree = st->f_bavail = 1;
+	return rv;
+}
+
+/* None is made where there is no room for its beginning. */
+TEST(kv, no_room_for_a_new_store)
+{
+	char *dir = test_dir(), path[600];
+	struct kv_config config = { .path = path, .create = true };
+	struct kv *kv;
+
+	snprintf(path, sizeof(path), "%s/db", dir);
+	free(dir);
+	place.full = true;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), -ENOSPC);
+	CHECK_EQ(access(path, F_OK), -1);
+	config.create = false;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), -ENOENT);
+	config.create = true;
+	place.full = false;
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
 	kv_close(kv);
 }
