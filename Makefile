@@ -138,7 +138,7 @@ $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: LIBS += -Wl,--wrap=cal
 $(O)/tests/unit/lsom_memory: \
 	LIBS += -Wl,--wrap=calloc,--wrap=malloc,--wrap=realloc,--wrap=aligned_alloc
 $(O)/tests/unit/dom_owner: LIBS += -Wl,--wrap=lsom_comp_update
-$(O)/tests/unit/base_kv: LIBS += -Wl,--wrap=fstatvfs
+$(O)/tests/unit/base_kv: LIBS += -Wl,--wrap=fsync,--wrap=fstatvfs
 $(O)/tests/unit/base_shard: \
 	LIBS += -Wl,--wrap=open,--wrap=stat,--wrap=nanosleep,--wrap=pwritev2
 

@@ -400,6 +400,25 @@ static void options_set(struct rocks *r, const struct kv_config *config,
 	rocksdb_flushoptions_set_wait(r->flush, 1);
 }
 
+/*
+ * RocksDB syncs what is in its directory, but not that there is one: a store
+ * that shall be found again after a power cut is so only by this.
+ */
+static int name_sync(const char *path)
+{
+	int dir = parent_open(path), rv = 0;
+
+	if (dir < 0)
+		return dir;
+	if (fsync(dir) < 0)
+		rv = -errno;
+	close(dir);
+	if (rv < 0)
+		log_error("store %s: sync its directory: %s", path,
+			  strerror(-rv));
+	return rv;
+}
+
 int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 {
 	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
@@ -429,6 +448,14 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 
 		rocks_close(&r->kv);
 		return rv;
+	}
+	if (config->create && config->log) {
+		int rv = name_sync(config->path);
+
+		if (rv < 0) {
+			rocks_close(&r->kv);
+			return rv;
+		}
 	}
 	/* With a log of its own every batch is durable: nothing to replay. */
 	if (!config->log)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -242,12 +243,28 @@ TEST(kv, errors_by_their_cause)
 
 /* ---- the file system it is made in ---- */
 
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
 int __real_fstatvfs(int fd, struct statvfs *st);
 int __wrap_fstatvfs(int fd, struct statvfs *st);
 
 static struct {
+	ino_t synced; /* the last directory that was */
+	int sync_error;
 	bool full;
 } place;
+
+/* Of ours alone: RocksDB's library calls its own. */
+int __wrap_fsync(int fd)
+{
+	struct stat st;
+
+	CHECK_EQ(fstat(fd, &st), 0);
+	CHECK(S_ISDIR(st.st_mode));
+	place.synced = st.st_ino;
+	errno = place.sync_error;
+	return place.sync_error != 0 ? -1 : __real_fsync(fd);
+}
 
 int __wrap_fstatvfs(int fd, struct statvfs *st)
 {
@@ -256,6 +273,27 @@ int __wrap_fstatvfs(int fd, struct statvfs *st)
 	if (place.full)
 		st->f_bfree = st->f_bavail = 1;
 	return rv;
+}
+
+/* A store with a log that was made is there after a power cut: its name, too. */
+TEST(kv, the_name_of_a_store_is_durable)
+{
+	char *dir = test_dir(), path[600];
+	struct kv_config config = { .path = path, .create = true, .log = true };
+	struct stat st;
+	struct kv *kv;
+
+	CHECK_EQ(stat(dir, &st), 0);
+	snprintf(path, sizeof(path), "%s/db", dir);
+	free(dir);
+	place.sync_error = EIO;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), -EIO);
+	place.sync_error = 0;
+	place.synced = 0;
+	/* That one was not, and made: it is no less so for being there now. */
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	CHECK(place.synced == st.st_ino);
+	kv_close(kv);
 }
 
 /* None is made where there is no room for its beginning. */
