@@ -278,8 +278,15 @@ static int load(struct store_open *req, struct kv *kv)
 	rv = kv_scan(kv, kv_slice("", 0), kv_slice(NULL, 0), load_key, &l);
 	if (l.status != 0)
 		return l.status;
-	if (rv != 0)
+	if (rv == -EIO || rv == -EUCLEAN)
 		return damaged(req, "it cannot be read whole");
+	if (rv != 0) {
+		snprintf(req->why, sizeof(req->why),
+			 "cannot read the directory store %s: %s; the log says "
+			 "more",
+			 req->store->path, err_text(rv));
+		return rv;
+	}
 	if (req->found && l.any) {
 		snprintf(req->why, sizeof(req->why),
 			 "%s holds a directory "

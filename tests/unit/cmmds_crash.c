@@ -425,10 +425,17 @@ TEST(cmmds_crash, unreadable_is_not_empty)
 	world_init(&f.w, 3, "X", 0);
 	CHECK_EQ(f_open(&f, true), 0);
 	f_close(&f);
-	f.w.nodes[0].fail_scan = true;
+	f.w.nodes[0].fail_scan = -EIO;
 	CHECK_EQ(f_open(&f, true), -EUCLEAN);
 	CHECK_EQ(f_open(&f, false), -EUCLEAN);
-	f.w.nodes[0].fail_scan = false;
+	CHECK(strstr(f.open.why, "backup") != NULL);
+	/* Nor is it damaged where only this process cannot read it. */
+	f.w.nodes[0].fail_scan = -EMFILE;
+	CHECK_EQ(f_open(&f, true), -EMFILE);
+	CHECK_EQ(f_open(&f, false), -EMFILE);
+	CHECK(strstr(f.open.why, "too many open files") != NULL);
+	CHECK(strstr(f.open.why, "backup") == NULL);
+	f.w.nodes[0].fail_scan = 0;
 	CHECK_EQ(f_open(&f, true), -EEXIST);
 	CHECK_EQ(f_open(&f, false), 0);
 	f_close(&f);

@@ -41,7 +41,7 @@ struct world_node {
 	struct kv *table; /* outlives crashes */
 	bool cut; /* the power is gone: nothing reaches the table */
 	bool write_failed; /* since it was opened */
-	bool fail_scan; /* what is there cannot be read */
+	int fail_scan; /* what is there cannot be read, for this */
 	uint64_t fail_write; /* fail the Nth from now on; 0: none */
 	uint64_t slow_ns;
 	STAILQ_HEAD(, env_task) tasks;
@@ -264,8 +264,8 @@ world_kv_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	      bool (*cb)(void *arg, struct kv_slice key, struct kv_slice value),
 	      void *arg)
 {
-	if (((struct world_kv *)kv)->node->fail_scan)
-		return -EIO;
+	if (((struct world_kv *)kv)->node->fail_scan != 0)
+		return ((struct world_kv *)kv)->node->fail_scan;
 	return kv_scan(((struct world_kv *)kv)->node->table, from, to, cb, arg);
 }
 
