@@ -309,16 +309,16 @@ err_free:
 
 void rdma_device_close(struct rdma_device *device)
 {
-	int rv;
+	int zero, arena, pd, rv;
 
 	LIST_REMOVE(device, link);
 	uv_poll_stop(device->poll);
 	uv_close((uv_handle_t *)device->poll, on_poll_closed);
-	rv = ibv_dereg_mr(device->zero_mr);
-	if (rv == 0)
-		rv = ibv_dereg_mr(device->arena_mr);
-	if (rv == 0)
-		rv = ibv_dealloc_pd(device->pd);
+	/* Each of them, whatever it says of another: the arena is pinned. */
+	zero = ibv_dereg_mr(device->zero_mr);
+	arena = ibv_dereg_mr(device->arena_mr);
+	pd = ibv_dealloc_pd(device->pd);
+	rv = zero != 0 ? zero : arena != 0 ? arena : pd;
 	if (rv != 0) /* a device that was pulled out may say anything */
 		log_warn("RDMA device %s: releasing it: %s",
 			 rdma_device_name(device), strerror(rv));
