@@ -92,11 +92,8 @@ const char *log_room_name(enum log_room room)
 
 bool log_allowed(struct log_limit *limit, unsigned long long now_ns)
 {
-	if (now_ns < limit->next_ns) {
-		limit->swallowed++;
+	if (now_ns < limit->next_ns)
 		return false;
-	}
 	limit->next_ns = now_ns + 1000000000ull;
-	limit->swallowed = 0;
 	return true;
 }

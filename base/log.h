@@ -52,11 +52,10 @@ const char *log_room_name(enum log_room room);
 
 /*
  * For events a peer can repeat at will: true at most once a second for each
- * @limit, which counts what was swallowed in between.
+ * @limit.
  */
 struct log_limit {
 	unsigned long long next_ns;
-	unsigned swallowed;
 };
 bool log_allowed(struct log_limit *limit, unsigned long long now_ns);
 
