@@ -43,6 +43,7 @@ static const struct {
 } causes[] = {
 	/* First: once full, what RocksDB refuses later repeats it. */
 	{ "No space left", -ENOSPC },
+	{ "Disk quota exceeded", -ENOSPC },
 	{ "Corruption", -EUCLEAN },
 	{ "does not exist", -ENOENT },
 	/* The file's name is in it, too: "lock" alone may be of that. */

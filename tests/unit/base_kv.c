@@ -317,6 +317,23 @@ TEST(kv, each_batch_is_synced)
 	kv_close(kv);
 }
 
+/* A quota that is used up is a file system that is full, to us. */
+TEST(kv, a_quota_is_no_space)
+{
+	struct kv_config config = { .create = true, .log = true };
+	char *dir = test_dir(), path[600];
+	struct kv *kv;
+
+	snprintf(path, sizeof(path), "%s/db", dir);
+	free(dir);
+	config.path = path;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	syncs.error = EDQUOT;
+	CHECK_EQ(put_one(kv, "a", 100), -ENOSPC);
+	syncs.error = 0;
+	kv_close(kv);
+}
+
 /* The path of the only log in @path, the store's directory. */
 static void log_find(const char *path, char *out, size_t len)
 {
