@@ -36,7 +36,7 @@ struct admin {
 	/* Of those that ask nothing, who does so for longest comes first. */
 	TAILQ_HEAD(, admin_conn) conns;
 	TAILQ_HEAD(, admin_req) running;
-	unsigned conns_count, resolving;
+	unsigned conns_count;
 	bool closing, listener_closed;
 	struct env_timer close_timer;
 	void (*cb)(void *arg);
