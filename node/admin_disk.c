@@ -17,6 +17,14 @@ static const struct cmmds_entry *disk_entry(struct node *node,
 	return cmmds_get(node->cmmds, CMMDS_DISK, id->b, sizeof(id->b));
 }
 
+bool admin__disk_half_removed(const struct node_disk *d)
+{
+	const struct cmmds_entry *e = disk_entry(d->node, &d->id);
+
+	return e != NULL && !d->leaving &&
+	       ((const Directory__Disk *)e->message)->removing;
+}
+
 bool admin__disk_pending(const struct node_disk *d)
 {
 	return d->state == NODE_DISK_ONLINE && !d->leaving &&
@@ -224,7 +232,9 @@ int admin__disk_leaving(struct admin_req *r, const struct node_disk *d)
 {
 	if (!d->leaving)
 		return 0;
-	return admin__why(r, -EBUSY, NULL, "disk %s is being removed", d->path);
+	return admin__why(r, -EBUSY,
+			  "basalt disk list shows it until it is gone.",
+			  "disk %s is being removed", d->path);
 }
 
 void admin__disk_remove(struct admin_req *r)
@@ -359,6 +369,17 @@ static void disk_state(struct node_disk *d, Admin__DiskInfo *out,
 		node__disk_fix(d, t->fix, sizeof(t->fix));
 }
 
+/* Whatever else there is to say of it: it goes. */
+static void disk_half_removed(struct node_disk *d, Admin__DiskInfo *out,
+			      struct disk_texts *t)
+{
+	out->removing = true;
+	out->failure = ADMIN_HALF_REMOVED;
+	if (strcmp(out->health, "bad") != 0)
+		out->health = "warning";
+	snprintf(t->fix, sizeof(t->fix), ADMIN_HALF_REMOVED_FIX, d->path);
+}
+
 /* As the directory has it. */
 static void disk_fill(struct node *node, const Directory__Disk *m,
 		      Admin__DiskInfo *out, struct disk_texts *t)
@@ -376,8 +397,11 @@ static void disk_fill(struct node *node, const Directory__Disk *m,
 	t->space.raw_bytes = m->raw_bytes;
 	out->state = "unknown";
 	d = node__disk_find(node, &id);
-	if (d != NULL)
-		disk_state(d, out, t);
+	if (d == NULL)
+		return;
+	disk_state(d, out, t);
+	if (admin__disk_half_removed(d))
+		disk_half_removed(d, out, t);
 }
 
 /* One that the directory does not have: it comes, or it goes. */

@@ -144,6 +144,16 @@ bool admin__disk_pending(const struct node_disk *disk);
 int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 
 /*
+ * admin_disk.c: a removal by force has given it up in the directory, and did not
+ * go on: its command ended, with basaltd or without an answer.
+ */
+bool admin__disk_half_removed(const struct node_disk *disk);
+#define ADMIN_HALF_REMOVED                                                     \
+	"its removal has begun and was cut off: nothing new is placed on it"
+#define ADMIN_HALF_REMOVED_FIX                                                 \
+	"basalt disk remove %.200s --force goes on with it."
+
+/*
  * admin_target.c: check @access and put target @name into @cmd.  @made_for: the
  * object with which it goes; NULL: it stays.
  */

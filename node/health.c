@@ -57,6 +57,16 @@ static void check_directory(struct health_check *check,
 	FIX(out, "The log of room cmmds says why.");
 }
 
+/* Whatever else there is to say of it: it goes. */
+static void half_removed_tell(const struct node_disk *d,
+			      struct health_result *out)
+{
+	if (out->level >= HEALTH_WARN)
+		return;
+	say(out, HEALTH_WARN, "disk %.100s: %s", d->path, ADMIN_HALF_REMOVED);
+	FIX(out, ADMIN_HALF_REMOVED_FIX, d->path);
+}
+
 static void check_disks(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
@@ -68,6 +78,10 @@ static void check_disks(struct health_check *check, struct health_result *out)
 		return;
 	TAILQ_FOREACH (d, &node->disks, link) {
 		count++;
+		if (admin__disk_half_removed(d)) {
+			half_removed_tell(d, out);
+			continue;
+		}
 		if (d->state == NODE_DISK_OPENING && d->again) {
 			say(out, HEALTH_BAD,
 			    "disk %.100s is out of service: %.120s", d->path,

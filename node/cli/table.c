@@ -488,6 +488,11 @@ static const char disks_more[] =
 	"STATE is adding for a disk that is open, but not in the directory yet: the\n"
 	"line below the table says what it waits for.";
 
+static const char remove_more[] =
+	"By force it goes in two steps.  If basaltd ends between them, or no answer\n"
+	"came, basalt health and basalt disk list say so, and the same command goes\n"
+	"on with it.";
+
 static const char retry_more[] =
 	"DISK: its id, the beginning of that, or its path, as basalt disk list shows\n"
 	"them.  Other disks and their sessions go on.  The virtual disks on it come\n"
@@ -537,7 +542,7 @@ const struct cli_command cli_commands[] = {
 	  disk_list, disks_more },
 	{ "disk", "remove", "DISK", 1, 1,
 	  "give a disk back (DISK: id, its beginning, or path)", o_disk_remove,
-	  disk_remove },
+	  disk_remove, remove_more },
 	{ "disk", "rebuild", "DISK", 1, 1,
 	  "make a disk's index anew from its log, offline", o_disk_rebuild,
 	  disk_rebuild },
