@@ -141,6 +141,13 @@ $(O)/tests/unit/dom_owner: LIBS += -Wl,--wrap=lsom_comp_update
 $(O)/tests/unit/base_kv: LIBS += -Wl,--wrap=fsync,--wrap=fstatvfs
 $(O)/tests/unit/base_shard: \
 	LIBS += -Wl,--wrap=open,--wrap=stat,--wrap=nanosleep,--wrap=pwritev2
+# The rooms below node as their tests have them.
+comma := ,
+wrap = $(foreach f,$(1),-Wl$(comma)--wrap=$(f))
+$(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
+	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
+	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
+	iser_listen iser_unlisten iser_listening admin__reply)
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

@@ -37,11 +37,14 @@ static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
 	why[0] = '\0';
 	if (p->iser)
 		out->iser = iser_listening(node->iser, index + 1, why, 240);
-	else if (!p->tcp && p->status == 0)
+	if (p->status < 0)
+		snprintf(why, 240, "%s: %s; it is tried again every %llu s",
+			 p->tcp ? "iSER cannot be served"
+				: "its address cannot be used",
+			 strerror(-p->status),
+			 (unsigned long long)(NODE_LOOK_NS / SEC));
+	else if (!p->iser && !p->tcp)
 		snprintf(why, 240, "not served yet: disks are being opened");
-	else if (!p->tcp)
-		snprintf(why, 240, "its address cannot be used: %s",
-			 strerror(-p->status));
 	out->why = why;
 }
 

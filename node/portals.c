@@ -48,15 +48,26 @@ static int tcp_set(struct node *node, unsigned index, bool on)
 					 (uint16_t)(index + 1));
 	else if (!on && p->tcp)
 		rv = iscsi_portal_unlisten(node->iscsi, index + 1);
-	else if (!on && !p->known)
-		rv = iscsi_portal_declare(node->iscsi, index + 1,
-					  address_of(node, index),
-					  (uint16_t)(index + 1));
 	if (rv < 0)
 		return rv;
-	p->known = true;
+	p->known |= on;
 	p->tcp = on;
 	return 0;
+}
+
+/* Without TCP so far: iSER comes in by what iscsi knows. */
+static int portal_declare(struct node *node, unsigned index)
+{
+	struct node_portal *p = &node->portals[index];
+	int rv;
+
+	if (p->known)
+		return 0;
+	rv = iscsi_portal_declare(node->iscsi, index + 1,
+				  address_of(node, index),
+				  (uint16_t)(index + 1));
+	p->known = rv == 0;
+	return rv;
 }
 
 static int iser_set(struct node *node, unsigned index, bool on, bool alone)
@@ -97,19 +108,34 @@ static void portal_tell(struct node *node, unsigned index, const char *what,
 	p->status = status;
 }
 
+/* TCP goes once iSER is asked for, and not if that was in vain. */
+static int iser_serve_alone(struct node *node, unsigned index)
+{
+	int rv = portal_declare(node, index);
+
+	if (rv == 0)
+		rv = iser_set(node, index, true, true);
+	return rv == 0 ? tcp_set(node, index, false) : rv;
+}
+
 /* The transport that comes goes first: a portal is never without one. */
 static void portal_serve(struct node *node, unsigned index)
 {
 	Directory__Portal__Transport t = node__portal_transport(node, index);
-	bool tcp = t != DIRECTORY__PORTAL__TRANSPORT__ISER;
-	bool iser = t != DIRECTORY__PORTAL__TRANSPORT__TCP;
-	int rv = tcp_set(node, index, tcp);
+	int rv;
 
+	if (t == DIRECTORY__PORTAL__TRANSPORT__ISER) {
+		rv = iser_serve_alone(node, index);
+		portal_tell(node, index, "not by iSER alone", rv);
+		return;
+	}
+	rv = tcp_set(node, index, true);
 	if (rv < 0) {
 		portal_tell(node, index, "cannot listen", rv);
 		return;
 	}
-	rv = iser_set(node, index, iser, !tcp);
+	rv = iser_set(node, index, t != DIRECTORY__PORTAL__TRANSPORT__TCP,
+		      false);
 	portal_tell(node, index, "no iSER", rv);
 }
 
