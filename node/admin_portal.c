@@ -28,21 +28,23 @@ static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
 		     char why[240])
 {
 	const struct node_portal *p = &node->portals[index];
+	const struct config_portal *portal = &node->config->portals[index];
+	char reason[120];
 
 	admin__portal_info__init(out);
 	out->number = index + 1;
-	out->address = (char *)node->config->portals[index].text;
+	out->address = (char *)portal->text;
 	out->transport = (char *)names[node__portal_transport(node, index)];
 	out->tcp = p->tcp;
 	why[0] = '\0';
 	if (p->iser)
 		out->iser = iser_listening(node->iser, index + 1, why, 240);
+	node__listen_why(portal, p->status, reason, sizeof(reason));
 	if (p->status < 0)
 		snprintf(why, 240, "%s: %s; it is tried again every %llu s",
 			 p->tcp ? "iSER cannot be served"
 				: "its address cannot be used",
-			 strerror(-p->status),
-			 (unsigned long long)(NODE_LOOK_NS / SEC));
+			 reason, (unsigned long long)(NODE_LOOK_NS / SEC));
 	else if (!p->iser && !p->tcp)
 		snprintf(why, 240, "not served yet: disks are being opened");
 	out->why = why;
@@ -155,9 +157,11 @@ struct ending {
 	unsigned count;
 };
 
-/* Is @local, "ADDR:PORT" of a connection, at @portal? */
+/* Is @local, "ADDR:PORT" of a connection, without a zone, at @portal? */
 static bool is_at(const char *local, const struct config_portal *portal)
 {
+	size_t plain = strcspn(portal->text, "%"), zone;
+
 	const struct sockaddr_in *v4 = (const void *)&portal->address;
 	const struct sockaddr_in6 *v6 = (const void *)&portal->address;
 	bool wild = portal->address.ss_family == AF_INET
@@ -165,8 +169,10 @@ static bool is_at(const char *local, const struct config_portal *portal)
 			    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 	const char *port = strrchr(local, ':');
 
+	zone = portal->zone[0] != '\0' ? 1 + strlen(portal->zone) : 0;
 	if (!wild)
-		return strcmp(local, portal->text) == 0;
+		return strncmp(local, portal->text, plain) == 0 &&
+		       strcmp(local + plain, portal->text + plain + zone) == 0;
 	return port != NULL && strcmp(port, strrchr(portal->text, ':')) == 0;
 }
 

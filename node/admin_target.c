@@ -595,8 +595,8 @@ size_t admin__portals(struct node *node, bool tcp, char (*out)[64], size_t max)
 			continue;
 		if (wild)
 			n = add_wildcard(out, n, max, sa->ss_family, port);
-		else
-			n = add_portal(out, n, max, (const void *)sa, port);
+		else if (n < max)
+			strcpy(out[n++], node->config->portals[i].text);
 	}
 	return n;
 }

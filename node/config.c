@@ -12,7 +12,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ini.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -372,13 +371,24 @@ static char *next_line(char *buf, int size, void *arg)
 
 /* ---- addresses ---- */
 
+/* The name of an interface, as the kernel takes it. */
+static bool zone_ok(const char *zone)
+{
+	size_t len = strlen(zone);
+
+	for (const char *p = zone; *p != '\0'; p++)
+		if (!isgraph((unsigned char)*p) || strchr("/:%]", *p) != NULL)
+			return false;
+	return len > 0 && len < IF_NAMESIZE;
+}
+
 int config_portal_parse(const char *text, uint16_t port,
 			struct config_portal *out)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)&out->address;
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&out->address;
 	const char *colon = strrchr(text, ':'), *end = NULL;
-	char host[64];
+	char host[64], plain[INET6_ADDRSTRLEN], *zone;
 	uint64_t n = port;
 	size_t len;
 
@@ -407,22 +417,35 @@ int config_portal_parse(const char *text, uint16_t port,
 			 (unsigned)n);
 		return 0;
 	}
-	char *zone = strchr(host, '%'); /* fe80::1%eth0 */
-
-	if (zone != NULL) {
-		*zone = '\0';
-		v6->sin6_scope_id = if_nametoindex(zone + 1);
-		if (v6->sin6_scope_id == 0)
-			return -EINVAL;
-	}
+	zone = strchr(host, '%'); /* fe80::1%eth0 */
+	if (zone != NULL)
+		*zone++ = '\0';
+	if (zone != NULL && !zone_ok(zone))
+		return -EINVAL;
 	if (inet_pton(AF_INET6, host, &v6->sin6_addr) != 1)
 		return -EINVAL;
 	v6->sin6_family = AF_INET6;
 	v6->sin6_port = htons((uint16_t)n);
+	if (zone != NULL)
+		strcpy(out->zone, zone);
 	/* It has several forms; sessions show this one. */
-	inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-	snprintf(out->text, sizeof(out->text), "[%.45s]:%u", host, (unsigned)n);
+	inet_ntop(AF_INET6, &v6->sin6_addr, plain, sizeof(plain));
+	snprintf(out->text, sizeof(out->text), "[%.39s%s%s]:%u", plain,
+		 zone != NULL ? "%" : "", out->zone, (unsigned)n);
 	return 0;
+}
+
+int config_portal_address(const struct config_portal *portal,
+			  struct sockaddr_storage *out)
+{
+	unsigned number = 0;
+
+	*out = portal->address;
+	if (portal->zone[0] == '\0')
+		return 0;
+	number = if_nametoindex(portal->zone);
+	((struct sockaddr_in6 *)out)->sin6_scope_id = number;
+	return number != 0 ? 0 : -ENODEV;
 }
 
 static int metrics_set(struct reading *r)

@@ -4,6 +4,7 @@
 #ifndef BASALT_NODE_CONFIG_H
 #define BASALT_NODE_CONFIG_H
 
+#include <net/if.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -13,8 +14,9 @@
 #define CONFIG_PATH_DEFAULT "/etc/basalt/basalt.conf"
 
 struct config_portal {
-	struct sockaddr_storage address;
-	char text[64]; /* "127.0.0.1:3260", "[::1]:3260" */
+	struct sockaddr_storage address; /* without the number of its zone */
+	char zone[IF_NAMESIZE]; /* of fe80::1%eth0: an interface; or "" */
+	char text[64]; /* "127.0.0.1:3260", "[::1]:3260", "[fe80::1%eth0]:1" */
 };
 
 struct config {
@@ -26,7 +28,7 @@ struct config {
 	unsigned spin_us; /* a loop watches that long before it sleeps */
 	char log_level[128]; /* "info", "info,lsom=debug" */
 	/* [network] */
-	char address[48]; /* numeric; "0.0.0.0" */
+	char address[64]; /* numeric; "0.0.0.0" */
 	uint16_t rdt_port;
 	struct config_portal portals[CONFIG_PORTALS_MAX];
 	unsigned portals_count;
@@ -49,6 +51,13 @@ int config_parse(const char *name, const char *text, struct config *out,
 /* "ADDR:PORT", "[V6]:PORT", or ADDR alone with @port.  0 or -EINVAL. */
 int config_portal_parse(const char *text, uint16_t port,
 			struct config_portal *out);
+
+/*
+ * Its address as it is now: an interface has another number when it comes again.
+ * 0 or -ENODEV: there is no interface of its zone's name.
+ */
+int config_portal_address(const struct config_portal *portal,
+			  struct sockaddr_storage *out);
 
 /* Apply "info,lsom=debug".  0 or -EINVAL. */
 int config_log_level_apply(const char *text);

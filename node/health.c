@@ -313,9 +313,23 @@ static void check_targets(struct health_check *check, struct health_result *out)
 	}
 }
 
+/* The first of them, and why.  There is one. */
+static const struct config_portal *portal_unserved(const struct node *node,
+						   char why[120])
+{
+	unsigned i = 0;
+
+	while (node->portals[i].tcp || node->portals[i].iser)
+		i++;
+	node__listen_why(&node->config->portals[i], node->portals[i].status,
+			 why, 120);
+	return &node->config->portals[i];
+}
+
 static void check_portals(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
+	char why[120];
 
 	if (node->state != NODE_UP)
 		return;
@@ -325,9 +339,12 @@ static void check_portals(struct health_check *check, struct health_result *out)
 		    "still recovering");
 		FIX(out, "Wait; basalt disk list shows which.");
 	} else if (node->portals_listening < node->config->portals_count) {
-		say(out, HEALTH_BAD, "%u of %u portals cannot listen",
+		const struct config_portal *first = portal_unserved(node, why);
+
+		say(out, HEALTH_BAD,
+		    "%u of %u portals cannot listen: %.63s: %.100s",
 		    node->config->portals_count - node->portals_listening,
-		    node->config->portals_count);
+		    node->config->portals_count, first->text, why);
 		FIX(out,
 		    "basalt portal list names them: bring up the address or "
 		    "free the port (it is tried every %llu s), or change "
@@ -339,14 +356,17 @@ static void check_portals(struct health_check *check, struct health_result *out)
 static void check_metrics(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
+	char why[120];
 
 	if (node->metrics_status == 0)
 		return;
+	node__listen_why(&node->config->metrics, node->metrics_status, why,
+			 sizeof(why));
 	say(out, HEALTH_WARN, "metrics %s: cannot listen: %s",
-	    node->config->metrics.text, strerror(-node->metrics_status));
+	    node->config->metrics.text, why);
 	FIX(out,
-	    "Free the port (it is tried every %llu s), or change 'metrics' and "
-	    "restart basaltd.",
+	    "Bring up the address or free the port (it is tried every %llu s), "
+	    "or change 'metrics' and restart basaltd.",
 	    (unsigned long long)(NODE_LOOK_NS / SEC));
 }
 

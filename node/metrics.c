@@ -422,10 +422,14 @@ static void on_timer(struct env_timer *timer)
 static int http_open(struct node *node, const struct config_portal *portal,
 		     struct metrics **out)
 {
-	struct metrics *m = calloc(1, sizeof(*m));
+	struct sockaddr_storage address;
+	int rv = config_portal_address(portal, &address);
 	const union MHD_DaemonInfo *info;
-	int rv;
+	struct metrics *m;
 
+	if (rv < 0)
+		return rv;
+	m = calloc(1, sizeof(*m));
 	if (m == NULL)
 		return -ENOMEM;
 	m->node = node;
@@ -433,12 +437,10 @@ static int http_open(struct node *node, const struct config_portal *portal,
 	errno = 0;
 	m->http = MHD_start_daemon(
 		MHD_USE_EPOLL |
-			(portal->address.ss_family == AF_INET6 ? MHD_USE_IPv6
-							       : 0),
+			(address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0),
 		0, NULL, NULL, on_http, m, MHD_OPTION_SOCK_ADDR,
-		(struct sockaddr *)&portal->address,
-		MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNS_MAX,
-		MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S,
+		(struct sockaddr *)&address, MHD_OPTION_CONNECTION_LIMIT,
+		HTTP_CONNS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S,
 		MHD_OPTION_NOTIFY_CONNECTION, on_peer, m, MHD_OPTION_END);
 	if (m->http == NULL) {
 		rv = errno != 0 ? -errno : -EADDRINUSE;
@@ -472,10 +474,11 @@ static void metrics_try(struct env_timer *timer)
 	struct node *node = container_of(timer, struct node, metrics_look);
 	const struct config_portal *portal = &node->config->metrics;
 	int rv = http_open(node, portal, &node->metrics);
+	char why[120];
 
+	node__listen_why(portal, rv, why, sizeof(why));
 	if (rv < 0 && rv != node->metrics_status)
-		log_error("metrics %s: cannot listen: %s", portal->text,
-			  strerror(-rv));
+		log_error("metrics %s: cannot listen: %s", portal->text, why);
 	node->metrics_status = rv;
 	if (rv < 0)
 		env_timer_start(node->env, timer, NODE_LOOK_NS);

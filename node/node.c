@@ -48,12 +48,15 @@ static void node_fail(struct node *node, const char *why)
 static void serve(struct node *node)
 {
 	node->serving = true;
-	if (node__portals_start(node) == 0) {
+	if (node__portals_start(node) > 0) {
+		sd_notify(0, "READY=1\nSTATUS=Serving");
+	} else if (node__portals_may_come(node)) {
+		log_warn("no portal can listen yet: they are tried again");
+		sd_notify(0, "READY=1\nSTATUS=No portal can listen yet");
+	} else {
 		node_fail(node, "no portal can listen: set 'portals' in "
 				"[network] to addresses that are free here");
-		return;
 	}
-	sd_notify(0, "READY=1\nSTATUS=Serving");
 }
 
 void node__serve_if_ready(struct node *node)

@@ -282,6 +282,13 @@ struct node_portal {
 unsigned node__portals_start(struct node *node);
 void node__portals_stop(struct node *node);
 
+/* None is served: has one an address, or an interface, that may come yet? */
+bool node__portals_may_come(const struct node *node);
+
+/* Why @portal cannot be listened on, with @status. */
+void node__listen_why(const struct config_portal *portal, int status, char *out,
+		      size_t len);
+
 /* How portal @index shall be served. */
 Directory__Portal__Transport node__portal_transport(struct node *node,
 						    unsigned index);

@@ -12,6 +12,9 @@
 #include "base/util.h"
 #include "node/node_int.h"
 
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 Directory__Portal__Transport node__portal_transport(struct node *node,
@@ -32,19 +35,18 @@ Directory__Portal__Transport node__portal_transport(struct node *node,
 	return DIRECTORY__PORTAL__TRANSPORT__BOTH;
 }
 
-static const struct sockaddr *address_of(struct node *node, unsigned index)
-{
-	return (const struct sockaddr *)&node->config->portals[index].address;
-}
-
 static int tcp_set(struct node *node, unsigned index, bool on)
 {
 	struct node_portal *p = &node->portals[index];
+	struct sockaddr_storage address;
 	int rv = 0;
 
 	if (on && !p->tcp)
+		rv = config_portal_address(&node->config->portals[index],
+					   &address);
+	if (rv == 0 && on && !p->tcp)
 		rv = iscsi_portal_listen(node->iscsi, index + 1,
-					 address_of(node, index),
+					 (const struct sockaddr *)&address,
 					 (uint16_t)(index + 1));
 	else if (!on && p->tcp)
 		rv = iscsi_portal_unlisten(node->iscsi, index + 1);
@@ -59,13 +61,16 @@ static int tcp_set(struct node *node, unsigned index, bool on)
 static int portal_declare(struct node *node, unsigned index)
 {
 	struct node_portal *p = &node->portals[index];
+	struct sockaddr_storage address;
 	int rv;
 
 	if (p->known)
 		return 0;
-	rv = iscsi_portal_declare(node->iscsi, index + 1,
-				  address_of(node, index),
-				  (uint16_t)(index + 1));
+	rv = config_portal_address(&node->config->portals[index], &address);
+	if (rv == 0)
+		rv = iscsi_portal_declare(node->iscsi, index + 1,
+					  (const struct sockaddr *)&address,
+					  (uint16_t)(index + 1));
 	p->known = rv == 0;
 	return rv;
 }
@@ -94,15 +99,46 @@ static int iser_set(struct node *node, unsigned index, bool on, bool alone)
 	return rv;
 }
 
+static bool is_link_local(const struct config_portal *portal)
+{
+	const struct sockaddr_in6 *v6 = (const void *)&portal->address;
+
+	return v6->sin6_family == AF_INET6 &&
+	       IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+void node__listen_why(const struct config_portal *portal, int status, char *out,
+		      size_t len)
+{
+	if (status == -ENODEV && portal->zone[0] != '\0')
+		snprintf(out, len, "there is no interface %s", portal->zone);
+	else if (status == -EADDRNOTAVAIL)
+		snprintf(out, len, "no interface has this address");
+	else if (status == -EADDRINUSE)
+		snprintf(out, len,
+			 "the port is taken, by another program or by a portal "
+			 "of all addresses");
+	else if (status == -EINVAL && portal->zone[0] == '\0' &&
+		 is_link_local(portal))
+		snprintf(out, len,
+			 "a link-local address needs its interface: "
+			 "[ADDR%%INTERFACE]:PORT");
+	else
+		snprintf(out, len, "%s", strerror(-status));
+}
+
 /* Said once, however often it is tried again. */
 static void portal_tell(struct node *node, unsigned index, const char *what,
 			int status)
 {
 	struct node_portal *p = &node->portals[index];
-	const char *text = node->config->portals[index].text;
+	const struct config_portal *portal = &node->config->portals[index];
+	const char *text = portal->text;
+	char why[120];
 
+	node__listen_why(portal, status, why, sizeof(why));
 	if (status < 0 && status != p->status)
-		log_error("portal %s: %s: %s", text, what, strerror(-status));
+		log_error("portal %s: %s: %s", text, what, why);
 	else if (status == 0 && p->status < 0)
 		log_info("portal %s: served now", text);
 	p->status = status;
@@ -194,6 +230,15 @@ unsigned node__portals_start(struct node *node)
 	node->portals_look.cb = look_fired;
 	env_timer_start(node->env, &node->portals_look, NODE_LOOK_NS);
 	return node->portals_listening;
+}
+
+bool node__portals_may_come(const struct node *node)
+{
+	for (unsigned i = 0; i < node->config->portals_count; i++)
+		if (node->portals[i].status == -ENODEV ||
+		    node->portals[i].status == -EADDRNOTAVAIL)
+			return true;
+	return false;
 }
 
 void node__portals_stop(struct node *node)

@@ -82,6 +82,42 @@ TEST(node_config, an_ipv6_address_has_one_form)
 		"t.conf:2: ", "[::1]:3260 is given twice");
 }
 
+/* Its interface need not be there yet. */
+TEST(node_config, a_link_local_address_has_its_interface)
+{
+	struct sockaddr_storage address;
+	const struct sockaddr_in6 *v6 = (const void *)&address;
+
+	CHECK_EQ(parse("[network]\naddress = fe80::1%nope0\n"
+		       "portals = [FE80::01%lo]:99, fe80::1%nope0\n"
+		       "portals = fe80::1%nope1\n"
+		       "metrics = [fe80::1%nope0]:9100\n"),
+		 0);
+	CHECK_EQ(conf.portals_count, 3);
+	CHECK_STR(conf.portals[0].text, "[fe80::1%lo]:99");
+	CHECK_STR(conf.portals[1].text, "[fe80::1%nope0]:3260");
+	CHECK_STR(conf.portals[2].zone, "nope1");
+	CHECK_EQ(config_portal_address(&conf.portals[0], &address), 0);
+	CHECK_EQ(v6->sin6_scope_id, if_nametoindex("lo"));
+	CHECK_EQ(ntohs(v6->sin6_port), 99);
+	CHECK_EQ(config_portal_address(&conf.portals[1], &address), -ENODEV);
+	CHECK_EQ(config_portal_address(&conf.metrics, &address), -ENODEV);
+	CHECK_EQ(parse("[network]\nportals = [fe80:1:2:3:4:5:6:7%"
+		       "interface-of-15]:65535\n"),
+		 0);
+	CHECK_STR(conf.portals[0].text,
+		  "[fe80:1:2:3:4:5:6:7%interface-of-15]:65535");
+	refused("[network]\nportals = fe80::1%a, fe80::1%a\n",
+		"t.conf:2: ", "[fe80::1%a]:3260 is given twice");
+	refused("[network]\nportals = fe80::1%\n", "t.conf:2: ", "ADDR:PORT");
+	refused("[network]\nportals = fe80::1%a/b\n",
+		"t.conf:2: ", "ADDR:PORT");
+	refused("[network]\nportals = fe80::1%interface-of-16-\n",
+		"t.conf:2: ", "ADDR:PORT");
+	refused("[network]\nportals = 10.0.0.1%lo\n",
+		"t.conf:2: ", "ADDR:PORT");
+}
+
 TEST(node_config, refusals_name_the_line)
 {
 	refused("[node]\nnam = x\n", "t.conf:2: ", "unknown key 'nam'");

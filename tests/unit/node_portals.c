@@ -270,3 +270,28 @@ TEST(node_portals, what_keeps_it_from_iser_is_said)
 		       "tried again every 10 s");
 	close_it();
 }
+
+TEST(node_portals, why_it_does_not_listen_is_told_in_words)
+{
+	static const struct {
+		const char *portal;
+		int status;
+		const char *why;
+	} cases[] = {
+		{ "fe80::1%eth7", -ENODEV, "there is no interface eth7" },
+		{ "10.0.0.1", -EADDRNOTAVAIL, "no interface has this address" },
+		{ "fe80::1", -EINVAL,
+		  "a link-local address needs its interface: "
+		  "[ADDR%INTERFACE]:PORT" },
+		{ "10.0.0.1", -EINVAL, "Invalid argument" },
+		{ "10.0.0.1", -ENODEV, "No such device" },
+	};
+	struct config_portal portal;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		CHECK_EQ(config_portal_parse(cases[i].portal, 3260, &portal),
+			 0);
+		node__listen_why(&portal, cases[i].status, why, sizeof(why));
+		CHECK_STR(why, cases[i].why);
+	}
+}
