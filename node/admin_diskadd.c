@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static struct node_disk *disk_known(struct node *node, const char *path)
@@ -128,6 +129,26 @@ static int add_examine(struct disk_add *a)
 	return 0;
 }
 
+/* What cannot fit is not tried: it would fill the file system on the way. */
+static int add_fits(struct disk_add *a, int fd)
+{
+	char size[SIZE_TEXT_MAX], there[SIZE_TEXT_MAX];
+	struct statvfs fs;
+	struct stat st;
+	uint64_t room;
+
+	if (fstat(fd, &st) < 0 || fstatvfs(fd, &fs) < 0)
+		return -errno;
+	room = (uint64_t)st.st_blocks * 512 +
+	       (uint64_t)fs.f_bfree * fs.f_frsize;
+	if (a->size <= room)
+		return 0;
+	snprintf(a->why, sizeof(a->why),
+		 "%s cannot have %s: there is room for %s", a->path,
+		 size_format(a->size, size), size_format(room, there));
+	return -ENOSPC;
+}
+
 /* A file of the size, its blocks allocated: a full file system is met now. */
 static int add_size_file(struct disk_add *a)
 {
@@ -141,6 +162,8 @@ static int add_size_file(struct disk_add *a)
 	} else {
 		/* It may have become another name of a disk: not cut. */
 		rv = shard_file_lock(fd);
+		if (rv == 0)
+			rv = add_fits(a, fd);
 		if (rv == 0 && a->probe.bytes != a->size &&
 		    ftruncate(fd, (off_t)a->size) < 0)
 			rv = -errno;
@@ -148,7 +171,7 @@ static int add_size_file(struct disk_add *a)
 			rv = -posix_fallocate(fd, 0, (off_t)a->size);
 		close(fd);
 	}
-	if (rv < 0)
+	if (rv < 0 && a->why[0] == '\0')
 		snprintf(a->why, sizeof(a->why), "%s: %s", a->path,
 			 strerror(-rv));
 	return rv;
@@ -351,6 +374,9 @@ static const char *add_fix(const struct disk_add *a)
 		return "Unmount or release it first.";
 	if (a->status == -ESHUTDOWN)
 		return "Try again once it is up.";
+	if (a->status == -ENOSPC || a->status == -EFBIG)
+		return "Give a smaller --size, or a path on another file "
+		       "system.";
 	if (a->status == -EACCES || a->status == -EPERM)
 		return "basaltd's user needs read and write access to it.";
 	return NULL;
