@@ -5,12 +5,11 @@
 #include "base/err.h"
 #include "node/cli/cli.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static json_t *message_json(const ProtobufCMessage *message);
 
 /*
  * A file's name, or what was typed and is told back, need not be UTF-8, and may
@@ -42,27 +41,47 @@ static json_t *text_json(const char *text)
 	return s;
 }
 
-static json_t *value_json(const ProtobufCFieldDescriptor *f, const void *at)
+static void text_print(const char *text)
+{
+	json_t *s = text_json(text);
+
+	json_dumpf(s, stdout, JSON_ENCODE_ANY);
+	json_decref(s);
+}
+
+/* ---- a message ---- */
+
+static void message_print(const ProtobufCMessage *message, unsigned depth);
+
+static void value_print(const ProtobufCFieldDescriptor *f, const void *at,
+			unsigned depth)
 {
 	const char *text;
 
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_UINT32:
-		return json_integer(*(const uint32_t *)at);
+		printf("%" PRIu32, *(const uint32_t *)at);
+		break;
 	case PROTOBUF_C_TYPE_SINT32:
 	case PROTOBUF_C_TYPE_INT32:
-		return json_integer(*(const int32_t *)at);
-	case PROTOBUF_C_TYPE_UINT64:
-		return json_integer((json_int_t) * (const uint64_t *)at);
+		printf("%" PRId32, *(const int32_t *)at);
+		break;
+	case PROTOBUF_C_TYPE_UINT64: /* Jansson's integers end at 2^63 */
+		printf("%" PRIu64, *(const uint64_t *)at);
+		break;
 	case PROTOBUF_C_TYPE_BOOL:
-		return json_boolean(*(const protobuf_c_boolean *)at);
+		printf("%s",
+		       *(const protobuf_c_boolean *)at ? "true" : "false");
+		break;
 	case PROTOBUF_C_TYPE_STRING:
 		text = *(const char *const *)at;
-		return text_json(text ? text : "");
+		text_print(text ? text : "");
+		break;
 	case PROTOBUF_C_TYPE_MESSAGE:
-		return message_json(*(const ProtobufCMessage *const *)at);
+		message_print(*(const ProtobufCMessage *const *)at, depth);
+		break;
 	default:
-		return json_null(); /* the answers have no other type */
+		printf("null"); /* the answers have no other type */
 	}
 }
 
@@ -79,55 +98,68 @@ static size_t value_bytes(const ProtobufCFieldDescriptor *f)
 	}
 }
 
-static json_t *repeated_json(const ProtobufCMessage *message,
-			     const ProtobufCFieldDescriptor *f)
+static void line_begin(unsigned depth)
+{
+	printf("\n%*s", (int)(2 * depth), "");
+}
+
+static void repeated_print(const ProtobufCMessage *message,
+			   const ProtobufCFieldDescriptor *f, unsigned depth)
 {
 	const char *base = (const char *)message;
 	size_t count = *(const size_t *)(base + f->quantifier_offset);
 	const char *items = *(const char *const *)(base + f->offset);
-	json_t *list = json_array();
 
-	for (size_t i = 0; i < count; i++)
-		json_array_append_new(
-			list, value_json(f, items + i * value_bytes(f)));
-	return list;
+	putchar('[');
+	for (size_t i = 0; i < count; i++) {
+		if (i > 0)
+			putchar(',');
+		line_begin(depth + 1);
+		value_print(f, items + i * value_bytes(f), depth + 1);
+	}
+	if (count > 0)
+		line_begin(depth);
+	putchar(']');
 }
 
-static json_t *message_json(const ProtobufCMessage *message)
+static void message_print(const ProtobufCMessage *message, unsigned depth)
 {
-	json_t *object;
-
-	if (message == NULL)
-		return json_null();
-	object = json_object();
+	if (message == NULL) {
+		printf("null");
+		return;
+	}
+	putchar('{');
 	for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f =
 			&message->descriptor->fields[i];
 
-		json_object_set_new(object, f->name,
-				    f->label == PROTOBUF_C_LABEL_REPEATED
-					    ? repeated_json(message, f)
-					    : value_json(f,
-							 (const char *)message +
-								 f->offset));
+		if (i > 0)
+			putchar(',');
+		line_begin(depth + 1);
+		printf("\"%s\": ", f->name);
+		if (f->label == PROTOBUF_C_LABEL_REPEATED)
+			repeated_print(message, f, depth + 1);
+		else
+			value_print(f, (const char *)message + f->offset,
+				    depth + 1);
 	}
-	return object;
-}
-
-static void print(json_t *object)
-{
-	json_dumpf(object, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-	putchar('\n');
-	json_decref(object);
+	line_begin(depth);
+	putchar('}');
 }
 
 void cli_json_print(const ProtobufCMessage *message)
 {
-	print(message_json(message));
+	message_print(message, 0);
+	putchar('\n');
 }
 
 void cli_json_error(const char *error, const char *fix, int status)
 {
-	print(json_pack("{s:o, s:o, s:s}", "error", text_json(error), "fix",
-			text_json(fix ? fix : ""), "code", err_name(status)));
+	json_t *object =
+		json_pack("{s:o, s:o, s:s}", "error", text_json(error), "fix",
+			  text_json(fix ? fix : ""), "code", err_name(status));
+
+	json_dumpf(object, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+	putchar('\n');
+	json_decref(object);
 }
