@@ -321,6 +321,11 @@ static void on_resized(struct dom_resize *req, int status)
 		admin__why(r, -EBUSY, "--force cuts it off.",
 			   "virtual disk %s has data beyond %s", m->name,
 			   size_format(m->size_bytes, size));
+	else if (status == -EBUSY)
+		admin__why(r, status, "Try again in a moment.",
+			   "virtual disk %s cannot be resized now: its object "
+			   "is busy",
+			   m->name);
 	else if (status != -ETIMEDOUT || !admin__unknown(r, status))
 		admin__why(r, status, "basalt vdisk show tells its size now.",
 			   "virtual disk %s cannot be resized: %s", m->name,
@@ -343,6 +348,16 @@ static void resize_start(struct vdisk_ctx *ctx)
 		on_resized(&ctx->resize, rv);
 }
 
+static bool same_resize(const struct admin_req *r,
+			const struct admin_req *other)
+{
+	const struct vdisk_ctx *ctx = r->ctx, *others = other->ctx;
+
+	return other->msg->command_case ==
+		       ADMIN__REQUEST__COMMAND_VDISK_RESIZE &&
+	       others != NULL && uuid_equal(&others->oid, &ctx->oid);
+}
+
 void admin__vdisk_resize(struct admin_req *r)
 {
 	const Admin__VdiskResize *m = r->msg->vdisk_resize;
@@ -358,6 +373,16 @@ void admin__vdisk_resize(struct admin_req *r)
 	}
 	v = (const Directory__VDisk *)e->message;
 	memcpy(ctx->oid.b, v->oid.data, MIN(v->oid.len, sizeof(ctx->oid)));
+	if (admin__another(r, same_resize)) {
+		admin__why(r, -EBUSY,
+			   "basalt vdisk show tells its size once that is "
+			   "done; then repeat this.",
+			   "virtual disk %s is being resized by another "
+			   "command",
+			   m->name);
+		admin__refuse(r);
+		return;
+	}
 	if (m->size_bytes == v->size_bytes) {
 		admin__ok(r, "virtual disk %s is %s already", m->name,
 			  size_format(v->size_bytes, size));
