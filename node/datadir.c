@@ -8,8 +8,10 @@
 #include "base/util.h"
 #include "node/node_int.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
 struct asking {
@@ -24,9 +26,11 @@ static void ask_work(struct env_work *work)
 	struct asking *a = container_of(work, struct asking, work);
 	struct statvfs st;
 
-	a->found.known = statvfs(a->node->config->data_dir, &st) == 0;
-	if (!a->found.known)
+	a->found.known = true;
+	if (statvfs(a->node->config->data_dir, &st) < 0) {
+		a->found.status = -errno;
 		return;
+	}
 	a->found.read_only = st.f_flag & ST_RDONLY;
 	a->found.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
 	a->found.bytes = (uint64_t)st.f_blocks * st.f_frsize;
@@ -88,6 +92,10 @@ enum health_level node__datadir_level(const struct node *node, char *why,
 
 	if (!d->known)
 		return HEALTH_OK;
+	if (d->status < 0) {
+		snprintf(why, len, "%s", strerror(-d->status));
+		return HEALTH_BAD;
+	}
 	if (d->read_only) {
 		snprintf(why, len, "it is read-only");
 		return HEALTH_BAD;

@@ -239,8 +239,9 @@ static void check_datadir(struct health_check *check, struct health_result *out)
 	FIX(out,
 	    "%s: disks stop when their index cannot be written, and basaltd "
 	    "when its directory cannot.",
-	    node->datadir.read_only ? "The kernel's log may say why"
-				    : "Free space there");
+	    node->datadir.status < 0  ? "See that it is there, as it was"
+	    : node->datadir.read_only ? "The kernel's log may say why"
+				      : "Free space there");
 }
 
 static void check_objects(struct health_check *check, struct health_result *out)

@@ -247,6 +247,7 @@ void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 
 struct node_datadir {
 	bool known, read_only;
+	int status; /* below 0: it cannot be asked, and the rest is not known */
 	uint64_t free_bytes, bytes, free_files;
 };
 
