@@ -146,8 +146,11 @@ static uint64_t read_failed(struct counter *c)
 	uint64_t n = disks_sum(info_failed);
 	struct node_disk *d;
 
+	/* As health has it: one that is just tried again is out as well. */
 	TAILQ_FOREACH (d, &the_node->disks, link)
-		n += d->state == NODE_DISK_FAILED;
+		n += d->state == NODE_DISK_FAILED ||
+		     d->state == NODE_DISK_CLOSED ||
+		     (d->state == NODE_DISK_OPENING && d->again);
 	return n;
 }
 
