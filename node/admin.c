@@ -5,7 +5,8 @@
  * before anything is allocated for it.  Who asks is what the kernel says about
  * the peer.  A peer that stops reading, or sends half a request, is cut off; a
  * peer that leaves while its request runs changes nothing about the request.
- * When there are as many as are taken, one that asks nothing gives way.
+ * When there are as many as are taken, one that asks nothing gives way; where
+ * none does, root still has a few places of its own.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 #define CONNS_MAX 64u
+#define ROOT_CONNS 4u /* beyond them */
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 
@@ -388,19 +390,7 @@ static void who_done(struct env_work *work)
 
 static void conn_start(struct admin_conn *conn)
 {
-	struct admin *admin = conn->admin;
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
-	uv_os_fd_t fd;
-
-	if (uv_fileno((uv_handle_t *)&conn->pipe, &fd) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
-		conn_close(conn);
-		return;
-	}
-	conn->uid = cred.uid;
-	conn->pid = cred.pid;
-	if (cred.uid == 0) {
+	if (conn->uid == 0) {
 		strcpy(conn->who, "root");
 		conn_read(conn);
 		return;
@@ -408,19 +398,22 @@ static void conn_start(struct admin_conn *conn)
 	conn->working = true;
 	conn->work.work = who_work;
 	conn->work.done = who_done;
-	env_work(admin->node->env, NULL, &conn->work);
+	env_work(conn->admin->node->env, NULL, &conn->work);
 }
 
 /* ---- more than are taken ---- */
 
-/* Those that end of themselves in this turn of the loop are gone already. */
+/*
+ * Those that end of themselves in this turn of the loop are gone already; who was
+ * turned away takes no place while he reads it.
+ */
 static unsigned conns_held(const struct admin *admin)
 {
 	const struct admin_conn *conn;
 	unsigned n = 0;
 
 	TAILQ_FOREACH (conn, &admin->conns, link)
-		n += !conn->closing || conn->working;
+		n += !conn->turned_away && (!conn->closing || conn->working);
 	return n;
 }
 
@@ -486,28 +479,49 @@ static void conn_turn_away(struct admin_conn *conn)
 		     "Try again in a moment.");
 }
 
-/* True: there is room, maybe made just now. */
-static bool conn_room(struct admin *admin)
+/* True: there is room for @uid, maybe made just now. */
+static bool conn_room(struct admin *admin, uid_t uid)
 {
+	unsigned held = conns_held(admin);
 	struct admin_conn *idle;
+	bool room;
 
-	if (conns_held(admin) < CONNS_MAX)
+	if (held < CONNS_MAX)
 		return true;
 	idle = conn_idle_oldest(admin);
+	room = idle != NULL || (uid == 0 && held < CONNS_MAX + ROOT_CONNS);
 	if (log_allowed(&admin->full_limit, env_now(admin->node->env)))
 		log_warn("admin socket: over %u connections, %s", CONNS_MAX,
 			 idle != NULL ? "the one idle for longest is closed"
+			 : room	      ? "all busy: root has another place"
 				      : "all busy: one is turned away");
 	if (idle != NULL)
 		conn_give_way(idle);
-	return idle != NULL;
+	return room;
+}
+
+/* Who the peer is, as the kernel says. */
+static int conn_peer(struct admin_conn *conn)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	uv_os_fd_t fd;
+	int rv = uv_fileno((uv_handle_t *)&conn->pipe, &fd);
+
+	if (rv < 0)
+		return rv;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		return -errno;
+	conn->uid = cred.uid;
+	conn->pid = cred.pid;
+	return 0;
 }
 
 static void on_connection(uv_stream_t *stream, int status)
 {
 	struct admin *admin = stream->data;
 	struct admin_conn *conn;
-	bool room;
+	bool good, room;
 
 	shard_wake(admin->node->env);
 	if (status < 0)
@@ -515,14 +529,16 @@ static void on_connection(uv_stream_t *stream, int status)
 	conn = calloc(1, sizeof(*conn));
 	if (conn == NULL)
 		return;
-	room = conn_room(admin);
 	conn->admin = admin;
 	conn->timer.cb = on_conn_timer;
 	uv_pipe_init(stream->loop, &conn->pipe, 0);
 	conn->pipe.data = conn;
+	good = uv_accept(stream, (uv_stream_t *)&conn->pipe) == 0 &&
+	       conn_peer(conn) == 0 && !admin->closing;
+	room = good && conn_room(admin, conn->uid);
 	TAILQ_INSERT_TAIL(&admin->conns, conn, link);
 	admin->conns_count++;
-	if (uv_accept(stream, (uv_stream_t *)&conn->pipe) < 0 || admin->closing)
+	if (!good)
 		conn_close(conn);
 	else if (room)
 		conn_start(conn);
