@@ -39,6 +39,7 @@ void admin__refuse(struct admin_req *r)
 	response.status = r->status;
 	response.error = r->error;
 	response.fix = r->fix;
+	response.unknown = r->unknown;
 	log_debug("refused for %s: %s", r->who, r->error);
 	admin__reply(r, &response);
 }

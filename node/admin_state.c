@@ -16,7 +16,8 @@ static void on_init(void *arg, int status, const char *why)
 	char *notes[] = { "Next: basalt disk add PATH" };
 	char what[160];
 
-	if (why == NULL)
+	r->unknown = why == NULL;
+	if (r->unknown)
 		admin__why(r, status,
 			   "basaltd goes on with it: look at the disk under "
 			   "data_dir, then give the command again: nothing is "

@@ -130,7 +130,8 @@ int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 
 /* json.c: any message, by its descriptor. */
 void cli_json_print(const ProtobufCMessage *message);
-void cli_json_error(const char *error, const char *fix, int status);
+void cli_json_error(const char *error, const char *fix, int status,
+		    bool unknown);
 
 /* show.c */
 void cli_show(const struct cli_call *call, const Admin__Response *response);

@@ -18,17 +18,23 @@
 #define CONNECT_S 10
 #define SILENCE_S 300
 
-int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
-	       int status)
+static int say(const struct cli_call *call, const char *error, const char *fix,
+	       int status, bool unknown)
 {
 	if (call->json) {
-		cli_json_error(error, fix, status);
+		cli_json_error(error, fix, status, unknown);
 		return CLI_REFUSED;
 	}
 	fprintf(stderr, "basalt: %s\n", error);
 	if (fix != NULL && fix[0] != '\0')
 		fprintf(stderr, "%s\n", fix);
 	return CLI_REFUSED;
+}
+
+int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
+	       int status)
+{
+	return say(call, error, fix, status, false);
 }
 
 static int fail(const struct cli_call *call, const char *error, const char *fix)
@@ -179,8 +185,8 @@ static void progress(const Admin__Response *response, bool *shown)
 
 static int refused(const struct cli_call *call, const Admin__Response *r)
 {
-	return cli_refuse(call, r->error[0] ? r->error : err_text(r->status),
-			  r->fix, r->status);
+	return say(call, r->error[0] ? r->error : err_text(r->status), r->fix,
+		   r->status, r->unknown);
 }
 
 int cli_ask(struct cli_call *call, Admin__Response **out)
@@ -221,11 +227,12 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 		snprintf(error, sizeof(error),
 			 "the answer of basaltd did not come: %s",
 			 why[0] ? why : err_text(rv));
-		return fail(call, error,
-			    "Whether it was done is not known: look with the "
-			    "list command, and repeat this one if it was not: "
-			    "nothing is made twice.  The daemon's log says "
-			    "more.");
+		return say(call, error,
+			   "Whether it was done is not known: look with the "
+			   "list command, and repeat this one if it was not: "
+			   "nothing is made twice.  The daemon's log says "
+			   "more.",
+			   -ENOTCONN, true);
 	}
 	assert(response != NULL);
 	if (response->status < 0) {

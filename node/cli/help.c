@@ -56,7 +56,8 @@ void cli_help(void)
 	       "0 done, 1 refused,\n2 usage.  It is also 1, and is said, where "
 	       "no answer came and it is not known\nwhether the change was "
 	       "made: look with the list command, and repeat this one if\nit "
-	       "was not.  Nothing is made twice.\n");
+	       "was not.  Nothing is made twice.  With --json, unknown is "
+	       "true then.\n");
 }
 
 void cli_help_group(const char *group)
@@ -160,6 +161,9 @@ void cli_man(void)
 	       "was made, or will be yet: this is said then.\nNothing is "
 	       "undone.  Look with the list command, and repeat this one if the "
 	       "change\nwas not made: nothing is made twice.\n"
+	       "With \\fB\\-\\-json\\fR the object that is printed has "
+	       "error, fix, code and unknown,\nwhich is true where it is not "
+	       "known.\n"
 	       ".TP\n2\nusage\n"
 	       ".SH ENVIRONMENT\n.TP\nBASALT_SOCKET\nthe admin socket, where "
 	       "\\fB\\-\\-socket\\fR is not given\n"

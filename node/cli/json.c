@@ -153,11 +153,13 @@ void cli_json_print(const ProtobufCMessage *message)
 	putchar('\n');
 }
 
-void cli_json_error(const char *error, const char *fix, int status)
+void cli_json_error(const char *error, const char *fix, int status,
+		    bool unknown)
 {
 	json_t *object =
-		json_pack("{s:o, s:o, s:s}", "error", text_json(error), "fix",
-			  text_json(fix ? fix : ""), "code", err_name(status));
+		json_pack("{s:o, s:o, s:s, s:b}", "error", text_json(error),
+			  "fix", text_json(fix ? fix : ""), "code",
+			  err_name(status), "unknown", unknown);
 
 	json_dumpf(object, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
 	putchar('\n');

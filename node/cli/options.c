@@ -52,7 +52,7 @@ int cli_usage(const struct cli_call *call, const char *fmt, ...)
 		vsnprintf(error, sizeof(error), fmt, ap);
 		va_end(ap);
 		cli_json_error(error, "The command with --help tells more.",
-			       -EINVAL);
+			       -EINVAL, false);
 		return CLI_USAGE;
 	}
 	if (call->command != NULL)
