@@ -2,7 +2,14 @@
 # daemon for names.
 _basalt() {
 	local cur=${COMP_WORDS[COMP_CWORD]} line=${COMP_LINE:0:COMP_POINT} words begun
-	case ${COMP_WORDS[COMP_CWORD - 1]} in
+	local before=${COMP_WORDS[COMP_CWORD - 1]}
+	# To bash a word ends at '=', too, and that is one by itself.
+	if [[ $cur == '=' ]]; then
+		cur=''
+	elif [[ $before == '=' ]]; then
+		before=${COMP_WORDS[COMP_CWORD - 2]}
+	fi
+	case $before in
 	--socket | --chap-secret-file | --mutual-secret-file)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return

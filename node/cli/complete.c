@@ -17,6 +17,7 @@ struct typed {
 	struct cli_call *call;
 	const struct cli_command *command; /* NULL: not typed yet */
 	const char *group, *begun;
+	const char *word; /* that is begun: "--policy=" may be before @begun */
 	const struct cli_option *option; /* whose value is begun, or NULL */
 	unsigned words; /* of the command, before the one that is begun */
 };
@@ -35,7 +36,7 @@ static bool is_plain(const char *word)
 static void offer(const struct typed *t, const char *word)
 {
 	if (is_plain(word) && strncmp(word, t->begun, strlen(t->begun)) == 0)
-		puts(word);
+		printf("%.*s%s\n", (int)(t->begun - t->word), t->word, word);
 }
 
 /* ---- names, by the word that stands for them in a synopsis ---- */
@@ -103,7 +104,8 @@ static void offer_names(const struct typed *t, size_t which)
 /* A NAME is one of the command's group, unless it is to be a new one. */
 static bool is_of_group(const struct typed *t, const char *word)
 {
-	return (strcmp(word, "NAME") == 0 || strcmp(word, "OLD") == 0) &&
+	return t->command != NULL &&
+	       (strcmp(word, "NAME") == 0 || strcmp(word, "OLD") == 0) &&
 	       strcmp(t->command->verb, "create") != 0;
 }
 
@@ -181,12 +183,24 @@ static void offer_choice(const struct typed *t, const char *choice)
 }
 
 static const struct cli_option *option_in(const struct cli_option *list,
-					  const char *word)
+					  const char *word, size_t len)
 {
 	for (; list->name != NULL; list++)
-		if (strcmp(list->name, word + 2) == 0)
+		if (strlen(list->name) == len - 2 &&
+		    strncmp(list->name, word + 2, len - 2) == 0)
 			return list;
 	return NULL;
+}
+
+/* The option that the first @len bytes of @word are, if it takes a value. */
+static const struct cli_option *option_of(const struct typed *t,
+					  const char *word, size_t len)
+{
+	const struct cli_option *o = option_in(cli_globals, word, len);
+
+	if (o == NULL && t->command != NULL)
+		o = option_in(t->command->options, word, len);
+	return o != NULL && o->arg != NULL ? o : NULL;
 }
 
 /* One word that was typed before the one that is begun. */
@@ -197,11 +211,7 @@ static void take(struct typed *t, const char *word)
 			t->call->socket = word;
 		t->option = NULL;
 	} else if (strncmp(word, "--", 2) == 0) {
-		t->option = option_in(cli_globals, word);
-		if (t->option == NULL && t->command != NULL)
-			t->option = option_in(t->command->options, word);
-		if (t->option != NULL && t->option->arg == NULL)
-			t->option = NULL;
+		t->option = option_of(t, word, strlen(word));
 		if (strncmp(word, "--socket=", 9) == 0)
 			t->call->socket = word + 9;
 	} else if (t->group == NULL) {
@@ -214,13 +224,27 @@ static void take(struct typed *t, const char *word)
 	}
 }
 
+/* The value of --policy=VALUE is begun. */
+static void begin_value(struct typed *t)
+{
+	size_t len = strcspn(t->word, "=");
+
+	if (t->option != NULL || strncmp(t->word, "--", 2) != 0 ||
+	    t->word[len] == '\0')
+		return;
+	t->option = option_of(t, t->word, len);
+	if (t->option != NULL)
+		t->begun = t->word + len + 1;
+}
+
 void cli_complete(struct cli_call *call, int argc, char **argv)
 {
-	struct typed t = { .call = call,
-			   .begun = argc > 0 ? argv[argc - 1] : "" };
+	const char *word = argc > 0 ? argv[argc - 1] : "";
+	struct typed t = { .call = call, .word = word, .begun = word };
 
 	for (int i = 0; i < argc - 1; i++)
 		take(&t, argv[i]);
+	begin_value(&t);
 	if (t.option != NULL && !isupper((unsigned char)t.option->arg[0])) {
 		offer_choice(&t, t.option->arg);
 	} else if (t.option != NULL) {
