@@ -148,6 +148,9 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
+$(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
+	cmmds_put cmmds_audit cmmds_vdisk cmmds_target cmmds_policy dom_create \
+	node__secret_seal admin__reply)
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

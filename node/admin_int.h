@@ -154,13 +154,17 @@ bool admin__disk_half_removed(const struct node_disk *disk);
 	"basalt disk remove %.200s --force goes on with it."
 
 /*
- * admin_target.c: check @access and put target @name into @cmd.  @made_for: the
- * object with which it goes; NULL: it stays.
+ * admin_target.c: check @access; make target @name with it, its secrets sealed
+ * (NULL: the request is to be refused; else to be freed by
+ * directory__target__free_unpacked()); put it into @cmd.  @made_for: the object
+ * with which it goes; NULL: it stays.
  */
 int admin__access_check(struct admin_req *r, const Admin__Access *access);
-int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
-		      const char *name, const char *iqn,
-		      const Admin__Access *access, const struct uuid *made_for);
+Directory__Target *admin__target_make(struct admin_req *r, const char *name,
+				      const char *iqn,
+				      const Admin__Access *access);
+void admin__target_put(struct cmmds_command *cmd, const Directory__Target *t,
+		       const struct uuid *made_for);
 int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn);
 void admin__iqn_default(const char *name, char *out, size_t len);
 void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,

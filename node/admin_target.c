@@ -241,31 +241,34 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 	return rv;
 }
 
-int admin__target_put(struct admin_req *r, struct cmmds_command *cmd,
-		      const char *name, const char *iqn,
-		      const Admin__Access *access, const struct uuid *made_for)
+Directory__Target *admin__target_make(struct admin_req *r, const char *name,
+				      const char *iqn,
+				      const Admin__Access *access)
 {
 	Directory__Target *t = calloc(1, sizeof(*t));
-	int rv = 0;
 
 	assert(t != NULL);
 	directory__target__init(t);
 	t->name = strdup(name);
 	t->iqn = strdup(iqn);
 	t->tpgt = 1;
-	if (made_for != NULL) {
-		t->made_for.data = malloc(sizeof(made_for->b));
-		assert(t->made_for.data != NULL);
-		memcpy(t->made_for.data, made_for->b, sizeof(made_for->b));
-		t->made_for.len = sizeof(made_for->b);
-	}
-	if (access != NULL)
-		rv = access_apply(r, t, access);
-	if (rv == 0)
-		cmmds_put(cmd, CMMDS_TARGET, name, strlen(name),
-			  CMMDS_MUST_NOT_EXIST, &t->base);
+	if (access == NULL || access_apply(r, t, access) == 0)
+		return t;
 	directory__target__free_unpacked(t, NULL);
-	return rv;
+	return NULL;
+}
+
+void admin__target_put(struct cmmds_command *cmd, const Directory__Target *t,
+		       const struct uuid *made_for)
+{
+	Directory__Target m = *t;
+
+	if (made_for != NULL) {
+		m.made_for.data = (uint8_t *)made_for->b;
+		m.made_for.len = sizeof(made_for->b);
+	}
+	cmmds_put(cmd, CMMDS_TARGET, m.name, strlen(m.name),
+		  CMMDS_MUST_NOT_EXIST, &m.base);
 }
 
 /* ---- target create, set, delete ---- */
@@ -285,18 +288,20 @@ static int create_build(struct admin_req *r, struct cmmds_command *cmd)
 	const Admin__TargetCreate *m = r->msg->target_create;
 	char buf[ISCSI_NAME_MAX + 1];
 	const char *iqn = create_iqn(r, buf, sizeof(buf));
-	int rv;
+	Directory__Target *t;
 
 	if (cmmds_target(r->node->cmmds, m->name) != NULL)
 		return admin__why(r, -EEXIST, "basalt target set changes it.",
 				  "target %s exists already", m->name);
-	rv = admin__iqn_free(r, m->name, iqn);
-	if (rv == 0)
-		rv = admin__target_put(r, cmd, m->name, iqn, m->access, NULL);
-	if (rv == 0)
-		cmmds_audit(cmd, r->who, "target %s created as %s", m->name,
-			    iqn);
-	return rv;
+	if (admin__iqn_free(r, m->name, iqn) < 0)
+		return r->status;
+	t = admin__target_make(r, m->name, iqn, m->access);
+	if (t == NULL)
+		return r->status;
+	admin__target_put(cmd, t, NULL);
+	directory__target__free_unpacked(t, NULL);
+	cmmds_audit(cmd, r->who, "target %s created as %s", m->name, iqn);
+	return 0;
 }
 
 static void create_applied(struct admin_req *r)

@@ -16,7 +16,7 @@ struct vdisk_ctx {
 	struct dom_create create;
 	struct dom_resize resize;
 	struct uuid oid;
-	char iqn[ISCSI_NAME_MAX + 1];
+	Directory__Target *target; /* of --export, ready to be put */
 	char gone_target[CMMDS_KEY_MAX + 1], idle_target[CMMDS_KEY_MAX + 1];
 	int has_data; /* 1, 0, -errno: not known */
 	bool checked;
@@ -72,8 +72,6 @@ static int create_check(struct admin_req *r)
 	const Admin__VdiskCreate *m = r->msg->vdisk_create;
 	struct cmmds *cmmds = r->node->cmmds;
 	char iqn[ISCSI_NAME_MAX + 1];
-	struct cmmds_command trial;
-	int rv;
 
 	if (admin__name_check(r, "virtual disk", m->name, m->export) < 0 ||
 	    size_check(r, m->name, m->size_bytes) < 0)
@@ -97,14 +95,28 @@ static int create_check(struct admin_req *r)
 				  "basalt lun add.",
 				  "target %s exists already", m->name);
 	admin__iqn_default(m->name, iqn, sizeof(iqn));
-	if (admin__iqn_free(r, m->name, iqn) < 0 ||
-	    admin__access_check(r, m->access) < 0)
+	if (admin__iqn_free(r, m->name, iqn) < 0)
 		return r->status;
-	/* What its target may not be is known before the object is made. */
-	cmmds_command_init(&trial);
-	rv = admin__target_put(r, &trial, m->name, iqn, m->access, NULL);
-	cmmds_command_fini(&trial);
-	return rv;
+	return admin__access_check(r, m->access);
+}
+
+/* All that may fail comes before the object is made. */
+static int target_make(struct vdisk_ctx *ctx)
+{
+	const Admin__VdiskCreate *m = ctx->r->msg->vdisk_create;
+	char iqn[ISCSI_NAME_MAX + 1];
+
+	if (!m->export)
+		return 0;
+	admin__iqn_default(m->name, iqn, sizeof(iqn));
+	ctx->target = admin__target_make(ctx->r, m->name, iqn, m->access);
+	return ctx->target != NULL ? 0 : ctx->r->status;
+}
+
+static void target_free(Directory__Target *t)
+{
+	if (t != NULL)
+		directory__target__free_unpacked(t, NULL);
 }
 
 /* What comes into being with the object, in one command. */
@@ -125,16 +137,10 @@ static void create_commit(struct dom_create *req, struct cmmds_command *cmd)
 	v.created_wall_ns = env_wall_ns(r->node->env);
 	cmmds_put(cmd, CMMDS_VDISK, m->name, strlen(m->name),
 		  CMMDS_MUST_NOT_EXIST, &v.base);
-	if (m->export) {
-		admin__iqn_default(m->name, ctx->iqn, sizeof(ctx->iqn));
-		/* It was checked; sealing alone can fail, and then nothing is
-		 * put: the LUN below has no target and is never seen. */
-		if (admin__target_put(r, cmd, m->name, ctx->iqn, m->access,
-				      &req->oid) == 0)
-			admin__lun_put(cmd, m->name, 0, m->name, false,
-				       CMMDS_MUST_NOT_EXIST);
-		else
-			ctx->iqn[0] = '\0';
+	if (ctx->target != NULL) {
+		admin__target_put(cmd, ctx->target, &req->oid);
+		admin__lun_put(cmd, m->name, 0, m->name, false,
+			       CMMDS_MUST_NOT_EXIST);
 	}
 	cmmds_audit(cmd, r->who, "virtual disk %s created, %s%s", m->name,
 		    size_format(m->size_bytes, size),
@@ -149,15 +155,17 @@ static void create_done(struct vdisk_ctx *ctx)
 		cmmds_object(r->node->cmmds, &ctx->create.oid);
 	char size[SIZE_TEXT_MAX], what[700], id[UUID_TEXT_LEN], why[160];
 	char access_note[300], forced_note[300];
+	Directory__Target *t = ctx->target;
+	char *iqn = t != NULL ? t->iqn : "";
 	char *notes[2];
 	size_t n = 0;
 
 	uuid_format(&ctx->create.oid, id);
 	snprintf(what, sizeof(what), "virtual disk %s created, %s%s%s", m->name,
 		 size_format(m->size_bytes, size),
-		 ctx->iqn[0] ? ", exported as " : "", ctx->iqn);
-	if (ctx->iqn[0] && (m->access == NULL || (m->access->n_allow == 0 &&
-						  !m->access->chap_user[0]))) {
+		 iqn[0] ? ", exported as " : "", iqn);
+	if (iqn[0] && (m->access == NULL ||
+		       (m->access->n_allow == 0 && !m->access->chap_user[0]))) {
 		snprintf(access_note, sizeof(access_note),
 			 "Its target admits nobody yet: basalt target set %s "
 			 "--allow IQN, or --chap USER.",
@@ -171,7 +179,8 @@ static void create_done(struct vdisk_ctx *ctx)
 			 why);
 		notes[n++] = forced_note;
 	}
-	admin__done(r, what, notes, n, id, ctx->iqn);
+	admin__done(r, what, notes, n, id, iqn);
+	target_free(t);
 }
 
 /* The directory has it, though what it stands for did not come into being. */
@@ -193,9 +202,13 @@ static void on_created(struct dom_create *req, int status)
 	struct admin_req *r = ctx->r;
 	const Admin__VdiskCreate *m = r->msg->vdisk_create;
 
+	if (status == 0 && r->node->state == NODE_UP) {
+		create_done(ctx);
+		return;
+	}
+	target_free(ctx->target);
 	if (status == 0) {
-		if (!admin__stopping(r))
-			create_done(ctx);
+		admin__stopping(r);
 		return;
 	}
 	if (create_entered(ctx)) {
@@ -237,7 +250,7 @@ void admin__vdisk_create(struct admin_req *r)
 	struct vdisk_ctx *ctx = ctx_make(r);
 	int rv;
 
-	if (create_check(r) < 0) {
+	if (create_check(r) < 0 || target_make(ctx) < 0) {
 		admin__refuse(r);
 		return;
 	}
