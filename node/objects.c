@@ -145,13 +145,18 @@ bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk)
 
 /* ---- is data there? ---- */
 
+#define CHECK_WAIT_NS (5 * SEC) /* for a queue that is full */
+#define CHECK_AGAIN_NS (50 * MSEC)
+
 struct data_check {
 	struct node *node;
+	struct uuid oid;
 	struct dom_object_open open;
 	struct dom_object *object;
 	struct dom_io io;
 	uint64_t at, end;
-	int result;
+	uint64_t until_ns;
+	struct env_timer again;
 	struct env_task task;
 	void (*cb)(void *arg, int result);
 	void *arg;
@@ -168,6 +173,17 @@ static void check_finish(struct data_check *c, int result)
 	cb(arg, result);
 }
 
+/* What is full, or loads a page of its index, is asked again. */
+static void check_failed(struct data_check *c, int status)
+{
+	struct env *env = c->node->env;
+
+	if (status == -EBUSY && env_now(env) < c->until_ns)
+		env_timer_start(env, &c->again, CHECK_AGAIN_NS);
+	else
+		check_finish(c, status);
+}
+
 static void check_next(struct data_check *c);
 
 static void on_mapped(struct dom_io *io, int status)
@@ -175,7 +191,7 @@ static void on_mapped(struct dom_io *io, int status)
 	struct data_check *c = io->data;
 
 	if (status < 0) {
-		check_finish(c, status);
+		check_failed(c, status);
 	} else if (io->mapped) {
 		check_finish(c, 1);
 	} else if (io->mapped_len == 0) {
@@ -202,7 +218,7 @@ static void check_next(struct data_check *c)
 	c->io.data = c;
 	rv = dom_map(c->object, &c->io, c->at, c->end - c->at, on_mapped);
 	if (rv < 0)
-		check_finish(c, rv);
+		check_failed(c, rv);
 }
 
 static void on_check_open(struct dom_object_open *req, int status)
@@ -210,7 +226,7 @@ static void on_check_open(struct dom_object_open *req, int status)
 	struct data_check *c = req->data;
 
 	if (status < 0) {
-		check_finish(c, status);
+		check_failed(c, status);
 		return;
 	}
 	c->object = req->object;
@@ -218,11 +234,34 @@ static void on_check_open(struct dom_object_open *req, int status)
 	check_next(c);
 }
 
-static void on_check_refused(struct env_task *task)
+/* From where it is. */
+static void check_go_on(struct data_check *c)
 {
-	struct data_check *c = container_of(task, struct data_check, task);
+	int rv;
 
-	check_finish(c, c->result);
+	if (c->node->state != NODE_UP) {
+		check_finish(c, -ESHUTDOWN);
+		return;
+	}
+	if (c->object != NULL) {
+		check_next(c);
+		return;
+	}
+	memset(&c->open, 0, sizeof(c->open));
+	c->open.data = c;
+	rv = dom_object_open(c->node->dom, &c->open, &c->oid, on_check_open);
+	if (rv < 0)
+		check_failed(c, rv);
+}
+
+static void on_check_again(struct env_timer *timer)
+{
+	check_go_on(container_of(timer, struct data_check, again));
+}
+
+static void on_check_begin(struct env_task *task)
+{
+	check_go_on(container_of(task, struct data_check, task));
 }
 
 void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
@@ -230,21 +269,18 @@ void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 		       void *arg)
 {
 	struct data_check *c = calloc(1, sizeof(*c));
-	int rv;
 
 	assert(c != NULL);
 	c->node = node;
+	c->oid = *oid;
 	c->at = from;
 	c->end = to;
 	c->cb = cb;
 	c->arg = arg;
-	c->open.data = c;
-	rv = dom_object_open(node->dom, &c->open, oid, on_check_open);
-	if (rv < 0) {
-		c->result = rv;
-		c->task.cb = on_check_refused;
-		env_defer(node->env, &c->task);
-	}
+	c->until_ns = env_now(node->env) + CHECK_WAIT_NS;
+	c->again.cb = on_check_again;
+	c->task.cb = on_check_begin;
+	env_defer(node->env, &c->task);
 }
 
 /* ---- space ---- */

@@ -15,6 +15,12 @@ static struct {
 	unsigned puts[CMMDS_KINDS]; /* of the last command */
 	unsigned seals, seal_fails; /* which one, from 1; 0: none */
 	struct dom_create *create; /* that dom was asked for */
+	/* So many calls of dom are busy, and then, from the first map on. */
+	unsigned busy, busy_next;
+	struct dom_object_open *open;
+	struct dom_io *map;
+	struct env_timer later;
+	int opened; /* less what was closed */
 	int status;
 	char error[512], fix[400];
 } is;
@@ -44,6 +50,12 @@ const Directory__Policy *__wrap_cmmds_policy(struct cmmds *cmmds,
 					     const char *name);
 int __wrap_dom_create(struct dom *dom, struct dom_create *req,
 		      dom_create_cb cb);
+int __wrap_dom_object_open(struct dom *dom, struct dom_object_open *req,
+			   const struct uuid *oid, dom_object_open_cb cb);
+void __wrap_dom_object_close(struct dom_object *object);
+uint64_t __wrap_dom_object_size(const struct dom_object *object);
+int __wrap_dom_map(struct dom_object *object, struct dom_io *io,
+		   uint64_t offset, uint64_t len, dom_io_cb cb);
 int __real_node__secret_seal(const uint8_t key[NODE_KEY_LEN],
 			     const uint8_t nonce[12], const char *context,
 			     const uint8_t *secret, size_t len, uint8_t **out,
@@ -103,6 +115,71 @@ int __wrap_dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 	is.create = req;
 	req->cb = cb;
 	return 0;
+}
+
+/* Every other call that is busy says so later. */
+static void on_later(struct env_timer *timer)
+{
+	struct dom_object_open *req = is.open;
+	struct dom_io *io = is.map;
+	int status = 0;
+
+	if (is.busy > 0) {
+		is.busy--;
+		status = -EBUSY;
+	}
+	is.open = NULL;
+	is.map = NULL;
+	if (req != NULL) {
+		is.opened += status == 0;
+		req->object = (void *)&is; /* any but NULL */
+		req->cb(req, status);
+		return;
+	}
+	io->mapped_len = 4096;
+	io->mapped = false;
+	io->cb(io, status);
+}
+
+static int later(void)
+{
+	if (is.busy > 0 && is.busy % 2 == 0) {
+		is.busy--;
+		return -EBUSY;
+	}
+	is.later.cb = on_later;
+	env_timer_start(ts.env, &is.later, MSEC);
+	return 0;
+}
+
+int __wrap_dom_object_open(struct dom *dom, struct dom_object_open *req,
+			   const struct uuid *oid, dom_object_open_cb cb)
+{
+	req->cb = cb;
+	is.open = req;
+	return later();
+}
+
+void __wrap_dom_object_close(struct dom_object *object)
+{
+	is.opened--;
+}
+
+uint64_t __wrap_dom_object_size(const struct dom_object *object)
+{
+	return 8192;
+}
+
+int __wrap_dom_map(struct dom_object *object, struct dom_io *io,
+		   uint64_t offset, uint64_t len, dom_io_cb cb)
+{
+	CHECK_EQ(offset + len, 8192);
+	io->cb = cb;
+	is.map = io;
+	if (is.busy == 0)
+		is.busy = is.busy_next;
+	is.busy_next = 0;
+	return later();
 }
 
 int __wrap_node__secret_seal(const uint8_t key[NODE_KEY_LEN],
@@ -181,6 +258,47 @@ TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 		free(r.ctx);
 		test_shard_close(&ts);
 	}
+}
+
+/* ---- is data there? ---- */
+
+struct asked {
+	bool done;
+	int result;
+};
+
+static void on_checked(void *arg, int result)
+{
+	struct asked *a = arg;
+
+	a->result = result;
+	a->done = true;
+}
+
+/* How it ends where so many calls are busy. */
+static int check(unsigned busy, unsigned busy_next)
+{
+	struct uuid oid = uuid_of(1);
+	struct asked a = { false, 1 };
+
+	open_it();
+	is.busy = busy;
+	is.busy_next = busy_next;
+	admin__data_check(&node, &oid, 0, 1 << 20, on_checked, &a);
+	CHECK(!a.done);
+	test_run(&ts, &a.done);
+	CHECK_EQ(is.opened, 0);
+	test_shard_close(&ts);
+	return a.result;
+}
+
+TEST(node_admin, what_is_busy_for_a_moment_is_asked_again)
+{
+	CHECK_EQ(check(0, 0), 0);
+	CHECK_EQ(check(3, 4), 0);
+	CHECK_EQ(check(4, 3), 0);
+	CHECK_EQ(check(1000, 0), -EBUSY);
+	CHECK_EQ(check(0, 1000), -EBUSY);
 }
 
 /* ---- disks ---- */
