@@ -126,7 +126,7 @@ int admin__access_check(struct admin_req *r, const Admin__Access *access)
 	    access->chap_secret.len == access->mutual_secret.len &&
 	    memcmp(access->chap_secret.data, access->mutual_secret.data,
 		   access->chap_secret.len) == 0)
-		rv = admin__why(r, -EINVAL, NULL,
+		rv = admin__why(r, -EINVAL, "Give another one.",
 				"the secrets of both directions are the same; "
 				"RFC 7143, 9.2.1 forbids it");
 	return rv;
@@ -205,7 +205,9 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 		if (listed(t->allow, t->n_allow, access->allow[i]))
 			continue;
 		if (t->n_allow == ALLOW_MAX)
-			return admin__why(r, -ERANGE, NULL,
+			return admin__why(r, -ERANGE,
+					  "Take others off it with --deny, or "
+					  "admit by CHAP: --chap USER.",
 					  "target %s: more than %u initiators "
 					  "in its list",
 					  t->name, ALLOW_MAX);
@@ -447,7 +449,7 @@ void admin__target_set(struct admin_req *r)
 		return;
 	}
 	if (m->no_chap && m->access != NULL && m->access->chap_user[0]) {
-		admin__why(r, -EINVAL, NULL,
+		admin__why(r, -EINVAL, "Give one of them.",
 			   "target %s: --chap and --no-chap together", m->name);
 		admin__refuse(r);
 		return;
