@@ -175,14 +175,17 @@ static void index_work(struct env_work *work)
 	node__tree_remove(ctx->index_path);
 }
 
-static void index_done(struct env_work *work)
+static void remove_done(struct disk_remove *ctx)
 {
-	struct disk_remove *ctx = container_of(work, struct disk_remove, work);
-
 	admin__ok(ctx->r,
 		  "disk %s removed; what is on it is still there, and adding "
 		  "it again takes --force-erase",
 		  ctx->path);
+}
+
+static void index_done(struct env_work *work)
+{
+	remove_done(container_of(work, struct disk_remove, work));
 }
 
 static void remove_closed(struct node_disk *d, int status, void *arg)
@@ -190,8 +193,11 @@ static void remove_closed(struct node_disk *d, int status, void *arg)
 	struct admin_req *r = arg;
 	struct disk_remove *ctx = r->ctx;
 
-	if (admin__stopping(r))
+	/* Done it is; the next start finds the index and sweeps it away. */
+	if (r->node->state != NODE_UP) {
+		remove_done(ctx);
 		return;
+	}
 	ctx->work.work = index_work;
 	ctx->work.done = index_done;
 	env_work(r->node->env, NULL, &ctx->work);

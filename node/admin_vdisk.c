@@ -202,15 +202,11 @@ static void on_created(struct dom_create *req, int status)
 	struct admin_req *r = ctx->r;
 	const Admin__VdiskCreate *m = r->msg->vdisk_create;
 
-	if (status == 0 && r->node->state == NODE_UP) {
+	if (status == 0) {
 		create_done(ctx);
 		return;
 	}
 	target_free(ctx->target);
-	if (status == 0) {
-		admin__stopping(r);
-		return;
-	}
 	if (create_entered(ctx)) {
 		admin__why(r, status,
 			   "See to that, then basalt vdisk delete it with "

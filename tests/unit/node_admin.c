@@ -48,6 +48,8 @@ const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
 					     const char *name);
 const Directory__Policy *__wrap_cmmds_policy(struct cmmds *cmmds,
 					     const char *name);
+const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
+					     const struct uuid *oid);
 int __wrap_dom_create(struct dom *dom, struct dom_create *req,
 		      dom_create_cb cb);
 int __wrap_dom_object_open(struct dom *dom, struct dom_object_open *req,
@@ -106,6 +108,12 @@ const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
 
 const Directory__Policy *__wrap_cmmds_policy(struct cmmds *cmmds,
 					     const char *name)
+{
+	return NULL;
+}
+
+const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
+					     const struct uuid *oid)
 {
 	return NULL;
 }
@@ -258,6 +266,29 @@ TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 		free(r.ctx);
 		test_shard_close(&ts);
 	}
+}
+
+/* Its object is ready when basaltd stops: then it is there. */
+TEST(node_admin, what_was_made_is_answered_so_at_the_end)
+{
+	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	struct admin_req r = { .node = &node, .msg = &msg };
+
+	open_it();
+	create.name = "v";
+	create.size_bytes = 1 << 20;
+	create.export = true;
+	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
+	msg.vdisk_create = &create;
+	admin__vdisk_create(&r);
+	CHECK(is.create != NULL);
+	node.state = NODE_STOPPING;
+	is.status = -1;
+	is.create->cb(is.create, 0);
+	CHECK_EQ(is.status, 0);
+	free(r.ctx);
+	test_shard_close(&ts);
 }
 
 /* ---- is data there? ---- */
