@@ -165,6 +165,7 @@ Directory__Target *admin__target_make(struct admin_req *r, const char *name,
 				      const Admin__Access *access);
 void admin__target_put(struct cmmds_command *cmd, const Directory__Target *t,
 		       const struct uuid *made_for);
+unsigned admin__target_sessions(struct node *node, const char *iqn);
 int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn);
 void admin__iqn_default(const char *name, char *out, size_t len);
 void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,

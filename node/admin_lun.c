@@ -181,17 +181,16 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	const Admin__LunRemove *m = r->msg->lun_remove;
 	struct cmmds *cmmds = r->node->cmmds;
+	const Directory__Target *t = cmmds_target(cmmds, m->target);
 	const struct cmmds_entry *e = NULL;
 	const Directory__Lun *l;
-	const Directory__VDisk *v;
 	uint8_t key[CMMDS_KEY_MAX];
-	struct uuid oid;
-	unsigned sessions = 0;
+	unsigned sessions;
 
 	if (admin__name_ok(m->target, true) && m->lun <= ISCSI_LUN_MAX)
 		e = cmmds_get(cmmds, CMMDS_LUN, key,
 			      admin__lun_key(m->target, m->lun, key));
-	if (cmmds_target(cmmds, m->target) == NULL)
+	if (t == NULL)
 		return admin__why(r, -ENOENT, "basalt target list shows them.",
 				  "there is no target %.80s", m->target);
 	if (e == NULL)
@@ -199,17 +198,15 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 				  "there is no LUN %u of target %.80s", m->lun,
 				  m->target);
 	l = (const Directory__Lun *)e->message;
-	v = cmmds_vdisk(cmmds, l->vdisk);
-	if (v != NULL && v->oid.len == sizeof(oid)) {
-		memcpy(oid.b, v->oid.data, sizeof(oid));
-		sessions = iscsi_object_sessions(r->node->iscsi, &oid);
-	}
+	/* Those of other targets keep the virtual disk. */
+	sessions = admin__target_sessions(r->node, t->iqn);
 	if (sessions > 0 && !m->force)
 		return admin__why(r, -EBUSY,
 				  "Log the initiators out (basalt session "
 				  "list), or repeat it with --force.",
-				  "%s, LUN %u of target %s, has %u session%s",
-				  l->vdisk, m->lun, m->target, sessions,
+				  "target %s, of which %s is LUN %u, has %u "
+				  "session%s",
+				  m->target, l->vdisk, m->lun, sessions,
 				  sessions == 1 ? "" : "s");
 	cmmds_erase(cmd, CMMDS_LUN, e->key, e->key_len, e->revision);
 	cmmds_audit(cmd, r->who, "LUN %u (%s) of target %s removed", m->lun,

@@ -475,7 +475,7 @@ static void count_session(const struct iscsi_session_info *info, void *arg)
 		c->count++;
 }
 
-static unsigned target_sessions(struct node *node, const char *iqn)
+unsigned admin__target_sessions(struct node *node, const char *iqn)
 {
 	struct session_count c = { .iqn = iqn };
 
@@ -493,7 +493,7 @@ static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
 	if (e == NULL)
 		return r->status;
 	t = (const Directory__Target *)e->message;
-	sessions = target_sessions(r->node, t->iqn);
+	sessions = admin__target_sessions(r->node, t->iqn);
 	if (sessions > 0 && !m->force)
 		return admin__why(r, -EBUSY,
 				  "Log the initiators out (basalt session "
@@ -632,7 +632,7 @@ static void target_fill(struct admin_req *r, struct target_answer *a,
 	out->n_luns = admin__luns_of(r->node, t->name, NULL, &out->luns);
 	out->portals = a->portal_list;
 	out->n_portals = a->portals_count;
-	out->sessions = target_sessions(r->node, t->iqn);
+	out->sessions = admin__target_sessions(r->node, t->iqn);
 }
 
 /* All targets, or the one named. */
