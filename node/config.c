@@ -511,7 +511,11 @@ int config_load(const char *path, struct config *out, char *why, size_t why_len)
 
 	if (f == NULL) {
 		rv = -errno;
-		snprintf(why, why_len, "%s: %s", path, strerror(-rv));
+		snprintf(why, why_len, "%s: %s%s", path, strerror(-rv),
+			 rv == -ENOENT ? ": an empty one will do; "
+					 "basalt.conf.example shows what can "
+					 "be set"
+				       : "");
 		return rv;
 	}
 	text = calloc(1, CONFIG_BYTES_MAX + 1);

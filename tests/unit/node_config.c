@@ -187,6 +187,7 @@ TEST(node_config, the_example_is_good)
 	CHECK_EQ(config_load("/nonexistent/x", &conf, why, sizeof(why)),
 		 -ENOENT);
 	CHECK(strstr(why, "/nonexistent/x") != NULL);
+	CHECK(strstr(why, "basalt.conf.example") != NULL);
 }
 
 TEST(node_size, parse)
