@@ -119,7 +119,7 @@ void cli_complete(struct cli_call *call, int argc, char **argv);
 
 /* secret.c */
 int cli_secrets(struct cli_call *call);
-/* With --force, on a terminal: the name must be typed.  CLI_DONE to go on. */
+/* By force, on a terminal: the name must be typed.  CLI_DONE to go on. */
 int cli_confirm(struct cli_call *call, const char *what, const char *name);
 
 /* client.c: CLI_DONE with *@out, or CLI_REFUSED, said why. */

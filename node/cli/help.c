@@ -133,7 +133,8 @@ void cli_man(void)
 	       "its admin socket\nand prints the answer.  Sizes are written "
 	       "10G, 512M (powers of 1024).\nSecrets come from a prompt, a file "
 	       "or standard input, never from the\ncommand line, and are never "
-	       "shown.\n",
+	       "shown.\nOn a terminal, what may lose data by force asks for a "
+	       "name to be typed first.\n",
 	       CLI_VERSION);
 	printf(".SH COMMANDS\n");
 	for (size_t i = 0; i < cli_commands_count; i++) {

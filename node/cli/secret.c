@@ -141,7 +141,8 @@ int cli_confirm(struct cli_call *call, const char *what, const char *name)
 {
 	char line[512], error[500];
 
-	if (!cli_has(call, "force") || !isatty(STDIN_FILENO))
+	if ((!cli_has(call, "force") && !cli_has(call, "force-erase")) ||
+	    !isatty(STDIN_FILENO))
 		return CLI_DONE;
 	fprintf(stderr,
 		"This may lose data of %s %s for good.  Type its name to go "

@@ -103,7 +103,9 @@ static int disk_add(struct cli_call *c)
 			 c->args[0]);
 	m->path = c->path;
 	m->force_erase = cli_has(c, "force-erase");
-	return cli_size(c, "size", &m->size_bytes);
+	if (cli_size(c, "size", &m->size_bytes) != 0)
+		return CLI_USAGE;
+	return cli_confirm(c, "disk", c->args[0]);
 }
 
 static int disk_remove(struct cli_call *c)
@@ -122,7 +124,7 @@ static int disk_rebuild(struct cli_call *c)
 
 	m->disk = c->args[0];
 	m->force = cli_has(c, "force");
-	return CLI_DONE;
+	return cli_confirm(c, "disk", c->args[0]);
 }
 
 static int policy_create(struct cli_call *c)
