@@ -143,6 +143,8 @@ static int policy_create(struct cli_call *c)
 	rv = cli_number(c, "ftt", 3, &m->ftt);
 	if (rv == 0)
 		rv = cli_number(c, "stripe-width", 12, &m->stripe_width);
+	if (rv == 0 && cli_has(c, "stripe-width") && m->stripe_width == 0)
+		rv = cli_usage(c, "--stripe-width 0: at least 1");
 	if (rv == 0)
 		rv = cli_number(c, "reserve", 100, &m->reserve_percent);
 	if (rv == 0)
