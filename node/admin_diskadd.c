@@ -204,7 +204,10 @@ static void find_work(struct env_work *work)
 
 	a->status = add_find(a);
 	if (a->status == -ENOENT)
-		snprintf(a->why, sizeof(a->why), "%s does not exist", a->path);
+		snprintf(a->why, sizeof(a->why), "%s%s does not exist",
+			 a->r->msg->disk_add->size_bytes != 0 ? "the folder of "
+							      : "",
+			 a->path);
 	else if (a->status < 0)
 		snprintf(a->why, sizeof(a->why), "%s: %s", a->path,
 			 strerror(-a->status));
@@ -365,8 +368,12 @@ static const char *add_fix(const struct disk_add *a)
 {
 	if (a->status == -EEXIST)
 		return "If nobody needs what is there: --force-erase.";
+	if (a->status == -ENOENT && a->r->msg->disk_add->size_bytes != 0)
+		return "Check the path; a folder is not made.";
 	if (a->status == -ENOENT)
 		return "Check the path; --size 10G makes a file of that size.";
+	if (a->status == -ENOTBLK)
+		return "Name a block device, or a file; --size 10G makes one.";
 	if (a->status == -EALREADY)
 		return "basalt disk list shows it; basalt disk retry looks "
 		       "again what it is.";

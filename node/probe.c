@@ -238,7 +238,7 @@ int node__probe(struct env *env, const char *path, struct node_probe *out,
 		snprintf(why, why_len,
 			 "%s is neither a block device nor a regular file",
 			 path);
-		return -EINVAL;
+		return -ENOTBLK;
 	}
 	if (out->block_device) {
 		rv = look_device(out, path, &st, why, why_len);
