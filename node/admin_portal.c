@@ -29,6 +29,7 @@ static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
 {
 	const struct node_portal *p = &node->portals[index];
 	const struct config_portal *portal = &node->config->portals[index];
+	int gone = node__portal_there(portal);
 	char reason[120];
 
 	admin__portal_info__init(out);
@@ -39,7 +40,8 @@ static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
 	why[0] = '\0';
 	if (p->iser)
 		out->iser = iser_listening(node->iser, index + 1, why, 240);
-	node__listen_why(portal, p->status, reason, sizeof(reason));
+	node__listen_why(portal, p->status < 0 ? p->status : gone, reason,
+			 sizeof(reason));
 	if (p->status < 0)
 		snprintf(why, 240, "%s: %s; it is tried again every %llu s",
 			 p->tcp ? "iSER cannot be served"
@@ -47,6 +49,8 @@ static void describe(struct node *node, unsigned index, Admin__PortalInfo *out,
 			 reason, (unsigned long long)(NODE_LOOK_NS / SEC));
 	else if (!p->iser && !p->tcp)
 		snprintf(why, 240, "not served yet: disks are being opened");
+	else if (gone < 0)
+		snprintf(why, 240, "it is not reached: %s", reason);
 	out->why = why;
 }
 

@@ -327,6 +327,25 @@ static const struct config_portal *portal_unserved(const struct node *node,
 	return &node->config->portals[i];
 }
 
+/* They listen; but an address may have gone since. */
+static void portals_there(const struct node *node, struct health_result *out)
+{
+	char why[120];
+
+	for (unsigned i = 0; i < node->config->portals_count; i++) {
+		const struct config_portal *p = &node->config->portals[i];
+		int rv = node__portal_there(p);
+
+		if (rv == 0)
+			continue;
+		node__listen_why(p, rv, why, sizeof(why));
+		say(out, HEALTH_BAD, "portal %.63s is not reached: %.100s",
+		    p->text, why);
+		FIX(out, "Bring it up: the portal serves again then.");
+		return;
+	}
+}
+
 static void check_portals(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
@@ -351,6 +370,8 @@ static void check_portals(struct health_check *check, struct health_result *out)
 		    "free the port (it is tried every %llu s), or change "
 		    "'portals' and restart basaltd.",
 		    (unsigned long long)(NODE_LOOK_NS / SEC));
+	} else {
+		portals_there(node, out);
 	}
 }
 

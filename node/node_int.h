@@ -273,6 +273,7 @@ struct node_portal {
 	bool known; /* to iscsi */
 	bool tcp, iser; /* served by it, or to be as soon as it can */
 	int status; /* of the last try; below 0 it is tried again */
+	unsigned zone; /* the number that its interface had then */
 };
 
 /*
@@ -285,6 +286,12 @@ void node__portals_stop(struct node *node);
 
 /* None is served: has one an address, or an interface, that may come yet? */
 bool node__portals_may_come(const struct node *node);
+
+/*
+ * Has this machine the address of @portal, now?  0; -EADDRNOTAVAIL, -ENODEV: what
+ * listens there is not reached.
+ */
+int node__portal_there(const struct config_portal *portal);
 
 /* Why @portal cannot be listened on, with @status. */
 void node__listen_why(const struct config_portal *portal, int status, char *out,

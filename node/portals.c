@@ -16,6 +16,8 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 Directory__Portal__Transport node__portal_transport(struct node *node,
 						    unsigned index)
@@ -35,6 +37,19 @@ Directory__Portal__Transport node__portal_transport(struct node *node,
 	return DIRECTORY__PORTAL__TRANSPORT__BOTH;
 }
 
+/* As it is now: it is noted, where it has one, which interface that was. */
+static int address_of(struct node *node, unsigned index,
+		      struct sockaddr_storage *out)
+{
+	const struct config_portal *portal = &node->config->portals[index];
+	int rv = config_portal_address(portal, out);
+
+	if (rv == 0 && portal->zone[0] != '\0')
+		node->portals[index].zone =
+			((const struct sockaddr_in6 *)out)->sin6_scope_id;
+	return rv;
+}
+
 static int tcp_set(struct node *node, unsigned index, bool on)
 {
 	struct node_portal *p = &node->portals[index];
@@ -42,8 +57,7 @@ static int tcp_set(struct node *node, unsigned index, bool on)
 	int rv = 0;
 
 	if (on && !p->tcp)
-		rv = config_portal_address(&node->config->portals[index],
-					   &address);
+		rv = address_of(node, index, &address);
 	if (rv == 0 && on && !p->tcp)
 		rv = iscsi_portal_listen(node->iscsi, index + 1,
 					 (const struct sockaddr *)&address,
@@ -66,7 +80,7 @@ static int portal_declare(struct node *node, unsigned index)
 
 	if (p->known)
 		return 0;
-	rv = config_portal_address(&node->config->portals[index], &address);
+	rv = address_of(node, index, &address);
 	if (rv == 0)
 		rv = iscsi_portal_declare(node->iscsi, index + 1,
 					  (const struct sockaddr *)&address,
@@ -205,14 +219,61 @@ static void on_change(struct cmmds_subscription *sub,
 		serve_all(node);
 }
 
+int node__portal_there(const struct config_portal *portal)
+{
+	struct sockaddr_storage address;
+	int rv = config_portal_address(portal, &address), fd;
+
+	if (rv < 0)
+		return rv;
+	if (address.ss_family == AF_INET)
+		((struct sockaddr_in *)&address)->sin_port = 0;
+	else
+		((struct sockaddr_in6 *)&address)->sin6_port = 0;
+	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0; /* nobody knows */
+	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 &&
+	    errno == EADDRNOTAVAIL)
+		rv = -EADDRNOTAVAIL;
+	close(fd);
+	return rv;
+}
+
+/*
+ * An interface that was made anew has another number: what listens by the old one
+ * is not reached any more, and what came by it has lost its way.
+ */
+static void portal_follow(struct node *node, unsigned index)
+{
+	const struct config_portal *portal = &node->config->portals[index];
+	struct node_portal *p = &node->portals[index];
+	unsigned number =
+		portal->zone[0] != '\0' ? if_nametoindex(portal->zone) : 0;
+
+	if (number == 0 || number == p->zone || !p->known)
+		return;
+	if (p->iser)
+		(void)iser_unlisten(node->iser, index + 1);
+	p->iser = false;
+	p->status = iscsi_portal_remove(node->iscsi, index + 1);
+	if (p->status < 0)
+		return; /* it is tried again */
+	log_warn("portal %s: its interface is another one now", portal->text);
+	p->known = p->tcp = false;
+	p->status = -ENODEV;
+}
+
 /* An address may come up, and a port be given back, after basaltd's start. */
 static void look_fired(struct env_timer *timer)
 {
 	struct node *node = container_of(timer, struct node, portals_look);
 
-	for (unsigned i = 0; i < node->config->portals_count; i++)
+	for (unsigned i = 0; i < node->config->portals_count; i++) {
+		portal_follow(node, i);
 		if (node->portals[i].status < 0)
 			portal_serve(node, i);
+	}
 	node->portals_listening = served(node);
 	env_timer_start(node->env, timer, NODE_LOOK_NS);
 }
