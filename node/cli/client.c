@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 /* The daemon bounds what it does; these bound a daemon that is stopped. */
 #define CONNECT_S 10
 #define SILENCE_S 300
+#define HINT_S 5 /* of silence, and a terminal is told */
 
 static int say(const struct cli_call *call, const char *error, const char *fix,
 	       int status, bool unknown)
@@ -146,6 +148,37 @@ static int request_send(struct cli_call *call, int fd)
 	return rv;
 }
 
+static void line_clear(void)
+{
+	fprintf(stderr, "\r%*s\r", 60, "");
+}
+
+/* Until something comes; who looks on is told that nothing does. */
+static int answer_wait(const struct cli_call *call, int fd)
+{
+	unsigned limit = call->patience_s ? call->patience_s : SILENCE_S;
+	struct pollfd wait = { .fd = fd, .events = POLLIN };
+	bool told = false;
+	unsigned step;
+	int rv = 0;
+
+	for (unsigned waited = 0; waited < limit; waited += step) {
+		step = limit - waited < HINT_S ? limit - waited : HINT_S;
+		/* What it is, if anything, the read tells. */
+		rv = poll(&wait, 1, (int)step * 1000);
+		if (rv != 0)
+			break;
+		if (!isatty(STDERR_FILENO))
+			continue;
+		fprintf(stderr, "\rbasaltd has said nothing for %u s ... ",
+			waited + step);
+		told = true;
+	}
+	if (told)
+		line_clear();
+	return rv != 0 ? 0 : -ETIMEDOUT;
+}
+
 static int response_read(int fd, Admin__Response **out, char *why,
 			 size_t why_len)
 {
@@ -213,7 +246,9 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 				  "Do it in several steps.", rv);
 	}
 	while (rv == 0) {
-		rv = response_read(fd, &response, why, sizeof(why));
+		rv = answer_wait(call, fd);
+		if (rv == 0)
+			rv = response_read(fd, &response, why, sizeof(why));
 		assert(rv < 0 || response != NULL);
 		if (rv < 0 || response->done)
 			break;
@@ -221,7 +256,7 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 		admin__response__free_unpacked(response, NULL);
 	}
 	if (shown)
-		fprintf(stderr, "\r%*s\r", 60, "");
+		line_clear();
 	close(fd);
 	if (rv < 0) {
 		snprintf(error, sizeof(error),
