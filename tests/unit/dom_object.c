@@ -211,24 +211,6 @@ TEST(dom_object, compare_and_write_counts)
 
 /* ---- size and end ---- */
 
-static void on_resized(struct dom_resize *req, int status)
-{
-	struct fixture *f = req->data;
-
-	snprintf(f->why, sizeof(f->why), "%s", req->why);
-	finish(f, status);
-}
-
-static int resize(struct fixture *f, uint64_t size)
-{
-	struct dom_resize req = { .data = f,
-				  .oid = f->oid,
-				  .size_bytes = size };
-	int rv = dom_resize(f->dom, &req, on_resized);
-
-	return rv < 0 ? rv : wait_for(f);
-}
-
 static void on_event(struct dom_watch *watch, enum dom_event event)
 {
 	*(unsigned *)watch->data |= 1u << event;
@@ -248,15 +230,15 @@ TEST(dom_object, resize_loses_only_what_is_cut)
 	fill(buf, sizeof(buf));
 	CHECK_EQ(do_write(f, 0, buf, sizeof(buf), 0, 0), 0);
 	CHECK_EQ(do_write(f, SIZE - sizeof(buf), buf, sizeof(buf), 0, 0), 0);
-	CHECK_EQ(resize(f, 2 * SIZE), 0);
+	CHECK_EQ(resize_to(f, 2 * SIZE), 0);
 	CHECK_EQ(dom_object_size(f->object), 2 * SIZE);
 	CHECK_EQ(do_read(f, SIZE - sizeof(buf), back, sizeof(back)), 0);
 	CHECK(memcmp(buf, back, sizeof(buf)) == 0);
 	CHECK_EQ(do_write(f, 2 * SIZE - sizeof(buf), buf, sizeof(buf), 0, 0),
 		 0);
-	CHECK_EQ(resize(f, 2 << 20), 0);
+	CHECK_EQ(resize_to(f, 2 << 20), 0);
 	CHECK_EQ(do_read(f, 2 << 20, back, 512), -ERANGE);
-	CHECK_EQ(resize(f, SIZE), 0);
+	CHECK_EQ(resize_to(f, SIZE), 0);
 	CHECK_EQ(do_read(f, SIZE - sizeof(buf), back, sizeof(back)), 0);
 	CHECK(memcmp(zero, back, sizeof(back)) == 0);
 	CHECK_EQ(do_read(f, 0, back, sizeof(back)), 0);
@@ -311,7 +293,7 @@ TEST(dom_object, not_grown_onto_a_disk_that_goes)
 	if (memcmp(tree->leaf->disk.data, other.b, sizeof(other)) == 0)
 		other = uuid_of(101);
 	disk_erase(f, &cmd, &other);
-	CHECK_EQ(resize(f, 300ull << 30), 0);
+	CHECK_EQ(resize_to(f, 300ull << 30), 0);
 	tree = cmmds_object(f->cmmds, &f->oid)->tree;
 	CHECK_EQ(tree->n_children, 2);
 	CHECK(memcmp(tree->children[1]->leaf->disk.data, other.b,
@@ -544,12 +526,12 @@ TEST(dom_object, reservation_does_not_come_back)
 	nexus_close(f, &a);
 	dom_nexus_open(f->object, &a);
 	CHECK_EQ(nexus_write(f, &b), 0);
-	CHECK_EQ(resize(f, 2 * SIZE), 0); /* loads it again */
+	CHECK_EQ(resize_to(f, 2 * SIZE), 0); /* loads it again */
 	CHECK_EQ(nexus_write(f, &b), 0);
 	/* One that is held stays over it; one that another life held does not */
 	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
 		 0);
-	CHECK_EQ(resize(f, 3 * SIZE), 0);
+	CHECK_EQ(resize_to(f, 3 * SIZE), 0);
 	CHECK_EQ(nexus_write(f, &b), -EPERM);
 	nexus_close(f, &a);
 	nexus_close(f, &b);
@@ -558,7 +540,7 @@ TEST(dom_object, reservation_does_not_come_back)
 	CHECK_EQ(object_open(f), 0);
 	dom_nexus_open(f->object, &a);
 	dom_nexus_open(f->object, &b);
-	CHECK_EQ(resize(f, 4 * SIZE), 0);
+	CHECK_EQ(resize_to(f, 4 * SIZE), 0);
 	CHECK_EQ(nexus_write(f, &b), 0);
 	nexus_close(f, &a);
 	nexus_close(f, &b);

@@ -14,29 +14,6 @@ TEST(dom_owner, closed_with_a_collection_asked_for)
 	fixture_close(f);
 }
 
-struct resize {
-	struct dom_resize req;
-	bool done;
-	int status;
-};
-
-static void on_resized(struct dom_resize *req, int status)
-{
-	struct resize *r = req->data;
-
-	r->done = true;
-	r->status = status;
-}
-
-static void resize_start(struct fixture *f, struct resize *r, uint64_t size)
-{
-	*r = (struct resize){ .req = { .data = r,
-				       .oid = f->oid,
-				       .size_bytes = size,
-				       .keep_data = true } };
-	CHECK_EQ(dom_resize(f->dom, &r->req, on_resized), 0);
-}
-
 /* A resize waits for a write to end, and the object is deleted. */
 TEST(dom_owner, deleted_under_a_resize)
 {
@@ -47,7 +24,7 @@ TEST(dom_owner, deleted_under_a_resize)
 	object_make(f, 1);
 	faults.hold[0] = faults.hold[1] = true;
 	write_start(f, &w, 0, buf_b, B, 0);
-	resize_start(f, &r, 2ull * SIZE);
+	resize_start(f, &r, 2ull * SIZE, true);
 	nap(f, 50 * MSEC);
 	CHECK(owner_of(f)->resize != NULL);
 	CHECK(!r.done);
@@ -112,7 +89,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 
 	object_make(f, 1);
 	faults.hold_directory = true;
-	resize_start(f, &r, 2ull * SIZE);
+	resize_start(f, &r, 2ull * SIZE, true);
 	nap(f, 20 * MSEC);
 	CHECK(owner_of(f)->resize != NULL);
 	/* No more commands are taken: the owner cannot even release. */
@@ -155,7 +132,7 @@ TEST(dom_owner, a_directory_too_busy_for_a_change)
 	faults.hold_directory = true;
 	crowd_in(f);
 	CHECK_EQ(dom_reserve(f->object, &reserve.io, &pr, on_req), 0);
-	resize_start(f, &r, 2ull * SIZE);
+	resize_start(f, &r, 2ull * SIZE, true);
 	CHECK_EQ(dom_create(f->dom, &create, on_created), 0);
 	nap(f, 50 * MSEC);
 	CHECK(!r.done);
@@ -182,7 +159,7 @@ static void close_under_a_resize(struct fixture *f, unsigned turns,
 
 	dom_object_close(f->object);
 	f->object = NULL;
-	resize_start(f, &r, size);
+	resize_start(f, &r, size, true);
 	for (unsigned i = 0; i < turns && !r.done; i++)
 		shard_step(f->ts.env, 100 * MSEC);
 	stop(f);
@@ -573,21 +550,6 @@ TEST(dom_owner, opens_and_creates_while_the_directory_is_busy)
 
 /* ---- a leg that is cut off ---- */
 
-static void on_cut(struct dom_resize *req, int status)
-{
-	finish(req->data, status);
-}
-
-static void size_to(struct fixture *f, uint64_t size)
-{
-	struct dom_resize req = { .data = f,
-				  .oid = f->oid,
-				  .size_bytes = size };
-
-	CHECK_EQ(dom_resize(f->dom, &req, on_cut), 0);
-	CHECK_EQ(wait_for(f), 0);
-}
-
 static unsigned components(struct fixture *f)
 {
 	struct lsom_disk_info info;
@@ -623,7 +585,7 @@ TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
 	f->oid = other;
 	CHECK_EQ(create(f, SIZE, "p"), 0);
 	f->oid = uuid_of(9);
-	size_to(f, leg + SIZE);
+	CHECK_EQ(resize_to(f, leg + SIZE), 0);
 	CHECK_EQ(components(f), 3);
 	disk = disk_of(cmmds_object(f->cmmds, &other)->tree->leaf);
 	tree = cmmds_object(f->cmmds, &f->oid)->tree;
@@ -635,7 +597,7 @@ TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
 	while (faults.held_count == 0)
 		nap(f, 10 * MSEC);
 	CHECK(!dom__gc_idle(f->dom));
-	size_to(f, SIZE);
+	CHECK_EQ(resize_to(f, SIZE), 0);
 	faults_release();
 	for (unsigned i = 0; i < 300 && components(f) > 1; i++)
 		nap(f, 10 * MSEC);

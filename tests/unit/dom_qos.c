@@ -36,23 +36,17 @@ static void limit_put(struct fixture *f, uint64_t limit)
 	entry_put(f, CMMDS_POLICY, "p", 1, &p.base);
 }
 
-static void on_resized(struct dom_resize *req, int status)
-{
-	finish(req->data, status);
-}
-
 /* What waits for its token when the object shrinks is beyond its end then. */
 TEST(dom_qos, shrinks_under_those_who_wait)
 {
 	struct fixture *f = fixture_open();
-	struct dom_resize resize = { .data = f, .size_bytes = 2 * MB };
 	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
 			       .target_port = 1 };
 	static struct req reqs[4];
 
 	memset(reqs, 0, sizeof(reqs));
 	limit_put(f, 1);
-	f->oid = resize.oid = uuid_of(9);
+	f->oid = uuid_of(9);
 	CHECK_EQ(create(f, SIZE, "p"), 0);
 	CHECK_EQ(object_open(f), 0);
 	dom_nexus_open(f->object, &a);
@@ -61,8 +55,7 @@ TEST(dom_qos, shrinks_under_those_who_wait)
 		write_start(f, &reqs[i], i % 2 ? SIZE - B : 0, buf_a, B, 0);
 	}
 	CHECK_EQ(req_wait(f, &reqs[0]), 0);
-	CHECK_EQ(dom_resize(f->dom, &resize, on_resized), 0);
-	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(resize_to(f, 2 * MB), 0);
 	CHECK_EQ(req_wait(f, &reqs[2]), 0);
 	CHECK_EQ(req_wait(f, &reqs[3]), -ERANGE);
 	req_wait(f, &reqs[1]);

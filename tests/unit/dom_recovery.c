@@ -259,30 +259,19 @@ static void never(struct dom_resize *req, struct cmmds_command *cmd)
 	cmmds_expect(cmd, CMMDS_POLICY, "nobody", 6, 99);
 }
 
-static void on_resized_to(struct dom_resize *req, int status)
-{
-	finish(req->data, status);
-}
-
-static int resize_to(struct fixture *f, uint64_t size, bool refuse)
-{
-	struct dom_resize req = { .data = f,
-				  .oid = f->oid,
-				  .size_bytes = size,
-				  .commit = refuse ? never : NULL };
-	int rv = dom_resize(f->dom, &req, on_resized_to);
-
-	return rv < 0 ? rv : wait_for(f);
-}
-
 /* What the directory does not let go stays. */
 TEST(dom_recovery, refused_resize_loses_nothing)
 {
 	struct fixture *f = fixture_open();
+	struct dom_resize req = { .data = f,
+				  .size_bytes = 2 * MB,
+				  .commit = never };
 
 	object_make(f, 2);
+	req.oid = f->oid;
 	CHECK_EQ(do_write(f, SIZE - MB, buf_b, MB, 0, 0), 0);
-	CHECK_EQ(resize_to(f, 2 * MB, true), -ENOENT);
+	CHECK_EQ(dom_resize(f->dom, &req, on_resized), 0);
+	CHECK_EQ(wait_for(f), -ENOENT);
 	CHECK_EQ(dom_object_size(f->object), SIZE);
 	CHECK_EQ(do_read(f, SIZE - MB, got, MB), 0);
 	CHECK(all_is(got, MB, 0x5a));
@@ -299,14 +288,14 @@ TEST(dom_recovery, what_was_cut_stays_away)
 		struct fixture *f = fixture_open();
 
 		object_make(f, 2);
-		CHECK_EQ(resize_to(f, sizes[i], false), 0);
+		CHECK_EQ(resize_to(f, sizes[i]), 0);
 		CHECK_EQ(do_read(f, sizes[i], got, 512), -ERANGE);
 		if (i % 2) {
 			stop(f);
 			start(f, false);
 			CHECK_EQ(object_open(f), 0);
 		}
-		CHECK_EQ(resize_to(f, SIZE, false), 0);
+		CHECK_EQ(resize_to(f, SIZE), 0);
 		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
 		CHECK(all_is(got, sizes[i], 0xa5));
 		CHECK(all_is(got + sizes[i], 2 * MB - sizes[i], 0));

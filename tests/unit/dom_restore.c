@@ -62,24 +62,18 @@ static void data_check(const struct health_check *check,
 		*(struct health_result *)arg = *result;
 }
 
-static void on_resized(struct dom_resize *req, int status)
-{
-	finish(req->data, status);
-}
-
 /* What is newer than the backup stays, and health tells of it. */
 TEST(dom_restore, nothing_newer_is_lost)
 {
 	struct fixture *f = fixture_open();
-	struct dom_resize grow = { .data = f, .size_bytes = 2 * SIZE };
+	struct uuid first;
 	struct health_result health = { 0 };
 	char newer[300];
 
 	object_make(f, 1);
-	grow.oid = f->oid;
+	first = f->oid;
 	directory_keep(f);
-	CHECK_EQ(dom_resize(f->dom, &grow, on_resized), 0);
-	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(resize_to(f, 2 * SIZE), 0);
 	CHECK_EQ(object_open(f), 0);
 	CHECK_EQ(do_write(f, 2 * SIZE - B, buf_b, B, 0, 0), 0);
 	dom_object_close(f->object);
@@ -96,7 +90,7 @@ TEST(dom_restore, nothing_newer_is_lost)
 
 	directory_put_back(f);
 	nap(f, 100 * MSEC); /* a collection ran */
-	f->oid = grow.oid;
+	f->oid = first;
 	for (unsigned i = 0; i < 3; i++)
 		CHECK_EQ(object_open(f), -ENXIO);
 	health_each(data_check, &health);
@@ -107,7 +101,7 @@ TEST(dom_restore, nothing_newer_is_lost)
 	copy(newer, f->dirs[DISKS]);
 	start(f, false);
 	for (unsigned i = 0; i < 2; i++) {
-		f->oid = i ? uuid_of(10) : grow.oid;
+		f->oid = i ? uuid_of(10) : first;
 		CHECK_EQ(object_open(f), 0);
 		CHECK_EQ(do_read(f, i ? 0 : 2 * SIZE - B, got, B), 0);
 		CHECK(all_is(got, B, 0x5a));
@@ -154,16 +148,6 @@ TEST(dom_restore, disk_forgot_its_promise)
 	CHECK_EQ(do_read(f, 0, got, B), 0);
 	CHECK(dom_object_lossy(f->object));
 	fixture_close(f);
-}
-
-static int resize_to(struct fixture *f, uint64_t size)
-{
-	struct dom_resize req = { .data = f,
-				  .oid = f->oid,
-				  .size_bytes = size };
-	int rv = dom_resize(f->dom, &req, on_resized);
-
-	return rv < 0 ? rv : wait_for(f);
 }
 
 static void count_comp(struct lsom_comp *comp, void *arg)

@@ -660,6 +660,53 @@ static inline void disk_in(struct fixture *f, unsigned i)
 	dom_disk_add(f->dom, f->disks[i]);
 }
 
+/* ---- another size for it ---- */
+
+static inline void on_resized(struct dom_resize *req, int status)
+{
+	struct fixture *f = req->data;
+
+	snprintf(f->why, sizeof(f->why), "%s", req->why);
+	finish(f, status);
+}
+
+static inline int resize_to(struct fixture *f, uint64_t size)
+{
+	struct dom_resize req = { .data = f,
+				  .oid = f->oid,
+				  .size_bytes = size };
+	int rv = dom_resize(f->dom, &req, on_resized);
+
+	return rv < 0 ? rv : wait_for(f);
+}
+
+/* One that is under way. */
+struct resize {
+	struct dom_resize req;
+	bool done;
+	int status;
+};
+
+static inline void on_resize(struct dom_resize *req, int status)
+{
+	struct resize *r = req->data;
+
+	r->done = true;
+	r->status = status;
+}
+
+static inline void resize_start(struct fixture *f, struct resize *r,
+				uint64_t size, bool keep_data)
+{
+	*r = (struct resize){ .req = { .data = r,
+				       .oid = f->oid,
+				       .size_bytes = size,
+				       .keep_data = keep_data } };
+	CHECK_EQ(dom_resize(f->dom, &r->req, on_resize), 0);
+}
+
+/* ---- its end ---- */
+
 /* The object of @f, in the directory. */
 static inline void object_delete(struct fixture *f)
 {

@@ -306,24 +306,6 @@ TEST(dom_space, closed_meanwhile)
 	CHECK_EQ(two[2].status, -ESHUTDOWN);
 }
 
-static void on_resized(struct dom_resize *req, int status)
-{
-	struct fixture *f = req->data;
-
-	snprintf(f->why, sizeof(f->why), "%s", req->why);
-	finish(f, status);
-}
-
-static int resize(struct fixture *f, uint64_t size)
-{
-	struct dom_resize req = { .data = f,
-				  .oid = f->oid,
-				  .size_bytes = size };
-	int rv = dom_resize(f->dom, &req, on_resized);
-
-	return rv < 0 ? rv : wait_for(f);
-}
-
 /* ---- cut off, or kept ---- */
 
 static void keep_begin(struct fixture *f, struct two *one, uint64_t size)
@@ -409,9 +391,6 @@ TEST(dom_space, keeps_what_is_written_meanwhile)
 	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
 	memset(buf_b, 7, MB);
 	for (unsigned turns = 0; turns < 40; turns++) {
-		struct dom_resize back = { .data = f,
-					   .oid = f->oid,
-					   .size_bytes = 16 * MB };
 		struct req w = { 0 };
 		struct two one;
 		uint64_t at = 8 * MB + turns % 3 * MB;
@@ -446,8 +425,7 @@ TEST(dom_space, keeps_what_is_written_meanwhile)
 			CHECK_EQ(dom_unmap(f->object, &io, at, B, on_io), 0);
 			CHECK_EQ(wait_for(f), 0);
 		}
-		CHECK_EQ(dom_resize(f->dom, &back, on_resized), 0);
-		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(resize_to(f, 16 * MB), 0);
 	}
 	CHECK(kept_some);
 	CHECK(cut_some);
@@ -466,22 +444,22 @@ TEST(dom_space, grows_with_its_object)
 
 	reserve_put(f, "thick", 1, 100);
 	CHECK_EQ(object_next(f, 50, 16 * MB, "thick"), 0);
-	CHECK_EQ(resize(f, 24 * MB), 0);
+	CHECK_EQ(resize_to(f, 24 * MB), 0);
 	CHECK_EQ(reserved(f), 24 * MB);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 24 * MB);
 	/* By as much as is left, and not by more. */
-	CHECK_EQ(resize(f, room + MB), -ENOSPC);
+	CHECK_EQ(resize_to(f, room + MB), -ENOSPC);
 	CHECK(strstr(f->why, " of it finds no room: disk ") != NULL);
 	CHECK_EQ(reserved(f), 24 * MB);
 	CHECK_EQ(dom_object_size(f->object), 24 * MB);
-	CHECK_EQ(resize(f, room), 0);
+	CHECK_EQ(resize_to(f, room), 0);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), room);
-	CHECK_EQ(resize(f, 8 * MB), 0);
+	CHECK_EQ(resize_to(f, 8 * MB), 0);
 	CHECK_EQ(reserved(f), 8 * MB);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 8 * MB);
 	/* As the policy is now. */
 	reserve_put(f, "thick", 1, 0);
-	CHECK_EQ(resize(f, 16 * MB), 0);
+	CHECK_EQ(resize_to(f, 16 * MB), 0);
 	CHECK_EQ(reserved(f), 8 * MB);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 8 * MB);
 	object_delete(f);

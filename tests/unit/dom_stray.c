@@ -135,21 +135,6 @@ static struct health_result health(struct fixture *f)
 	return result;
 }
 
-static void on_resized(struct dom_resize *req, int status)
-{
-	finish(req->data, status);
-}
-
-static int resize_to(struct fixture *f, uint64_t size)
-{
-	struct dom_resize req = { .data = f,
-				  .oid = f->oid,
-				  .size_bytes = size };
-	int rv = dom_resize(f->dom, &req, on_resized);
-
-	return rv < 0 ? rv : wait_for(f);
-}
-
 static void object_shut(struct fixture *f)
 {
 	dom_object_close(f->object);

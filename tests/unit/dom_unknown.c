@@ -184,31 +184,15 @@ TEST(dom_unknown, deleted)
 
 /* ---- resizes ---- */
 
-struct resize {
-	struct dom_resize req;
-	bool done;
-	int status;
-};
-
-static void on_resized(struct dom_resize *req, int status)
-{
-	struct resize *r = req->data;
-
-	r->done = true;
-	r->status = status;
-}
-
 /* A write behind the smaller size comes before that is known: it is none. */
 static void resize_unknown(struct fixture *f, unsigned turns, uint64_t size)
 {
 	uint64_t old = dom_object_size(f->object), end = MAX(old, size) - B;
-	struct resize r = {
-		.req = { .data = &r, .oid = f->oid, .size_bytes = size }
-	};
+	struct resize r;
 	struct req w = { 0 };
 	bool written = old > size;
 
-	CHECK_EQ(dom_resize(f->dom, &r.req, on_resized), 0);
+	resize_start(f, &r, size, false);
 	hang(f, turns, &r.done);
 	CHECK(r.status == 0 || r.status == -ETIMEDOUT || r.status == -ENXIO);
 	CHECK(turns > 0 || r.status == -ETIMEDOUT);
@@ -278,10 +262,7 @@ static void reserve_unknown(struct fixture *f, bool grow)
 		f->oid = uuid_of(53);
 		CHECK_EQ(create(f, 8 * MB, "thick"), 0);
 		f->oid = uuid_of(50);
-		r.req = (struct dom_resize){ .data = &r,
-					     .oid = f->oid,
-					     .size_bytes = size };
-		CHECK_EQ(dom_resize(f->dom, &r.req, on_resized), 0);
+		resize_start(f, &r, size, false);
 	} else {
 		creation_of(f, &c[0], 50, size);
 	}
@@ -497,7 +478,7 @@ TEST(dom_unknown, answered_when_asked_again)
 {
 	struct fixture *f = fixture_open();
 	struct opening o = { .req.data = &o };
-	struct resize r = { 0 }, m = { 0 };
+	struct resize r, m = { 0 };
 	struct dom_sanitize mark = { .data = &m };
 	struct creation c;
 
@@ -514,11 +495,8 @@ TEST(dom_unknown, answered_when_asked_again)
 	asked_again(f, &o.done);
 	CHECK_EQ(o.status, 0);
 	f->object = o.req.object;
-	r.req = (struct dom_resize){ .data = &r,
-				     .oid = f->oid,
-				     .size_bytes = 2ull * SIZE };
 	faults.hold_directory = true;
-	CHECK_EQ(dom_resize(f->dom, &r.req, on_resized), 0);
+	resize_start(f, &r, 2ull * SIZE, false);
 	asked_again(f, &r.done);
 	CHECK_EQ(r.status, 0);
 	CHECK_EQ(dom_object_size(f->object), 2ull * SIZE);
