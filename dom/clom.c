@@ -399,8 +399,17 @@ static void short_tell(const struct place *p, char *why, size_t why_len)
 		 size_format(room_all(p), all));
 }
 
+static void legs_tell(const struct place *p, char *why, size_t why_len)
+{
+	snprintf(why, why_len,
+		 "an object has at most %u legs of "
+		 "%llu GiB",
+		 LEGS_MAX, (unsigned long long)(p->leg_bytes >> 30));
+}
+
 static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
-		       const struct clom_request *request)
+		       const struct clom_request *request, char *why,
+		       size_t why_len)
 {
 	memset(p, 0, sizeof(*p));
 	p->snapshot = snapshot;
@@ -411,6 +420,11 @@ static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
 	if (p->unit % DOM_BLOCK || p->leg_bytes % DOM_BLOCK)
 		return -EINVAL;
 	p->short_disk = -1;
+	/* So that no sum of sizes goes over 64 bits. */
+	if (request->size_bytes / p->leg_bytes > LEGS_MAX) {
+		legs_tell(p, why, why_len);
+		return -ENOSPC;
+	}
 	p->planned = calloc(snapshot->disks_count + 1, sizeof(*p->planned));
 	p->reserved = calloc(snapshot->disks_count + 1, sizeof(*p->reserved));
 	p->added = calloc(snapshot->disks_count + 1, sizeof(*p->added));
@@ -453,7 +467,7 @@ int clom_place(const struct clom_snapshot *snapshot,
 	int rv;
 
 	*forced = false;
-	rv = place_begin(&p, snapshot, request);
+	rv = place_begin(&p, snapshot, request, why, why_len);
 	if (rv < 0)
 		goto out;
 	rv = policy_check(&p, forced, why, why_len);
@@ -461,10 +475,7 @@ int clom_place(const struct clom_snapshot *snapshot,
 		goto out;
 	legs = DIV_UP(size, p.leg_bytes);
 	if (legs > LEGS_MAX || legs * p.width > DOM_LEAVES_MAX / 4) {
-		snprintf(why, why_len,
-			 "an object has at most %u legs of "
-			 "%llu GiB",
-			 LEGS_MAX, (unsigned long long)(p.leg_bytes >> 30));
+		legs_tell(&p, why, why_len);
 		rv = -ENOSPC;
 		goto out;
 	}
@@ -651,7 +662,7 @@ int clom__resize(const struct clom_snapshot *snapshot,
 	Directory__TreeNode *tree = NULL;
 	bool forced;
 	struct place p;
-	int rv = place_begin(&p, snapshot, request);
+	int rv = place_begin(&p, snapshot, request, why, why_len);
 
 	if (rv == 0) {
 		p.had_bytes =

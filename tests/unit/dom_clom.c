@@ -265,3 +265,25 @@ TEST(dom_clom, reserved_and_grown)
 	directory__tree_node__free_unpacked(tree, NULL);
 	disks[1].used_bytes = disks[1].kept_bytes = 0;
 }
+
+/* However large a size is: it is not taken for a small one. */
+TEST(dom_clom, larger_than_all_legs)
+{
+	static const uint64_t sizes[] = { 513ull << 26, 1ull << 63,
+					  UINT64_MAX - (64 << 20) + 1,
+					  UINT64_MAX - 4095, UINT64_MAX - 511 };
+	Directory__TreeNode *tree, *none = NULL;
+	char why[256];
+	bool forced;
+
+	CHECK_EQ(place(NULL, 20 << 20, &tree, &forced, why), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		why[0] = '\0';
+		CHECK_EQ(place(NULL, sizes[i], &none, &forced, why), -ENOSPC);
+		CHECK(strstr(why, "at most 512 legs") != NULL);
+		why[0] = '\0';
+		CHECK_EQ(grown(tree, 20 << 20, 0, sizes[i], why), -ENOSPC);
+		CHECK(strstr(why, "at most 512 legs") != NULL);
+	}
+	directory__tree_node__free_unpacked(tree, NULL);
+}
