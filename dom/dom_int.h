@@ -590,6 +590,7 @@ void dom__decided_push(struct dom__owner *owner);
 
 /* owner_map.c */
 void dom__map_start(struct dom__op *op);
+void dom__map_step(struct dom__op *op);
 
 /* plan.c: what of a request goes where */
 int dom__plan_make(struct dom__plan *plan, const struct dom__tree *tree,

@@ -58,7 +58,9 @@ void dom__retries_run(struct dom__owner *owner)
 
 		TAILQ_REMOVE(&owner->retries, part, link);
 		part->retrying = false;
-		if (part->fetch != NULL)
+		if (part->op->kind == DOM__MAP)
+			dom__map_step(part->op);
+		else if (part->fetch != NULL)
 			fetch_part_submit(part);
 		else if (part->undo)
 			dom__part_undo(part);

@@ -3,6 +3,7 @@
  *
  * Scans show committed versions only, so each is preceded by what is decided.
  * A run may be reported shorter than it is; the work of a command is bounded.
+ * A component that is too busy is asked again, as for a read.
  */
 #include "dom/dom_int.h"
 
@@ -10,8 +11,6 @@
 
 #define STEPS_MAX 64u
 #define ITEMS_MAX 256u
-
-static void map_step(struct dom__op *op);
 
 static void map_end(struct dom__op *op, int status)
 {
@@ -74,10 +73,20 @@ static void map_scanned(struct dom__cm_scan *req, int status)
 		map_end(op, 0);
 		return;
 	}
-	map_step(op);
+	dom__map_step(op);
 }
 
-static void map_step(struct dom__op *op)
+/* It waits by its plan's part, which nothing else of it uses. */
+static void map_wait(struct dom__op *op, const struct dom__extent *run)
+{
+	struct dom__part *part = &op->plan.part_one;
+
+	dom__part_init(part, run);
+	part->op = op;
+	dom__part_retry(part);
+}
+
+void dom__map_step(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
 	uint64_t at = ROUND_DOWN(op->offset + op->map_len, (uint64_t)DOM_BLOCK);
@@ -86,6 +95,10 @@ static void map_step(struct dom__op *op)
 	struct dom__peer *peer = &owner->peers[run.leaf];
 	int rv;
 
+	if (dom__op_expired(op) && op->io == NULL) {
+		map_end(op, -ETIMEDOUT);
+		return;
+	}
 	/* A scan shows what is committed: say what is. */
 	dom__cm_decided(peer->cm, &peer->fence,
 			&owner->groups[run.leaf].decided);
@@ -97,8 +110,10 @@ static void map_step(struct dom__op *op)
 		.items_max = ITEMS_MAX,
 	};
 	rv = dom__cm_scan(peer->cm, &peer->fence, &op->scan, map_scanned);
-	if (rv < 0)
-		map_end(op, rv == -EBUSY && op->map_len > 0 ? 0 : rv);
+	if (rv == -EBUSY && op->map_len == 0)
+		map_wait(op, &run);
+	else if (rv < 0)
+		map_end(op, rv == -EBUSY ? 0 : rv);
 }
 
 void dom__map_start(struct dom__op *op)
@@ -107,5 +122,5 @@ void dom__map_start(struct dom__op *op)
 	if (op->versions == NULL)
 		dom__op_finish(op, -ENOMEM);
 	else
-		map_step(op);
+		dom__map_step(op);
 }

@@ -1,6 +1,7 @@
 /* An env for unit tests, and a directory that goes when the test does. */
 #include "base/page.h"
 #include "base/shard.h"
+#include "base/util.h"
 #include "tests/lib/memenv.h"
 #include "tests/lib/must.h"
 #include "tests/lib/test.h"
@@ -66,7 +67,7 @@ void test_run(struct test_shard *ts, const bool *done)
 	CHECK(*done);
 }
 
-static char *dirs[64];
+static char *dirs[128];
 static unsigned dirs_count;
 
 static void dirs_remove(void)
@@ -93,7 +94,7 @@ char *test_dir(void)
 	}
 	snprintf(path, sizeof(path), "%s/unit.XXXXXX", base);
 	assert_non_null(mkdtemp(path));
-	assert_true(dirs_count < 64);
+	assert_true(dirs_count < ARRAY_LEN(dirs));
 	if (dirs_count == 0)
 		atexit(dirs_remove);
 	dirs[dirs_count] = strdup(path);

@@ -147,6 +147,39 @@ TEST(dom_faults, a_read_waits_for_memory)
 	fixture_close(f);
 }
 
+/* Disks have as many reads on their way as they take, or not any more. */
+static void reads_full(struct fixture *f, bool on)
+{
+	for (unsigned i = 0; i < DISKS; i++) {
+		if (on)
+			f->disks[i]->reads += LSOM__READS_MAX;
+		else
+			f->disks[i]->reads -= LSOM__READS_MAX;
+	}
+}
+
+/* Busy is no answer to what is mapped, unless nobody waits for it any more. */
+TEST(dom_faults, a_map_waits_for_a_busy_disk)
+{
+	struct fixture *f = fixture_open();
+	struct req map = { .io.data = &map }, late = { .io.data = &late };
+
+	object_make(f, 1);
+	reads_full(f, true);
+	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	CHECK_EQ(dom_map(f->object, &map.io, 0, SIZE, on_req), 0);
+	CHECK_EQ(dom_map(f->object, &late.io, 0, SIZE, on_req), 0);
+	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	nap(f, 20 * MSEC);
+	CHECK(!map.done);
+	CHECK_EQ(owner_of(f)->ops_count, 1);
+	reads_full(f, false);
+	CHECK_EQ(req_wait(f, &map), 0);
+	CHECK(map.io.mapped);
+	CHECK_EQ(map.io.mapped_len, 2 * MB);
+	fixture_close(f);
+}
+
 /* More than memory has for all: they wait, but not for each other. */
 TEST(dom_faults, many_merges_share_memory)
 {
