@@ -392,6 +392,8 @@ static void op_prep(struct dom__op *op)
 		return;
 	}
 	rv = credits_take(op);
+	if (rv == -EBUSY && op->io == NULL)
+		rv = -ETIMEDOUT; /* nobody waits for it */
 	if (rv == -EBUSY) {
 		space_wait(op);
 		return;

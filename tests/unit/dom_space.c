@@ -515,6 +515,61 @@ TEST(dom_space, overwritten_by_many)
 	fixture_close(f);
 }
 
+#if RIG_SHARDS == 1
+static struct rig_held reads_held[64]; /* the cleaner's, too */
+static unsigned reads_held_count;
+
+static void readv_held(struct env_dev *dev, struct env_io *io,
+		       const struct iovec *iov, unsigned n, uint64_t offset)
+{
+	CHECK(reads_held_count < ARRAY_LEN(reads_held));
+	reads_held[reads_held_count++] = (struct rig_held){
+		.dev = dev, .io = io, .iov = iov, .n = n, .offset = offset
+	};
+}
+
+static void reads_release(void)
+{
+	faults.ops.dev_readv = faults.real->dev_readv;
+	for (unsigned i = 0; i < reads_held_count; i++) {
+		const struct rig_held *h = &reads_held[i];
+
+		faults.real->dev_readv(h->dev, h->io, h->iov, h->n, h->offset);
+	}
+	reads_held_count = 0;
+}
+
+/* Nor does one wait for its room whose caller was told. */
+TEST(dom_space, nobody_waits_for_room)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_comp *comp;
+	struct req late = { 0 };
+	unsigned n = 0;
+
+	filled(f);
+	CHECK_EQ(object_back(f, 50), 0);
+	CHECK_EQ(write_up(f, 0, 2), 16 * MB);
+	comp = owner_of(f)
+		       ->peers[dom__tree_map(owner_of(f)->tree, 0, B).leaf]
+		       .cm->comp;
+	faults.ops.dev_readv = readv_held;
+	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &late, 0, buf_a, 512, 0);
+	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	while (lsom_credit_take(comp, 1) == 0)
+		n++;
+	CHECK_EQ(lsom_credit_take(comp, 1), -EBUSY);
+	CHECK_EQ(owner_of(f)->ops_count, 1);
+	reads_release();
+	nap(f, 100 * MSEC);
+	CHECK_EQ(owner_of(f)->ops_count, 0);
+	lsom_credit_return(comp, n);
+	whole_check(f, 16 * MB, 2);
+	fixture_close(f);
+}
+#endif
+
 /* ---- without opening ---- */
 
 /* What is mapped, as the object itself says. */
