@@ -232,10 +232,8 @@ static void policy_changed(struct cmmds_subscription *sub,
 	struct dom *dom = sub->data;
 	struct dom__owner *owner;
 
-	TAILQ_FOREACH (owner, &dom->owners, link) {
-		if (owner->state == DOM__READY)
-			dom__qos_load(owner);
-	}
+	TAILQ_FOREACH (owner, &dom->owners, link)
+		dom__qos_load(owner);
 }
 
 /* ---- opening and closing ---- */

@@ -36,6 +36,30 @@ static void limit_put(struct fixture *f, uint64_t limit)
 	entry_put(f, CMMDS_POLICY, "p", 1, &p.base);
 }
 
+/* Also for one whose owner takes over just then. */
+TEST(dom_qos, another_limit_under_a_takeover)
+{
+	struct fixture *f = fixture_open();
+	struct dom_object_open open = { .data = f };
+
+	limit_put(f, 7);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	stop(f);
+	start(f, false);
+	faults.hold[0] = faults.hold[1] = true;
+	CHECK_EQ(dom_object_open(f->dom, &open, &f->oid, on_opened), 0);
+	while (owner_of(f)->leaves == 0)
+		nap(f, MSEC);
+	CHECK_EQ(owner_of(f)->qos.limit, 7);
+	limit_put(f, 9);
+	CHECK_EQ(owner_of(f)->state, DOM__TAKING);
+	faults_release();
+	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(owner_of(f)->qos.limit, 9);
+	fixture_close(f);
+}
+
 /* What waits for its token when the object shrinks is beyond its end then. */
 TEST(dom_qos, shrinks_under_those_who_wait)
 {
