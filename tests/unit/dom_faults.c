@@ -732,6 +732,37 @@ TEST(dom_faults, fenced_commands_keep_their_order)
 	fixture_close(f);
 }
 
+/* Whether anything is written behind a new end is asked until it is known. */
+TEST(dom_faults, a_look_behind_the_end_is_fenced_or_waits)
+{
+	struct fixture *f = fixture_open();
+	struct resize r;
+
+	object_make(f, 1);
+	for (unsigned i = 0; i < 4; i++) {
+		uint32_t oepoch = owner_of(f)->oepoch;
+
+		if (i % 2 == 0)
+			fence_off(f, 0);
+		else
+			reads_full(f, true);
+		resize_start(f, &r, i < 2 ? MB : 2 * MB, true);
+		if (i % 2 != 0) {
+			nap(f, 50 * MSEC);
+			CHECK(!r.done);
+			reads_full(f, false);
+		}
+		run(&r.done);
+		CHECK_EQ(r.status, i < 2 ? -ENOTEMPTY : 0);
+		CHECK(i % 2 != 0 || owner_of(f)->oepoch > oepoch);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, 2 * MB, 0xa5));
+		if (i == 2)
+			CHECK_EQ(resize_to(f, SIZE), 0);
+	}
+	fixture_close(f);
+}
+
 /* ---- the component manager's own door ---- */
 
 struct knock {
