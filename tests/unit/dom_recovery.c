@@ -303,6 +303,59 @@ TEST(dom_recovery, what_was_cut_stays_away)
 	}
 }
 
+/*
+ * What is cut off lies far apart and behind what is unmapped: all of it stays
+ * away, and what made it holes is decided.
+ */
+TEST(dom_recovery, what_was_cut_far_behind_stays_away)
+{
+	const uint64_t size = 5ull << 30;
+	const uint64_t at[] = { 2 * MB - B, 3ull << 30, size - B };
+
+	for (unsigned width = 1; width <= 2; width++) {
+		struct fixture *f = fixture_open();
+		struct dom_io io = { .data = f };
+		struct dom__owner *owner;
+
+		object_make(f, width);
+		CHECK_EQ(resize_to(f, size), 0);
+		for (unsigned i = 1; i < ARRAY_LEN(at); i++)
+			CHECK_EQ(do_write(f, at[i], buf_b, B, 0, 0), 0);
+		CHECK_EQ(dom_unmap(f->object, &io, 64 * B, 2 * MB - 65 * B,
+				   on_io),
+			 0);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(resize_to(f, 64 * B), 0);
+		owner = owner_of(f);
+		for (unsigned i = 0; i < owner->leaves; i++)
+			CHECK_EQ(dom__group_room(&owner->groups[i]),
+				 LSOM_WINDOW);
+		CHECK_EQ(resize_to(f, size), 0);
+		for (unsigned i = 0; i < ARRAY_LEN(at); i++) {
+			CHECK_EQ(do_read(f, at[i], got, B), 0);
+			CHECK(all_is(got, B, 0));
+		}
+		CHECK_EQ(do_read(f, 0, got, 64 * B), 0);
+		CHECK(all_is(got, 64 * B, 0xa5));
+		fixture_close(f);
+	}
+}
+
+/* Of a row of stripes: the components keep their sizes. */
+TEST(dom_recovery, what_was_cut_of_a_row_stays_away)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	CHECK_EQ(resize_to(f, 2 * MB), 0);
+	CHECK_EQ(resize_to(f, MB), 0);
+	CHECK_EQ(resize_to(f, 2 * MB), 0);
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, MB, 0xa5));
+	CHECK(all_is(got + MB, MB, 0));
+	fixture_close(f);
+}
+
 /* ---- a lone copy that lost something ---- */
 
 static void copy(const char *from, const char *to)
