@@ -4,6 +4,8 @@
  */
 #include "tests/unit/dom_rig.h"
 
+#include "lsom/lsom_int.h"
+
 /* ---- kills ---- */
 
 static void atomic_on_one_disk(struct fixture *f)
@@ -42,6 +44,56 @@ TEST(dom_recovery, kill_in_atomic)
 			CHECK(!all_is(got, SPAN, 0x5a));
 		fixture_close(f);
 	}
+}
+
+/* The log of the second disk takes no more requests, or does again. */
+static void second_log_full(struct fixture *f, bool on)
+{
+	struct lsom__head *head = &f->disks[1]->heads[LSOM__HEAD_GUEST];
+
+	if (on)
+		head->queued += LSOM__OPS_MAX;
+	else
+		head->queued -= LSOM__OPS_MAX;
+}
+
+static void atomic_and_later(struct fixture *f)
+{
+	struct uuid second = uuid_of(101);
+	struct req w = { 0 }, later = { 0 };
+	struct dom__owner *owner;
+	uint64_t at = 8 * MB;
+
+	object_make(f, 2);
+	owner = owner_of(f);
+	if (!uuid_equal(&owner->peers[dom__tree_map(owner->tree, at, B).leaf]
+				 .leaf->disk,
+			&second))
+		at += MB;
+	second_log_full(f, true);
+	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+	nap(f, 100 * MSEC);
+	second_log_full(f, false);
+	write_start(f, &later, at, buf_b, B, 0);
+	second_log_full(f, true);
+	CHECK_EQ(req_wait(f, &later), 0);
+	CHECK(!w.done);
+}
+
+/* What the other disk has of later commands is not its half of this one. */
+TEST(dom_recovery, kill_in_atomic_and_a_later_write)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_and_later);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	CHECK_EQ(do_read(f, 8 * MB, got, 2 * MB), 0);
+	CHECK_EQ(got[0] + got[MB], 0x5a);
+	fixture_close(f);
 }
 
 #define CROWD 4200u /* more than a disk reads at a time */
