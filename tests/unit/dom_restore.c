@@ -150,6 +150,60 @@ TEST(dom_restore, disk_forgot_its_promise)
 	fixture_close(f);
 }
 
+/* Of the epoch that goes on: the last write, which nobody saw decided (R47). */
+TEST(dom_restore, disk_lost_its_tail)
+{
+	struct fixture *f = fixture_open();
+	char old[DISKS][300];
+
+	object_make(f, 1);
+	for (unsigned n = 0; n < 3; n++) /* what is recorded stays */
+		CHECK_EQ(do_write(f, 0, buf_a, B, 0, 0), 0);
+	nap(f, 20 * MSEC);
+	for (unsigned i = 0; i < DISKS; i++) {
+		snprintf(old[i], sizeof(old[i]), "%s.old", f->dirs[i]);
+		copy(f->dirs[i], old[i]);
+	}
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	for (unsigned i = 0; i < DISKS; i++)
+		disk_out(f, i);
+	for (unsigned i = 0; i < DISKS; i++) {
+		copy(old[i], f->dirs[i]);
+		disk_in(f, i);
+	}
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0xa5));
+	CHECK(dom_object_lossy(f->object));
+	fixture_close(f);
+}
+
+static void on_told(struct lsom_meta *req, int status)
+{
+	finish(req->data, status);
+}
+
+/* It has recorded less than every copy is known to have (g1.4). */
+TEST(dom_restore, disk_forgot_what_it_recorded)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_meta config = { .data = f, .op = LSOM_CONFIG };
+	struct lsom_comp *comp;
+
+	object_make(f, 1);
+	comp = owner_of(f)->peers[0].cm->comp;
+	config.meta = *lsom_comp_meta(comp);
+	config.meta.g_all = LSN(owner_of(f)->oepoch + 1, 0);
+	CHECK_EQ(lsom_comp_update(comp, &config, on_told), 0);
+	CHECK_EQ(wait_for(f), 0);
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK(dom_object_lossy(f->object));
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0xa5));
+	fixture_close(f);
+}
+
 static void count_comp(struct lsom_comp *comp, void *arg)
 {
 	++*(unsigned *)arg;
