@@ -365,6 +365,71 @@ TEST(dom_owner, deleted_under_its_creation)
 	fixture_close(f);
 }
 
+static void gone_wait(struct fixture *f)
+{
+	for (unsigned i = 0; i < 600 && cmmds_object(f->cmmds, &f->oid); i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+}
+
+/* Its reservation goes with it: another one of that id has none. */
+TEST(dom_owner, a_reservation_goes_with_its_object)
+{
+	struct fixture *f = fixture_open();
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 1 };
+	struct dom_nexus nexus = { .initiator_port = "iqn.x,i,0x1" };
+	struct req reserve = { .io = { .data = &reserve, .nexus = &nexus } };
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &nexus);
+	CHECK_EQ(dom_reserve(f->object, &reserve.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &reserve), 0);
+	dom_nexus_close(f->object, &nexus, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_object_close(f->object);
+	object_delete(f);
+	gone_wait(f);
+	CHECK(cmmds_get(f->cmmds, CMMDS_RESERVATION, f->oid.b,
+			sizeof(f->oid.b)) == NULL);
+	object_make(f, 1);
+	CHECK_EQ(dom_reservation(f->object)->registrations_count, 0);
+	fixture_close(f);
+}
+
+/* Its disk was given up: nobody waits for what lies there. */
+TEST(dom_owner, deleted_when_its_disk_is_no_more)
+{
+	struct fixture *f = fixture_open();
+	Directory__Disk disk = DIRECTORY__DISK__INIT;
+	struct cmmds_command cmd = { .data = f };
+	struct uuid id, second = uuid_of(101);
+	unsigned on;
+
+	object_make(f, 1);
+	id = owner_of(f)->peers[0].leaf->disk;
+	on = uuid_equal(&id, &second);
+	dom_object_close(f->object);
+	f->object = NULL;
+	dom_disk_remove(f->dom, f->disks[on], on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	disk.uuid.data = id.b;
+	disk.uuid.len = sizeof(id.b);
+	disk.node.data = f->node.b;
+	disk.node.len = sizeof(f->node.b);
+	disk.path = "/disk";
+	disk.removing = true;
+	entry_put(f, CMMDS_DISK, id.b, sizeof(id.b), &disk.base);
+	cmmds_command_init(&cmd);
+	cmmds_erase(&cmd, CMMDS_DISK, id.b, sizeof(id.b), CMMDS_ANY);
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	CHECK_EQ(wait_for(f), 0);
+	cmmds_command_fini(&cmd);
+	object_delete(f);
+	gone_wait(f);
+	fixture_close(f);
+}
+
 /* What a failed disk cannot delete does not stand before the others. */
 TEST(dom_owner, collection_passes_a_failed_disk)
 {
