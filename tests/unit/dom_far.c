@@ -125,3 +125,71 @@ TEST(dom_far, late_commands_and_cancels)
 		      all_is(got + i * B, B, 0x5a));
 	fixture_close(f);
 }
+
+/* One that waits there is answered when its time is over. */
+TEST(dom_far, deadline)
+{
+	struct fixture *f = fixture_open();
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct req first = { .io.nexus = &a }, late = { .io.nexus = &a };
+
+	object_make(f, 1);
+	p.name = "p";
+	p.stripe_width = 1;
+	p.iops_limit = 1;
+	entry_put(f, CMMDS_POLICY, "p", 1, &p.base);
+	nap(f, 50 * MSEC);
+	dom_nexus_open(f->object, &a);
+	write_start(f, &first, 0, buf_b, B, 0);
+	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &late, 0, buf_a, B, 0);
+	CHECK_EQ(req_wait(f, &first), 0);
+	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	nexus_close(f, &a);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0x5a));
+	fixture_close(f);
+}
+
+/* One that was never opened has nothing there to be closed. */
+TEST(dom_far, a_nexus_that_never_opened)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x1" };
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &b);
+	nexus_close(f, &a);
+	CHECK_EQ(nexus_write(f, &b), 0);
+	nexus_close(f, &b);
+	fixture_close(f);
+}
+
+static void with_policy(struct dom_resize *req, struct cmmds_command *cmd)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+
+	p.name = "with";
+	p.stripe_width = 1;
+	cmmds_put(cmd, CMMDS_POLICY, "with", 4, CMMDS_MUST_NOT_EXIST, &p.base);
+}
+
+/* What the caller adds is stored with the size, or neither is. */
+TEST(dom_far, resized_with_what_is_added)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize req = { .data = f, .commit = with_policy };
+
+	object_make(f, 1);
+	req.oid = f->oid;
+	for (unsigned i = 2; i < 4; i++) {
+		req.size_bytes = i * (uint64_t)SIZE;
+		CHECK_EQ(dom_resize(f->dom, &req, on_resized), 0);
+		CHECK_EQ(wait_for(f) == 0, i == 2);
+		CHECK(cmmds_policy(f->cmmds, "with") != NULL);
+		CHECK_EQ(cmmds_object(f->cmmds, &f->oid)->size_bytes, 2 * SIZE);
+	}
+	fixture_close(f);
+}

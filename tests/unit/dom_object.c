@@ -115,6 +115,7 @@ TEST(dom_object, edges_and_refusals)
 	struct fixture *f = fixture_open();
 	struct dom_io io = { .data = f };
 	uint8_t buf[4096] = { 1 };
+	struct sgl *more, *less;
 
 	policy_put(f, 1, 1);
 	CHECK_EQ(create(f, SIZE, "p"), -ENXIO);
@@ -128,6 +129,14 @@ TEST(dom_object, edges_and_refusals)
 	CHECK_EQ(dom_read(f->object, &io, SIZE, 512, on_io), -ERANGE);
 	CHECK_EQ(dom_read(f->object, &io, UINT64_MAX - 511, 512, on_io),
 		 -ERANGE);
+	more = bytes_sgl(f, buf, 1024, 0);
+	less = bytes_sgl(f, buf, 512, 0);
+	CHECK_EQ(dom_compare_and_write(f->object, &io, 0, more, less, on_io),
+		 -EINVAL);
+	CHECK_EQ(dom_compare_and_write(f->object, &io, 0, less, more, on_io),
+		 -EINVAL);
+	sgl_put(more);
+	sgl_put(less);
 	CHECK_EQ(do_write(f, 8192, buf, 4096, 0, 0), 0);
 	CHECK_EQ(dom_map(f->object, &io, 0, 65536, on_io), 0);
 	CHECK_EQ(wait_for(f), 0);
