@@ -521,6 +521,30 @@ TEST(dom_object, reservation_ends_with_its_nexus)
 	fixture_close(f);
 }
 
+/* A handle may be closed while its nexuses are closing: they end all the same. */
+TEST(dom_object, closed_before_its_nexuses)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a, b;
+	struct req w = { .io.nexus = &a };
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	for (unsigned i = 0; i < 10; i++) {
+		CHECK_EQ(object_open(f), 0);
+		nexuses_open(f, &a, &b);
+		w.done = false;
+		write_start(f, &w, 0, buf_b, B, 0);
+		CHECK_EQ(req_wait(f, &w), 0);
+		dom_nexus_close(f->object, &a, NULL, NULL);
+		dom_nexus_close(f->object, &b, on_done, f);
+		dom_object_close(f->object);
+		f->object = NULL;
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(a.generation, 0);
+	}
+	fixture_close(f);
+}
+
 /* What the directory still has of it nobody takes up, the same port neither. */
 TEST(dom_object, reservation_does_not_come_back)
 {
