@@ -427,6 +427,37 @@ TEST(dom_object, reservation_survives_and_preempts)
 	fixture_close(f);
 }
 
+/* All that is owed until it is asked for, and that once. */
+TEST(dom_object, attentions_add_up)
+{
+	struct fixture *f = fixture_open();
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 17 };
+	struct dom_nexus a, b;
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	nexuses_open(f, &a, &b);
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	pr.service_action_key = 18;
+	CHECK_EQ(reserve(f, &b, pr), 0);
+	pr = (struct dom_pr){ .action = DOM_PR_RESERVE, .type = 5, .key = 17 };
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	pr.action = DOM_PR_RELEASE;
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	pr.action = DOM_PR_PREEMPT;
+	pr.service_action_key = 18;
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	CHECK_EQ(dom_nexus_attention(f->object, &b),
+		 DOM_UA_RESERVATION_RELEASED | DOM_UA_REGISTRATION_PREEMPTED);
+	pr.action = DOM_PR_RESERVE;
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	CHECK_EQ(dom_nexus_attention(f->object, &b), 0);
+	nexus_close(f, &a);
+	nexus_close(f, &b);
+	fixture_close(f);
+}
+
 /* Each kind of command at offset 0, of @nexus; below 0: not even sent. */
 static int nexus_command(struct fixture *f, struct dom_nexus *nexus,
 			 enum dom__op_kind kind)
