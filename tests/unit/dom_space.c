@@ -516,6 +516,25 @@ TEST(dom_space, overwritten_by_many)
 }
 
 #if RIG_SHARDS == 1
+/* One that is deleted keeps nothing, though what it runs has not ended yet. */
+TEST(dom_space, deleted_before_its_writes_end)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 };
+
+	reserve_put(f, "thick", 2, 100);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thick"), 0);
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &w, 0, buf_b, B, 0);
+	object_delete(f);
+	nap(f, 50 * MSEC);
+	CHECK(!w.done);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), 0);
+	faults_release();
+	req_wait(f, &w);
+	fixture_close(f);
+}
+
 static struct rig_held reads_held[64]; /* the cleaner's, too */
 static unsigned reads_held_count;
 
