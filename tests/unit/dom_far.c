@@ -126,7 +126,17 @@ TEST(dom_far, late_commands_and_cancels)
 	fixture_close(f);
 }
 
-/* One that waits there is answered when its time is over. */
+static unsigned flags_there;
+
+static void flags_look(struct rig_shard *s)
+{
+	const struct dom__owner *owner = dom__owner_find(s->dom, &s->f->oid);
+
+	flags_there = TAILQ_FIRST(&owner->throttled)->flags;
+	rig_back(s, 0);
+}
+
+/* One that waits there waits as it was sent, and is answered at its deadline. */
 TEST(dom_far, deadline)
 {
 	struct fixture *f = fixture_open();
@@ -142,9 +152,11 @@ TEST(dom_far, deadline)
 	nap(f, 50 * MSEC);
 	dom_nexus_open(f->object, &a);
 	write_start(f, &first, 0, buf_b, B, 0);
-	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
-	write_start(f, &late, 0, buf_a, B, 0);
 	CHECK_EQ(req_wait(f, &first), 0);
+	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	write_start(f, &late, 0, buf_a, B, DOM_ATOMIC);
+	rig_do(&f->shards[uuid_hash(&f->oid) % RIG_SHARDS], flags_look);
+	CHECK_EQ(flags_there, DOM_ATOMIC);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
 	nexus_close(f, &a);
 	CHECK_EQ(do_read(f, 0, got, B), 0);

@@ -427,6 +427,28 @@ TEST(dom_object, reservation_survives_and_preempts)
 	fixture_close(f);
 }
 
+/* Which byte of its parameters was wrong is told with the refusal. */
+TEST(dom_object, reservation_refused_for_a_byte)
+{
+	struct fixture *f = fixture_open();
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 17 };
+	struct dom_nexus a, b;
+	struct req p = { .io = { .data = &p, .nexus = &a } };
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	nexuses_open(f, &a, &b);
+	CHECK_EQ(reserve(f, &a, pr), 0);
+	pr = (struct dom_pr){ .action = DOM_PR_PREEMPT, .type = 1, .key = 17 };
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &p), -EINVAL);
+	CHECK_EQ(p.io.bad_offset, 8); /* the key of nobody */
+	nexus_close(f, &a);
+	nexus_close(f, &b);
+	fixture_close(f);
+}
+
 /* All that is owed until it is asked for, and that once. */
 TEST(dom_object, attentions_add_up)
 {
