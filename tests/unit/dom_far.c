@@ -126,6 +126,24 @@ TEST(dom_far, late_commands_and_cancels)
 	fixture_close(f);
 }
 
+/* Cancelled when its answer is on its way here already: it is answered once. */
+TEST(dom_far, cancelled_behind_its_end)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 1);
+	for (unsigned i = 0; i < 10; i++) {
+		struct req w = { 0 };
+
+		write_start(f, &w, 0, buf_b, B, 0);
+		usleep(20000); /* it runs there, and nothing here */
+		dom_cancel(&w.io);
+		CHECK_EQ(req_wait(f, &w), 0);
+		nap(f, MSEC);
+	}
+	fixture_close(f);
+}
+
 static unsigned flags_there;
 
 static void flags_look(struct rig_shard *s)
