@@ -38,11 +38,6 @@ TEST(dom_owner, deleted_under_a_resize)
 
 /* ---- a directory that takes its time ---- */
 
-static void on_any(struct cmmds_command *cmd, int status)
-{
-	++*(unsigned *)cmd->data;
-}
-
 static void on_flag(void *arg)
 {
 	*(bool *)arg = true;
@@ -52,20 +47,35 @@ static void on_flag(void *arg)
 static struct {
 	struct cmmds_command cmds[256];
 	unsigned count, answered;
+	bool stays; /* each comes again as soon as it is answered */
 } crowd;
+
+static int crowd_ask(struct fixture *f, struct cmmds_command *cmd);
+
+static void on_any(struct cmmds_command *cmd, int status)
+{
+	if (crowd.stays) {
+		cmmds_command_fini(cmd);
+		CHECK_EQ(crowd_ask(cmd->data, cmd), 0);
+	} else {
+		crowd.answered++;
+	}
+}
+
+static int crowd_ask(struct fixture *f, struct cmmds_command *cmd)
+{
+	cmmds_command_init(cmd);
+	cmd->data = f;
+	cmmds_erase(cmd, CMMDS_POLICY, "none", 4, 1);
+	return cmmds_propose(f->cmmds, cmd, 0, on_any);
+}
 
 static void crowd_in(struct fixture *f)
 {
 	memset(&crowd, 0, sizeof(crowd));
-	for (; crowd.count < ARRAY_LEN(crowd.cmds); crowd.count++) {
-		struct cmmds_command *cmd = &crowd.cmds[crowd.count];
-
-		cmmds_command_init(cmd);
-		cmd->data = &crowd.answered;
-		cmmds_erase(cmd, CMMDS_POLICY, "none", 4, 1);
-		if (cmmds_propose(f->cmmds, cmd, 0, on_any) < 0)
+	for (; crowd.count < ARRAY_LEN(crowd.cmds); crowd.count++)
+		if (crowd_ask(f, &crowd.cmds[crowd.count]) < 0)
 			break;
-	}
 	cmmds_command_fini(&crowd.cmds[crowd.count]);
 	CHECK(crowd.count > 0);
 	CHECK(crowd.count < ARRAY_LEN(crowd.cmds));
@@ -365,11 +375,59 @@ TEST(dom_owner, deleted_under_its_creation)
 	fixture_close(f);
 }
 
+static unsigned components(struct fixture *f)
+{
+	struct lsom_disk_info info;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info);
+		n += info.components;
+	}
+	return n;
+}
+
 static void gone_wait(struct fixture *f)
 {
 	for (unsigned i = 0; i < 600 && cmmds_object(f->cmmds, &f->oid); i++)
 		nap(f, 10 * MSEC);
 	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+}
+
+/* No room for the command that erases its entry: there is another try. */
+TEST(dom_owner, deleted_while_the_directory_is_busy)
+{
+	struct fixture *f = fixture_open();
+	struct cmmds_command *last;
+
+	policy_put(f, 1, 0);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	stop(f); /* nobody owns it */
+	start(f, false);
+	faults.hold_directory = true;
+	crowd_in(f);
+	directory_release();
+	crowd_out(f);
+	faults.hold_directory = true;
+	crowd.answered = 0;
+	last = &crowd.cmds[--crowd.count]; /* its place is for the deletion */
+	for (unsigned i = 0; i < crowd.count; i++)
+		CHECK_EQ(crowd_ask(f, &crowd.cmds[i]), 0);
+	crowd.stays = true;
+	directory_release();
+	object_delete(f);
+	CHECK_EQ(crowd_ask(f, last), 0);
+	crowd.count++;
+	for (unsigned i = 0; i < 600 && components(f) > 0; i++)
+		nap(f, 10 * MSEC);
+	nap(f, 100 * MSEC);
+	CHECK(dom__gc_idle(f->dom));
+	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
+	crowd.stays = false;
+	crowd_out(f);
+	gone_wait(f);
+	fixture_close(f);
 }
 
 /* Its reservation goes with it: another one of that id has none. */
@@ -614,18 +672,6 @@ TEST(dom_owner, opens_and_creates_while_the_directory_is_busy)
 }
 
 /* ---- a leg that is cut off ---- */
-
-static unsigned components(struct fixture *f)
-{
-	struct lsom_disk_info info;
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < DISKS; i++) {
-		lsom_disk_info(f->disks[i], &info);
-		n += info.components;
-	}
-	return n;
-}
 
 static unsigned disk_of(const Directory__Leaf *leaf)
 {
