@@ -129,6 +129,7 @@ TEST(dom_object, edges_and_refusals)
 	CHECK_EQ(dom_read(f->object, &io, SIZE, 512, on_io), -ERANGE);
 	CHECK_EQ(dom_read(f->object, &io, UINT64_MAX - 511, 512, on_io),
 		 -ERANGE);
+	CHECK_EQ(do_write(f, 0, buf_a, MB + 512, 0, DOM_ATOMIC), -EINVAL);
 	more = bytes_sgl(f, buf, 1024, 0);
 	less = bytes_sgl(f, buf, 512, 0);
 	CHECK_EQ(dom_compare_and_write(f->object, &io, 0, more, less, on_io),
@@ -590,6 +591,7 @@ TEST(dom_object, closed_before_its_nexuses)
 		CHECK_EQ(req_wait(f, &w), 0);
 		dom_nexus_close(f->object, &a, NULL, NULL);
 		dom_nexus_close(f->object, &b, on_done, f);
+		CHECK_EQ(nexus_write(f, &a), -ECANCELED); /* late */
 		dom_object_close(f->object);
 		f->object = NULL;
 		CHECK_EQ(wait_for(f), 0);
