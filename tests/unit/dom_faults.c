@@ -233,12 +233,15 @@ TEST(dom_faults, cancel_and_deadline)
 {
 	struct fixture *f = fixture_open();
 	struct req run = { 0 }, lock = { 0 }, late = { 0 }, slow = { 0 };
+	const struct dom__op *op;
 	struct dom_object *first;
 
 	object_make(f, 1);
 	first = f->object;
 	faults.hold[0] = faults.hold[1] = true;
 	write_start(f, &run, 0, buf_b, B, 0);
+	op = run.io.impl[0]; /* it has one without asking for it */
+	CHECK(op->deadline_ns <= env_now(f->ts.env) + DOM_DEADLINE_NS);
 	write_start(f, &lock, 0, buf_a, B, 0);
 	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
 	write_start(f, &late, 0, buf_a, B, 0);
