@@ -144,6 +144,33 @@ TEST(dom_far, cancelled_behind_its_end)
 	fixture_close(f);
 }
 
+static struct rig_shard *owners_shard(struct fixture *f)
+{
+	return &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
+}
+
+static void lose(struct rig_shard *s)
+{
+	struct dom__owner *owner = dom__owner_find(s->dom, &s->f->oid);
+
+	owner->lossy = true;
+	dom__owner_lost(owner);
+	rig_back(s, 0);
+}
+
+/* What a takeover found is known to the handle before anything is answered. */
+TEST(dom_far, told_of_what_was_lost)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 1);
+	CHECK(!dom_object_lossy(f->object));
+	rig_do(owners_shard(f), lose);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(dom_object_lossy(f->object));
+	fixture_close(f);
+}
+
 static unsigned flags_there;
 
 static void flags_look(struct rig_shard *s)
@@ -173,7 +200,7 @@ TEST(dom_far, deadline)
 	CHECK_EQ(req_wait(f, &first), 0);
 	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
 	write_start(f, &late, 0, buf_a, B, DOM_ATOMIC);
-	rig_do(&f->shards[uuid_hash(&f->oid) % RIG_SHARDS], flags_look);
+	rig_do(owners_shard(f), flags_look);
 	CHECK_EQ(flags_there, DOM_ATOMIC);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
 	nexus_close(f, &a);
