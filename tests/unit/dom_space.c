@@ -516,7 +516,10 @@ TEST(dom_space, overwritten_by_many)
 }
 
 #if RIG_SHARDS == 1
-/* One that is deleted keeps nothing, though what it runs has not ended yet. */
+/*
+ * One that is deleted keeps nothing, though what it runs has not ended yet; and
+ * it goes when that has.
+ */
 TEST(dom_space, deleted_before_its_writes_end)
 {
 	struct fixture *f = fixture_open();
@@ -530,8 +533,12 @@ TEST(dom_space, deleted_before_its_writes_end)
 	nap(f, 50 * MSEC);
 	CHECK(!w.done);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 0);
+	CHECK(dom__gc_idle(f->dom));
 	faults_release();
 	req_wait(f, &w);
+	for (unsigned i = 0; i < 300 && cmmds_object(f->cmmds, &f->oid); i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
 	fixture_close(f);
 }
 
