@@ -180,6 +180,28 @@ TEST(dom_faults, a_map_waits_for_a_busy_disk)
 	fixture_close(f);
 }
 
+/* Part of what it asks for is an answer, when the next disk is busy. */
+TEST(dom_faults, a_map_ends_before_a_busy_disk)
+{
+	struct fixture *f = fixture_open();
+	struct req map = { .io.data = &map };
+	struct uuid first = uuid_of(100);
+	struct dom__owner *owner;
+	unsigned leaf, disk;
+
+	object_make(f, 2);
+	owner = owner_of(f);
+	leaf = dom__tree_map(owner->tree, MB, B).leaf;
+	disk = !uuid_equal(&owner->peers[leaf].leaf->disk, &first);
+	f->disks[disk]->reads += LSOM__READS_MAX;
+	CHECK_EQ(dom_map(f->object, &map.io, 0, SIZE, on_req), 0);
+	CHECK_EQ(req_wait(f, &map), 0);
+	CHECK(map.io.mapped);
+	CHECK_EQ(map.io.mapped_len, MB);
+	f->disks[disk]->reads -= LSOM__READS_MAX;
+	fixture_close(f);
+}
+
 /* More than memory has for all: they wait, but not for each other. */
 TEST(dom_faults, many_merges_share_memory)
 {
