@@ -439,6 +439,33 @@ TEST(dom_faults, an_undo_that_finds_a_busy_log)
 	fixture_close(f);
 }
 
+/* A record that got in has its own credit, and leaves that of others alone. */
+TEST(dom_faults, credit_of_one_that_waits)
+{
+	struct fixture *f = fixture_open();
+	struct req waits = { 0 }, goes = { 0 };
+	struct uuid first = uuid_of(100);
+	struct lsom_comp *comp;
+	unsigned disk;
+
+	object_make(f, 1);
+	comp = owner_of(f)->peers[0].cm->comp;
+	disk = !uuid_equal(&owner_of(f)->peers[0].leaf->disk, &first);
+	busy(f, disk, true);
+	write_start(f, &waits, 0, buf_b, 16 * B, 0);
+	busy(f, disk, false);
+	write_start(f, &goes, MB, buf_b, 16 * B, 0);
+	busy(f, disk, true);
+	CHECK_EQ(comp->credits, 16);
+	CHECK_EQ(req_wait(f, &goes), 0);
+	CHECK(!waits.done);
+	CHECK_EQ(comp->credits, 16);
+	busy(f, disk, false);
+	CHECK_EQ(req_wait(f, &waits), 0);
+	CHECK_EQ(comp->credits, 0);
+	fixture_close(f);
+}
+
 static bool held_on(struct fixture *f, unsigned i)
 {
 	for (unsigned k = 0; k < faults.held_count; k++)
@@ -754,6 +781,79 @@ TEST(dom_faults, fenced_commands_keep_their_order)
 	CHECK_EQ(req_wait(f, &second), 0);
 	CHECK_EQ(do_read(f, 0, got, B), 0);
 	CHECK(all_is(got, B, 0x33));
+	fixture_close(f);
+}
+
+/* A change waits for what was let in before it, not for what came since. */
+TEST(dom_faults, reserving_behind_older_commands_only)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus nexus = { .initiator_port = "iqn.a,i,0x1",
+				   .target_port = 1 };
+	struct dom_pr pr = { .action = DOM_SPC2_RESERVE };
+	struct req older = { 0 }, newer = { 0 };
+	struct req p = { .io.data = &p, .io.nexus = &nexus };
+	unsigned n;
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &nexus);
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &older, 0, buf_b, B, 0);
+	nap(f, 20 * MSEC);
+	n = faults.held_count;
+	CHECK(n > 0);
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	nap(f, 100 * MSEC);
+	CHECK(!p.done);
+	newer.io.nexus = &nexus;
+	write_start(f, &newer, 8 * B, buf_b, B, 0);
+	nap(f, 20 * MSEC);
+	for (unsigned i = 0; i < n; i++)
+		faults.real->dev_writev(faults.held[i].dev, faults.held[i].io,
+					faults.held[i].iov, faults.held[i].n,
+					faults.held[i].offset,
+					faults.held[i].flags);
+	faults.held_count -= n;
+	memmove(&faults.held[0], &faults.held[n],
+		faults.held_count * sizeof(faults.held[0]));
+	CHECK_EQ(req_wait(f, &p), 0);
+	CHECK(older.done);
+	CHECK(!newer.done);
+	faults_release();
+	CHECK_EQ(req_wait(f, &newer), 0);
+	dom_nexus_close(f->object, &nexus, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
+/* In the end: to try later, unless something of it may be there already. */
+TEST(dom_faults, fenced_too_often)
+{
+	static struct sgl *eaten[100000];
+	struct fixture *f = fixture_open();
+
+	object_make(f, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		struct req w = { 0 };
+		struct dom__op *op;
+		unsigned n = 0;
+
+		while (n < ARRAY_LEN(eaten) &&
+		       sgl_new(f->ts.env->pages, PAGE_RMW, B, 0, &eaten[n]) ==
+			       0)
+			n++;
+		write_start(f, &w, 512, buf_b, 512, 0); /* wants such a page */
+		nap(f, 10 * MSEC);
+		CHECK(!w.done);
+		op = w.io.impl[0];
+		op->retries = 8; /* as many as there are */
+		op->prepared = i > 0;
+		owner_of(f)->groups[0].dead = -ESTALE;
+		while (n > 0)
+			sgl_put(eaten[--n]);
+		CHECK_EQ(req_wait(f, &w), i > 0 ? -ETIMEDOUT : -ENXIO);
+		CHECK_EQ(do_read(f, 0, got, B), 0);
+	}
 	fixture_close(f);
 }
 
