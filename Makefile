@@ -141,6 +141,7 @@ $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: \
 $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc)
 $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_update)
+$(O)/tests/unit/dom_recovery: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)
 $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \

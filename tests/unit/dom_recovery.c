@@ -160,6 +160,53 @@ TEST(dom_recovery, kill_in_atomic_on_busy_disks)
 	fixture_close(f);
 }
 
+/* Decisions have no memory meanwhile: that is heard later. */
+static bool refuse;
+static struct lsom_decide *refused;
+static lsom_decide_cb refused_cb;
+
+static void refused_task(struct env_task *task)
+{
+	refused_cb(refused, -ENOMEM);
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb)
+{
+	static struct env_task task = { .cb = refused_task };
+
+	if (!refuse)
+		return __real_lsom_decide(comp, req, cb);
+	refused = req;
+	refused_cb = cb;
+	env_defer(faults.env, &task);
+	return 0;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* Nothing is served on a decision that was not made (R15). */
+TEST(dom_recovery, kill_in_atomic_and_no_decision)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_on_one_disk);
+	start(f, false);
+	refuse = true;
+	CHECK_EQ(object_open(f), -ENXIO);
+	refuse = false;
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	fixture_close(f);
+}
+
 static void acked_and_gone(struct fixture *f)
 {
 	object_make(f, 2);
