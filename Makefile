@@ -140,6 +140,7 @@ $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: \
 	LIBS += $(call wrap,calloc)
 $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc)
+$(O)/tests/unit/lsom_space: LIBS += $(call wrap,lsom__log_append)
 $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_recovery: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs)

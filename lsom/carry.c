@@ -126,6 +126,19 @@ static bool hole_needed(const struct lsom__cleaner *c,
 	       !(d->r.flags & LSOM__F_MOVED) || c->oldest < d->r.orig_pos;
 }
 
+/*
+ * Where it first moves a hole is told as behind all that it bars.  So what was
+ * begun to be moved before the hole was decided is to be in the log by then.
+ */
+static bool hole_waits(const struct lsom__cleaner *c,
+		       const struct lsom_comp *comp,
+		       const struct lsom__data_record *d, uint64_t first,
+		       uint64_t blocks)
+{
+	return !(d->r.flags & LSOM__F_MOVED) &&
+	       lsom__moves_of(c, comp, first, blocks);
+}
+
 static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
 		     const struct lsom__data_record *d, uint64_t end)
 {
@@ -146,6 +159,9 @@ static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
 			(void)lsom__index_apply(comp, at, (unsigned)n, &e, NULL,
 						LSOM__APPLY_DROP, place);
 		if (n > 0 && needed) {
+			c->draining = hole_waits(c, comp, d, at, n);
+			if (c->draining)
+				return -EAGAIN;
 			rv = lsom__move_start(c, comp, d, at, n, false, true);
 			if (rv < 0)
 				return rv;

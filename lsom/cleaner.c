@@ -422,6 +422,7 @@ static void cleaner_step(struct env_task *task)
 	else if (c->phase == CLEAN_READ_SUMMARY)
 		rv = summary_get(c, c->blocks);
 	else if (c->phase == CLEAN_RECORDS) {
+		c->draining = false;
 		rv = records_step(c);
 		if (rv == -EINPROGRESS)
 			c->abandon = true;
@@ -436,7 +437,7 @@ static void cleaner_step(struct env_task *task)
 			c->phase = CLEAN_SETTLE;
 	}
 	if (c->reading == 0 &&
-	    (c->phase != CLEAN_RECORDS || lsom__moves_full(c) ||
+	    (c->phase != CLEAN_RECORDS || lsom__moves_full(c) || c->draining ||
 	     rv == -ENOMEM || rv == -EBUSY))
 		ready_append(c);
 	if (c->phase == CLEAN_SETTLE && c->moves == 0) {
@@ -460,6 +461,7 @@ int lsom__cleaner_init(struct lsom_disk *disk)
 	c->disk = disk;
 	c->settled = true;
 	STAILQ_INIT(&c->ready);
+	TAILQ_INIT(&c->under_way);
 	c->victim = LSOM__NONE;
 	c->step.cb = cleaner_step;
 	c->retry.cb = retry_run;

@@ -46,7 +46,9 @@ struct lsom__cleaner {
 	struct lsom__range range;
 	bool ranged; /* the pages of the present record are pinned */
 	unsigned moves, move_blocks, reading;
+	TAILQ_HEAD(, move) under_way; /* of those: see lsom__moves_of() */
 	struct lsom__ops ready; /* to be appended together */
+	bool draining; /* a hole waits for data that is under way */
 	struct lsom__segment_header header;
 };
 
@@ -62,6 +64,10 @@ void lsom__moves_counted(void); /* registers what is counted */
 
 /* As many are under way as there may be. */
 bool lsom__moves_full(const struct lsom__cleaner *c);
+
+/* Is data of these blocks under way? */
+bool lsom__moves_of(const struct lsom__cleaner *c, const struct lsom_comp *comp,
+		    uint64_t first, uint64_t blocks);
 
 /*
  * Move blocks [first, first + blocks) of record @d, or, if @prep, the record; a

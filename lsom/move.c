@@ -26,6 +26,7 @@ static struct counter moved_total = {
 
 /* One run of live blocks, or a hole, on its way to its new place. */
 struct move {
+	TAILQ_ENTRY(move) link;
 	struct lsom__cleaner *cleaner;
 	struct env_io io;
 	struct iovec iov[LSOM_WRITE_MAX / LSOM_BLOCK];
@@ -47,10 +48,27 @@ bool lsom__moves_full(const struct lsom__cleaner *c)
 	return c->moves >= MOVES_MAX || c->move_blocks >= MOVE_BLOCKS_MAX;
 }
 
+bool lsom__moves_of(const struct lsom__cleaner *c, const struct lsom_comp *comp,
+		    uint64_t first, uint64_t blocks)
+{
+	const struct lsom__data_record *d;
+	const struct move *m;
+
+	TAILQ_FOREACH (m, &c->under_way, link) {
+		d = (const void *)m->op->record;
+		if (m->op->comp == comp && d->first < first + blocks &&
+		    first < d->first + d->blocks &&
+		    !(d->r.flags & LSOM__F_HOLE))
+			return true;
+	}
+	return false;
+}
+
 static void move_free(struct move *m)
 {
 	struct lsom__cleaner *c = m->cleaner;
 
+	TAILQ_REMOVE(&c->under_way, m, link);
 	while (m->pages_count > 0)
 		m->pages[--m->pages_count]->pins--;
 	/* After the pages: it may hold the last of a deleted component. */
@@ -190,6 +208,7 @@ int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	}
 	op->req = m;
 	op->apply = move_apply;
+	TAILQ_INSERT_TAIL(&c->under_way, m, link);
 	c->moves++;
 	c->walk_moves++;
 	c->move_blocks += m->blocks;

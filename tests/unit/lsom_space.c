@@ -525,6 +525,130 @@ TEST(space, a_rebuild_keeps_a_hole_whose_data_is_gone)
 	fixture_close(f);
 }
 
+/* What the cleaner appends of one block. */
+static struct {
+	const struct lsom_comp *comp;
+	bool data;
+	uint64_t data_pos; /* its copy has no smaller position than that */
+	uint64_t bars_pos; /* the hole is told to be behind all before that */
+} watched;
+
+void __real_lsom__log_append(struct lsom_disk *disk, unsigned id,
+			     struct lsom__op *op);
+void __wrap_lsom__log_append(struct lsom_disk *disk, unsigned id,
+			     struct lsom__op *op);
+
+void __wrap_lsom__log_append(struct lsom_disk *disk, unsigned id,
+			     struct lsom__op *op)
+{
+	const struct lsom__data_record *d = (const void *)op->record;
+
+	if (id != LSOM__HEAD_CLEANER || op->comp == NULL ||
+	    op->comp != watched.comp || d->r.type != LSOM__R_DATA ||
+	    d->first != 0) {
+		;
+	} else if (d->r.flags & LSOM__F_HOLE) {
+		watched.bars_pos = d->r.orig_pos;
+	} else {
+		watched.data = true;
+		watched.data_pos = disk->pos_next;
+	}
+	__real_lsom__log_append(disk, id, op);
+}
+
+static void holes_put(struct fixture *f, struct lsom_comp *comp, uint64_t first,
+		      unsigned n, uint64_t *lsn)
+{
+	struct lsom_decided d = { 0 };
+	struct call *c = calloc(n, sizeof(*c));
+	unsigned i;
+
+	CHECK(c != NULL);
+	for (i = 0; i < n; i++) {
+		c[i].f = f;
+		CHECK_EQ(write_start(&c[i], comp, LSOM_PREP, first + i, 1,
+				     LSN(1, ++*lsn), 0),
+			 0);
+	}
+	for (i = 0; i < n; i++)
+		CHECK_EQ(finish(&c[i], 0), 0);
+	free(c);
+	d.stable_lsn = LSN(1, *lsn);
+	lsom_decided(comp, &d);
+}
+
+/* Write something else, until @segment is being cleaned and has data to move. */
+static void clean_until(struct fixture *f, struct lsom_comp *busy,
+			uint32_t segment, uint64_t *lsn)
+{
+	const struct lsom__cleaner *c = f->disk->cleaner;
+	struct lsom_decided d = { 0 };
+	struct call w = { .f = f };
+	bool there = false;
+
+	for (unsigned i = 0; !there; i++) {
+		CHECK(i < 2000);
+		CHECK_EQ(write_start(&w, busy, LSOM_PREP, i % 4 * 16, 16,
+				     LSN(1, ++*lsn), 6),
+			 0);
+		while (!w.done && !there) {
+			CHECK(sim_env_turn(&f->sim));
+			there = c->victim == segment &&
+				c->phase == CLEAN_RECORDS && c->moves > 0;
+		}
+		if (there)
+			return; /* with one under way */
+		d.stable_lsn = d.hole_floor = LSN(1, *lsn);
+		lsom_decided(busy, &d);
+	}
+}
+
+/*
+ * A block is on its way to a new place when it is unmapped, and its hole lies in
+ * the same victim.  The hole bars the copy that is on its way: it is told to be
+ * behind it, or would be dropped before it, and an index made from the log had the
+ * old data again.
+ */
+TEST(space, a_hole_is_behind_a_copy_that_was_on_its_way)
+{
+	struct fixture *f = fixture_open(12);
+	struct lsom_comp *comp, *busy;
+	struct lsom_decided d = { 0 };
+	uint64_t lsn = 1, n = 0;
+	uint32_t segment;
+
+	CHECK_EQ(create(f, 1, 4096), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	comp = comp_of(f, 1);
+	busy = comp_of(f, 2);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, lsn), 5), 0);
+	segment = f->disk->heads[LSOM__HEAD_GUEST].segment;
+	/* More records than the cleaner looks at in a turn. */
+	for (unsigned i = 0; i < 11; i++)
+		holes_put(f, comp, 1024 + i * 100, 100, &lsn);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, ++lsn), 0), 0);
+	CHECK_EQ(f->disk->heads[LSOM__HEAD_GUEST].segment, segment);
+	watched.comp = comp;
+	clean_until(f, busy, segment, &n);
+	CHECK(!watched.data);
+	d.stable_lsn = d.hole_floor = LSN(1, lsn);
+	lsom_decided(comp, &d);
+	while (watched.bars_pos == 0)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(watched.data);
+	CHECK(watched.bars_pos > watched.data_pos);
+	CHECK_EQ(get(f, comp, 0, 5), 0);
+	watched.comp = NULL;
+	lsom_comp_put(comp);
+	lsom_comp_put(busy);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 0, 5), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 static void checkpointed(struct lsom_checkpoint *req, int status)
 {
 	((struct call *)req->data)->status = status;
