@@ -680,9 +680,8 @@ bool page_cache_waiting(const struct page_cache *cache)
  * room all the same.  A page freed after the look here is seen by the waiter's
  * own turn: it counts itself first and looks at the books then.
  */
-static void others_help(struct page_cache *cache)
+static void others_help(struct page_cache *cache, bool asked)
 {
-	bool asked = atomic_exchange(&cache->asked, false);
 	unsigned own = atomic_load(&cache->waiting) ? 1 : 0;
 	bool wait = atomic_load(&cache->arena->waiting) > own;
 	bool any = cache_count(cache) > 0;
@@ -714,13 +713,15 @@ static bool class_turn(struct page_cache *cache, struct waiters *waiters)
 
 bool page_cache_turn(struct page_cache *cache)
 {
-	bool more = false;
+	bool asked = atomic_load(&cache->asked), more = false;
 
 	/* Nobody waits, here or elsewhere, or was refused. */
 	if (!atomic_load(&cache->waiting) &&
-	    atomic_load(&cache->arena->waiting) == 0 &&
-	    !atomic_load(&cache->asked))
+	    atomic_load(&cache->arena->waiting) == 0 && !asked)
 		return false;
+	/* Before the look at the books: who asks from here on wakes it anew. */
+	if (asked)
+		atomic_store(&cache->asked, false);
 	/*
 	 * A class that has nothing does not hold up the others: what it waits
 	 * for may be held by those who wait there.
@@ -730,6 +731,6 @@ bool page_cache_turn(struct page_cache *cache)
 	if (!page_cache_waiting(cache) &&
 	    atomic_exchange(&cache->waiting, false))
 		atomic_fetch_sub(&cache->arena->waiting, 1);
-	others_help(cache);
+	others_help(cache, asked);
 	return more;
 }
