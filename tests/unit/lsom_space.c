@@ -577,29 +577,32 @@ static void holes_put(struct fixture *f, struct lsom_comp *comp, uint64_t first,
 	lsom_decided(comp, &d);
 }
 
-/* Write something else, until @segment is being cleaned and has data to move. */
-static void clean_until(struct fixture *f, struct lsom_comp *busy,
+/*
+ * Write something else by @w, until @segment is being cleaned and has data to move.
+ * Then the last of the writes is under way.
+ */
+static void clean_until(struct call *w, struct lsom_comp *busy,
 			uint32_t segment, uint64_t *lsn)
 {
+	struct fixture *f = w->f;
 	const struct lsom__cleaner *c = f->disk->cleaner;
 	struct lsom_decided d = { 0 };
-	struct call w = { .f = f };
 	bool there = false;
 
 	for (unsigned i = 0; !there; i++) {
 		CHECK(i < 2000);
-		CHECK_EQ(write_start(&w, busy, LSOM_PREP, i % 4 * 16, 16,
+		CHECK_EQ(write_start(w, busy, LSOM_PREP, i % 4 * 16, 16,
 				     LSN(1, ++*lsn), 6),
 			 0);
-		while (!w.done && !there) {
+		while (!w->done && !there) {
 			CHECK(sim_env_turn(&f->sim));
 			there = c->victim == segment &&
 				c->phase == CLEAN_RECORDS && c->moves > 0;
 		}
-		if (there)
-			return; /* with one under way */
-		d.stable_lsn = d.hole_floor = LSN(1, *lsn);
-		lsom_decided(busy, &d);
+		if (!there) {
+			d.stable_lsn = d.hole_floor = LSN(1, *lsn);
+			lsom_decided(busy, &d);
+		}
 	}
 }
 
@@ -614,6 +617,7 @@ TEST(space, a_hole_is_behind_a_copy_that_was_on_its_way)
 	struct fixture *f = fixture_open(12);
 	struct lsom_comp *comp, *busy;
 	struct lsom_decided d = { 0 };
+	struct call w = { .f = f };
 	uint64_t lsn = 1, n = 0;
 	uint32_t segment;
 
@@ -629,7 +633,7 @@ TEST(space, a_hole_is_behind_a_copy_that_was_on_its_way)
 	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, ++lsn), 0), 0);
 	CHECK_EQ(f->disk->heads[LSOM__HEAD_GUEST].segment, segment);
 	watched.comp = comp;
-	clean_until(f, busy, segment, &n);
+	clean_until(&w, busy, segment, &n);
 	CHECK(!watched.data);
 	d.stable_lsn = d.hole_floor = LSN(1, lsn);
 	lsom_decided(comp, &d);
@@ -637,6 +641,7 @@ TEST(space, a_hole_is_behind_a_copy_that_was_on_its_way)
 		CHECK(sim_env_turn(&f->sim));
 	CHECK(watched.data);
 	CHECK(watched.bars_pos > watched.data_pos);
+	CHECK_EQ(finish(&w, 0), 0);
 	CHECK_EQ(get(f, comp, 0, 5), 0);
 	watched.comp = NULL;
 	lsom_comp_put(comp);
