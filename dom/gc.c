@@ -420,7 +420,7 @@ static void tombstone_gone(struct cmmds_command *cmd, int status)
 static void tombstones(struct dom__gc *gc)
 {
 	struct dom *dom = gc->dom;
-	const struct cmmds_entry *entry = NULL, *reservation;
+	const struct cmmds_entry *entry = NULL;
 
 	while (!dom->closing &&
 	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
@@ -436,12 +436,8 @@ static void tombstones(struct dom__gc *gc)
 		if ((owner != NULL && owner->leaves > 0) ||
 		    !leaves_gone(dom, object->tree) || !comps_gone(dom, &oid))
 			continue;
-		reservation = cmmds_get(dom->cmmds, CMMDS_RESERVATION,
-					entry->key, entry->key_len);
+		/* Its reservation goes with it. */
 		cmmds_command_init(&gc->cmd);
-		if (reservation != NULL)
-			cmmds_erase(&gc->cmd, CMMDS_RESERVATION, entry->key,
-				    entry->key_len, reservation->revision);
 		cmmds_erase(&gc->cmd, CMMDS_OBJECT, entry->key, entry->key_len,
 			    entry->revision);
 		if (cmmds_propose(dom->cmmds, &gc->cmd, 0, tombstone_gone) == 0)
