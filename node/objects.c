@@ -173,7 +173,7 @@ static void check_finish(struct data_check *c, int result)
 	cb(arg, result);
 }
 
-/* What is full, or loads a page of its index, is asked again. */
+/* A queue that is full, here or on the object's shard, is asked again. */
 static void check_failed(struct data_check *c, int status)
 {
 	struct env *env = c->node->env;
