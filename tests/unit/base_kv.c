@@ -88,9 +88,8 @@ TEST(kv, batch_merge_scan_reopen)
 	kv_close(kv);
 }
 
-static struct kv *store_new(void)
+static struct kv *store_made(struct kv_config config)
 {
-	struct kv_config config = { .create = true, .merge = append };
 	char *dir = test_dir(), path[600];
 	struct kv *kv;
 
@@ -99,6 +98,12 @@ static struct kv *store_new(void)
 	config.path = path;
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
 	return kv;
+}
+
+static struct kv *store_new(void)
+{
+	return store_made(
+		(struct kv_config){ .create = true, .merge = append });
 }
 
 /* A change of a few keys, some of which begin with another one. */
@@ -320,14 +325,9 @@ TEST(kv, each_batch_is_synced)
 /* A quota that is used up is a file system that is full, to us. */
 TEST(kv, a_quota_is_no_space)
 {
-	struct kv_config config = { .create = true, .log = true };
-	char *dir = test_dir(), path[600];
-	struct kv *kv;
+	struct kv *kv =
+		store_made((struct kv_config){ .create = true, .log = true });
 
-	snprintf(path, sizeof(path), "%s/db", dir);
-	free(dir);
-	config.path = path;
-	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
 	syncs.error = EDQUOT;
 	CHECK_EQ(put_one(kv, "a", 100), -ENOSPC);
 	syncs.error = 0;

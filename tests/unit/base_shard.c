@@ -182,6 +182,21 @@ static void on_io(struct env_io *io, int64_t res)
 	done = true;
 }
 
+/* A shard, and a disk of 1 MiB. */
+static struct env_dev *disk_open(struct test_shard *ts)
+{
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct env_dev *dev;
+
+	snprintf(path, sizeof(path), "%s/disk", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	test_shard_open(ts);
+	CHECK_EQ(env_dev_open(ts->env, path, 0, &dev, &info), 0);
+	return dev;
+}
+
 /* What is written is read back; beyond the end is an error, not a short read. */
 TEST(shard, device_write_read)
 {
@@ -258,18 +273,12 @@ static void write_and_look(struct test_shard *ts, struct env_dev *dev,
  */
 TEST(shard, durable_writes_say_so)
 {
-	char *dir = test_dir(), path[600];
-	struct env_dev_info info;
 	struct iovec iov[2];
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct sgl *sgl;
 
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 5 * 4096, 0, &sgl), 0);
 	iov[0] = (struct iovec){ sgl->pieces[0].page->data, 8192 };
 	iov[1] = (struct iovec){ sgl->pieces[3].page->data, 8192 };
@@ -300,22 +309,16 @@ static const struct io_uring_sqe *asked_at(struct env *env, uint64_t offset)
  */
 TEST(shard, rest_of_a_short_write)
 {
-	char *dir = test_dir(), path[600];
 	struct rlimit limit, cut;
 	const struct io_uring_sqe *sqe;
 	struct env_io io = { .cb = on_io };
 	const struct iovec *rest;
-	struct env_dev_info info;
 	struct iovec iov[2];
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct sgl *sgl;
 
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 5 * 4096, 0, &sgl), 0);
 	iov[0] = (struct iovec){ sgl->pieces[0].page->data, 8192 };
 	iov[1] = (struct iovec){ sgl->pieces[3].page->data, 8192 };
@@ -368,21 +371,15 @@ TEST(shard, rest_of_a_short_read)
 {
 	/* To the end of a piece; into one; up to its end and over the next. */
 	static const size_t parts[] = { 4096, 1000, 96, 3000, 4096 + 1, 4095 };
-	char *dir = test_dir(), path[600];
 	static uint8_t data[4 * 4096];
 	struct env_io io = { .cb = on_io };
-	struct env_dev_info info;
 	struct iovec iov[4];
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct sgl *sgl;
 	int in;
 
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	pipe_under(dev, &in);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4 * 4096, 0, &sgl), 0);
 	for (unsigned i = 0; i < 4; i++) /* not in their order */
@@ -429,19 +426,13 @@ static void end_with(struct env *env, const struct env_io *io, int res)
 TEST(shard, not_now_is_asked_again)
 {
 	static const int says[] = { -EINTR, -EAGAIN };
-	char *dir = test_dir(), path[600];
 	struct env_io io = { .cb = on_io };
-	struct env_dev_info info;
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct iovec iov;
 	struct sgl *sgl;
 
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &sgl), 0);
 	sgl_iov(sgl, 0, 4096, &iov, 1, NULL);
 	for (unsigned i = 0; i < ARRAY_LEN(says); i++) {
@@ -476,17 +467,11 @@ TEST(shard, more_than_the_ring)
 	enum { N = 6000 };
 	static struct env_io io[N];
 	static struct iovec iov[N];
-	char *dir = test_dir(), path[600];
-	struct env_dev_info info;
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct sgl *in;
 
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
 	left = N;
 	done = false;
@@ -509,8 +494,6 @@ TEST(shard, more_than_the_ring)
 TEST(shard, who_waits_for_a_place_is_first)
 {
 	static struct env_io io[300];
-	char *dir = test_dir(), path[600];
-	struct env_dev_info info;
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct iovec iov;
@@ -518,11 +501,7 @@ TEST(shard, who_waits_for_a_place_is_first)
 	struct sgl *in;
 	int n = 0;
 
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
 	sgl_iov(in, 0, 4096, &iov, 1, NULL);
 	u = &shard_of(ts.env)->uring;
@@ -703,17 +682,11 @@ TEST(shard, blocking_writes_say_so)
 	static const int error[] = { 4096, -EIO }, end[] = { 4096, 0 };
 	uint8_t *out = aligned_alloc(4096, 5 * 4096);
 	uint8_t *in = aligned_alloc(4096, 5 * 4096);
-	char *dir = test_dir(), path[600];
-	struct env_dev_info info;
 	struct env_dev *dev;
 	struct test_shard ts;
 
 	CHECK(out != NULL && in != NULL);
-	snprintf(path, sizeof(path), "%s/disk", dir);
-	free(dir);
-	test_file(path, 1 << 20);
-	test_shard_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &dev, &info), 0);
+	dev = disk_open(&ts);
 	for (unsigned flags = 0; flags <= ENV_DURABLE; flags += ENV_DURABLE) {
 		for (size_t i = 0; i < 5ul * 4096; i++)
 			out[i] = (uint8_t)(i / 4096 + i + flags);
