@@ -290,11 +290,16 @@ class Node:
         return self.proc is not None and self.proc.poll() is None
 
     def log_tail(self, lines=30):
+        """For people: what a test looks for may be further up (logged())."""
         try:
             with open(self.log, errors="replace") as f:
                 return "".join(f.readlines()[-lines:])
         except OSError:
             return ""
+
+    def logged(self, text):
+        """How often, since the node was made."""
+        return self.log_tail(sys.maxsize).count(text)
 
     def cpu_seconds(self):
         """What the daemon used, all threads."""
