@@ -2,6 +2,7 @@
 import hashlib
 import os
 import random
+import re
 import threading
 
 import basalt
@@ -89,4 +90,5 @@ def kernel_errors(device):
     name = os.path.basename(device)
     if status != 0:
         return []
-    return [l for l in out.split("\n") if name in l and "error" in l.lower()]
+    return [l for l in out.split("\n") if re.search(r"\b%s\b" % name, l) and
+            "error" in l.lower()]
