@@ -126,7 +126,7 @@ def popen(argv, **kw):
     return p
 
 
-def run(argv, limit=60, **kw):
+def run(argv, limit=120, **kw):
     """(status, output): status None if it had to be killed after @limit s."""
     kw.setdefault("stderr", subprocess.STDOUT)
     if "input" not in kw:
@@ -140,14 +140,20 @@ def run(argv, limit=60, **kw):
         return None, out if isinstance(out, str) else out.decode(errors="replace")
 
 
+_given = set()
+
+
 def free_ports(count):
-    """Ports nobody listens on.  Held all at once, so they differ."""
-    held = []
-    for _ in range(count):
+    """Ports nobody listens on, nor is going to: none is given twice."""
+    held, ports = [], []
+    while len(ports) < count:
         s = socket.socket()
         s.bind(("127.0.0.1", 0))
         held.append(s)
-    ports = [s.getsockname()[1] for s in held]
+        port = s.getsockname()[1]
+        if port not in _given:
+            _given.add(port)
+            ports.append(port)
     for s in held:
         s.close()
     return ports
@@ -155,18 +161,33 @@ def free_ports(count):
 
 def connects(port, address="127.0.0.1"):
     with socket.socket() as s:
-        s.settimeout(1)
+        s.settimeout(5)
         return s.connect_ex((address, port)) == 0
 
 
 def wait_for(what, limit, test):
-    until = time.monotonic() + limit
-    while time.monotonic() < until:
+    """What @test gives once it is true.  @limit is there to end a hang: a machine
+    under load may take many times as long as it usually does."""
+    until, late = time.monotonic() + limit, False
+    while not late:
+        # Also who did not run meanwhile looks once more.
+        late = time.monotonic() >= until
         got = test()
         if got:
             return got
         time.sleep(0.05)
     raise Failure("%s did not come within %d s" % (what, limit))
+
+
+def in_time(limit, attempt, tries=20):
+    """What @attempt gives, of one that took less than @limit s: what it is to see
+    does not last longer."""
+    for _ in range(tries):
+        begun = time.monotonic()
+        got = attempt()
+        if time.monotonic() - begun < limit:
+            return got
+    raise Failure("nothing is done within %.1f s here" % limit)
 
 
 def scratch(prefix):
@@ -247,13 +268,13 @@ class Node:
 
     # -- the daemon --
 
-    def start(self, limit=30):
+    def start(self, limit=120):
         with open(self.log, "a") as log:
             self.proc = popen([BASALTD, "--config", self.conf], stdout=log,
                               stderr=log, env=self.env)
         self.wait_ready(limit)
 
-    def wait_ready(self, limit=30):
+    def wait_ready(self, limit=120):
         """The admin service answers.  Disks may still be recovering."""
         def ready():
             if self.proc.poll() is not None:
@@ -267,7 +288,7 @@ class Node:
                 status == 1 and "no basaltd answers" not in out
         wait_for("basaltd's admin socket", limit, ready)
 
-    def wait_portals(self, limit=30):
+    def wait_portals(self, limit=120):
         wait_for("the portals", limit,
                  lambda: all(connects(port, address)
                              for address, port in self.portals))
@@ -277,7 +298,7 @@ class Node:
         self.proc.kill()
         self.proc.wait()
 
-    def stop(self, limit=30):
+    def stop(self, limit=120):
         """SIGTERM; returns its exit status, None if it had to be killed."""
         self.proc.terminate()
         try:
@@ -309,7 +330,7 @@ class Node:
 
     # -- the command line --
 
-    def cli(self, *args, check=True, limit=60, **kw):
+    def cli(self, *args, check=True, limit=120, **kw):
         argv = [BASALT] + list(args) + ["--socket", self.sock]
         status, out = run(argv, limit, **kw)
         if check and status != 0:
@@ -354,8 +375,8 @@ class Node:
         self.cli("vdisk", "create", name, "--size", "%dM" % mib,
                  "--block-size", str(block), "--export", "--allow", allow,
                  *extra)
-        wait_for("the target of %s" % name, 20,
-                 lambda: run(["iscsi-inq", self.url(name)], 10)[0] == 0)
+        wait_for("the target of %s" % name, 120,
+                 lambda: run(["iscsi-inq", self.url(name)], 30)[0] == 0)
 
     def vdisk_on(self, shard, name, mib, *extra):
         """A virtual disk whose object is on that one of self.shards."""

@@ -84,7 +84,7 @@ class Pdu:
 
 
 class Conn:
-    def __init__(self, port, timeout=20, host="127.0.0.1"):
+    def __init__(self, port, timeout=60, host="127.0.0.1"):
         self.sock = socket.create_connection((host, port), timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.isid = b"\x80" + os.urandom(5)
@@ -208,7 +208,7 @@ class Conn:
         itt = self.send(LOGOUT, word20=0)
         while self.recv().itt != itt:
             pass
-        self.closed_within(20)
+        self.closed_within(60)
         self.close()
 
     # ---- full feature ----
@@ -239,7 +239,7 @@ class Conn:
             else:
                 return None, data, pdu
 
-    def ready(self, lun=0, limit=10):
+    def ready(self, lun=0, limit=60):
         """TEST UNIT READY until the unit attentions are gone, and for @limit
         seconds while it becomes ready; True if good."""
         until = time.monotonic() + limit

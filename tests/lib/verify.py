@@ -42,4 +42,4 @@ class Writer:
     def finish(self, limit=120):
         self.proc.stdin.close()
         line = self.wait_line("done", limit)
-        return self.proc.wait(20), line
+        return self.proc.wait(60), line

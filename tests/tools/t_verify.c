@@ -31,6 +31,7 @@
 #define DEPTH_MAX 128u
 #define IO_MAX (1u << 20)
 #define BAD_MAX 20
+#define REFUSED_S 60u /* the longest that a command may be */
 
 /* What a block holds: a generation per sector, 0 = zeros. */
 struct block {
@@ -85,7 +86,7 @@ static struct {
 	.unmap_percent = 5,
 	.read_percent = 15,
 	.command_s = 40,
-	.reconnect_s = 60,
+	.reconnect_s = 180,
 	.writer = 1,
 };
 
@@ -322,10 +323,10 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 	    sense.key == SCSI_SENSE_UNIT_ATTENTION ||
 	    sense.key == SCSI_SENSE_NOT_READY ||
 	    sense.key == SCSI_SENSE_COMMAND_ABORTED) {
-		if (now_ns() - op->started_ns > v.reconnect_s * 1000000000ull)
+		if (now_ns() - op->started_ns > REFUSED_S * 1000000000ull)
 			give_up("offset %llu: refused for %u s (status %#x, "
 				"sense %x/%04x)",
-				(unsigned long long)op->offset, v.reconnect_s,
+				(unsigned long long)op->offset, REFUSED_S,
 				status, sense.key, sense.ascq);
 		op_again(op, 10000000);
 		return;
