@@ -59,7 +59,7 @@ void fake_rdma__wait_acked(const unsigned *unacked)
 	struct timespec end;
 
 	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += 20;
+	end.tv_sec += 120;
 	while (*unacked > 0) {
 		int rv = pthread_cond_timedwait(&acked, &lock, &end);
 

@@ -56,7 +56,7 @@ void test_shard_close(struct test_shard *ts)
 
 void test_run(struct test_shard *ts, const bool *done)
 {
-	uint64_t end = uv_hrtime() + 60 * SEC;
+	uint64_t end = uv_hrtime() + 120 * SEC;
 
 	if (ts->memory != NULL) {
 		CHECK(memenv_run(ts->memory, done));

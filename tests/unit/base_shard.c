@@ -1051,7 +1051,7 @@ TEST(shard, many_wait_for_pages)
 	crowd_open(&ts, CROWD);
 	crowd.give.cb = crowd_give;
 	env_defer(ts.env, &crowd.give);
-	env_timer_start(ts.env, &crowd.timer, 5 * SEC);
+	env_timer_start(ts.env, &crowd.timer, 60 * SEC);
 	while (crowd.served < CROWD && !crowd.late)
 		shard_step(ts.env, UINT64_MAX);
 	CHECK(!crowd.late);

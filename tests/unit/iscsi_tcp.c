@@ -652,10 +652,9 @@ TEST(iscsi_tcp, data_out_of_no_task)
 TEST(iscsi_tcp, deadlines)
 {
 	static const uint8_t half[20] = { 0x43, 0x87 };
-	uint64_t start = uv_hrtime();
 	bool gone = false;
 
-	fixture((struct iscsi_config){ .pdu_ms = 60, .login_ms = 5000 });
+	fixture((struct iscsi_config){ .pdu_ms = 60, .login_ms = 3600000 });
 	dial();
 	/* a byte now and then does not help: the whole PDU is due */
 	for (unsigned i = 0; i < sizeof(half) && !gone; i++) {
@@ -665,7 +664,6 @@ TEST(iscsi_tcp, deadlines)
 		gone = cl.eof;
 	}
 	CHECK(gone);
-	CHECK((uv_hrtime() - start) / MSEC < 2000);
 	close(cl.fd);
 	end();
 	fixture((struct iscsi_config){ .login_ms = 60 });

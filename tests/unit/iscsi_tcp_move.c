@@ -520,7 +520,7 @@ static struct client clients[24];
 /* Turns of the loop until the session's side has come to @what. */
 #define UNTIL(what)                                                            \
 	do {                                                                   \
-		uint64_t until = uv_hrtime() + 60 * SEC;                       \
+		uint64_t until = uv_hrtime() + 120 * SEC;                      \
 		while (!(what) && uv_hrtime() < until)                         \
 			shard_step(ts.env, MSEC);                              \
 		CHECK(what);                                                   \
@@ -552,7 +552,7 @@ static void script(struct client *c)
 
 static void clients_run(unsigned n)
 {
-	uint64_t until = uv_hrtime() + 60 * SEC;
+	uint64_t until = uv_hrtime() + 120 * SEC;
 	unsigned left = n;
 
 	while (left > 0 && uv_hrtime() < until) {

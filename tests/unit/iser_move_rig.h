@@ -343,7 +343,7 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 
 #define UNTIL(cond)                                                            \
 	do {                                                                   \
-		uint64_t until_end = uv_hrtime() + 30 * SEC;                   \
+		uint64_t until_end = uv_hrtime() + 120 * SEC;                  \
 		bool until_is = (cond);                                        \
                                                                                \
 		while (!until_is && uv_hrtime() < until_end) {                 \
