@@ -177,7 +177,7 @@ static void flags_look(struct rig_shard *s)
 {
 	const struct dom__owner *owner = dom__owner_find(s->dom, &s->f->oid);
 
-	flags_there = TAILQ_FIRST(&owner->throttled)->flags;
+	flags_there = TAILQ_LAST(&owner->throttled, dom__op_list)->flags;
 	rig_back(s, 0);
 }
 
@@ -188,6 +188,7 @@ TEST(dom_far, deadline)
 	Directory__Policy p = DIRECTORY__POLICY__INIT;
 	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
 	struct req first = { .io.nexus = &a }, late = { .io.nexus = &a };
+	static struct req before[9]; /* a second each: it is not its turn yet */
 
 	object_make(f, 1);
 	p.name = "p";
@@ -198,11 +199,21 @@ TEST(dom_far, deadline)
 	dom_nexus_open(f->object, &a);
 	write_start(f, &first, 0, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &first), 0);
-	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	memset(before, 0, sizeof(before));
+	for (unsigned i = 0; i < ARRAY_LEN(before); i++) {
+		before[i].io.nexus = &a;
+		write_start(f, &before[i], B, buf_a, B, 0);
+	}
+	late.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
 	write_start(f, &late, 0, buf_a, B, DOM_ATOMIC);
 	rig_do(owners_shard(f), flags_look);
 	CHECK_EQ(flags_there, DOM_ATOMIC);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	for (unsigned i = 0; i < ARRAY_LEN(before); i++)
+		if (!before[i].done)
+			dom_cancel(&before[i].io);
+	for (unsigned i = 0; i < ARRAY_LEN(before); i++)
+		(void)req_wait(f, &before[i]);
 	nexus_close(f, &a);
 	CHECK_EQ(do_read(f, 0, got, B), 0);
 	CHECK(all_is(got, B, 0x5a));

@@ -238,8 +238,8 @@ TEST(dom_faults, many_merges_share_memory)
 			 0);
 		sgl_put(bits);
 	}
-	for (unsigned i = 0; i < 100 && done < COUNT; i++)
-		nap(f, 100 * MSEC);
+	for (unsigned i = 0; i < 6000 && done < COUNT; i++)
+		nap(f, 10 * MSEC);
 	CHECK_EQ(done, COUNT);
 	while (n > 0)
 		sgl_put(eaten[--n]);
@@ -276,7 +276,7 @@ TEST(dom_faults, cancel_and_deadline)
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
 	/* One that executes is answered at its deadline, and ends behind. */
 	CHECK_EQ(object_open(f), 0);
-	slow.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	slow.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
 	write_start(f, &slow, 8 * B, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &slow), -ETIMEDOUT);
 	dom_object_close(f->object); /* nothing of ours is in flight */
@@ -639,7 +639,7 @@ TEST(dom_faults, full_disk)
 		CHECK_EQ(dom_unmap(f->object, &r.io, at, MB, on_req), 0);
 		CHECK_EQ(req_wait(f, &r), 0);
 	}
-	for (unsigned i = 0; i < 200; i++) {
+	for (unsigned i = 0; i < 3000; i++) {
 		rv = do_write(f, 0, buf_b, MB, 0, 0);
 		if (rv != -ENOSPC)
 			break;
@@ -734,7 +734,7 @@ TEST(dom_faults, reserving_behind_a_fenced_command)
 	object_make(f, 1);
 	dom_nexus_open(f->object, &nexus);
 	w.io.nexus = &nexus;
-	w.io.deadline_ns = p.io.deadline_ns = env_now(f->ts.env) + 5 * SEC;
+	w.io.deadline_ns = p.io.deadline_ns = env_now(f->ts.env) + 60 * SEC;
 	while (n < ARRAY_LEN(eaten) &&
 	       sgl_new(f->ts.env->pages, PAGE_RMW, B, 0, &eaten[n]) == 0)
 		n++;

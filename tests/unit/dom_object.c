@@ -324,7 +324,8 @@ TEST(dom_object, deleted_object_leaves_nothing)
 	CHECK_EQ(do_read(f, 0, buf, sizeof(buf)), -ENOENT);
 	dom_object_close(f->object);
 	f->object = NULL;
-	for (unsigned i = 0; i < 1000 && cmmds_object(f->cmmds, &f->oid); i++) {
+	for (unsigned i = 0; i < 60000 && cmmds_object(f->cmmds, &f->oid);
+	     i++) {
 		struct cmmds_barrier barrier = { .data = f };
 
 		CHECK_EQ(cmmds_barrier(f->cmmds, &barrier, on_barrier), 0);

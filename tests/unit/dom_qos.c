@@ -91,11 +91,12 @@ TEST(dom_qos, shrinks_under_those_who_wait)
 TEST(dom_qos, policy_limits_an_object)
 {
 	struct fixture *f = fixture_open();
-	static struct req reqs[40];
+	static struct req reqs[200];
 	struct req stop_me = { 0 };
 	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
 			       .target_port = 1 };
 	unsigned done = 0;
+	uint64_t start;
 
 	memset(reqs, 0, sizeof(reqs));
 	limit_put(f, 20);
@@ -103,6 +104,7 @@ TEST(dom_qos, policy_limits_an_object)
 	CHECK_EQ(create(f, SIZE, "p"), 0);
 	CHECK_EQ(object_open(f), 0);
 	dom_nexus_open(f->object, &a);
+	start = env_now(f->ts.env);
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
 		reqs[i].count = &done;
 		reqs[i].io.nexus = &a;
@@ -110,9 +112,13 @@ TEST(dom_qos, policy_limits_an_object)
 	}
 	stop_me.io.nexus = &a;
 	write_start(f, &stop_me, 0, buf_a, B, 0);
-	nap(f, 400 * MSEC);
+	for (unsigned i = 0; i < 6000 && done < 6; i++)
+		nap(f, 10 * MSEC);
 	CHECK(done >= 6);
-	CHECK(done <= 12);
+	CHECK(env_now(f->ts.env) - start >= 200 * MSEC);
+	nap(f, 200 * MSEC);
+	/* A tenth of a second's are there at once. */
+	CHECK(done <= 2 + (env_now(f->ts.env) - start) * 20 / SEC);
 	dom_cancel(&stop_me.io);
 	CHECK_EQ(req_wait(f, &stop_me), -ECANCELED);
 	/* This node's own commands pass. */

@@ -463,7 +463,8 @@ TEST(dom_space, grows_with_its_object)
 	CHECK_EQ(reserved(f), 8 * MB);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 8 * MB);
 	object_delete(f);
-	nap(f, 50 * MSEC);
+	for (unsigned i = 0; i < 6000 && kept(f, 0) + kept(f, 1) > 0; i++)
+		nap(f, 10 * MSEC);
 	CHECK_EQ(kept(f, 0) + kept(f, 1), 0);
 	fixture_close(f);
 }
@@ -536,7 +537,7 @@ TEST(dom_space, deleted_before_its_writes_end)
 	CHECK(dom__gc_idle(f->dom));
 	faults_release();
 	req_wait(f, &w);
-	for (unsigned i = 0; i < 300 && cmmds_object(f->cmmds, &f->oid); i++)
+	for (unsigned i = 0; i < 6000 && cmmds_object(f->cmmds, &f->oid); i++)
 		nap(f, 10 * MSEC);
 	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
 	fixture_close(f);
@@ -580,7 +581,7 @@ TEST(dom_space, nobody_waits_for_room)
 		       ->peers[dom__tree_map(owner_of(f)->tree, 0, B).leaf]
 		       .cm->comp;
 	faults.ops.dev_readv = readv_held;
-	late.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	late.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
 	write_start(f, &late, 0, buf_a, 512, 0);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
 	while (lsom_credit_take(comp, 1) == 0)
@@ -640,12 +641,14 @@ static void counted_is(struct fixture *f, uint64_t bytes)
 
 	while (space_of(f, &f->oid, &space) < 0 || space.used_bytes != bytes) {
 		nap(f, 10 * MSEC);
-		CHECK(n++ < 1000);
+		CHECK(n++ < 6000);
 	}
 	if (f->object == NULL)
 		return;
-	(void)dom_object_kept(f->object); /* asks the other shard */
-	nap(f, 50 * MSEC);
+	/* Each asks the other shard, and tells what that said before. */
+	for (n = 0; n < 6000 && space.kept_bytes != dom_object_kept(f->object);
+	     n++)
+		nap(f, 10 * MSEC);
 	dom_object_space(f->object, &used, &left);
 	CHECK_EQ(space.free_bytes, left);
 	CHECK_EQ(space.kept_bytes, dom_object_kept(f->object));

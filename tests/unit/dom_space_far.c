@@ -15,8 +15,10 @@ TEST(dom_space_far, kept_is_heard)
 	CHECK(f->object->far != NULL);
 	CHECK_EQ(dom_object_kept(f->object), 16 * MB);
 	CHECK_EQ(do_write(f, 0, buf_a, MB, 0, 0), 0);
-	(void)dom_object_kept(f->object); /* asks */
-	nap(f, 50 * MSEC);
+	/* It tells what it knows, and asks. */
+	for (unsigned i = 0; i < 6000 && dom_object_kept(f->object) != 15 * MB;
+	     i++)
+		nap(f, 10 * MSEC);
 	CHECK_EQ(dom_object_kept(f->object), 15 * MB);
 	fixture_close(f);
 }
@@ -61,7 +63,7 @@ TEST(dom_space_far, counted_for_another_shard)
 			rig_do(rig_home(f, i), checkpoint);
 		}
 		nap(f, 50 * MSEC);
-		CHECK(n < 100);
+		CHECK(n < 1000);
 	}
 	CHECK_EQ(space.used_bytes, 2 * MB - 15 * B);
 	fixture_close(f);

@@ -357,7 +357,7 @@ TEST(dom_unknown, reserved)
 	dom_nexus_open(f->object, &a);
 	dom_nexus_open(f->object, &b);
 	faults.hold_directory = true;
-	p.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	p.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
 	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
 	CHECK_EQ(dom_reserve(f->object, &q.io, &hold, on_req), 0);
 	for (unsigned i = 0; i < 10; i++)
@@ -419,7 +419,7 @@ TEST(dom_unknown, refused_when_nobody_waits)
 	cmmds_put(&cmd, CMMDS_RESERVATION, f->oid.b, sizeof(f->oid.b),
 		  CMMDS_MUST_NOT_EXIST, &other.base);
 	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
-	p.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	p.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
 	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
 	CHECK_EQ(req_wait(f, &p), -ETIMEDOUT);
 	ports[0] = NULL;
