@@ -9,7 +9,7 @@
  * does not spin, no answer that nobody asked for, a window that is never taken
  * back; in the end every session has gone by itself and every page is home.
  *
- * limit: 240 s, soak 1800 s		(seeds and how to repeat one: seeds.h)
+ * limit: 600 s, soak 1800 s		(seeds and how to repeat one: seeds.h)
  */
 #include "tests/lib/memenv.h"
 #include "tests/lib/seeds.h"

@@ -1,7 +1,7 @@
 /*
  * The front and its shares: homes, connections that move, what shares are told.
  * All shards are on one loop here, so that each step can be held.
- * limit: 60 s, soak 600 s		(seeds and how to repeat one: seeds.h)
+ * limit: 600 s, soak 1800 s		(seeds and how to repeat one: seeds.h)
  */
 #include "iscsi/scsi_int.h"
 #include "tests/lib/seeds.h"

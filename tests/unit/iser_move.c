@@ -1,8 +1,6 @@
 /*
  * iSER connections that move to other shards: the way itself, and what becomes
  * of them when they, or the session, end on it.
- *
- * limit: 120 s
  */
 #include "tests/unit/iser_move_rig.h"
 

@@ -1,8 +1,6 @@
 /*
  * iSER connections that have moved: events that find them, their ends, and the
  * device that goes.
- *
- * limit: 120 s
  */
 #include "tests/unit/iser_move_rig.h"
 

@@ -10,7 +10,7 @@
  * is in the way every command is answered.  The device itself asserts keys,
  * ranges, queue lengths, fences and the order of destruction.
  *
- * limit: 240 s, soak 1800 s		(seeds and how to repeat one: seeds.h)
+ * limit: 600 s, soak 1800 s		(seeds and how to repeat one: seeds.h)
  */
 #include "tests/lib/seeds.h"
 #include "tests/unit/iser_rig.h"
