@@ -378,6 +378,11 @@ int lsom__range_load(struct lsom__range *range)
 		rv = lsom__page_want(range->comp,
 				     range->next / LSOM__PAGE_SLOTS, &page,
 				     &range->wait);
+		if (rv == -ENOENT && range->make) {
+			page = lsom__page_get(range->comp,
+					      range->next / LSOM__PAGE_SLOTS);
+			rv = page == NULL ? -ENOMEM : 0;
+		}
 		if (rv < 0 && rv != -ENOENT)
 			return rv;
 		if (rv == 0) {

@@ -684,6 +684,7 @@ struct lsom__range {
 	uint64_t first, blocks, next;
 	struct lsom__page *pages[2];
 	unsigned pages_count;
+	bool make; /* those that are not there, too: they could come and go */
 	void (*cb)(struct lsom__range *range, int status);
 };
 int lsom__range_load(struct lsom__range *range);

@@ -214,7 +214,10 @@ static struct lsom__op *write_record(struct lsom_comp *comp,
 	return op;
 }
 
-/* A repair looks at the entry it replaces, so its page comes first. */
+/*
+ * A repair looks at the entry it replaces, so its page comes first.  Also one that
+ * is not there yet: made meanwhile, it may have gone to the store again.
+ */
 struct repair {
 	struct lsom__range range;
 	struct lsom__op *op;
@@ -244,6 +247,7 @@ static int repair_start(struct lsom_write *req, struct lsom__op *op)
 	r->range.comp = op->comp;
 	r->range.first = r->range.next = req->offset / LSOM_BLOCK;
 	r->range.blocks = req->len / LSOM_BLOCK;
+	r->range.make = true;
 	r->range.cb = repair_ready;
 	req->impl = &r->range;
 	op->disk->works++;

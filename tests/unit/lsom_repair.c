@@ -136,3 +136,53 @@ TEST(repair, the_later_one_lasts_when_the_first_has_moved_often)
 {
 	repaired_twice(4, 3);
 }
+
+/*
+ * A repair of two blocks, of which the first has no page of the index.  While it is
+ * on its way one is made, written and, with a small cache, let go again.
+ */
+static bool page_comes_and_goes(uint64_t seed)
+{
+	struct fixture *f = fixture_open(seed);
+	const uint64_t first = LSOM__PAGE_SLOTS - 1;
+	struct lsom_decided d = { .stable_lsn = LSN(1, 2) };
+	struct call c = { .f = f }, p = { .f = f };
+	struct lsom_checkpoint req = { .data = &p };
+	struct lsom__page *page;
+	struct lsom_comp *comp;
+	bool clean = false;
+
+	CHECK_EQ(create(f, 1, 2 * LSOM__PAGE_SLOTS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, first + 1, 1, LSN(1, 1), 5), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 2), 6), 0);
+	checkpoint_make(f);
+	CHECK_EQ(write_start(&c, comp, LSOM_REPAIR, first, 2, LSN(1, 1), 5), 0);
+	lsom_decided(comp, &d);
+	CHECK_EQ(lsom_checkpoint(f->disk, &req, checkpoint_made), 0);
+	while (!c.done) {
+		CHECK(sim_env_turn(&f->sim));
+		page = lsom__page_find(comp, 0);
+		clean = clean || page == NULL || (!page->is_dirty && !c.done);
+		f->lsom->pages_max = 0;
+		lsom__pages_evict(f->disk);
+		f->lsom->pages_max = 16;
+	}
+	CHECK_EQ(finish(&c, 0), 0);
+	CHECK_EQ(finish(&p, 0), 0);
+	CHECK_EQ(get(f, comp, 0, 6), 1);
+	CHECK_EQ(get(f, comp, first, 5), 0);
+	CHECK_EQ(get(f, comp, first + 1, 5), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+	return clean;
+}
+
+TEST(repair, of_a_block_whose_page_comes_and_goes)
+{
+	unsigned clean = 0;
+
+	for (uint64_t seed = 1; seed <= 20; seed++)
+		clean += page_comes_and_goes(seed);
+	CHECK(clean > 0);
+}
