@@ -87,8 +87,7 @@ static int data_step(struct lsom__cleaner *c, struct lsom_comp *comp,
 	if (p != NULL && p->place == place) {
 		if (lsom__moves_full(c))
 			return -EAGAIN;
-		rv = lsom__move_start(c, comp, d, d->first, d->blocks, true,
-				      false);
+		rv = lsom__move_start(c, comp, d, d->first, d->blocks, true, 0);
 		if (rv == 0)
 			lsom__carry_unpin(c);
 		return rv;
@@ -104,7 +103,7 @@ static int data_step(struct lsom__cleaner *c, struct lsom_comp *comp,
 			n++;
 		if (n > 0) {
 			rv = lsom__move_start(c, comp, d, d->first + c->block,
-					      n, false, false);
+					      n, false, 0);
 			if (rv < 0)
 				return rv;
 		}
@@ -112,6 +111,12 @@ static int data_step(struct lsom__cleaner *c, struct lsom_comp *comp,
 	}
 	lsom__carry_unpin(c);
 	return 0;
+}
+
+/* Is what the hole bars known to lie before its orig_pos? */
+static bool hole_told(const struct lsom__data_record *d)
+{
+	return d->r.flags & LSOM__F_MOVED && d->r.orig_pos != LSOM__POS_LATER;
 }
 
 /* Does a hole still bar something, here or at a peer? */
@@ -123,19 +128,29 @@ static bool hole_needed(const struct lsom__cleaner *c,
 		return false;
 	return d->r.lsn > comp->decided.hole_floor ||
 	       comp->meta.damaged != 0 || /* not lost, for it is newer */
-	       !(d->r.flags & LSOM__F_MOVED) || c->oldest < d->r.orig_pos;
+	       !hole_told(d) || c->oldest < d->r.orig_pos;
+}
+
+/* Where it is moved next, what it bars is in the log: no copy comes any more. */
+static uint64_t hole_pos(const struct lsom_comp *comp,
+			 const struct lsom__data_record *d)
+{
+	if (d->r.lsn > comp->decided.hole_floor)
+		return LSOM__POS_LATER;
+	return hole_told(d) ? d->r.orig_pos : comp->disk->pos_next;
 }
 
 /*
- * Where it first moves a hole is told as behind all that it bars.  So what was
- * begun to be moved before the hole was decided is to be in the log by then.
+ * A hole is told to be behind all that it bars where it is first moved after no
+ * leaf can be sent a copy of that any more.  So what was begun to be moved before
+ * the hole was decided is to be in the log by then.
  */
 static bool hole_waits(const struct lsom__cleaner *c,
 		       const struct lsom_comp *comp,
 		       const struct lsom__data_record *d, uint64_t first,
 		       uint64_t blocks)
 {
-	return !(d->r.flags & LSOM__F_MOVED) &&
+	return d->r.lsn <= comp->decided.hole_floor && !hole_told(d) &&
 	       lsom__moves_of(c, comp, first, blocks);
 }
 
@@ -162,7 +177,8 @@ static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
 			c->draining = hole_waits(c, comp, d, at, n);
 			if (c->draining)
 				return -EAGAIN;
-			rv = lsom__move_start(c, comp, d, at, n, false, true);
+			rv = lsom__move_start(c, comp, d, at, n, false,
+					      hole_pos(comp, d));
 			if (rv < 0)
 				return rv;
 		}

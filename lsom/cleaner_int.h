@@ -70,13 +70,14 @@ bool lsom__moves_of(const struct lsom__cleaner *c, const struct lsom_comp *comp,
 		    uint64_t first, uint64_t blocks);
 
 /*
- * Move blocks [first, first + blocks) of record @d, or, if @prep, the record; a
- * @hole has no data to read.  The pages of the present record stay pinned until
- * it is done.  0, or -EBUSY / -ENOMEM: not now.
+ * Move blocks [first, first + blocks) of record @d, or, if @prep, the record.  Of a
+ * hole, which has no data to read, @hole_pos is what it is told to be behind; else
+ * 0.  The pages of the present record stay pinned until it is done.  0, or -EBUSY /
+ * -ENOMEM: not now.
  */
 int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 		     const struct lsom__data_record *d, uint64_t first,
-		     uint64_t blocks, bool prep, bool hole);
+		     uint64_t blocks, bool prep, uint64_t hole_pos);
 
 /* ---- carry.c ---- */
 

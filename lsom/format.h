@@ -229,7 +229,8 @@ struct lsom__record {
 	/*
 	 * Of a moved record, else 0: data's own, which says of two repairs which
 	 * is the later one.  Of data that an earlier version moved again it is
-	 * that of the copy before, which no later repair is in front of.
+	 * that of the copy before, which no later repair is in front of.  A
+	 * hole's and a deletion's says what they bar: what lies before it.
 	 */
 	uint64_t orig_pos;
 } __attribute__((packed));

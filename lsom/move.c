@@ -152,10 +152,17 @@ static void move_read(struct env_io *io, int64_t res)
 		lsom__cleaner_step_soon(c);
 }
 
+static uint64_t data_pos(const struct lsom__cleaner *c,
+			 const struct lsom__data_record *d)
+{
+	return d->r.flags & LSOM__F_MOVED ? d->r.orig_pos : c->frame.pos;
+}
+
 int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 		     const struct lsom__data_record *d, uint64_t first,
-		     uint64_t blocks, bool prep, bool hole)
+		     uint64_t blocks, bool prep, uint64_t hole_pos)
 {
+	const bool hole = hole_pos != 0;
 	struct lsom_disk *disk = c->disk;
 	uint16_t flags = (d->r.flags & (LSOM__F_ATOMIC | LSOM__F_REPAIR)) |
 			 LSOM__F_MOVED | (hole ? LSOM__F_HOLE : 0) |
@@ -182,10 +189,7 @@ int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 	out->r.flags = flags;
 	out->r.lsn = d->r.lsn;
 	out->r.member_csn = d->r.member_csn;
-	if (d->r.flags & LSOM__F_MOVED)
-		out->r.orig_pos = d->r.orig_pos;
-	else
-		out->r.orig_pos = hole ? disk->pos_next : c->frame.pos;
+	out->r.orig_pos = hole ? hole_pos : data_pos(c, d);
 	out->first = first;
 	out->blocks = blocks;
 	out->parts = (uint16_t)parts;

@@ -654,6 +654,69 @@ TEST(space, a_hole_is_behind_a_copy_that_was_on_its_way)
 	fixture_close(f);
 }
 
+/*
+ * A copy for a component that is being filled comes behind the hole that bars it,
+ * after the cleaner has moved that.  The hole is needed until the copy is gone, too:
+ * without it an index made from the log had the old data again.
+ */
+TEST(space, a_hole_is_behind_a_copy_that_comes_after_it)
+{
+	struct fixture *f = fixture_of(14, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 5) };
+	struct lsom_comp_meta m = { .state_seen = LSOM_SYNC };
+	struct lsom_comp *comp, *busy, *cold;
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct call c[3] = { { .f = f }, { .f = f }, { .f = f } };
+	uint64_t n = 0, at, place, sequence;
+	uint32_t copy;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 512), 0);
+	CHECK_EQ(create(f, 3, 64), 0);
+	comp = comp_of(f, 1);
+	busy = comp_of(f, 2);
+	cold = comp_of(f, 3);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, m), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 0), 0);
+	lsom_decided(comp, &d);
+	place = hole_place(comp, 0);
+	for (i = 0; hole_place(comp, 0) == place; i++) {
+		CHECK(i < 1000);
+		CHECK_EQ(put(f, busy, i % 4 * 16, 16, LSN(1, ++n), 6), 0);
+	}
+	/* It fills a segment with others that nobody moves. */
+	while (f->disk->segments[head->segment].used < 16)
+		CHECK_EQ(put(f, busy, 0, 16, LSN(1, ++n), 6), 0);
+	CHECK_EQ(write_start(&c[0], cold, LSOM_RCOPY, 0, 56, LSN(1, 1), 7), 0);
+	CHECK_EQ(write_start(&c[1], comp, LSOM_RCOPY, 0, 1, LSN(1, 3), 5), 0);
+	CHECK_EQ(write_start(&c[2], cold, LSOM_RCOPY, 56, 3, LSN(1, 1), 7), 0);
+	for (i = 0; i < 3; i++)
+		CHECK_EQ(finish(&c[i], 0), 0);
+	copy = head->segment;
+	sequence = f->disk->segments[copy].sequence;
+	CHECK_EQ(get(f, comp, 0, 5), 0);
+	m.state_seen = LSOM_ACTIVE;
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, m), 0);
+	d.hole_floor = d.stable_lsn;
+	lsom_decided(comp, &d);
+	/* The cleaner sees it again, and what it lay in is gone. */
+	for (i = 0; i < 3000; i++) {
+		at = sim_env_random(&f->sim, 32);
+		CHECK_EQ(put(f, busy, at * 16, 16, LSN(1, ++n), 6), 0);
+	}
+	CHECK_EQ(f->disk->segments[copy].sequence, sequence);
+	lsom_comp_put(comp);
+	lsom_comp_put(busy);
+	lsom_comp_put(cold);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 0, 5), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 static void checkpointed(struct lsom_checkpoint *req, int status)
 {
 	((struct call *)req->data)->status = status;
