@@ -295,9 +295,11 @@ const struct dom_reservation *dom_reservation(struct dom_object *object);
 /*
  * PERSISTENT RESERVE OUT, RESERVE, RELEASE; @action as in SPC-4 table 6.16.
  * Status besides those of dom_io: -EPERM: RESERVATION CONFLICT; -EINVAL: a field
- * of the parameter list is wrong (@io->bad_offset: which byte of it); -ENOMEM:
- * no room for registrations (5/55/04).  Durable once @cb has status 0.
+ * of the parameter list is wrong (@io->bad_offset: which byte of it, or
+ * DOM_PR_OF_CDB: it is the CDB's type or service action); -ENOMEM: no room for
+ * registrations (5/55/04).  Durable once @cb has status 0.
  */
+#define DOM_PR_OF_CDB (UINT32_MAX - 1)
 enum dom_pr_action {
 	DOM_PR_REGISTER,
 	DOM_PR_RESERVE,
@@ -314,7 +316,7 @@ enum dom_pr_action {
 
 struct dom_pr {
 	enum dom_pr_action action;
-	uint8_t type;
+	uint8_t type; /* with the scope; where the action makes use of it */
 	uint64_t key, service_action_key;
 	bool aptpl, all_target_ports, spec_i_pt, unregister;
 	/* SPEC_I_PT, REGISTER AND MOVE: initiator ports; borrowed until @cb */

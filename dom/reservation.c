@@ -322,7 +322,7 @@ static int do_preempt(struct dom_reservation *res,
 		return -EINVAL;
 	}
 	if (takes && !type_valid(pr->type)) {
-		*bad = UINT32_MAX - 1; /* of the CDB, 5/24/00 */
+		*bad = DOM_PR_OF_CDB;
 		return -EINVAL;
 	}
 	for (unsigned i = 0; i < res->registrations_count; i++)
@@ -454,7 +454,7 @@ static int apply(struct dom_reservation *res, const struct dom__pr_who *who,
 	switch (pr->action) {
 	case DOM_PR_RESERVE:
 		if (!type_valid(pr->type)) {
-			*bad = UINT32_MAX - 1;
+			*bad = DOM_PR_OF_CDB;
 			return -EINVAL;
 		}
 		return do_reserve(res, pr, reg, changed);

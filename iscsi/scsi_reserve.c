@@ -133,18 +133,16 @@ struct pr_request {
 	struct dom_registration victims[]; /* of a PREEMPT AND ABORT */
 };
 
-static bool has_type(unsigned sa)
-{
-	return sa == DOM_PR_RESERVE || sa == DOM_PR_RELEASE ||
-	       sa == DOM_PR_PREEMPT || sa == DOM_PR_PREEMPT_AND_ABORT;
-}
-
 bool scsi__pr_out_parse(struct scsi_cmd *cmd)
 {
 	unsigned sa = cmd->cdb[1] & 0x1f, type = cmd->cdb[2] & 0xf;
 	uint32_t len = get_be32(cmd->cdb + 5);
 
-	if (has_type(sa)) {
+	/*
+	 * RELEASE has them for dom to compare, PREEMPT needs them only where it
+	 * takes a reservation over (SPC-4 5.13.11.2.5); the others ignore them.
+	 */
+	if (sa == DOM_PR_RESERVE) {
 		if (cmd->cdb[2] >> 4 != 0)
 			return scsi__check_field(cmd, 2, 7);
 		if (type != 1 && type != 3 && (type < 5 || type > 8))
@@ -288,7 +286,7 @@ static bool parse_list(struct scsi_cmd *cmd, struct pr_request *req)
 	struct dom_pr *pr = &req->pr;
 
 	pr->action = (enum dom_pr_action)sa;
-	pr->type = cmd->cdb[2] & 0xf;
+	pr->type = cmd->cdb[2];
 	pr->key = get_be64(list);
 	pr->service_action_key = get_be64(list + 8);
 	pr->initiator_ports = req->ports;
@@ -364,6 +362,8 @@ static void pr_done(struct dom_io *io, int status)
 	req = cmd->memory;
 	if (status == -EINVAL && req->pr.action == DOM_PR_RELEASE)
 		scsi__check(cmd, SENSE(5, 0x26, 0x04));
+	else if (status == -EINVAL && io->bad_offset == DOM_PR_OF_CDB)
+		scsi__check_field(cmd, 2, 3);
 	else if (status == -EINVAL)
 		scsi__check_param(cmd, SENSE_INVALID_PARAM,
 				  (unsigned)MIN(io->bad_offset, 0xffffu));

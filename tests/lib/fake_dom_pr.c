@@ -27,6 +27,11 @@ static bool registrants_only(uint8_t type)
 	return type == 5 || type == 6;
 }
 
+static bool type_valid(uint8_t type)
+{
+	return type == 1 || type == 3 || (type >= 5 && type <= 8);
+}
+
 static bool same(const char *a, uint16_t ap, const char *b, uint16_t bp)
 {
 	return ap == bp && strcmp(a, b) == 0;
@@ -214,6 +219,10 @@ static int pr_preempt(struct fake_pr *pr, const struct dom_nexus *nexus,
 	}
 	if (all && victim == 0)
 		takes = true;
+	if (takes && !type_valid(out->type)) {
+		*bad = DOM_PR_OF_CDB;
+		return -EINVAL;
+	}
 	for (unsigned i = 0; i < pr->count; i++)
 		found = found || pr->regs[i].key == victim;
 	if (!found && victim != 0)

@@ -202,6 +202,8 @@ TEST(dom_reservation, preempting)
 	CHECK_EQ(bad, 8);
 	CHECK_EQ(simple(B, DOM_PR_PREEMPT, 2, 99, 1), -EPERM);
 	CHECK_EQ(simple(A, DOM_PR_RESERVE, 1, 0, 1), 0);
+	CHECK_EQ(simple(B, DOM_PR_PREEMPT_AND_ABORT, 2, 1, 0x13), -EINVAL);
+	CHECK_EQ(bad, DOM_PR_OF_CDB);
 	CHECK_EQ(simple(B, DOM_PR_PREEMPT_AND_ABORT, 2, 1, 3), 0);
 	CHECK_EQ(res.generation, 3);
 	CHECK(res.held);
@@ -213,7 +215,7 @@ TEST(dom_reservation, preempting)
 	/* Not the holder's key: only registrations go. */
 	CHECK_EQ(reg(A, 0, 1), 0);
 	CHECK_EQ(reg(C, 0, 1), 0);
-	CHECK_EQ(simple(B, DOM_PR_PREEMPT, 2, 1, 5), 0);
+	CHECK_EQ(simple(B, DOM_PR_PREEMPT, 2, 1, 0), 0);
 	CHECK_EQ(res.type, 3);
 	CHECK_EQ(res.registrations_count, 1);
 	CHECK_EQ(owed(A), DOM_UA_REGISTRATION_PREEMPTED);

@@ -260,6 +260,40 @@ TEST(scsi_reserve, bad_fields)
 	rig_close(r);
 }
 
+/* Where no reservation is taken over nobody looks at scope and type. */
+TEST(scsi_reserve, preempt_without_a_type)
+{
+	struct rig *r = rig_open(512);
+
+	for (unsigned sa = PREEMPT; sa <= ABORT; sa++) {
+		CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+		CHECK_EQ(pr(r, 0, sa, 0, KEY0, KEY1), GOOD);
+		CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 5));
+		CHECK_EQ(pr(r, 0, RESERVE, 1, KEY0, 0), GOOD);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+		CHECK_EQ(pr(r, 0, sa, 0xff, KEY0, KEY1), GOOD);
+		CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 5));
+		/* The holder's key: now they count. */
+		CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+		CHECK_EQ(pr(r, 1, sa, 0, KEY1, KEY0), RIG_SENSE(5, 0x24, 0));
+		CHECK_EQ(pr(r, 1, sa, 0x13, KEY1, KEY0), RIG_SENSE(5, 0x24, 0));
+		CHECK_EQ(rig_write(r, 1, 0, 1, 1), CONFLICT);
+		CHECK_EQ(pr(r, 1, sa, 3, KEY1, KEY0), GOOD);
+		CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 5));
+		CHECK_EQ(rig_write(r, 1, 0, 1, 1), GOOD);
+		/* RELEASE compares them, at the holder. */
+		CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+		CHECK_EQ(pr(r, 0, RELEASE, 0, KEY0, 0), GOOD);
+		CHECK_EQ(pr(r, 1, RELEASE, 0, KEY1, 0), RIG_SENSE(5, 0x26, 4));
+		CHECK_EQ(pr(r, 1, RELEASE, 0x13, KEY1, 0),
+			 RIG_SENSE(5, 0x26, 4));
+		CHECK_EQ(pr(r, 1, CLEAR, 0xff, KEY1, 0), GOOD);
+		CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 3));
+	}
+	rig_close(r);
+}
+
 TEST(scsi_reserve, spc2)
 {
 	struct rig *r = rig_open(512);
