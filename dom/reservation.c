@@ -251,8 +251,10 @@ static int do_register(struct dom_reservation *res,
 	for (unsigned i = 0; pr->spec_i_pt && i < pr->initiator_ports_count;
 	     i++) {
 		if (find(res, pr->initiator_ports[i], who->target_port) !=
-		    NOBODY)
-			return -EPERM;
+		    NOBODY) {
+			*bad = 28;
+			return -EINVAL;
+		}
 		rv = add(res, pr->initiator_ports[i], who->target_port,
 			 pr->service_action_key, pr->all_target_ports);
 		if (rv == -EINVAL)

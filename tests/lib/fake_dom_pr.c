@@ -144,8 +144,18 @@ static int add(struct fake_pr *pr, const char *port, uint16_t tp, uint64_t key,
 	return at;
 }
 
+static bool any_registered(const struct fake_pr *pr,
+			   const struct dom_nexus *nexus,
+			   const struct dom_pr *out)
+{
+	for (unsigned i = 0; i < out->initiator_ports_count; i++)
+		if (find(pr, out->initiator_ports[i], nexus->target_port) >= 0)
+			return true;
+	return false;
+}
+
 static int pr_register(struct fake_pr *pr, const struct dom_nexus *nexus,
-		       const struct dom_pr *out, int reg)
+		       const struct dom_pr *out, int reg, uint64_t *bad)
 {
 	uint64_t own = reg >= 0 ? pr->regs[reg].key : 0;
 	int rv;
@@ -162,6 +172,10 @@ static int pr_register(struct fake_pr *pr, const struct dom_nexus *nexus,
 		drop(pr, (unsigned)reg);
 		pr->generation++;
 		return 0;
+	}
+	if (out->spec_i_pt && any_registered(pr, nexus, out)) {
+		*bad = 28;
+		return -EINVAL;
 	}
 	if (pr->count + 1 + out->initiator_ports_count > DOM_REGISTRATIONS_MAX)
 		return -ENOMEM;

@@ -145,6 +145,12 @@ TEST(dom_reservation, spec_i_pt_and_all_tg_pt)
 	pr.action = DOM_PR_REGISTER_AND_IGNORE;
 	CHECK_EQ(act("iqn.d,i,0x0", pr), -EINVAL);
 	CHECK_EQ(bad, 20);
+	/* One of the others is registered already: nobody new is. */
+	pr.action = DOM_PR_REGISTER;
+	pr.key = 0;
+	CHECK_EQ(act("iqn.d,i,0x0", pr), -EINVAL);
+	CHECK_EQ(bad, 28);
+	CHECK_EQ(res.registrations_count, 3);
 	/* One registration for every target port. */
 	CHECK_EQ(act(A, (struct dom_pr){ .action = DOM_PR_REGISTER,
 					 .key = 4,

@@ -208,6 +208,12 @@ TEST(scsi_reserve, transport_ids)
 		rig_tur(r, 1);
 	}
 	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len), GOOD);
+	/* Nobody is registered along with others twice. */
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len), CONFLICT);
+	CHECK_EQ(pr(r, 0, IGNORE, 0, 0, 0), GOOD);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len), RIG_SENSE(5, 0x26, 0));
+	CHECK_EQ(pr(r, 1, CLEAR, 0, KEY0, 0), GOOD);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, len), GOOD);
 	pr_in(r, 3, d, 512);
 	CHECK_EQ(d[8 + 12], 2);
 	pr_in(r, 0, d, 512);
