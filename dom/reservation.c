@@ -369,6 +369,10 @@ static int do_move(struct dom_reservation *res, const struct dom__pr_who *who,
 	unsigned dest;
 	int rv;
 
+	if (!res->held) {
+		*bad = DOM_PR_OF_CDB;
+		return -EINVAL;
+	}
 	if (!holds(res, reg) || all_registrants(res->type))
 		return -EPERM;
 	if (pr->service_action_key == 0) {
@@ -380,12 +384,11 @@ static int do_move(struct dom_reservation *res, const struct dom__pr_who *who,
 		return -EINVAL;
 	}
 	to = pr->initiator_ports[0];
-	dest = find(res, to, pr->move_target_port);
-	if (dest == reg || (strcmp(to, who->initiator_port) == 0 &&
-			    pr->move_target_port == who->target_port)) {
+	if (strcmp(to, who->initiator_port) == 0) { /* by whatever port */
 		*bad = 24;
 		return -EINVAL;
 	}
+	dest = find(res, to, pr->move_target_port);
 	if (dest == NOBODY) {
 		rv = add(res, to, pr->move_target_port, pr->service_action_key,
 			 false);

@@ -351,6 +351,15 @@ static void tasks_gone(struct scsi_tmf_req *tmf, unsigned response)
 	scsi__done(tmf->data);
 }
 
+/* The type; but a REGISTER AND MOVE has none: there is nothing to move. */
+static void bad_cdb(struct scsi_cmd *cmd)
+{
+	if ((cmd->cdb[1] & 0x1f) == DOM_PR_REGISTER_AND_MOVE)
+		scsi__check_field(cmd, 1, 4);
+	else
+		scsi__check_field(cmd, 2, 3);
+}
+
 static void pr_done(struct dom_io *io, int status)
 {
 	bool own = status == -EINVAL || status == -ENOMEM;
@@ -363,7 +372,7 @@ static void pr_done(struct dom_io *io, int status)
 	if (status == -EINVAL && req->pr.action == DOM_PR_RELEASE)
 		scsi__check(cmd, SENSE(5, 0x26, 0x04));
 	else if (status == -EINVAL && io->bad_offset == DOM_PR_OF_CDB)
-		scsi__check_field(cmd, 2, 3);
+		bad_cdb(cmd);
 	else if (status == -EINVAL)
 		scsi__check_param(cmd, SENSE_INVALID_PARAM,
 				  (unsigned)MIN(io->bad_offset, 0xffffu));

@@ -272,14 +272,17 @@ static int pr_move(struct fake_pr *pr, const struct dom_nexus *nexus,
 	const char *to = out->initiator_ports[0];
 	int at;
 
-	if (!pr->held || all_registrants(pr->type) || !holds(pr, reg))
+	if (!pr->held) {
+		*bad = DOM_PR_OF_CDB;
+		return -EINVAL;
+	}
+	if (all_registrants(pr->type) || !holds(pr, reg))
 		return -EPERM;
 	if (out->service_action_key == 0) {
 		*bad = 8;
 		return -EINVAL;
 	}
-	if (same(to, out->move_target_port, nexus->initiator_port,
-		 nexus->target_port)) {
+	if (strcmp(to, nexus->initiator_port) == 0) {
 		*bad = 24;
 		return -EINVAL;
 	}
@@ -331,7 +334,7 @@ int fake_pr_out(struct fake_pr *pr, const struct dom_nexus *nexus,
 	reg = find(pr, nexus->initiator_port, nexus->target_port);
 	if (out->action == DOM_PR_REGISTER ||
 	    out->action == DOM_PR_REGISTER_AND_IGNORE)
-		return pr_register(pr, nexus, out, reg);
+		return pr_register(pr, nexus, out, reg, bad_offset);
 	if (reg < 0 || pr->regs[reg].key != out->key)
 		return -EPERM;
 	switch (out->action) {

@@ -254,7 +254,8 @@ TEST(dom_reservation, moving)
 			     .move_target_port = 1 };
 
 	fresh();
-	CHECK_EQ(act(A, pr), -EPERM); /* nothing held */
+	CHECK_EQ(act(A, pr), -EINVAL); /* nothing held */
+	CHECK_EQ(bad, DOM_PR_OF_CDB);
 	CHECK_EQ(simple(A, DOM_PR_RESERVE, 1, 0, 1), 0);
 	pr.key = 2;
 	CHECK_EQ(act(B, pr), -EPERM); /* not the holder */
@@ -266,6 +267,10 @@ TEST(dom_reservation, moving)
 	pr.initiator_ports = self;
 	CHECK_EQ(act(A, pr), -EINVAL);
 	CHECK_EQ(bad, 24);
+	pr.move_target_port = 2; /* nor to another port of the target */
+	CHECK_EQ(act(A, pr), -EINVAL);
+	CHECK_EQ(bad, 24);
+	pr.move_target_port = 1;
 	pr.initiator_ports = to;
 	pr.unregister = true;
 	CHECK_EQ(act(A, pr), 0);

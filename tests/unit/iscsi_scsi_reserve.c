@@ -225,7 +225,6 @@ TEST(scsi_reserve, transport_ids)
 
 	/* The reservation moves to another port. */
 	CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
-	CHECK_EQ(pr(r, 0, RESERVE, 1, KEY0, 0), GOOD);
 	memset(list, 0, 28);
 	memmove(list + 24, list + 28, 44);
 	put_be64(list, KEY0);
@@ -236,6 +235,13 @@ TEST(scsi_reserve, transport_ids)
 	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), RIG_SENSE(5, 0x26, 0));
 	put_be16(list + 18, 2);
 	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 60), RIG_SENSE(5, 0x1a, 0));
+	/* There is none to move. */
+	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), RIG_SENSE(5, 0x24, 0));
+	CHECK_EQ(pr(r, 0, RESERVE, 1, KEY0, 0), GOOD);
+	/* One's own initiator port, by whatever port of the target. */
+	memcpy(list + 28, r->nexus[0].dom.initiator_port, sizeof(port));
+	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), RIG_SENSE(5, 0x26, 0));
+	memcpy(list + 28, port, sizeof(port));
 	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), GOOD);
 	CHECK_EQ(rig_write(r, 0, 0, 1, 1), CONFLICT);
 	CHECK_EQ(rig_write(r, 1, 0, 1, 1), GOOD);
