@@ -165,9 +165,9 @@ const struct scsi_op scsi__ops[] = {
 	{ 0xa3, 0x0a, 12, N, TELL, { 0, 0xff, 0, 0, 0, 0, B4 },
 	  scsi__port_groups_parse, scsi__port_groups, 5 },
 	/* REPORT SUPPORTED OPERATION CODES, TASK MANAGEMENT FUNCTIONS */
-	{ 0xa3, 0x0c, 12, N, TELL, { 0, 0x1f, 0x87, B3, B4 },
+	{ 0xa3, 0x0c, 12, R, TELL, { 0, 0x1f, 0x87, B3, B4 },
 	  scsi__opcodes_parse, scsi__opcodes, 5 },
-	{ 0xa3, 0x0d, 12, N, TELL, { 0, 0x1f, 0x80, 0, 0, 0, B4 },
+	{ 0xa3, 0x0d, 12, R, TELL, { 0, 0x1f, 0x80, 0, 0, 0, B4 },
 	  scsi__tmf_report_parse, scsi__tmf_report, 5 },
 	/* REPORT TIMESTAMP */
 	{ 0xa3, 0x0f, 12, N, TELL, { 0, 0x1f, 0, 0, 0, 0, B4 },

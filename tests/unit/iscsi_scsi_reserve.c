@@ -86,6 +86,16 @@ TEST(scsi_reserve, access)
 				0),
 			 CONFLICT);
 		CHECK_EQ(rig_do(r, 1, CDB(0x42), NULL, 0, NULL, 0), CONFLICT);
+		/* What is supported is told to who may read; ports to all. */
+		CHECK_EQ(rig_do(r, 1, CDB(0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0, 64),
+				NULL, 0, d, 64),
+			 t[i].read ? GOOD : CONFLICT);
+		CHECK_EQ(rig_do(r, 1, CDB(0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4),
+				NULL, 0, d, 4),
+			 t[i].read ? GOOD : CONFLICT);
+		CHECK_EQ(rig_do(r, 1, CDB(0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 64),
+				NULL, 0, d, 64),
+			 GOOD);
 		CHECK_EQ(pr(r, 0, RELEASE, t[i].type, KEY0, 0), GOOD);
 		CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, 0), GOOD);
 	}
