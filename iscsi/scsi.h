@@ -237,6 +237,14 @@ struct scsi_tmf_req {
 void scsi_tmf(struct scsi_tmf_req *req);
 
 /*
+ * The unit attention that @nexus would hear of next at a LUN, which stays: its
+ * sense key, code and qualifier in one number, and whether there are more of
+ * them.  0: none.
+ */
+unsigned scsi_attention(struct scsi_nexus *nexus, uint64_t lun_field,
+			bool *more);
+
+/*
  * A command aborted for another nexus: its done() runs with status TASK ABORTED
  * and aborted false if the unit's TAS bit is set, else with aborted true.
  */

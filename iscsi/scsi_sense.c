@@ -225,6 +225,19 @@ int scsi__ua_take(struct scsi_it_lun *it)
 	return ua;
 }
 
+unsigned scsi_attention(struct scsi_nexus *nexus, uint64_t lun_field,
+			bool *more)
+{
+	struct scsi_lun *lun = scsi__lun_find(nexus->target, lun_field);
+	const struct scsi_it_lun *it;
+
+	it = lun != NULL ? scsi__it_find(nexus, lun) : NULL;
+	if (it == NULL || it->ua == 0)
+		return 0;
+	*more = (it->ua & (it->ua - 1)) != 0;
+	return scsi__ua_sense(__builtin_ctz(it->ua));
+}
+
 void scsi__ua_set(struct scsi_it_lun *it, enum scsi_ua ua)
 {
 	/* Whoever hears of a reset looks at everything anew (SAM-5 5.14). */

@@ -109,6 +109,20 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 	return RSP_NO_TASK;
 }
 
+/* Is a unit attention pending (SAM-5 7.9)?  It stays. */
+static unsigned query_async(struct iscsi_session *s, uint64_t lun,
+			    struct reply *reply)
+{
+	bool more = false;
+	unsigned sense = scsi_attention(&s->nexus, lun, &more);
+
+	if (sense == 0)
+		return RSP_COMPLETE;
+	/* UADE DEPTH, one or more, in front of the sense key. */
+	put_be24(reply->send.bhs + 8, (more ? 2u : 1u) << 20 | sense);
+	return RSP_SUCCEEDED;
+}
+
 static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 		      unsigned function, struct reply *reply)
 {
@@ -125,7 +139,7 @@ static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 							     : RSP_COMPLETE;
 	}
 	if (function == TMF_QUERY_ASYNC)
-		return RSP_COMPLETE; /* nothing is kept for later */
+		return query_async(s, lun, reply);
 	TAILQ_FOREACH (task, &s->tasks, link)
 		if (task->lun_wire == lun && !task->aborted &&
 		    task->state != TASK_RESPOND)

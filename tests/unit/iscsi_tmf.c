@@ -5,7 +5,7 @@
 #include "iscsi/scsi_int.h"
 #include "tests/unit/iscsi_rig.h"
 
-enum { PENDING = 999, QUERY_TASK = 9 };
+enum { PENDING = 999, QUERY_TASK = 9, QUERY_ASYNC = 12 };
 
 static uint32_t write_block(struct mock *m)
 {
@@ -157,6 +157,41 @@ TEST(iscsi_tmf, functions_are_those_reported)
 				 (bits & f[i].bit) != 0);
 		end();
 	}
+}
+
+/* What QUERY ASYNCHRONOUS EVENT says; 0: nothing is pending. */
+static unsigned pending(struct mock *m)
+{
+	unsigned response = tmf(m, QUERY_ASYNC, ISCSI_NO_TAG, 0);
+
+	if (response == 0)
+		return 0;
+	CHECK_EQ(response, 7);
+	return get_be24(m->seen[(m->taken - 1) % ARRAY_LEN(m->seen)].bhs + 8);
+}
+
+/* One attention, or more, of which it is the first; it stays. */
+TEST(iscsi_tmf, attentions_are_told)
+{
+	struct iscsi_lun_conf second = { .iqn = IQN,
+					 .lun = 1,
+					 .object = { .b = { 9 } },
+					 .block_bytes = 512 };
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	CHECK_EQ(pending(&m), 0);
+	CHECK_EQ(tmf(&m, SCSI_LUN_RESET, ISCSI_NO_TAG, 0), 0);
+	CHECK_EQ(pending(&m), 0x162903);
+	CHECK_EQ(pending(&m), 0x162903);
+	CHECK_EQ(iscsi_lun_set(iscsi, &second), 0);
+	CHECK_EQ(pending(&m), 0x262903);
+	CHECK_EQ(hears(&m, TUR(&m)), 0x2903);
+	CHECK_EQ(pending(&m), 0x163f0e);
+	CHECK_EQ(hears(&m, TUR(&m)), 0x3f0e);
+	CHECK_EQ(pending(&m), 0);
+	end();
 }
 
 /* ---- commands ahead of a gap, and behind it ---- */
