@@ -68,7 +68,7 @@ const struct scsi_op scsi__ops[] = {
 	  scsi__range_parse, scsi__range, 10 },
 	{ 0x35, -1, 10, W, OP_GROUP, { 0, 0x06, B4, 0, B2 },
 	  scsi__range_parse, scsi__range, 30 },
-	{ 0x37, -1, 10, N, 0, { 0, 0, 0x1f, 0, 0, 0, 0, B2 },
+	{ 0x37, -1, 10, R, 0, { 0, 0, 0x1f, 0, 0, 0, 0, B2 },
 	  scsi__defects_parse, scsi__defects, 10 },
 	/* WRITE SAME(10), UNMAP, SANITIZE */
 	{ 0x41, -1, 10, W, OP_WRITE | OP_GROUP | OP_EXACT,
@@ -182,7 +182,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0xaf, -1, 12, R, OP_GROUP, { 0, 0x16, B8 }, scsi__verify_parse,
 	  scsi__verify, 120 },
 	/* READ DEFECT DATA(12) */
-	{ 0xb7, -1, 12, N, 0, { 0, 0x1f, B4, B4 }, scsi__defects_parse,
+	{ 0xb7, -1, 12, R, 0, { 0, 0x1f, B4, B4 }, scsi__defects_parse,
 	  scsi__defects, 10 },
 };
 /* clang-format on */

@@ -93,6 +93,12 @@ TEST(scsi_reserve, access)
 		CHECK_EQ(rig_do(r, 1, CDB(0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4),
 				NULL, 0, d, 4),
 			 t[i].read ? GOOD : CONFLICT);
+		CHECK_EQ(rig_do(r, 1, CDB(0x37, 0, 0, 0, 0, 0, 0, 0, 8), NULL,
+				0, d, 8),
+			 t[i].read ? GOOD : CONFLICT);
+		CHECK_EQ(rig_do(r, 1, CDB(0xb7, 0, 0, 0, 0, 0, 0, 0, 0, 8),
+				NULL, 0, d, 8),
+			 t[i].read ? GOOD : CONFLICT);
 		CHECK_EQ(rig_do(r, 1, CDB(0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 64),
 				NULL, 0, d, 64),
 			 GOOD);
