@@ -324,7 +324,7 @@ enum scsi_sanitize_stage {
 struct scsi_sanitize {
 	/* what was asked for */
 	bool overwrite; /* with the pattern; else unmap */
-	bool invert; /* in each pass but the first */
+	bool invert; /* from pass to pass */
 	bool ause; /* a failure may be left by EXIT FAILURE MODE */
 	bool immed; /* answer once it has begun */
 	unsigned passes, pattern_len;

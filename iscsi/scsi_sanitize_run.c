@@ -347,7 +347,16 @@ static void retry(struct env_timer *timer)
 	scsi__target_check(target);
 }
 
-/* Each block begins the pattern anew. */
+static void invert_page(struct scsi_sanitize *s)
+{
+	for (unsigned i = 0; i < PAGE_BYTES; i++)
+		s->page->data[i] ^= 0xff;
+}
+
+/*
+ * Each block begins the pattern anew.  Where passes invert it the last one shall
+ * leave it as it is (SBC-4 5.30.2.2).
+ */
 static int fill_page(struct scsi_sanitize *s)
 {
 	uint32_t block = s->lun->block_bytes;
@@ -360,6 +369,8 @@ static int fill_page(struct scsi_sanitize *s)
 	}
 	for (size_t i = 0; i < PAGE_BYTES; i++)
 		s->page->data[i] = s->pattern[i % block % s->pattern_len];
+	if (s->invert && s->passes % 2 == 0)
+		invert_page(s);
 	return 0;
 }
 
@@ -367,10 +378,8 @@ static void next_pass(struct scsi_sanitize *s)
 {
 	s->pass++;
 	s->offset = 0;
-	if (!s->invert || s->pass == s->passes)
-		return;
-	for (unsigned i = 0; i < PAGE_BYTES; i++)
-		s->page->data[i] ^= 0xff;
+	if (s->invert && s->pass < s->passes)
+		invert_page(s);
 }
 
 static int overwrite(struct scsi_sanitize *s)

@@ -440,7 +440,7 @@ TEST(lun, sanitize)
 	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
 	CHECK_EQ(sanitize(r, 0, 2, list, 8), RIG_SENSE(5, 0x24, 0));
 
-	/* Two passes, the second inverted; immediate. */
+	/* Two passes, the first inverted; immediate. */
 	put_be16(list + 2, 1);
 	list[4] = 0x0f;
 	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
@@ -455,10 +455,13 @@ TEST(lun, sanitize)
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 3));
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(2, 4, 0x1b));
 	rig_run(r);
-	CHECK_EQ(rig_read(r, 0, 0, 64, 0xf0), GOOD);
-	CHECK_EQ(rig_read(r, 0, RIG_BYTES / 512 - 9, 9, 0xf0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x0f), GOOD);
+	CHECK_EQ(rig_read(r, 0, RIG_BYTES / 512 - 9, 9, 0x0f), GOOD);
 	CHECK_EQ(sanitize(r, 0, 3, NULL, 0), GOOD);
 	CHECK_EQ(rig_read(r, 0, 0, 64, 0), GOOD);
+	list[0] = 0x03 | 0x80; /* three, the second inverted */
+	CHECK_EQ(sanitize(r, 0, 0x01, list, 5), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x0f), GOOD);
 	rig_close(r);
 }
 
@@ -572,7 +575,7 @@ TEST(lun, sanitize_goes_on_after_a_restart)
 	restart(r);
 	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(2, 4, 0x1b));
 	rig_run(r);
-	CHECK_EQ(rig_read(r, 0, 0, 64, 0xf0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x0f), GOOD);
 	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
 	/* It is done: nothing comes back. */
 	restart(r);
