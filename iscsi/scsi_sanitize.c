@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "iscsi/scsi_int.h"
 
+#define AUSE 0x20u
+
 enum { OVERWRITE = 1, BLOCK_ERASE = 2, CRYPTO_ERASE = 3, EXIT_FAILED = 0x1f };
 
 bool scsi__sanitize_parse(struct scsi_cmd *cmd)
@@ -97,6 +99,12 @@ void scsi__sanitize(struct scsi_cmd *cmd)
 		scsi__done(cmd);
 		return;
 	}
+	/* One that failed without AUSE cannot be left by way of one with it. */
+	if (s != NULL && !s->ause && (cmd->cdb[1] & AUSE) != 0) {
+		scsi__check_field(cmd, 1, 5);
+		scsi__done(cmd);
+		return;
+	}
 	s = calloc(1, sizeof(*s));
 	if (s == NULL) {
 		scsi__status(cmd, -ENOMEM);
@@ -105,7 +113,7 @@ void scsi__sanitize(struct scsi_cmd *cmd)
 	}
 	s->passes = 1;
 	s->immed = (cmd->cdb[1] & 0x80) != 0;
-	s->ause = (cmd->cdb[1] & 0x20) != 0;
+	s->ause = (cmd->cdb[1] & AUSE) != 0;
 	if (sa == OVERWRITE && !parse_overwrite(cmd, s)) {
 		free(s);
 		scsi__done(cmd);

@@ -497,6 +497,9 @@ TEST(lun, sanitize_fails)
 	CHECK_EQ(rig_read(r, 0, 0, 1, 0), RIG_SENSE(3, 0x31, 3));
 	/* Without AUSE only another sanitize leads out. */
 	CHECK_EQ(sanitize(r, 0, 0x1f, NULL, 0), RIG_SENSE(5, 0x24, 0));
+	/* Nor may that one be left. */
+	CHECK_EQ(sanitize(r, 0, 0x22, NULL, 0), RIG_SENSE(5, 0x24, 0));
+	CHECK_EQ(rig_read(r, 0, 0, 1, 0), RIG_SENSE(3, 0x31, 3));
 	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
 	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
 	fake_dom_fault(r->dom, f);
