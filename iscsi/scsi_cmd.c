@@ -162,11 +162,22 @@ static bool check_data_out(struct scsi_cmd *cmd)
 	return false;
 }
 
+/* MODE SENSE of caching, control, informational exceptions (SBC-4 4.11.2). */
+static bool senses_modes(const struct scsi_cmd *cmd)
+{
+	unsigned page = cmd->cdb[2] & 0x3f;
+
+	return (cmd->cdb[0] == 0x1a || cmd->cdb[0] == 0x5a) &&
+	       cmd->cdb[3] == 0 &&
+	       (page == 0x08 || page == 0x0a || page == 0x1c);
+}
+
 bool scsi__check_sanitizing(struct scsi_cmd *cmd)
 {
 	uint16_t progress;
 
-	if (cmd->lun == NULL || (cmd->op->flags & OP_SANITIZE) != 0)
+	if (cmd->lun == NULL || (cmd->op->flags & OP_SANITIZE) != 0 ||
+	    senses_modes(cmd))
 		return true;
 	if (scsi__sanitize_running(cmd->lun, &progress))
 		return scsi__check_progress(cmd, SENSE_SANITIZING, progress);

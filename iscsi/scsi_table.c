@@ -52,7 +52,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x1e, -1, 6, N, 0, { 0, 0, 0, 0, 0x03 }, scsi__prevent_parse,
 	  scsi__prevent, 5 },
 	/* READ CAPACITY(10) */
-	{ 0x25, -1, 10, N, 0, { 0, 0, 0 }, scsi__parse_in, scsi__capacity10,
+	{ 0x25, -1, 10, N, OP_SANITIZE, { 0, 0, 0 }, scsi__parse_in, scsi__capacity10,
 	  5 },
 	/* READ(10), WRITE(10), WRITE AND VERIFY(10), VERIFY(10) */
 	{ 0x28, -1, 10, R, READS, { 0, 0x18, B4, 0, B2 },
@@ -150,7 +150,7 @@ const struct scsi_op scsi__ops[] = {
 	{ 0x9c, -1, 16, W, OP_WRITE | OP_GROUP, { 0, 0x18, B8, B2, B2 },
 	  scsi__atomic_parse, scsi__atomic, 30 },
 	/* READ CAPACITY(16), GET LBA STATUS(16) */
-	{ 0x9e, 0x10, 16, N, 0,
+	{ 0x9e, 0x10, 16, N, OP_SANITIZE,
 	  { 0, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, B4 }, scsi__parse_in,
 	  scsi__capacity16, 5 },
 	{ 0x9e, 0x12, 16, R, 0, { 0, 0x1f, B8, B4 }, scsi__lba_status_parse,

@@ -450,6 +450,19 @@ TEST(lun, sanitize)
 	CHECK_EQ(in[13], 0x1b);
 	CHECK_EQ(in[15], 0x80); /* progress */
 	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), RIG_SENSE(2, 4, 0x1b));
+	/* What the unit is can be asked for. */
+	CHECK_EQ(rig_do(r, 0, CDB(0x25), NULL, 0, in, 8), GOOD);
+	CHECK_EQ(rig_do(r, 0,
+			CDB(0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12),
+			NULL, 0, in, 12),
+		 GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x08, 0, 12), NULL, 0, in, 12),
+		 GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x5a, 8, 0x0a, 0, 0, 0, 0, 0, 12), NULL, 0,
+			in, 12),
+		 GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x01, 0, 12), NULL, 0, in, 12),
+		 RIG_SENSE(2, 4, 0x1b));
 	/* A reset does not stop it. */
 	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 3));
