@@ -200,7 +200,7 @@ static bool check_all(struct scsi_cmd *cmd)
 	if (lun != NULL && (flags & OP_NO_UA) == 0) {
 		ua = scsi__ua_take(cmd->it);
 		if (ua >= 0)
-			return scsi__check(cmd, scsi__ua_sense(ua));
+			return scsi__check_ua(cmd, (enum scsi_ua)ua);
 	}
 	cmd->op = op;
 	if (op == NULL)

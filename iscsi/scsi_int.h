@@ -49,6 +49,7 @@
 #define SCSI_ANSWER_NS (5 * SEC)
 #define SCSI_LIST_MAX 65536u /* bytes of a parameter list */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
+#define SCSI_THRESHOLD_AT 16u /* its descriptor in mode page 1C/02 */
 
 /* key, additional code and qualifier in one number */
 #define SENSE(key, asc, ascq) ((key) << 16 | (asc) << 8 | (ascq))
@@ -207,6 +208,10 @@ void scsi__status(struct scsi_cmd *cmd, int status);
 unsigned scsi__sense_format(uint8_t *buf, bool descriptor, unsigned sense,
 			    const uint64_t *info, const uint8_t *sks);
 unsigned scsi__ua_sense(enum scsi_ua ua);
+/* What its INFORMATION field tells, or NULL. */
+const uint64_t *scsi__ua_info(enum scsi_ua ua);
+/* It is what @cmd ends with. */
+bool scsi__check_ua(struct scsi_cmd *cmd, enum scsi_ua ua);
 /* The most urgent one, cleared; -1: none. */
 int scsi__ua_take(struct scsi_it_lun *it);
 void scsi__ua_set(struct scsi_it_lun *it, enum scsi_ua ua);

@@ -51,10 +51,11 @@ static void fill_thresholds(const struct scsi_lun *lun, unsigned pc, uint8_t *p)
 
 	if (pc == PC_CHANGEABLE)
 		return;
-	put_be32(p + 20, (uint32_t)MIN(dom_object_low_space(lun->object) / set,
-				       UINT32_MAX));
-	p[16] = 0x80 | 1 << 3; /* enabled, soft, armed by decrease */
-	p[17] = 1; /* available resources */
+	p += SCSI_THRESHOLD_AT;
+	p[0] = 0x80 | 1 << 3; /* enabled, soft, armed by decrease */
+	p[1] = 1; /* available resources */
+	put_be32(p + 4, (uint32_t)MIN(dom_object_low_space(lun->object) / set,
+				      UINT32_MAX));
 }
 
 static const struct mode_page {

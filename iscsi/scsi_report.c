@@ -122,6 +122,7 @@ void scsi__request_sense(struct scsi_cmd *cmd)
 	unsigned sense = 0, len;
 	uint8_t sks[3] = { 0x80 };
 	const uint8_t *with = NULL;
+	const uint64_t *info = NULL;
 	uint8_t d[SCSI_SENSE_MAX];
 	uint16_t progress;
 	int ua;
@@ -130,6 +131,7 @@ void scsi__request_sense(struct scsi_cmd *cmd)
 		sense = SENSE_NO_LUN;
 	} else if ((ua = scsi__ua_take(cmd->it)) >= 0) {
 		sense = scsi__ua_sense(ua);
+		info = scsi__ua_info(ua);
 	} else if (scsi__sanitize_running(cmd->lun, &progress)) {
 		sense = SENSE_SANITIZING;
 		put_be16(sks + 1, progress);
@@ -137,7 +139,7 @@ void scsi__request_sense(struct scsi_cmd *cmd)
 	} else {
 		sense = scsi__not_ready(cmd->lun);
 	}
-	len = scsi__sense_format(d, descriptor, sense, NULL, with);
+	len = scsi__sense_format(d, descriptor, sense, info, with);
 	scsi__reply(cmd, d, len, cmd->cdb[4]);
 }
 

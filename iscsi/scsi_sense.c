@@ -214,6 +214,19 @@ unsigned scsi__ua_sense(enum scsi_ua ua)
 	return ua_senses[ua];
 }
 
+/* Which threshold it was (SBC-3 4.7.3.8): there is one. */
+const uint64_t *scsi__ua_info(enum scsi_ua ua)
+{
+	static const uint64_t threshold = SCSI_THRESHOLD_AT;
+
+	return ua == UA_THIN ? &threshold : NULL;
+}
+
+bool scsi__check_ua(struct scsi_cmd *cmd, enum scsi_ua ua)
+{
+	return check(cmd, scsi__ua_sense(ua), scsi__ua_info(ua), NULL);
+}
+
 int scsi__ua_take(struct scsi_it_lun *it)
 {
 	int ua;

@@ -343,6 +343,7 @@ TEST(lun, events)
 {
 	struct rig *r = rig_open(512);
 	uint8_t in[32], log[64], page[64];
+	struct rig_cmd a;
 
 	fake_dom_resize(r->dom, &r->oid, 2 * RIG_BYTES);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 9));
@@ -361,10 +362,17 @@ TEST(lun, events)
 	fake_dom_low_space(r->dom, &r->oid, 3 << 20, 5 << 20);
 	/* One at a time, in their order. */
 	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 9));
-	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x38, 7));
+	rig_begin(r, &a, 1, CDB(0), NULL, 0, 0, SCSI_SIMPLE, false);
+	CHECK_EQ(a.answer, RIG_SENSE(6, 0x38, 7));
+	/* Which one: where its descriptor is in the mode page. */
+	CHECK_EQ(a.cmd.sense[0], 0xf0);
+	CHECK_EQ(get_be32(a.cmd.sense + 3), 16);
+	rig_end(&a);
 	CHECK_EQ(rig_do(r, 0, CDB(3, 1, 0, 0, 32), NULL, 0, in, 32), GOOD);
 	CHECK_EQ(in[0], 0x72);
 	CHECK_EQ(in[1] << 16 | in[2] << 8 | in[3], 0x063807);
+	CHECK_EQ(in[8 + 2], 0x80);
+	CHECK_EQ(get_be64(in + 8 + 4), 16);
 	CHECK_EQ(rig_tur(r, 0), GOOD);
 	CHECK_EQ(rig_do(r, 0, CDB(0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64), NULL, 0,
 			log, 64),
