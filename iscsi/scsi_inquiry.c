@@ -281,7 +281,7 @@ void scsi__report_luns(struct scsi_cmd *cmd)
 	size_t n = 0;
 	uint8_t *d;
 
-	d = cmd->memory = calloc(target->luns_count + 1, 8);
+	d = cmd->memory = calloc(target->luns_count + 2, 8);
 	if (d == NULL) {
 		scsi__status(cmd, -ENOMEM);
 		scsi__done(cmd);
@@ -293,6 +293,8 @@ void scsi__report_luns(struct scsi_cmd *cmd)
 		put_be16(d + 8 + 8 * n, (uint16_t)(i < 256 ? i : 0x4000 | i));
 		n++;
 	}
+	if (n == 0 && cmd->cdb[2] == 2)
+		n = 1; /* a list of all is not empty: LUN 0, where to ask */
 	put_be32(d, (uint32_t)(8 * n));
 	luns_heard(cmd->nexus);
 	scsi__reply(cmd, d, 8 + 8 * n, get_be32(cmd->cdb + 6));

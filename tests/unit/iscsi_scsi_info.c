@@ -379,6 +379,29 @@ TEST(scsi_info, reports)
 }
 
 /* Every command that writes is refused, and the header says so. */
+/* A target without a unit: a list of all has the place to ask at. */
+TEST(scsi_info, no_units)
+{
+	struct rig *r = rig_open(512);
+	uint8_t d[64];
+
+	scsi_lun_unset(r->target, 0);
+	for (uint8_t select = 0; select <= 2; select++) {
+		size_t list = select == 2 ? 8 : 0;
+
+		memset(d, 0xff, sizeof(d));
+		CHECK_EQ(rig_do(r, 0,
+				CDB(0xa0, 0, select, 0, 0, 0, 0, 0, 0, 64),
+				NULL, 0, d, 64),
+			 0);
+		CHECK_EQ(rig_got, 8 + list);
+		CHECK_EQ(get_be32(d), list);
+		if (list > 0)
+			CHECK_EQ(get_be64(d + 8), 0);
+	}
+	rig_close(r);
+}
+
 TEST(scsi_info, read_only)
 {
 	static const uint8_t data[512];
