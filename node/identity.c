@@ -5,6 +5,7 @@
  * directory synced: after a power cut it is the old or the new one, whole.
  * Called before the loops run; blocking.
  */
+#include "base/size.h"
 #include "base/util.h"
 #include "node/node_int.h"
 
@@ -181,10 +182,11 @@ static int incarnation_raise(const char *dir, struct node_identity *id,
 
 	id->incarnation = 0;
 	if (rv == 0) {
-		errno = 0;
-		id->incarnation = strtoull(text, &end, 10);
-		if (errno != 0 || end == text || *end != '\n' ||
-		    id->incarnation >= UINT64_MAX - 1)
+		end = strchr(text, '\n');
+		if (end != NULL)
+			*end = '\0';
+		if (end == NULL ||
+		    number_parse(text, 0, UINT64_MAX - 2, &id->incarnation) < 0)
 			rv = -EUCLEAN;
 	} else if (rv == -ENOENT) {
 		rv = 0;

@@ -126,6 +126,10 @@ TEST(node_identity, damage_is_refused)
 		   0644);
 	file_write(dir, "incarnation", "7", 0644); /* its end is cut off */
 	CHECK_EQ(node__identity_open(dir, &id, why, sizeof(why)), -EUCLEAN);
+	/* strtoull() would make a number near 2^64 of it, for good. */
+	file_write(dir, "incarnation", "-7\n", 0644);
+	CHECK_EQ(node__identity_open(dir, &id, why, sizeof(why)), -EUCLEAN);
+	CHECK(strstr(why, "larger than") != NULL);
 	file_write(dir, "incarnation", "7\n", 0644);
 	CHECK_EQ(node__identity_open(dir, &id, why, sizeof(why)), 0);
 	CHECK_EQ(id.incarnation, 8);
