@@ -284,9 +284,23 @@ static void check_targets(struct health_check *check, struct health_result *out)
 	const struct cmmds_entry *e = NULL;
 	unsigned open = 0, closed = 0;
 	char an_open[64] = "", a_closed[64] = "";
+	const char *shut;
 
-	if (node->state != NODE_UP)
+	if (node->state != NODE_UP || node->push == NULL)
 		return;
+	shut = node__push_shut(node->push);
+	if (shut != NULL) {
+		say(out, HEALTH_BAD,
+		    "target %.63s: its CHAP secret cannot be opened: nobody is "
+		    "let in",
+		    shut);
+		FIX(out,
+		    "Put this cluster's cluster.key back and restart basaltd; "
+		    "if it is lost, set the secret anew: basalt target set "
+		    "%.63s --chap USER",
+		    shut);
+		return;
+	}
 	while ((e = cmmds_next(node->cmmds, CMMDS_TARGET, e)) != NULL) {
 		const Directory__Target *t = (void *)e->message;
 		bool any = false;

@@ -266,6 +266,8 @@ void node__datadir_fix(const struct node *node, const char *then, char *out,
 struct push;
 int node__push_open(struct node *node, struct push **out);
 void node__push_close(struct push *push);
+/* A target whose CHAP secret cannot be opened, so that nobody is let in; NULL. */
+const char *node__push_shut(const struct push *push);
 
 /* ---- portals.c ---- */
 

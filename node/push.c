@@ -19,6 +19,7 @@ struct pushed_target {
 	char name[CMMDS_KEY_MAX + 1], iqn[ISCSI_NAME_MAX + 1];
 	uint64_t revision;
 	bool wanted;
+	bool shut; /* its secret cannot be opened */
 	TAILQ_ENTRY(pushed_target) link;
 	struct pushed_target *chain; /* of its bucket */
 };
@@ -92,7 +93,7 @@ static int secret_open(struct node *node, const Directory__Target *m,
 				 out, ISCSI_SECRET_MAX, len);
 }
 
-static int target_set(struct node *node, const Directory__Target *m)
+static int target_set(struct node *node, const Directory__Target *m, bool *shut)
 {
 	uint8_t secret[ISCSI_SECRET_MAX], mutual[ISCSI_SECRET_MAX];
 	size_t secret_len = 0, mutual_len = 0;
@@ -112,7 +113,8 @@ static int target_set(struct node *node, const Directory__Target *m)
 	if (rv == 0 && m->mutual_user[0] != '\0')
 		rv = secret_open(node, m, "mutual", &m->mutual_secret_sealed,
 				 mutual, &mutual_len);
-	if (rv < 0) {
+	*shut = rv < 0;
+	if (*shut) {
 		log_error("target %s: its CHAP secret cannot be opened (%s): "
 			  "nobody is let in; set it anew with basalt target "
 			  "set %s --chap USER",
@@ -167,7 +169,7 @@ static void target_want(struct push *push, const struct cmmds_entry *e)
 	t->wanted = true;
 	if (t->revision == e->revision)
 		return;
-	rv = target_set(push->node, m);
+	rv = target_set(push->node, m, &t->shut);
 	if (rv < 0) {
 		log_error("target %s: iscsi does not take it: %s", m->name,
 			  strerror(-rv));
@@ -371,6 +373,16 @@ int node__push_open(struct node *node, struct push **out)
 	reconcile(push); /* before the portals open */
 	*out = push;
 	return 0;
+}
+
+const char *node__push_shut(const struct push *push)
+{
+	const struct pushed_target *t;
+
+	TAILQ_FOREACH (t, &push->targets, link)
+		if (t->shut)
+			return t->name;
+	return NULL;
 }
 
 void node__push_close(struct push *push)
