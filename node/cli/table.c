@@ -183,6 +183,9 @@ static int vdisk_create(struct cli_call *c)
 	rv = cli_size(c, "size", &m->size_bytes);
 	if (rv == 0)
 		rv = cli_number(c, "block-size", 4096, &m->block_bytes);
+	/* To the daemon 0 is what was not said. */
+	if (rv == 0 && cli_has(c, "block-size") && m->block_bytes == 0)
+		rv = cli_usage(c, "--block-size 0: 512 or 4096");
 	if (rv == 0 && !m->export &&
 	    (cli_has(c, "allow") || cli_has(c, "chap") ||
 	     cli_has(c, "chap-secret-file") || cli_has(c, "mutual-chap") ||
