@@ -12,7 +12,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A line without its end; CLI_REFUSED at the end of the file or if too long. */
+/* A line without its end; 0, also where there is none, or -EMSGSIZE. */
 static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
 {
 	int c;
@@ -20,12 +20,12 @@ static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
 	*len = 0;
 	while ((c = getc(f)) != EOF && c != '\n') {
 		if (*len == max)
-			return CLI_REFUSED;
+			return -EMSGSIZE;
 		out[(*len)++] = (uint8_t)c;
 	}
 	if (*len > 0 && out[*len - 1] == '\r')
 		(*len)--;
-	return c == EOF && *len == 0 ? CLI_REFUSED : CLI_DONE;
+	return 0;
 }
 
 /* An interrupt while the echo is off would leave it off. */
@@ -102,10 +102,11 @@ static int secret_get(struct cli_call *call, const char *option,
 	} else {
 		rv = line_read(stdin, out, max, &len);
 	}
-	if (rv != CLI_DONE || len == 0) {
-		snprintf(error, sizeof(error),
-			 "no secret for --%s %.80s came from %.300s", option,
-			 user,
+	if (rv < 0 || len == 0) {
+		snprintf(error, sizeof(error), "%s for --%s %.80s %s %.300s",
+			 rv < 0 ? "the secret" : "no secret", option, user,
+			 rv < 0 ? "is longer than 255 characters in"
+				: "came from",
 			 path != NULL && strcmp(path, "-") != 0
 				 ? path
 				 : "standard input");
