@@ -123,7 +123,7 @@ static void list_reply(struct show_ctx *ctx)
 struct commands {
 	Admin__Command items[COMMANDS_MAX];
 	Admin__Command *list[COMMANDS_MAX];
-	char texts[COMMANDS_MAX][1600];
+	char texts[COMMANDS_MAX][2400];
 	size_t count;
 };
 
@@ -143,29 +143,68 @@ command_add(struct commands *c, const char *use, const char *fmt, ...)
 	c->count++;
 }
 
+#define QUOTED_MAX 512u /* of a user's 64 characters, however many for each */
+
+/* @text with @to in place of each @from. */
+static char *replaced(const char *text, char from, const char *to,
+		      char out[QUOTED_MAX])
+{
+	size_t n = 0, step = strlen(to);
+
+	for (; *text != '\0' && n + step < QUOTED_MAX; text++) {
+		if (*text != from) {
+			out[n++] = *text;
+			continue;
+		}
+		memcpy(out + n, to, step);
+		n += step;
+	}
+	out[n] = '\0';
+	return out;
+}
+
+/* @text as a shell takes it: in quotes where it is more than a plain word. */
+static const char *shell_word(const char *text, char out[QUOTED_MAX])
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789.,:@%+_-";
+	char inner[QUOTED_MAX];
+
+	if (text[strspn(text, plain)] == '\0')
+		return text;
+	snprintf(out, QUOTED_MAX, "'%.*s'", (int)QUOTED_MAX - 3,
+		 replaced(text, '\'', "'\\''", inner));
+	return out;
+}
+
 static void iscsiadm_lines(struct commands *c, const Directory__Target *t,
 			   const char *portal)
 {
-	char chap[700] = "";
+	char chap[1400] = "", user[QUOTED_MAX];
 
 	if (t->chap_user[0] != '\0')
 		snprintf(chap, sizeof(chap),
 			 "iscsiadm -m node -T %s -p %s -o update -n "
 			 "node.session.auth.authmethod -v CHAP\n"
 			 "iscsiadm -m node -T %s -p %s -o update -n "
-			 "node.session.auth.username -v %.64s\n"
+			 "node.session.auth.username -v %s\n"
 			 "# node.session.auth.password: put the secret in the "
 			 "node's record file, not on a command line\n",
-			 t->iqn, portal, t->iqn, portal, t->chap_user);
+			 t->iqn, portal, t->iqn, portal,
+			 shell_word(t->chap_user, user));
 	command_add(c, "Linux (open-iscsi), as root",
 		    "iscsiadm -m discovery -t sendtargets -p %s\n%s"
 		    "iscsiadm -m node -T %s -p %s --login",
 		    portal, chap, t->iqn, portal);
 }
 
+/* QEMU's names begin with a letter, and a node's has 31 characters at most. */
 static void qemu_lines(struct commands *c, const Directory__Target *t,
-		       const char *portal, unsigned lun, const char *name)
+		       const char *portal, unsigned lun, const char *object)
 {
+	char user[QUOTED_MAX], word[QUOTED_MAX];
+
 	if (t->chap_user[0] == '\0') {
 		command_add(c, "QEMU",
 			    "-drive file=iscsi://%s/%s/%u,format=raw,if=virtio,"
@@ -174,18 +213,20 @@ static void qemu_lines(struct commands *c, const Directory__Target *t,
 		return;
 	}
 	command_add(c, "QEMU",
-		    "-object secret,id=%s-chap,file=SECRETFILE\n"
-		    "-blockdev driver=iscsi,node-name=%s,transport=tcp,"
-		    "portal=%s,target=%s,lun=%u,user=%s,password-secret=%s-chap"
-		    ",discard=unmap\n"
-		    "-device virtio-blk-pci,drive=%s",
-		    name, name, portal, t->iqn, lun, t->chap_user, name, name);
+		    "-object secret,id=basalt-%.8s-chap,file=SECRETFILE\n"
+		    "-blockdev driver=iscsi,node-name=basalt-%.8s,"
+		    "transport=tcp,portal=%s,target=%s,lun=%u,user=%s,"
+		    "password-secret=basalt-%.8s-chap,discard=unmap\n"
+		    "-device virtio-blk-pci,drive=basalt-%.8s",
+		    object, object, portal, t->iqn, lun,
+		    shell_word(replaced(t->chap_user, ',', ",,", user), word),
+		    object, object);
 }
 
 static void libvirt_lines(struct commands *c, const Directory__Target *t,
 			  const char *portal, unsigned lun)
 {
-	char host[64], auth[240] = "";
+	char host[64], auth[700] = "", a[QUOTED_MAX], b[QUOTED_MAX];
 	const char *port = strrchr(portal, ':'), *start = portal;
 	size_t len = (size_t)(port - portal);
 
@@ -194,11 +235,14 @@ static void libvirt_lines(struct commands *c, const Directory__Target *t,
 		len -= 2;
 	}
 	snprintf(host, sizeof(host), "%.*s", (int)len, start);
+	replaced(t->chap_user, '&', "&amp;", a);
+	replaced(a, '<', "&lt;", b);
+	replaced(b, '\'', "&apos;", a);
 	if (t->chap_user[0] != '\0')
 		snprintf(auth, sizeof(auth),
-			 "    <auth username='%.64s'><secret type='iscsi' "
+			 "    <auth username='%s'><secret type='iscsi' "
 			 "usage='%.63s'/></auth>\n",
-			 t->chap_user, t->name);
+			 a, t->name);
 	command_add(c, "libvirt",
 		    "<disk type='network' device='disk'>\n"
 		    "  <driver name='qemu' type='raw' cache='none' "
@@ -226,7 +270,7 @@ static void target_name(const char *vdisk, char out[CMMDS_KEY_MAX + 1])
 static void commands_fill(struct node *node, const Admin__Vdisk *v,
 			  struct commands *c)
 {
-	char portals[4][64], name[CMMDS_KEY_MAX + 1];
+	char portals[4][64], name[CMMDS_KEY_MAX + 1], user[QUOTED_MAX];
 	const Directory__Target *t = NULL;
 	unsigned lun = 0;
 
@@ -252,11 +296,11 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 		command_add(c, "Admit an initiator first",
 			    "basalt target set %s --allow IQN", t->name);
 	iscsiadm_lines(c, t, portals[0]);
-	qemu_lines(c, t, portals[0], lun, v->name);
+	qemu_lines(c, t, portals[0], lun, v->object);
 	libvirt_lines(c, t, portals[0], lun);
 	command_add(c, "libiscsi", "iscsi-inq iscsi://%s%s%s/%s/%u",
-		    t->chap_user, t->chap_user[0] ? "%SECRET@" : "", portals[0],
-		    t->iqn, lun);
+		    shell_word(t->chap_user, user),
+		    t->chap_user[0] ? "%SECRET@" : "", portals[0], t->iqn, lun);
 }
 
 static void details_reply(struct show_ctx *ctx)
