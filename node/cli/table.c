@@ -488,6 +488,11 @@ static const char session_list_more[] =
 	"A node with several shards says in SHARD which of them serves a session.\n"
 	"All sessions of a target are on one, that of its first LUN's object.";
 
+static const char target_set_more[] =
+	"Sessions that the change shuts out end at once: those of an initiator that\n"
+	"is not admitted any more, and all of them where another user or secret of\n"
+	"CHAP is set.";
+
 static const char disks_more[] =
 	"HEALTH is a warning, and the line below the table says why, where one is\n"
 	"full, lacks room that it promised, lost something before it was opened, or\n"
@@ -577,7 +582,7 @@ const struct cli_command cli_commands[] = {
 	{ "target", "create", "NAME", 1, 1, "make an iSCSI target",
 	  o_target_create, target_create },
 	{ "target", "set", "NAME", 1, 1, "change who may log in", o_target_set,
-	  target_set },
+	  target_set, target_set_more },
 	{ "target", "list", "", 0, 0, "all targets", none, target_list },
 	{ "target", "show", "NAME", 1, 1, "one target", none, target_show },
 	{ "target", "delete", "NAME", 1, 1, "delete it; its virtual disks stay",
