@@ -136,7 +136,8 @@ $(foreach t,$(notdir $(UNIT_SRC:.c=)),$(eval $(call unit_rule,$(t))))
 # Calls of theirs that a test answers itself.
 comma := ,
 wrap = $(foreach f,$(1),-Wl$(comma)--wrap=$(f))
-$(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: \
+$(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults \
+		$(O)/tests/unit/dom_memory: \
 	LIBS += $(call wrap,calloc)
 $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc)

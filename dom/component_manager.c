@@ -16,7 +16,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-struct dom__cm *dom__cm_get(struct dom__disk *disk, const struct uuid *cid)
+int dom__cm_get(struct dom__disk *disk, const struct uuid *cid,
+		struct dom__cm **out)
 {
 	struct lsom_comp *comp;
 	struct dom__cm *cm;
@@ -24,16 +25,17 @@ struct dom__cm *dom__cm_get(struct dom__disk *disk, const struct uuid *cid)
 	TAILQ_FOREACH (cm, &disk->cms, link) {
 		if (uuid_equal(&lsom_comp_meta(cm->comp)->cid, cid)) {
 			cm->refs++;
-			return cm;
+			*out = cm;
+			return 0;
 		}
 	}
 	comp = lsom_comp_get(disk->lsom, cid);
 	if (comp == NULL)
-		return NULL;
+		return -ENOENT;
 	cm = calloc(1, sizeof(*cm));
 	if (cm == NULL) {
 		lsom_comp_put(comp);
-		return NULL;
+		return -ENOMEM;
 	}
 	cm->disk = disk;
 	cm->comp = comp;
@@ -41,7 +43,8 @@ struct dom__cm *dom__cm_get(struct dom__disk *disk, const struct uuid *cid)
 	cm->barred = lsom_comp_meta(comp)->state_seen != LSOM_ACTIVE;
 	cm->refs = 1;
 	TAILQ_INSERT_TAIL(&disk->cms, cm, link);
-	return cm;
+	*out = cm;
+	return 0;
 }
 
 void dom__cm_put(struct dom__cm *cm)

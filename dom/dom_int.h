@@ -183,8 +183,9 @@ struct dom__cm_scan {
 	void (*cb)(struct dom__cm_scan *req, int status);
 };
 
-/* A handle on a component of @disk, or NULL; put it when quiet. */
-struct dom__cm *dom__cm_get(struct dom__disk *disk, const struct uuid *cid);
+/* A handle on a component: -ENOENT: @disk has none, -ENOMEM.  Put it when quiet. */
+int dom__cm_get(struct dom__disk *disk, const struct uuid *cid,
+		struct dom__cm **out);
 void dom__cm_put(struct dom__cm *cm);
 
 /*

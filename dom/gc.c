@@ -306,9 +306,9 @@ static int victim_delete(struct dom__gc *gc, struct victim *v)
 		return -ESHUTDOWN;
 	if (disk == NULL || disk->removing)
 		return -ENODEV;
-	gc->cm = dom__cm_get(disk, &v->cid);
-	if (gc->cm == NULL)
-		return -ENOENT;
+	rv = dom__cm_get(disk, &v->cid, &gc->cm);
+	if (rv < 0)
+		return rv;
 	gc->meta = (struct lsom_meta){ .op = LSOM_DELETE,
 				       .meta = *lsom_comp_meta(gc->cm->comp) };
 	oid = &gc->meta.meta.oid;

@@ -168,9 +168,8 @@ static bool walk_open(struct walk *w)
 	struct dom__disk *disk = dom__disk_find(w->dom, &stray->disk);
 
 	w->offset = 0;
-	if (disk != NULL && !disk->removing)
-		w->cm = dom__cm_get(disk, &stray->cid);
-	return w->cm != NULL;
+	return disk != NULL && !disk->removing &&
+	       dom__cm_get(disk, &stray->cid, &w->cm) == 0;
 }
 
 static void walk_next(struct walk *w)

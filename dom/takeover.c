@@ -194,8 +194,8 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
 			return -ENXIO;
 		if (!leaf->created)
 			continue;
-		cm = dom__cm_get(disk, &leaf->cid);
-		if (cm == NULL) {
+		rv = dom__cm_get(disk, &leaf->cid, &cm);
+		if (rv == -ENOENT) {
 			/* Initiators ask again and again. */
 			uuid_format(&owner->oid, oid);
 			if (log_allowed(&dom->gone_log, env_now(dom->env)))
@@ -205,6 +205,8 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
 					  oid, cid);
 			return -ENXIO;
 		}
+		if (rv < 0)
+			return rv;
 		rv = comp_check(dom, leaf, cm, csn);
 		dom__cm_put(cm);
 		if (rv < 0)
@@ -437,7 +439,7 @@ static void sealed_one(struct dom__takeover *t)
 	} else if (!busy(t, t->status, seal_all)) {
 		log_error("a component cannot be sealed: %s",
 			  err_text(t->status));
-		takeover_end(t, -ENXIO);
+		takeover_end(t, t->status == -ENOMEM ? -ENOMEM : -ENXIO);
 	}
 }
 
@@ -456,13 +458,14 @@ static int seal(struct dom__takeover *t, struct dom__peer *peer)
 {
 	struct dom__owner *owner = t->owner;
 	struct dom__disk *disk = dom__disk_find(owner->dom, &peer->leaf->disk);
+	int rv;
 
 	if (disk == NULL || disk->removing)
 		return -ENXIO;
 	if (peer->cm == NULL) {
-		peer->cm = dom__cm_get(disk, &peer->leaf->cid);
-		if (peer->cm == NULL)
-			return -ENXIO;
+		rv = dom__cm_get(disk, &peer->leaf->cid, &peer->cm);
+		if (rv < 0)
+			return rv;
 		peer->promised_oepoch = peer->cm->promised_oepoch;
 	}
 	return dom__cm_seal(peer->cm, &peer->meta, peer->leaf, owner->oepoch,

@@ -26,12 +26,14 @@ static struct dom__cm *cm_of(struct node *n)
 {
 	unsigned i = (unsigned)sim_random(n->sim, n->disks_count);
 	struct dom__disk *disk = dom__disk_find(n->dom, &n->disk_ids[i]);
+	struct dom__cm *cm;
 
 	memset(&meta, 0, sizeof(meta));
 	lsom_comp_each(n->disks[i], find, &n->oid);
-	if (disk == NULL || uuid_is_zero(&meta.cid))
+	if (disk == NULL || uuid_is_zero(&meta.cid) ||
+	    dom__cm_get(disk, &meta.cid, &cm) < 0)
 		return NULL;
-	return dom__cm_get(disk, &meta.cid);
+	return cm;
 }
 
 /* The answer must be FENCED, whatever the message is about. */

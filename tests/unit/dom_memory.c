@@ -1,0 +1,64 @@
+/* What finds no memory is said to be that, and does not stay undone. */
+#include "tests/unit/dom_rig.h"
+
+/* That calloc() of that size from now on fails, once; 0: none. */
+static size_t fail_size;
+static unsigned fail_at;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	if (fail_at > 0 && size == fail_size && --fail_at == 0)
+		return NULL;
+	return __real_calloc(n, size);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* An object whose component is there, and nobody has it open. */
+static struct fixture *object_left(void)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 1);
+	dom_object_close(f->object);
+	f->object = NULL;
+	while (owner_of(f) != NULL)
+		nap(f, 100 * MSEC);
+	return f;
+}
+
+/* Not that its component is lost. */
+TEST(dom_memory, none_to_open_a_component)
+{
+	struct fixture *f = object_left();
+	unsigned n = 1;
+
+	fail_size = sizeof(struct dom__cm);
+	for (fail_at = n; object_open(f) < 0; fail_at = ++n) {
+		CHECK_EQ(fail_at, 0);
+		CHECK_EQ(f->status, -ENOMEM);
+	}
+	CHECK(n > 2); /* one was the component's */
+	fail_at = 0;
+	CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+	CHECK(all_is(got, 2 * MB, 0xa5));
+	fixture_close(f);
+}
+
+/* It is not gone by that: it is tried again, and the entry goes behind it. */
+TEST(dom_memory, none_to_delete_a_component)
+{
+	struct fixture *f = object_left();
+
+	fail_size = sizeof(struct dom__cm);
+	fail_at = 1;
+	object_delete(f);
+	for (unsigned i = 0; i < 50 && cmmds_object(f->cmmds, &f->oid); i++)
+		nap(f, 100 * MSEC);
+	CHECK_EQ(fail_at, 0);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+	fixture_close(f);
+}
