@@ -322,7 +322,9 @@ void dom__op_fail_parked(struct dom__owner *owner, int status)
 
 	while ((op = TAILQ_FIRST(&owner->parked)) != NULL) {
 		TAILQ_REMOVE(&owner->parked, op, wait_link);
-		op_end_later(op, status);
+		/* As in dom__op_finish(): a later takeover decides it. */
+		op_end_later(op, op->prepared && status != -ENOENT ? -ETIMEDOUT
+								   : status);
 	}
 }
 

@@ -62,3 +62,30 @@ TEST(dom_memory, none_to_delete_a_component)
 	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
 	fixture_close(f);
 }
+
+/*
+ * One that is fenced, and then finds nobody who serves: to try later is said only
+ * where nothing of it may be there already.
+ */
+TEST(dom_memory, none_to_take_over_again)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	fail_size = sizeof(struct dom__cm);
+	for (unsigned i = 0; i < 2; i++) {
+		struct req w = { 0 }, r = { .io.data = &r };
+
+		owner_of(f)->peers[i].cm->promised_oepoch++;
+		write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+		CHECK_EQ(dom_read(f->object, &r.io, 0, SIZE / 2, on_req), 0);
+		fail_at = 1;
+		CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+		CHECK_EQ(fail_at, 0);
+		CHECK_EQ(req_wait(f, &r), -ENOMEM);
+		CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+		CHECK(all_is(got, SPAN, 0xa5) || all_is(got, SPAN, 0x5a));
+		CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+	}
+	fixture_close(f);
+}
