@@ -30,6 +30,7 @@
 #define ROOT_CONNS 4u /* beyond them */
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
+#define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
 
 struct admin {
 	struct node *node;
@@ -40,7 +41,7 @@ struct admin {
 	TAILQ_HEAD(, admin_req) running;
 	unsigned conns_count;
 	bool closing, listener_closed;
-	struct env_timer close_timer;
+	struct env_timer again_timer;
 	void (*cb)(void *arg);
 	void *arg;
 	struct log_limit full_limit;
@@ -230,6 +231,11 @@ static void conn_request(struct admin_conn *conn)
 	free(conn->body);
 	conn->body = NULL;
 	conn->have = conn->body_len = 0;
+	if (r == NULL) {
+		conn_protest(conn, -ENOMEM, "no memory for the request",
+			     "Try again in a moment.");
+		return;
+	}
 	if (msg == NULL) {
 		free(r);
 		conn_protest(conn, -EPROTO, "the request cannot be understood",
@@ -517,6 +523,15 @@ static int conn_peer(struct admin_conn *conn)
 	return 0;
 }
 
+static void on_connection(uv_stream_t *stream, int status);
+
+static void on_again_timer(struct env_timer *timer)
+{
+	struct admin *admin = container_of(timer, struct admin, again_timer);
+
+	on_connection((uv_stream_t *)&admin->listener, 0);
+}
+
 static void on_connection(uv_stream_t *stream, int status)
 {
 	struct admin *admin = stream->data;
@@ -527,8 +542,13 @@ static void on_connection(uv_stream_t *stream, int status)
 	if (status < 0)
 		return;
 	conn = calloc(1, sizeof(*conn));
-	if (conn == NULL)
+	if (conn == NULL) {
+		/* libuv keeps it, and takes no other before it was accepted. */
+		admin->again_timer.cb = on_again_timer;
+		env_timer_start(admin->node->env, &admin->again_timer,
+				AGAIN_NS);
 		return;
+	}
 	conn->admin = admin;
 	conn->timer.cb = on_conn_timer;
 	uv_pipe_init(stream->loop, &conn->pipe, 0);
@@ -664,5 +684,6 @@ void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg)
 	admin->cb = cb;
 	admin->arg = arg;
 	unlink(admin->path);
+	env_timer_stop(admin->node->env, &admin->again_timer);
 	uv_close((uv_handle_t *)&admin->listener, on_listener_closed);
 }
