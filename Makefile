@@ -147,6 +147,8 @@ $(O)/tests/unit/dom_recovery: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)
 $(O)/tests/unit/node_socket: LIBS += $(call wrap,calloc malloc)
+$(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_next cmmds_target \
+	cmmds_subscribe cmmds_unsubscribe iscsi_target_set node__secret_open)
 $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \

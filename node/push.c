@@ -113,6 +113,8 @@ static int target_set(struct node *node, const Directory__Target *m, bool *shut)
 	if (rv == 0 && m->mutual_user[0] != '\0')
 		rv = secret_open(node, m, "mutual", &m->mutual_secret_sealed,
 				 mutual, &mutual_len);
+	if (rv == -ENOMEM)
+		goto out; /* the secret is good: the next time */
 	*shut = rv < 0;
 	if (*shut) {
 		log_error("target %s: its CHAP secret cannot be opened (%s): "
@@ -128,6 +130,7 @@ static int target_set(struct node *node, const Directory__Target *m, bool *shut)
 	conf.mutual_secret = mutual;
 	conf.mutual_secret_len = (unsigned)mutual_len;
 	rv = iscsi_target_set(node->iscsi, &conf);
+out:
 	node__wipe(secret, sizeof(secret));
 	node__wipe(mutual, sizeof(mutual));
 	return rv;
