@@ -39,13 +39,13 @@ static void node_fini(struct node *node)
 	free(node->starts);
 }
 
-/* Leaves and the size they can hold; 0: not a tree we understand. */
+/* How many leaves; more than DOM_LEAVES_MAX: or deeper than DEPTH_MAX. */
 static unsigned leaves_under(const Directory__TreeNode *msg, unsigned depth)
 {
 	unsigned n = msg->leaf != NULL;
 
 	if (depth == DEPTH_MAX)
-		return 0;
+		return DOM_LEAVES_MAX + 1;
 	for (size_t i = 0; i < msg->n_children; i++) {
 		n += leaves_under(msg->children[i], depth + 1);
 		if (n > DOM_LEAVES_MAX)

@@ -141,6 +141,34 @@ TEST(dom_tree, every_byte_once)
 	check_once(concat);
 }
 
+/* Not only where all of it is: what lies deeper is counted, too. */
+TEST(dom_tree, too_deep_is_refused)
+{
+	Directory__TreeNode *root, *n;
+	struct dom__tree *tree;
+	char why[160];
+
+	for (unsigned depth = 7; depth <= 8; depth++) {
+		n = leaf(1 << 20, 1);
+		for (unsigned i = 1; i < depth; i++) {
+			root = node(DIRECTORY__TREE_NODE__TYPE__CONCAT, 1 << 20,
+				    1);
+			root->children[0] = n;
+			n = root;
+		}
+		root = node(DIRECTORY__TREE_NODE__TYPE__CONCAT, 2 << 20, 2);
+		root->children[0] = leaf(1 << 20, 2);
+		root->children[1] = n;
+		if (depth == 7) {
+			check_once(root);
+			continue;
+		}
+		CHECK_EQ(dom__tree_make(root, 2 << 20, &tree, why, sizeof(why)),
+			 -EUCLEAN);
+		directory__tree_node__free_unpacked(root, NULL);
+	}
+}
+
 TEST(dom_tree, nonsense_is_refused)
 {
 	struct dom__tree *tree;
