@@ -156,7 +156,7 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
 	cmmds_put cmmds_audit cmmds_vdisk cmmds_target cmmds_policy cmmds_object \
 	dom_create dom_object_open dom_object_close dom_object_size dom_map \
-	node__secret_seal admin__reply)
+	node__secret_seal admin__reply strdup)
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

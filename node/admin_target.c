@@ -151,11 +151,23 @@ static int seal(struct admin_req *r, const char *which, const char *name,
 	return rv;
 }
 
-static void text_set(char **field, const char *value)
+static void text_clear(char **field)
 {
 	if (*field != (char *)protobuf_c_empty_string)
 		free(*field);
-	*field = strdup(value);
+	*field = (char *)protobuf_c_empty_string;
+}
+
+/* A text that is NULL would be stored as an empty one: as no CHAP. */
+static int text_set(struct admin_req *r, char **field, const char *value)
+{
+	char *copy = strdup(value);
+
+	if (copy == NULL)
+		return admin__why(r, -ENOMEM, NULL, "no memory for a target");
+	text_clear(field);
+	*field = copy;
+	return 0;
 }
 
 static bool listed(char **list, size_t count, const char *name)
@@ -214,17 +226,23 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 		grown = realloc(t->allow, (t->n_allow + 1) * sizeof(*grown));
 		assert(grown != NULL);
 		t->allow = grown;
-		t->allow[t->n_allow++] = strdup(access->allow[i]);
+		grown[t->n_allow] = (char *)protobuf_c_empty_string;
+		rv = text_set(r, &grown[t->n_allow], access->allow[i]);
+		if (rv < 0)
+			return rv;
+		t->n_allow++;
 	}
 	if (access->chap_user[0] != '\0') {
-		text_set(&t->chap_user, access->chap_user);
-		rv = seal(r, "chap", t->name, &access->chap_secret,
-			  &t->chap_secret_sealed);
+		rv = text_set(r, &t->chap_user, access->chap_user);
+		if (rv == 0)
+			rv = seal(r, "chap", t->name, &access->chap_secret,
+				  &t->chap_secret_sealed);
 	}
 	if (rv == 0 && access->mutual_user[0] != '\0') {
-		text_set(&t->mutual_user, access->mutual_user);
-		rv = seal(r, "mutual", t->name, &access->mutual_secret,
-			  &t->mutual_secret_sealed);
+		rv = text_set(r, &t->mutual_user, access->mutual_user);
+		if (rv == 0)
+			rv = seal(r, "mutual", t->name, &access->mutual_secret,
+				  &t->mutual_secret_sealed);
 	}
 	if (rv == 0 && t->mutual_user[0] != '\0' &&
 	    access->chap_user[0] != '\0' && access->mutual_user[0] == '\0')
@@ -251,10 +269,10 @@ Directory__Target *admin__target_make(struct admin_req *r, const char *name,
 
 	assert(t != NULL);
 	directory__target__init(t);
-	t->name = strdup(name);
-	t->iqn = strdup(iqn);
 	t->tpgt = 1;
-	if (access == NULL || access_apply(r, t, access) == 0)
+	if (text_set(r, &t->name, name) == 0 &&
+	    text_set(r, &t->iqn, iqn) == 0 &&
+	    (access == NULL || access_apply(r, t, access) == 0))
 		return t;
 	directory__target__free_unpacked(t, NULL);
 	return NULL;
@@ -367,8 +385,8 @@ static int set_fill(struct admin_req *r, Directory__Target *t)
 		allow_remove(t, m->deny[i]);
 	}
 	if (m->no_chap) {
-		text_set(&t->chap_user, "");
-		text_set(&t->mutual_user, "");
+		text_clear(&t->chap_user);
+		text_clear(&t->mutual_user);
 		free(t->chap_secret_sealed.data);
 		free(t->mutual_secret_sealed.data);
 		memset(&t->chap_secret_sealed, 0,

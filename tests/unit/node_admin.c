@@ -14,6 +14,7 @@
 static struct {
 	unsigned puts[CMMDS_KINDS]; /* of the last command */
 	unsigned seals, seal_fails; /* which one, from 1; 0: none */
+	unsigned dups, dup_fails; /* of strdup(), likewise */
 	struct dom_create *create; /* that dom was asked for */
 	/* So many calls of dom are busy, and then, from the first map on. */
 	unsigned busy, busy_next;
@@ -67,6 +68,13 @@ int __wrap_node__secret_seal(const uint8_t key[NODE_KEY_LEN],
 			     const uint8_t *secret, size_t len, uint8_t **out,
 			     size_t *out_len);
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+
+char *__wrap_strdup(const char *text)
+{
+	return ++is.dups == is.dup_fails ? NULL : __real_strdup(text);
+}
 
 const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 					   enum cmmds_kind kind,
@@ -222,7 +230,9 @@ static void open_it(void)
 
 /* ---- vdisk create ---- */
 
-/* Each step of sealing fails once: then nothing is asked of dom. */
+static char *allowed[] = { "iqn.2026-01.test:a", "iqn.2026-01.test:b" };
+
+/* Each step of sealing, and each copy, fails once: nothing is asked of dom. */
 TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 {
 	uint8_t secrets[2][16] = { "first-secret-16", "other-secret-16" };
@@ -230,8 +240,10 @@ TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
 	Admin__Request msg = ADMIN__REQUEST__INIT;
 	struct cmmds_command cmd;
-	bool made = false;
+	unsigned made = 0, step = 0;
 
+	access.allow = allowed;
+	access.n_allow = ARRAY_LEN(allowed);
 	access.chap_user = "joe";
 	access.chap_secret = (ProtobufCBinaryData){ 16, secrets[0] };
 	access.mutual_user = "us";
@@ -242,16 +254,20 @@ TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 	create.access = &access;
 	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
 	msg.vdisk_create = &create;
-	for (unsigned fails = 1; !made; fails++) {
+	while (made < 2) {
 		struct admin_req r = { .node = &node, .msg = &msg };
 
-		CHECK(fails < 10);
+		CHECK(++step < 20);
 		open_it();
-		is.seal_fails = fails;
+		if (made == 0)
+			is.seal_fails = step;
+		else
+			is.dup_fails = step;
 		admin__vdisk_create(&r);
 		if (is.create == NULL) {
 			CHECK_EQ(is.status, -ENOMEM);
-			CHECK(strstr(is.error, "cannot be sealed") != NULL);
+			CHECK(strstr(is.error, made == 0 ? "cannot be sealed"
+							 : "no memory"));
 		} else {
 			memset(&cmd, 0, sizeof(cmd));
 			memset(is.puts, 0, sizeof(is.puts));
@@ -259,7 +275,9 @@ TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 			CHECK_EQ(is.puts[CMMDS_VDISK], 1);
 			CHECK_EQ(is.puts[CMMDS_TARGET], 1);
 			CHECK_EQ(is.puts[CMMDS_LUN], 1);
-			made = is.seals < fails;
+			CHECK((made == 0 ? is.seals : is.dups) < step);
+			step = 0;
+			made++;
 			is.create->cb(is.create, -ECANCELED);
 			CHECK(is.status < 0);
 		}
