@@ -199,7 +199,7 @@ def network(transport):
     status, out = basalt.run([os.path.join(
         basalt.TOP, "tests", "vm", "guest", up), "3"])
     if status != 0:
-        raise basalt.Failure("%s: %s" % (up, out))
+        raise basalt.Failure("%s: status %s\n%s" % (up, status, out))
 
 
 class Rig:
