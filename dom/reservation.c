@@ -250,6 +250,9 @@ static int do_register(struct dom_reservation *res,
 		spread(res, reg);
 	for (unsigned i = 0; pr->spec_i_pt && i < pr->initiator_ports_count;
 	     i++) {
+		/* An initiator's name stands for all its ports, this too. */
+		if (strcmp(pr->initiator_ports[i], who->initiator_port) == 0)
+			continue;
 		if (find(res, pr->initiator_ports[i], who->target_port) !=
 		    NOBODY) {
 			*bad = 28;

@@ -151,6 +151,11 @@ TEST(dom_reservation, spec_i_pt_and_all_tg_pt)
 	CHECK_EQ(act("iqn.d,i,0x0", pr), -EINVAL);
 	CHECK_EQ(bad, 28);
 	CHECK_EQ(res.registrations_count, 3);
+	/* Nor does it matter that the asker is among them. */
+	CHECK_EQ(simple(A, DOM_PR_CLEAR, 4, 0, 0), 0);
+	CHECK_EQ(act(B, pr), 0);
+	CHECK_EQ(res.registrations_count, 2);
+	CHECK_EQ(reg(A, 0, 4), 0);
 	/* One registration for every target port. */
 	CHECK_EQ(act(A, (struct dom_pr){ .action = DOM_PR_REGISTER,
 					 .key = 4,
