@@ -357,6 +357,8 @@ static bool victim_take(struct lsom__cleaner *c)
 {
 	struct lsom_disk *disk = c->disk;
 
+	assert(c->moves == 0);
+	bars_settle(disk);
 	if (!victim_wanted(c)) {
 		c->pick.next = 0;
 		return false;
@@ -380,8 +382,6 @@ static bool victim_take(struct lsom__cleaner *c)
 		retry_later(c);
 		return false;
 	}
-	assert(c->moves == 0);
-	bars_settle(disk);
 	c->oldest = lsom__segments_oldest(disk, c->victim);
 	disk->segments[c->victim].cleaning = true;
 	c->abandon = c->unread = c->settled = false;

@@ -55,12 +55,46 @@ uint32_t lsom__victim_low_mark(const struct lsom_disk *disk)
 	return MAX(disk->super.segments / 10, 5u);
 }
 
+/* Where the oldest segment begins that cleaning does not rid the log of now. */
+static uint64_t oldest_pinned(const struct lsom_disk *disk)
+{
+	const struct lsom__segment *seg;
+
+	TAILQ_FOREACH (seg, &disk->aged, age)
+		if ((seg->state == LSOM__SEG_CLOSED &&
+		     (seg->unreadable || seg->retry_ns > env_now(disk->env))) ||
+		    (seg->state == LSOM__SEG_OPEN &&
+		     seg->head == LSOM__HEAD_GUEST))
+			return seg->open_pos;
+	return UINT64_MAX;
+}
+
+/* How many may be forgotten when the log is rid of what they bar. */
+static unsigned aborts_passed(const struct lsom_comp *comp)
+{
+	uint64_t pinned = oldest_pinned(comp->disk);
+	unsigned n = 0, i;
+
+	for (i = 0; i < comp->aborts_count; i++)
+		n += comp->aborts[i].lsn <= comp->meta.stable_lsn &&
+		     comp->aborts_pos[i] <= pinned;
+	return n;
+}
+
+/*
+ * A window of them may lie above the stable lsn, and no cleaning shortens that.
+ * With those that are not worth it yet it is less than lsom_decide() refuses.
+ */
+static_assert(LSOM_WINDOW + LSOM__ABORTS_MAX / 8 < LSOM__ABORTS_MAX / 2,
+	      "an abort is not refused for what is not cleaned");
+
 bool lsom__victim_aborts(const struct lsom_disk *disk)
 {
 	const struct lsom_comp *comp;
 
 	TAILQ_FOREACH (comp, &disk->comps, link)
-		if (comp->aborts_count > LSOM__ABORTS_MAX / 3)
+		if (comp->aborts_count > LSOM__ABORTS_MAX / 3 &&
+		    aborts_passed(comp) > LSOM__ABORTS_MAX / 8)
 			return true;
 	return false;
 }

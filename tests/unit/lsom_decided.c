@@ -405,3 +405,71 @@ TEST(decided, prepared_behind_a_smaller_size)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* ABORT @n lsns from @first on, of which nothing is known here. */
+static void aborts_put(struct fixture *f, struct lsom_comp *comp,
+		       uint64_t first, unsigned n)
+{
+	struct call *c = calloc(n, sizeof(*c));
+	unsigned i;
+
+	CHECK(c != NULL);
+	for (i = 0; i < n; i++) {
+		c[i].f = f;
+		c[i].d.lsn = LSN(1, first + i);
+		CHECK_EQ(lsom_decide(comp, &c[i].d, decide_done), 0);
+	}
+	for (i = 0; i < n; i++)
+		CHECK_EQ(finish(&c[i], 0), 0);
+	free(c);
+}
+
+/*
+ * Aborts are forgotten when the log is rid of what they bar, and above the stable
+ * lsn they are not.  So cleaning for them has an end where that stands still.
+ */
+TEST(decided, aborts_above_the_stable_lsn_clean_nothing)
+{
+	struct fixture *f = fixture_of(36, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_comp *comp, *other;
+	unsigned turns = 0, i;
+	uint64_t sequence, lsn;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 512), 0);
+	comp = comp_of(f, 1);
+	other = comp_of(f, 2);
+	aborts_put(f, comp, 1, LSOM_WINDOW);
+	for (i = 0; i < 10; i++)
+		CHECK_EQ(put(f, other, i * 32, 32, LSN(1, i + 1), i + 1), 0);
+	sequence = f->disk->sequence_next;
+	while (turns < 20000 && sim_env_turn(&f->sim))
+		turns++;
+	CHECK(turns < 20000);
+	CHECK(f->disk->sequence_next < sequence + 4);
+	/* Those that it has passed are worth it, */
+	lsn = LSOM_WINDOW;
+	for (i = 0; i < 2; i++)
+		CHECK_EQ(put(f, comp, i, 1, LSN(1, ++lsn), 1), 0);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(comp->aborts_count, 0);
+	/* unless they are where guests have not gone on. */
+	aborts_put(f, comp, lsn + 1, LSOM_WINDOW);
+	lsn += LSOM_WINDOW;
+	for (i = 0; i < 2; i++)
+		CHECK_EQ(put(f, comp, i, 1, LSN(1, ++lsn), 1), 0);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(comp->aborts_count, LSOM_WINDOW);
+	for (i = 0; i < 10; i++)
+		CHECK_EQ(put(f, other, i * 32, 32, LSN(1, i + 11), i + 1), 0);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(comp->aborts_count, 0);
+	for (i = 0; i < 10; i++)
+		CHECK_EQ(get(f, other, i * 32, i + 1), 1);
+	lsom_comp_put(comp);
+	lsom_comp_put(other);
+	fixture_close(f);
+}
