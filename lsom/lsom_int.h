@@ -712,6 +712,15 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 bool lsom__aborted(const struct lsom_comp *comp, uint64_t lsn,
 		   uint64_t member_csn);
 int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn);
+/* Is a version that comes aborted?  What bars it is needed from now on. */
+bool lsom__abort_meets(struct lsom_comp *comp, uint64_t lsn,
+		       uint64_t member_csn);
+/*
+ * A replay has ended: the set must fit into a state record again.  Where it was of
+ * the whole log, what met no version and bars none to come is forgotten.  0 or
+ * -EUCLEAN.
+ */
+int lsom__aborts_replayed(struct lsom_comp *comp);
 /* All that was aborted lies before @pos, where that was not known yet. */
 void lsom__aborts_settle(struct lsom_comp *comp, uint64_t pos);
 /* Forget aborts that nothing older on the disk can contradict. */

@@ -22,6 +22,7 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { PASS_STATES, PASS_DECISIONS, PASS_DATA, PASS_HOLES };
@@ -223,7 +224,7 @@ static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 	comp->dirty = true;
 	comp->meta.max_lsn = MAX(comp->meta.max_lsn, d->r.lsn);
 	if (!(d->r.flags & LSOM__F_COMMITTED)) {
-		if (lsom__aborted(comp, d->r.lsn, d->r.member_csn))
+		if (lsom__abort_meets(comp, d->r.lsn, d->r.member_csn))
 			return 0;
 		if (!committed(comp, d->r.lsn))
 			return replay_prep(comp, d, place, f->pos);
@@ -324,6 +325,20 @@ static int sets_settle(struct lsom_comp *comp)
 	return rv == -EBUSY ? 0 : rv;
 }
 
+/* With an index that is behind, nobody knows which of them are needed. */
+static int aborts_settle(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+	int rv = lsom__aborts_replayed(comp);
+
+	if (rv < 0)
+		snprintf(disk->failure, sizeof(disk->failure),
+			 "component %llu has %u aborted versions, which is too "
+			 "many: run 'basalt disk rebuild'",
+			 (unsigned long long)comp->key, comp->aborts_count);
+	return rv;
+}
+
 static int data_end(struct lsom_disk *disk)
 {
 	struct lsom__prep *p, *next;
@@ -343,6 +358,8 @@ static int data_end(struct lsom_disk *disk)
 				lsom__prep_commit(comp, p);
 		}
 		rv = sets_settle(comp);
+		if (rv == 0)
+			rv = aborts_settle(comp);
 		if (rv < 0)
 			return rv;
 	}

@@ -229,6 +229,17 @@ bool lsom__aborted(const struct lsom_comp *comp, uint64_t lsn,
 	return false;
 }
 
+/*
+ * Where what a new one bars lies before.  A replay of the whole log meets all of
+ * that, and says so: lsom__aborts_replayed().
+ */
+static uint64_t abort_pos(const struct lsom_disk *disk)
+{
+	return disk->recovery != NULL && disk->position.number == 0
+		       ? 0
+		       : LSOM__POS_LATER;
+}
+
 int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
 {
 	unsigned room = MAX(8u, comp->aborts_room * 2);
@@ -237,7 +248,9 @@ int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
 
 	if (lsom__aborted(comp, lsn, member_csn))
 		return 0;
-	if (comp->aborts_count == LSOM__ABORTS_MAX)
+	/* The log may have some that were forgotten since. */
+	if (comp->aborts_count >= LSOM__ABORTS_MAX &&
+	    comp->disk->recovery == NULL)
 		return -EBUSY;
 	if (comp->aborts_count == comp->aborts_room) {
 		aborts = realloc(comp->aborts, room * sizeof(*aborts));
@@ -250,13 +263,36 @@ int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
 		comp->aborts_pos = pos;
 		comp->aborts_room = room;
 	}
-	comp->aborts_pos[comp->aborts_count] = LSOM__POS_LATER;
+	comp->aborts_pos[comp->aborts_count] = abort_pos(comp->disk);
 	comp->aborts[comp->aborts_count++] = (struct lsom__abort){
 		.lsn = lsn,
 		.member_csn = member_csn,
 	};
 	comp->dirty = true;
 	return 0;
+}
+
+bool lsom__abort_meets(struct lsom_comp *comp, uint64_t lsn,
+		       uint64_t member_csn)
+{
+	bool any = false;
+	unsigned i;
+
+	for (i = 0; i < comp->aborts_count; i++) {
+		if (comp->aborts[i].lsn != lsn ||
+		    comp->aborts[i].member_csn < member_csn)
+			continue;
+		comp->aborts_pos[i] = LSOM__POS_LATER;
+		any = true;
+	}
+	return any;
+}
+
+int lsom__aborts_replayed(struct lsom_comp *comp)
+{
+	if (comp->disk->position.number == 0)
+		lsom__aborts_prune(comp, 0);
+	return comp->aborts_count > LSOM__ABORTS_MAX ? -EUCLEAN : 0;
 }
 
 void lsom__aborts_settle(struct lsom_comp *comp, uint64_t pos)

@@ -473,3 +473,51 @@ TEST(decided, aborts_above_the_stable_lsn_clean_nothing)
 	lsom_comp_put(other);
 	fixture_close(f);
 }
+
+/*
+ * The log has aborts that were forgotten since, in states that list them.  They do
+ * not count against a component when its index is made from the log alone.
+ */
+TEST(decided, more_aborts_in_the_log_than_there_may_be)
+{
+	const unsigned n = LSOM__ABORTS_MAX / 2 - 10;
+	struct fixture *f = fixture_open(37);
+	struct lsom_decided d = { 0 };
+	struct lsom_comp *comp;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
+	for (i = 0; i < 3; i++) {
+		aborts_put(f, comp, 10 + i * n, n - i);
+		d.stable_lsn = LSN(1, 9 + (i + 1) * n);
+		lsom_decided(comp, &d);
+		CHECK_EQ(update(f, comp, LSOM_CONFIG,
+				(struct lsom_comp_meta){ 0 }),
+			 0);
+		/* The cleaner does it when the log has nothing of them. */
+		lsom__aborts_settle(comp, 1);
+		lsom__aborts_prune(comp, 1);
+		CHECK_EQ(comp->aborts_count, 0);
+	}
+	/* Two more: the one bars what is there, the other what may come. */
+	d.stable_lsn++;
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, d.stable_lsn, 2), 0);
+	CHECK_EQ(decide(f, comp, d.stable_lsn, false), 0);
+	lsom_decided(comp, &d);
+	CHECK_EQ(decide(f, comp, d.stable_lsn + 5, false), 0);
+	lsom_comp_put(comp);
+	disk_close(f);
+	for (i = 0; i < 2; i++) {
+		CHECK_EQ(disk_open(f, i == 0), 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(comp->aborts_count, 2);
+		CHECK(lsom__aborted(comp, d.stable_lsn + 5, 1));
+		CHECK_EQ(get(f, comp, 0, 1), 1);
+		lsom_comp_put(comp);
+		disk_close(f);
+	}
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
