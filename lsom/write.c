@@ -24,8 +24,8 @@ static int prep_arrived(struct lsom__op *op, const struct lsom__data_record *d,
 	struct lsom_comp *comp = op->comp;
 
 	if (lsom__rule(comp->disk, LSOM_OFF_BARRED) &&
-	    lsom__aborted(comp, d->r.lsn, d->r.member_csn)) {
-		lsom__prep_free(prep);
+	    lsom__abort_meets(comp, d->r.lsn, d->r.member_csn)) {
+		lsom__prep_free(prep); /* but it lies in the log */
 		return -ESTALE;
 	}
 	if (lsom__rule(comp->disk, LSOM_OFF_DEDUPE) &&

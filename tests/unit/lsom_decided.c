@@ -237,6 +237,47 @@ TEST(decided, an_abort_overtakes_its_prep)
 }
 
 /*
+ * It comes to the log when the cleaner has seen all that was aborted before: what it
+ * is barred by is needed until it is gone, too.
+ */
+TEST(decided, an_abort_is_before_a_prep_that_waits)
+{
+	struct fixture *f = fixture_open(38);
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct call a = { .f = f, .d = { .lsn = LSN(1, 6) } }, p = { .f = f };
+	struct call w[LSOM__BATCHES];
+	struct lsom_comp *comp;
+	uint64_t seen;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(lsom_decide(comp, &a.d, decide_done), 0);
+	for (i = 0; !TAILQ_EMPTY(&head->idle); i++) {
+		while (head->kick.queued)
+			CHECK(sim_env_turn(&f->sim));
+		CHECK(i < ARRAY_LEN(w) && !a.done);
+		w[i].f = f;
+		CHECK_EQ(write_start(&w[i], comp, LSOM_PREP, i, 1,
+				     LSN(1, 10 + i), 5),
+			 0);
+	}
+	CHECK_EQ(write_start(&p, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), 0);
+	while (!a.done)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(!STAILQ_EMPTY(&head->queue));
+	seen = f->disk->pos_next;
+	lsom__aborts_settle(comp, seen);
+	CHECK_EQ(finish(&p, 0), -ESTALE);
+	CHECK_EQ(comp->aborts_count, 1);
+	CHECK(comp->aborts_pos[0] > seen);
+	while (i-- > 0)
+		CHECK_EQ(finish(&w[i], 0), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
  * The power goes at any moment of an ATTACH, whose stable lsn is beyond what it
  * voids: that is undecided still or gone, and never what is read.
  */
