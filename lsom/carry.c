@@ -192,10 +192,18 @@ static int hole_step(struct lsom__cleaner *c, struct lsom_comp *comp,
 		     const struct lsom__data_record *d)
 {
 	uint64_t end = d->first + d->blocks, at, number, stop;
+	const struct lsom__prep *p =
+		lsom__prep_same(comp, d->r.lsn, d->first, d->blocks);
 	int rv;
 
-	if (lsom__prep_same(comp, d->r.lsn, d->first, d->blocks) != NULL)
-		return -EINPROGRESS; /* undecided: another time */
+	if (p != NULL &&
+	    p->place != lsom__place(c->disk, c->victim, c->frame.block))
+		return 0;
+	if (p != NULL && lsom__moves_full(c))
+		return -EAGAIN;
+	if (p != NULL)
+		return lsom__move_start(c, comp, d, d->first, d->blocks, true,
+					LSOM__POS_LATER);
 	while (d->first + c->block < end) {
 		at = d->first + c->block;
 		number = lsom__page_next(comp, at / LSOM__PAGE_SLOTS);

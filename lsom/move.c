@@ -118,6 +118,8 @@ static void move_apply(struct lsom__op *op, int status)
 		m->cleaner->abandon = true;
 	else if (op->comp->deleted || (m->prep && prep_moved(op, d)))
 		;
+	else if (m->prep && d->r.flags & LSOM__F_HOLE)
+		m->cleaner->abandon = true; /* as what it is now, then */
 	else if (!pages_there(op->comp, d->first, d->blocks))
 		m->cleaner->abandon = true; /* moved again, another time */
 	else

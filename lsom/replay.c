@@ -7,7 +7,8 @@
  * last: only then it is known where they have nothing to bar, and a large UNMAP
  * of what was never written costs nothing again, if no peer may need it.  But one
  * that the cleaner moved was in the index, block for block, and may be all that is
- * left there of what a peer still has: it comes with the data.
+ * left there of what a peer still has: it comes with the data.  That is not so where
+ * it was moved before it was decided.
  *
  * Of equal versions the one counts that replaced the others: a move names what it
  * replaces, and a repair replaces whatever there is.  Of two repairs that is the
@@ -258,6 +259,15 @@ static int replay_decision(struct lsom_disk *disk, const struct lsom__record *r)
 	return 0;
 }
 
+static unsigned data_pass(const struct lsom__record *r)
+{
+	const uint16_t entered = LSOM__F_MOVED | LSOM__F_COMMITTED;
+
+	return r->flags & LSOM__F_HOLE && (r->flags & entered) != entered
+		       ? PASS_HOLES
+		       : PASS_DATA;
+}
+
 int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 			const struct lsom__frame *frame,
 			const struct lsom__record *r, unsigned pass)
@@ -278,10 +288,7 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 		return lsom__tomb_add(disk, r->component, LSOM__POS_LATER);
 	if (pass == PASS_DECISIONS)
 		return replay_decision(disk, r);
-	if (r->type == LSOM__R_DATA &&
-	    pass == ((r->flags & (LSOM__F_HOLE | LSOM__F_MOVED)) == LSOM__F_HOLE
-			     ? PASS_HOLES
-			     : PASS_DATA))
+	if (r->type == LSOM__R_DATA && pass == data_pass(r))
 		return replay_data(rec, segment, frame, (const void *)r);
 	return 0;
 }

@@ -717,6 +717,66 @@ TEST(space, a_hole_is_behind_a_copy_that_comes_after_it)
 	fixture_close(f);
 }
 
+/* As long as a UNMAP is not decided it is carried on, as its data would be. */
+TEST(space, holes_that_are_not_decided_pin_nothing)
+{
+	enum { HOLES = 1000 };
+	struct fixture *f = fixture_of(15, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1 + HOLES) };
+	const uint64_t blocks = 1u << 24; /* of which nearly none is there */
+	struct lsom_comp *comp[2];
+	unsigned i, n, way;
+
+	for (n = 0; n < 2; n++) {
+		CHECK_EQ(create(f, 1 + n, blocks), 0);
+		comp[n] = comp_of(f, 1 + n);
+		CHECK_EQ(put(f, comp[n], 0, 2, LSN(1, 1), 5), 0);
+	}
+	/* A batch each, and together more than the disk has room for. */
+	for (i = 0; i < HOLES; i++)
+		for (n = 0; n < 2; n++)
+			CHECK_EQ(put_kind(f, comp[n], LSOM_PREP, i % 2,
+					  i < 2 ? blocks - 1 : 1, LSN(1, 2 + i),
+					  0),
+				 0);
+	CHECK_EQ(update(f, comp[0], LSOM_SEAL,
+			(struct lsom_comp_meta){ .promised_oepoch = 2 }),
+		 0);
+	lsom_decided(comp[0], &d);
+	for (way = 0; way < 4; way++) {
+		CHECK_EQ(comp[0]->preps_count, 0);
+		CHECK_EQ(comp[1]->preps_count, HOLES);
+		for (i = 0; i < 2; i++) {
+			CHECK_EQ(get(f, comp[0], i, 5), 0);
+			CHECK_EQ(get(f, comp[1], i, 5), 1);
+		}
+		for (n = 0; n < 2; n++)
+			lsom_comp_put(comp[n]);
+		if (way == 0)
+			checkpoint_make(f);
+		if (way < 2) {
+			CHECK_EQ(power_cut(f), 0);
+		} else {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, way == 3), 0);
+		}
+		comp[0] = comp_of(f, 1);
+		comp[1] = comp_of(f, 2);
+	}
+	CHECK_EQ(comp[1]->preps_count, HOLES);
+	/* The log alone may not have what was decided. */
+	for (n = 0; n < 2; n++) {
+		lsom_decided(comp[n], &d);
+		CHECK_EQ(comp[n]->preps_count, 0);
+		for (i = 0; i < 2; i++)
+			CHECK_EQ(get(f, comp[n], i, 5), 0);
+	}
+	CHECK(f->disk->pages_count <= f->lsom->pages_max);
+	for (n = 0; n < 2; n++)
+		lsom_comp_put(comp[n]);
+	fixture_close(f);
+}
+
 static void checkpointed(struct lsom_checkpoint *req, int status)
 {
 	((struct call *)req->data)->status = status;
