@@ -435,11 +435,25 @@ static int by_sequence(const void *a, const void *b, void *arg)
 	return x < y ? -1 : x > y;
 }
 
+/* The next generation behind @g that a segment is of; 0: there is none. */
+static uint64_t generation_next(const struct lsom__recovery *rec, uint64_t g)
+{
+	uint64_t next = 0, of;
+	uint32_t i;
+
+	for (i = 0; i < rec->order_count; i++) {
+		of = rec->headers[rec->order[i]].generation;
+		if (of > g && (next == 0 || of < next))
+			next = of;
+	}
+	return next;
+}
+
 int lsom__runs_find(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__run run;
-	uint64_t g;
+	uint64_t g = disk->super.generation_closed;
 	unsigned h;
 	uint32_t i;
 	int rv;
@@ -450,8 +464,8 @@ int lsom__runs_find(struct lsom__recovery *rec)
 	qsort_r(rec->order, rec->order_count, sizeof(*rec->order), by_sequence,
 		rec);
 	lsom__segments_undo(rec);
-	for (g = disk->super.generation_closed + 1; g <= disk->super.generation;
-	     g++)
+	/* Not one by one: a header that lies may be of any. */
+	while ((g = generation_next(rec, g)) != 0)
 		for (h = 0; h < LSOM__HEADS; h++) {
 			run = (struct lsom__run){ .generation = g,
 						  .head = (uint16_t)h,

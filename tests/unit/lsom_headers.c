@@ -244,3 +244,38 @@ TEST(headers, an_index_that_is_older)
 	kv_close(older);
 	free(seeds);
 }
+
+/* A header that lies of its generation costs no walk through all those before. */
+TEST(headers, of_a_generation_that_never_was)
+{
+	struct fixture *f = fixture_open(13);
+	struct lsom__segment_header h = {
+		.magic = LSOM__SEGMENT_MAGIC,
+		.disk = f->id,
+		.sequence = 1000,
+		.generation = 1ull << 60,
+		.open_pos = 1,
+		.first_batch = 1,
+		.segment = f->disk->super.segments - 1,
+		.version = LSOM__LOG_VERSION,
+	};
+	uint64_t at = lsom__place(f->disk, h.segment, 0) * LSOM_BLOCK;
+	struct lsom_decided d = { .stable_lsn = LSN(1, 1) };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
+	lsom_comp_put(comp);
+	disk_close(f);
+	memset(f->sim.disk.now + at, 0, LSOM_BLOCK);
+	memcpy(f->sim.disk.now + at, &h, sizeof(h));
+	lsom__segment_header_seal(f->sim.disk.now + at);
+	memcpy(f->sim.disk.durable + at, f->sim.disk.now + at, LSOM_BLOCK);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	CHECK_EQ(get(f, comp, 0, 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
