@@ -195,6 +195,16 @@ static int chunk_load(struct load *l, uint64_t key, uint64_t chunk,
 	return 0;
 }
 
+/* Does @blocks of data at @place lie in one segment? */
+static bool place_valid(const struct lsom_disk *disk, uint64_t place,
+			uint64_t blocks)
+{
+	uint32_t segment = lsom__segment_of(disk, place);
+
+	return segment != LSOM__NONE &&
+	       lsom__segment_of(disk, place + blocks - 1) == segment;
+}
+
 static int prep_load(struct load *l, uint64_t key, struct kv_slice v)
 {
 	struct lsom_comp *comp = lsom__comp_by_key(l->disk, key);
@@ -207,7 +217,9 @@ static int prep_load(struct load *l, uint64_t key, struct kv_slice v)
 	memcpy(&s, v.data, sizeof(s));
 	d = (const void *)((const uint8_t *)v.data + sizeof(s));
 	if (lsom__records_check(d, v.len - sizeof(s), 1, UINT32_MAX) < 0 ||
-	    d->r.type != LSOM__R_DATA)
+	    d->r.type != LSOM__R_DATA ||
+	    (!(d->r.flags & LSOM__F_HOLE) &&
+	     !place_valid(l->disk, s.place, d->blocks)))
 		return -EUCLEAN;
 	p = lsom__prep_new(d, s.place, s.pos);
 	if (p == NULL)

@@ -2,7 +2,10 @@
  * What is decided, aborted or unmapped stays so: over cuts, in an index made from
  * the log alone, and against what comes late.
  */
+#include "lsom/index_store.h"
 #include "tests/unit/lsom_rig.h"
+
+#include "tests/lib/memkv.h"
 
 static void decide_done(struct lsom_decide *req, int status)
 {
@@ -560,5 +563,62 @@ TEST(decided, more_aborts_in_the_log_than_there_may_be)
 		disk_close(f);
 	}
 	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+struct version_copy {
+	uint8_t key[KEY_MAX], value[512];
+	size_t key_len, value_len;
+};
+
+static bool version_seen(void *arg, struct kv_slice key, struct kv_slice value)
+{
+	struct version_copy *copy = arg;
+
+	CHECK(key.len <= sizeof(copy->key));
+	CHECK(value.len <= sizeof(copy->value));
+	memcpy(copy->key, key.data, copy->key_len = key.len);
+	memcpy(copy->value, value.data, copy->value_len = value.len);
+	return false;
+}
+
+/* An index that has a version where no segment is, or two are, is damaged. */
+TEST(decided, an_index_places_a_version_nowhere)
+{
+	struct fixture *f = fixture_open(39);
+	const uint64_t first = LSOM__DATA_START / LSOM_BLOCK;
+	const uint64_t places[] = { 0, first - 1, first + 255, 1ull << 50,
+				    UINT64_MAX };
+	struct version_copy copy = { .key_len = 0 };
+	struct stored_prep *s = (void *)copy.value;
+	struct lsom_comp *comp;
+	struct kv *wrong;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 2, LSN(1, 1), 1), 0);
+	lsom_comp_put(comp);
+	checkpoint_make(f);
+	CHECK_EQ(kv_scan(f->disk->kv, kv_slice("U", 1), kv_slice("V", 1),
+			 version_seen, &copy),
+		 0);
+	CHECK(copy.key_len > 0);
+	disk_close(f);
+	for (i = 0; i < ARRAY_LEN(places); i++) {
+		s->place = places[i];
+		wrong = memkv_clone((struct memkv *)f->sim.store.flushed,
+				    f->sim.store.merge);
+		memkv_put((struct memkv *)wrong,
+			  kv_slice(copy.key, copy.key_len),
+			  kv_slice(copy.value, copy.value_len));
+		wb_store_load(&f->sim.store, (struct memkv *)wrong);
+		kv_close(wrong);
+		CHECK_EQ(disk_open(f, false), -EUCLEAN);
+	}
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(comp->preps_count, 1);
+	lsom_comp_put(comp);
 	fixture_close(f);
 }
