@@ -76,6 +76,16 @@ void lsom__segment_header_seal(void *block)
 	h->crc = crc32c(block, LSOM_BLOCK);
 }
 
+/* One that lies must not wrap what is counted on from it. */
+static bool counts_valid(const struct lsom__segment_header *h)
+{
+	const uint64_t max = 1ull << 62;
+
+	return h->sequence != 0 && h->sequence < max && h->generation != 0 &&
+	       h->generation < max && h->open_pos < max &&
+	       h->index_number < max && h->first_batch < max;
+}
+
 int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 				uint32_t segment,
 				struct lsom__segment_header *out)
@@ -89,7 +99,7 @@ int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 		return -EUCLEAN;
 	if (h.segment != segment || !log_version(h.version) ||
 	    (h.head >= LSOM__HEADS && h.head != LSOM__HEAD_NONE) ||
-	    h.sequence == 0 || h.generation == 0)
+	    !counts_valid(&h))
 		return -EUCLEAN;
 	*out = h;
 	return 0;

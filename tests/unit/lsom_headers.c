@@ -245,6 +245,15 @@ TEST(headers, an_index_that_is_older)
 	free(seeds);
 }
 
+static void header_put(struct fixture *f, uint64_t at,
+		       const struct lsom__segment_header *h)
+{
+	memset(f->sim.disk.now + at, 0, LSOM_BLOCK);
+	memcpy(f->sim.disk.now + at, h, sizeof(*h));
+	lsom__segment_header_seal(f->sim.disk.now + at);
+	memcpy(f->sim.disk.durable + at, f->sim.disk.now + at, LSOM_BLOCK);
+}
+
 /* A header that lies of its generation costs no walk through all those before. */
 TEST(headers, of_a_generation_that_never_was)
 {
@@ -268,14 +277,43 @@ TEST(headers, of_a_generation_that_never_was)
 	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
 	lsom_comp_put(comp);
 	disk_close(f);
-	memset(f->sim.disk.now + at, 0, LSOM_BLOCK);
-	memcpy(f->sim.disk.now + at, &h, sizeof(h));
-	lsom__segment_header_seal(f->sim.disk.now + at);
-	memcpy(f->sim.disk.durable + at, f->sim.disk.now + at, LSOM_BLOCK);
+	header_put(f, at, &h);
 	CHECK_EQ(disk_open(f, true), 0);
 	comp = comp_of(f, 1);
 	lsom_decided(comp, &d);
 	CHECK_EQ(get(f, comp, 0, 1), 1);
 	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* Nor does one wrap a count that goes on from it, and with that the superblock. */
+TEST(headers, of_counts_at_their_end)
+{
+	struct fixture *f = fixture_open(14);
+	struct lsom__segment_header h;
+	unsigned i;
+
+	for (i = 0; i < 5; i++) {
+		h = (struct lsom__segment_header){
+			.magic = LSOM__SEGMENT_MAGIC,
+			.disk = f->id,
+			.sequence = i == 0 ? UINT64_MAX : 1000,
+			.generation = i == 1 ? UINT64_MAX : 1,
+			.open_pos = i == 2 ? UINT64_MAX : 1,
+			.index_number = i == 3 ? UINT64_MAX : 0,
+			.first_batch = i == 4 ? UINT64_MAX : 1,
+			.segment = f->disk->super.segments - 1,
+			.version = LSOM__LOG_VERSION,
+		};
+		disk_close(f);
+		header_put(f,
+			   LSOM__DATA_START + (uint64_t)h.segment * (1u << 20),
+			   &h);
+		CHECK_EQ(disk_open(f, true), 0);
+		CHECK(f->disk->super.generation < 100);
+		CHECK(f->disk->sequence_next < 100000);
+		disk_close(f);
+		CHECK_EQ(disk_open(f, false), 0);
+	}
 	fixture_close(f);
 }
