@@ -379,11 +379,14 @@ static void disk_state(struct node_disk *d, Admin__DiskInfo *out,
 static void disk_half_removed(struct node_disk *d, Admin__DiskInfo *out,
 			      struct disk_texts *t)
 {
+	char word[NODE_DISK_WORD_MAX];
+
 	out->removing = true;
 	out->failure = ADMIN_HALF_REMOVED;
 	if (strcmp(out->health, "bad") != 0)
 		out->health = "warning";
-	snprintf(t->fix, sizeof(t->fix), ADMIN_HALF_REMOVED_FIX, d->path);
+	snprintf(t->fix, sizeof(t->fix), ADMIN_HALF_REMOVED_FIX,
+		 node__disk_word(d, word));
 }
 
 /* As the directory has it. */

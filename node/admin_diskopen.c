@@ -179,7 +179,7 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 /* 0, or why there is nothing to retry now. */
 static int retry_check(struct admin_req *r, const struct node_disk *d)
 {
-	char fix[sizeof(r->fix)];
+	char fix[sizeof(r->fix)], word[NODE_DISK_WORD_MAX];
 
 	switch (d->state) {
 	case NODE_DISK_OPENING:
@@ -194,8 +194,8 @@ static int retry_check(struct admin_req *r, const struct node_disk *d)
 			return 0;
 		snprintf(fix, sizeof(fix),
 			 "Nothing is to be done.  If its index is in doubt: "
-			 "basalt disk rebuild %.200s",
-			 d->path);
+			 "basalt disk rebuild %s",
+			 node__disk_word(d, word));
 		return admin__why(r, -EBUSY, fix, "disk %s is in service",
 				  d->path);
 	case NODE_DISK_FAILED:

@@ -150,8 +150,7 @@ int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 bool admin__disk_half_removed(const struct node_disk *disk);
 #define ADMIN_HALF_REMOVED                                                     \
 	"its removal has begun and was cut off: nothing new is placed on it"
-#define ADMIN_HALF_REMOVED_FIX                                                 \
-	"basalt disk remove %.200s --force goes on with it."
+#define ADMIN_HALF_REMOVED_FIX "basalt disk remove %s --force goes on with it."
 
 /*
  * admin_target.c: check @access; make target @name with it, its secrets sealed

@@ -104,14 +104,30 @@ bool node__disk_is_older(const struct node_disk *d)
 	return d->state == NODE_DISK_FAILED && d->status == -ESTALE;
 }
 
+const char *node__disk_word(const struct node_disk *d,
+			    char out[NODE_DISK_WORD_MAX])
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789/.,:@%+=_-";
+	size_t len = strlen(d->path);
+
+	if (len < NODE_DISK_WORD_MAX && strspn(d->path, plain) == len)
+		strcpy(out, d->path);
+	else
+		uuid_format(&d->id, out);
+	return out;
+}
+
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
 	const unsigned long long look = NODE_LOOK_NS / SEC;
-	char retry[140];
+	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
 
-	snprintf(retry, sizeof(retry), "basalt disk retry %.100s", d->path);
+	snprintf(retry, sizeof(retry), "basalt disk retry %s",
+		 node__disk_word(d, word));
 	if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
-		snprintf(out, len, "basalt disk rebuild %.200s", d->path);
+		snprintf(out, len, "basalt disk rebuild %s", word);
 	else if (d->status == -ENOSPC)
 		node__datadir_fix(d->node, retry, out, len);
 	else if (node__disk_is_older(d) && d->by_hand)
@@ -124,16 +140,16 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 		snprintf(out, len,
 			 "Put the disk itself back: basaltd looks for it every "
 			 "%llu s.  If it is lost, this copy is taken as it is "
-			 "by: basalt disk rebuild %.100s --force",
-			 look, d->path);
+			 "by: basalt disk rebuild %s --force",
+			 look, word);
 	else if (d->by_hand)
 		snprintf(out, len, "See to that, then %s", retry);
 	else if (d->status == -ENODATA || d->status == -ERANGE)
 		snprintf(out, len,
 			 "Put the whole file or device back: basaltd looks for "
 			 "it every %llu s.  If it is lost: basalt disk remove "
-			 "%.100s --force",
-			 look, d->path);
+			 "%s --force",
+			 look, word);
 	else if (is_missing(d))
 		snprintf(out, len,
 			 "See that it is there (a device under any name): "
@@ -152,9 +168,10 @@ void node__disk_failed_fix(const struct node_disk *d,
 			   const struct lsom_disk_info *info, char *out,
 			   size_t len)
 {
-	char retry[140];
+	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
 
-	snprintf(retry, sizeof(retry), "basalt disk retry %.100s", d->path);
+	snprintf(retry, sizeof(retry), "basalt disk retry %s",
+		 node__disk_word(d, word));
 	if (info->index_full)
 		node__datadir_fix(d->node, retry, out, len);
 	else

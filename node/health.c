@@ -61,10 +61,12 @@ static void check_directory(struct health_check *check,
 static void half_removed_tell(const struct node_disk *d,
 			      struct health_result *out)
 {
+	char word[NODE_DISK_WORD_MAX];
+
 	if (out->level >= HEALTH_WARN)
 		return;
 	say(out, HEALTH_WARN, "disk %.100s: %s", d->path, ADMIN_HALF_REMOVED);
-	FIX(out, ADMIN_HALF_REMOVED_FIX, d->path);
+	FIX(out, ADMIN_HALF_REMOVED_FIX, node__disk_word(d, word));
 }
 
 static void check_disks(struct health_check *check, struct health_result *out)

@@ -217,6 +217,14 @@ bool node__disk_is_older(const struct node_disk *disk);
 	"Delete or unmap data on it, or delete a virtual disk there that "     \
 	"reserves space."
 
+/*
+ * How commands name @disk to people: by its path, or by its id where the path is
+ * more than a plain word to a shell, or too long.  Returns @out.
+ */
+#define NODE_DISK_WORD_MAX 101u
+const char *node__disk_word(const struct node_disk *disk,
+			    char out[NODE_DISK_WORD_MAX]);
+
 /* What to do about a disk that is FAILED or CLOSED. */
 void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 
