@@ -153,8 +153,9 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 	else if (is_missing(d))
 		snprintf(out, len,
 			 "See that it is there (a device under any name): "
-			 "basaltd looks for it every %llu s.",
-			 look);
+			 "basaltd looks for it every %llu s.  If it is lost: "
+			 "basalt disk remove %s --force",
+			 look, word);
 	else if (is_tried_again(d))
 		snprintf(out, len,
 			 "See to that: basaltd tries it again by itself, and "
@@ -177,7 +178,8 @@ void node__disk_failed_fix(const struct node_disk *d,
 	else
 		snprintf(out, len,
 			 "If the fault was the cable's, its data comes back "
-			 "by: %s.  Else replace the disk.",
+			 "by: %s.  Else replace the disk: basalt disk remove "
+			 "DISK --force gives it up.",
 			 retry);
 }
 
