@@ -718,6 +718,7 @@ struct iscsi_refused {
 		unsigned conns, auth, access, busy;
 	} now, before;
 	char last[240];
+	bool last_missing; /* of no target that there is */
 };
 
 struct iscsi {

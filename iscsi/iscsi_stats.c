@@ -134,6 +134,7 @@ static void refused_note(const struct refused *note)
 	} else {
 		return; /* its own mistake, or ours that passes */
 	}
+	r->last_missing = note->status == 0x0203;
 	snprintf(r->last, sizeof(r->last), "%s: %s", note->who, why);
 }
 
@@ -211,9 +212,15 @@ static void check_logins(struct health_check *check, struct health_result *out)
 			 "%u logins were refused of late, %u of them by CHAP; "
 			 "last: %.190s",
 			 auth + access, auth, r->last);
-		snprintf(out->fix, sizeof(out->fix),
-			 "If it is a host of yours: basalt target set TARGET "
-			 "--allow IQN, or the right CHAP secret there.");
+		snprintf(
+			out->fix, sizeof(out->fix), "%s",
+			r->last_missing
+				? "If it is a host of yours: basalt target "
+				  "list shows the names there are; or have it "
+				  "forget this one."
+				: "If it is a host of yours: basalt target set "
+				  "TARGET --allow IQN, or the right CHAP "
+				  "secret there.");
 	}
 }
 

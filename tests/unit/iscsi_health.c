@@ -198,7 +198,15 @@ TEST(iscsi_health, refused_logins)
 	CHECK_EQ(h.level, HEALTH_WARN);
 	CHECK(strstr(h.cause, "10 logins") != NULL);
 	CHECK(strstr(h.cause, "9 of them by CHAP") != NULL);
-	CHECK_EQ(counter_value(&iscsi__logins_failed) - failed, 10);
+	CHECK(strstr(h.fix, "--allow") != NULL);
+	CHECK(line_open(&l, 1));
+	CHECK_EQ(REQUEST(&l, FULL,
+			 "InitiatorName=" WHO "\0TargetName=" IQN "2\0"),
+		 0x0203);
+	h = health();
+	CHECK(strstr(h.cause, "no such target") != NULL);
+	CHECK(strstr(h.fix, "basalt target list") != NULL);
+	CHECK_EQ(counter_value(&iscsi__logins_failed) - failed, 11);
 	/* It is forgotten. */
 	me.loop.env.now_ns += 301 * SEC;
 	CHECK_EQ(health().level, HEALTH_WARN);
