@@ -104,8 +104,12 @@ static int create_build(struct admin_req *r, struct cmmds_command *cmd)
 	p.force_provision = m->force_provision;
 	cmmds_put(cmd, CMMDS_POLICY, m->name, strlen(m->name),
 		  CMMDS_MUST_NOT_EXIST, &p.base);
-	cmmds_audit(cmd, r->who, "policy %s created: ftt %u, %s, stripes %u",
-		    m->name, m->ftt, methods[p.method], p.stripe_width);
+	cmmds_audit(cmd, r->who,
+		    "policy %s created: ftt %u, %s, stripes %u, reserve %u%%, "
+		    "IOPS limit %llu%s",
+		    m->name, m->ftt, methods[p.method], p.stripe_width,
+		    p.reserve_percent, (unsigned long long)p.iops_limit,
+		    p.force_provision ? ", placed by force" : "");
 	return 0;
 }
 

@@ -397,6 +397,35 @@ static int set_fill(struct admin_req *r, Directory__Target *t)
 	return m->access != NULL ? access_apply(r, t, m->access) : 0;
 }
 
+/* ", allow iqn.a and 2 others": behind it there is always room for the count. */
+static void names_text(const char *verb, char *const *names, size_t count,
+		       char out[320])
+{
+	out[0] = '\0';
+	if (count == 1)
+		snprintf(out, 320, ", %s %.223s", verb, names[0]);
+	else if (count > 1)
+		snprintf(out, 320, ", %s %.223s and %zu other%s", verb,
+			 names[0], count - 1, count == 2 ? "" : "s");
+}
+
+/* Who may log in now, and who not: what is asked after a break-in. */
+static void set_audit(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__TargetSet *m = r->msg->target_set;
+	const Admin__Access *a = m->access;
+	char allow[320] = "", deny[320];
+
+	if (a != NULL)
+		names_text("allow", a->allow, a->n_allow, allow);
+	names_text("deny", m->deny, m->n_deny, deny);
+	cmmds_audit(cmd, r->who, "target %s: access changed%s%s%s%s%s%s",
+		    m->name, allow, deny, m->no_chap ? ", no CHAP" : "",
+		    a != NULL && a->chap_user[0] ? ", CHAP user " : "",
+		    a != NULL ? a->chap_user : "",
+		    a != NULL && a->mutual_user[0] ? ", mutual CHAP" : "");
+}
+
 static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	const Admin__TargetSet *m = r->msg->target_set;
@@ -413,13 +442,7 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 	if (rv == 0) {
 		cmmds_put(cmd, CMMDS_TARGET, m->name, strlen(m->name),
 			  e->revision, &t->base);
-		cmmds_audit(cmd, r->who, "target %s: access changed%s%s%s",
-			    m->name,
-			    m->access && m->access->n_allow ? ", allow" : "",
-			    m->n_deny ? ", deny" : "",
-			    m->no_chap				   ? ", no CHAP"
-			    : m->access && m->access->chap_user[0] ? ", CHAP"
-								   : "");
+		set_audit(r, cmd);
 	}
 	directory__target__free_unpacked(t, NULL);
 	return rv;
