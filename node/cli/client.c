@@ -44,6 +44,17 @@ static int fail(const struct cli_call *call, const char *error, const char *fix)
 	return cli_refuse(call, error, fix, -ENOTCONN);
 }
 
+/* As it has a limit of time, a stop (^Z) and going on end it: it begins anew. */
+static int connect_on(int fd, const struct sockaddr_un *sun)
+{
+	int rv;
+
+	do {
+		rv = connect(fd, (const struct sockaddr *)sun, sizeof(*sun));
+	} while (rv < 0 && errno == EINTR);
+	return rv;
+}
+
 static int connect_to(struct cli_call *call)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
@@ -67,7 +78,7 @@ static int connect_to(struct cli_call *call)
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &connect_limit,
 			   sizeof(connect_limit));
 	}
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0)
+	if (fd >= 0 && connect_on(fd, &sun) == 0)
 		return fd;
 	err = errno;
 	if (err == EACCES || err == EPERM) {
