@@ -60,6 +60,7 @@ struct fixture {
 	char dirs[DISKS + 1][200];
 	struct uuid node, cluster, oid;
 	uint64_t incarnation;
+	uint64_t disk_bytes; /* of one that is made */
 	struct dom_object *object;
 	struct dom *doms[RIG_SHARDS];
 	struct rig_shard shards[RIG_SHARDS];
@@ -331,7 +332,7 @@ static inline void start(struct fixture *f, bool fresh)
 						      .disk = uuid_of(100 + i),
 						      .cluster = f->cluster };
 
-			test_file(path, DISK_BYTES);
+			test_file(path, f->disk_bytes);
 			CHECK_EQ(lsom_disk_format(f->ts.env, &format), 0);
 			disk_put(f, i);
 		}
@@ -391,6 +392,7 @@ static inline struct fixture *fixture_new(void)
 	f->node = uuid_of(1);
 	f->cluster = uuid_of(2);
 	f->incarnation = 7;
+	f->disk_bytes = DISK_BYTES;
 	return f;
 }
 
