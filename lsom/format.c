@@ -76,8 +76,7 @@ void lsom__segment_header_seal(void *block)
 	h->crc = crc32c(block, LSOM_BLOCK);
 }
 
-/* One that lies must not wrap what is counted on from it. */
-static bool counts_valid(const struct lsom__segment_header *h)
+bool lsom__segment_counts_valid(const struct lsom__segment_header *h)
 {
 	const uint64_t max = 1ull << 62;
 
@@ -99,7 +98,7 @@ int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 		return -EUCLEAN;
 	if (h.segment != segment || !log_version(h.version) ||
 	    (h.head >= LSOM__HEADS && h.head != LSOM__HEAD_NONE) ||
-	    !counts_valid(&h))
+	    !lsom__segment_counts_valid(&h))
 		return -EUCLEAN;
 	*out = h;
 	return 0;

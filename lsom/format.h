@@ -287,6 +287,8 @@ void lsom__super_seal(void *block);
  */
 int lsom__super_decode(const void *block, struct lsom__super *out);
 
+/* One that lies must not wrap what is counted on from it. */
+bool lsom__segment_counts_valid(const struct lsom__segment_header *h);
 void lsom__segment_header_seal(void *block);
 int lsom__segment_header_decode(const void *block, const struct uuid *disk,
 				uint32_t segment,

@@ -187,6 +187,8 @@ static int header_find(struct lsom__recovery *rec, uint32_t segment, int status,
 		if (status < 0 && rv != -ENODATA)
 			return status; /* the device, not one block of it */
 	}
+	if (!lsom__segment_counts_valid(h))
+		memset(h, 0, sizeof(*h));
 	rec->header_lost[segment] = rec->headers_lost = true;
 	if (h->sequence != 0)
 		log_error("disk %s: the header of segment %u is damaged: what "

@@ -317,3 +317,33 @@ TEST(headers, of_counts_at_their_end)
 	}
 	fixture_close(f);
 }
+
+/* Where the header is damaged its first batch tells, and may lie as well. */
+TEST(headers, of_a_first_batch_that_lies)
+{
+	struct fixture *f = fixture_open(15);
+	uint64_t at = lsom__place(f->disk, f->disk->super.segments - 1, 0) *
+		      LSOM_BLOCK;
+	struct lsom__batch_header b = {
+		.magic = LSOM__BATCH_MAGIC,
+		.disk = f->id,
+		.generation = UINT64_MAX,
+		.segment_sequence = 1000,
+		.batch = 1,
+		.version = LSOM__LOG_VERSION,
+		.header_blocks = 1,
+		.block = 1,
+	};
+
+	disk_close(f);
+	memset(f->sim.disk.now + at, 0, 2 * LSOM_BLOCK);
+	memset(f->sim.disk.now + at, 7, 64);
+	memcpy(f->sim.disk.now + at + LSOM_BLOCK, &b, sizeof(b));
+	lsom__batch_seal(f->sim.disk.now + at + LSOM_BLOCK, 1, LSOM_BLOCK);
+	memcpy(f->sim.disk.durable + at, f->sim.disk.now + at, 2 * LSOM_BLOCK);
+	CHECK_EQ(disk_open(f, true), 0);
+	CHECK(f->disk->super.generation < 100);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
