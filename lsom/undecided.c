@@ -217,14 +217,20 @@ void lsom__prep_drop(struct lsom_comp *comp, struct lsom__prep *prep)
 
 /* ---- aborts ---- */
 
+/* A session's bars those before it, too. */
+static bool abort_bars(const struct lsom__abort *a, uint64_t lsn,
+		       uint64_t member_csn)
+{
+	return a->lsn == lsn && a->member_csn >= member_csn;
+}
+
 bool lsom__aborted(const struct lsom_comp *comp, uint64_t lsn,
 		   uint64_t member_csn)
 {
 	unsigned i;
 
 	for (i = 0; i < comp->aborts_count; i++)
-		if (comp->aborts[i].lsn == lsn &&
-		    comp->aborts[i].member_csn >= member_csn)
+		if (abort_bars(&comp->aborts[i], lsn, member_csn))
 			return true;
 	return false;
 }
@@ -279,8 +285,7 @@ bool lsom__abort_meets(struct lsom_comp *comp, uint64_t lsn,
 	unsigned i;
 
 	for (i = 0; i < comp->aborts_count; i++) {
-		if (comp->aborts[i].lsn != lsn ||
-		    comp->aborts[i].member_csn < member_csn)
+		if (!abort_bars(&comp->aborts[i], lsn, member_csn))
 			continue;
 		comp->aborts_pos[i] = LSOM__POS_LATER;
 		any = true;
