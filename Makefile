@@ -136,9 +136,10 @@ $(foreach t,$(notdir $(UNIT_SRC:.c=)),$(eval $(call unit_rule,$(t))))
 # Calls of theirs that a test answers itself.
 comma := ,
 wrap = $(foreach f,$(1),-Wl$(comma)--wrap=$(f))
-$(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults \
-		$(O)/tests/unit/dom_memory: \
+$(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: \
 	LIBS += $(call wrap,calloc)
+$(O)/tests/unit/dom_memory $(O)/tests/unit/node_socket: \
+	LIBS += $(call wrap,calloc malloc)
 $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc)
 $(O)/tests/unit/lsom_space: LIBS += $(call wrap,lsom__log_append)
@@ -146,7 +147,6 @@ $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_recovery: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)
-$(O)/tests/unit/node_socket: LIBS += $(call wrap,calloc malloc)
 $(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_next cmmds_target \
 	cmmds_subscribe cmmds_unsubscribe iscsi_target_set node__secret_open)
 $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \

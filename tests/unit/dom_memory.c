@@ -1,21 +1,7 @@
 /* What finds no memory is said to be that, and does not stay undone. */
 #include "tests/unit/dom_rig.h"
 
-/* That calloc() of that size from now on fails, once; 0: none. */
-static size_t fail_size;
-static unsigned fail_at;
-
-/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	if (fail_at > 0 && size == fail_size && --fail_at == 0)
-		return NULL;
-	return __real_calloc(n, size);
-}
-/* NOLINTEND(bugprone-reserved-identifier) */
+#include "tests/lib/fail_alloc.h"
 
 /* An object whose component is there, and nobody has it open. */
 static struct fixture *object_left(void)

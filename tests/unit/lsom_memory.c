@@ -2,42 +2,13 @@
 #include "tests/unit/lsom_rig.h"
 
 #include "base/spare.h"
-
-/* That allocation from now on fails, once; 0: none. */
-static unsigned fail_at;
-
-/* Or every malloc() while that is set; or a calloc() of that size, once. */
-static bool fail_malloc;
-static size_t fail_size;
-
-static bool fails(void)
-{
-	return fail_at > 0 && --fail_at == 0;
-}
+#include "tests/lib/fail_alloc.h"
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
 void *__real_realloc(void *mem, size_t size);
 void *__wrap_realloc(void *mem, size_t size);
 void *__real_aligned_alloc(size_t align, size_t size);
 void *__wrap_aligned_alloc(size_t align, size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	if (size == fail_size) {
-		fail_size = 0;
-		return NULL;
-	}
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fail_malloc || fails() ? NULL : __real_malloc(size);
-}
 
 static bool fail_aligned, fail_realloc;
 
@@ -47,7 +18,7 @@ void *__wrap_realloc(void *mem, size_t size)
 		fail_realloc = false;
 		return NULL;
 	}
-	return fails() ? NULL : __real_realloc(mem, size);
+	return alloc_fails(0) ? NULL : __real_realloc(mem, size);
 }
 
 void *__wrap_aligned_alloc(size_t align, size_t size)
@@ -56,7 +27,7 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 		fail_aligned = false;
 		return NULL;
 	}
-	return fails() ? NULL : __real_aligned_alloc(align, size);
+	return alloc_fails(0) ? NULL : __real_aligned_alloc(align, size);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -368,9 +339,10 @@ TEST(memory, none_for_an_opening)
 		f = fixture_open(i);
 		history_make(f);
 		fail_size = sizes[i];
+		fail_at = sizes[i] != 0;
 		fail_realloc = sizes[i] == 0;
 		CHECK_EQ(disk_open(f, false), -ENOMEM);
-		CHECK_EQ(fail_size, 0);
+		CHECK_EQ(fail_at, 0);
 		CHECK(!fail_realloc);
 		CHECK_EQ(disk_open(f, false), 0);
 		comp = comp_of(f, 1);

@@ -1,6 +1,7 @@
 /* The admin socket itself, and those who find no memory on it. */
 #include "node/admin_int.h"
 #include "node/frame.h"
+#include "tests/lib/fail_alloc.h"
 #include "tests/lib/test.h"
 
 #include "base/shard.h"
@@ -10,31 +11,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-/* That allocation of this thread from now on fails, once; 0: none. */
-static _Thread_local unsigned fail_at;
-
-static bool fails(void)
-{
-	return fail_at > 0 && --fail_at == 0;
-}
-
-/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-/* NOLINTEND(bugprone-reserved-identifier) */
 
 static struct node node;
 static struct config config;
