@@ -166,12 +166,9 @@ static char *replaced(const char *text, char from, const char *to,
 /* @text as a shell takes it: in quotes where it is more than a plain word. */
 static const char *shell_word(const char *text, char out[QUOTED_MAX])
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
-				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				    "0123456789.,:@%+_-";
 	char inner[QUOTED_MAX];
 
-	if (text[strspn(text, plain)] == '\0')
+	if (node__is_plain(text))
 		return text;
 	snprintf(out, QUOTED_MAX, "'%.*s'", (int)QUOTED_MAX - 3,
 		 replaced(text, '\'', "'\\''", inner));

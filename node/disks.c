@@ -64,8 +64,7 @@ char *node__disk_path(struct node *node, const Directory__Disk *disk)
 	return d != NULL ? d->path : disk->path;
 }
 
-/* It is not there, not only there, or what is there is not whole. */
-static bool is_missing(const struct node_disk *d)
+bool node__disk_is_missing(const struct node_disk *d)
 {
 	return d->state == NODE_DISK_FAILED &&
 	       (d->status == -ENOENT || d->status == -ENXIO ||
@@ -77,14 +76,13 @@ static bool is_missing(const struct node_disk *d)
 static bool is_looked_for(const struct node_disk *d)
 {
 	return !d->by_hand && !d->leaving &&
-	       (is_missing(d) || node__disk_is_older(d));
+	       (node__disk_is_missing(d) || node__disk_is_older(d));
 }
 
-/* Only another try tells whether it is over; and it can be. */
-static bool is_tried_again(const struct node_disk *d)
+bool node__disk_is_retried(const struct node_disk *d)
 {
 	return d->state == NODE_DISK_FAILED && !d->by_hand && !d->leaving &&
-	       !is_missing(d) && !node__disk_is_older(d) &&
+	       !node__disk_is_missing(d) && !node__disk_is_older(d) &&
 	       d->status != -EUCLEAN && d->status != -EMEDIUMTYPE &&
 	       d->status != -EINVAL;
 }
@@ -102,85 +100,6 @@ bool node__disk_has_failed(const struct node_disk *d)
 bool node__disk_is_older(const struct node_disk *d)
 {
 	return d->state == NODE_DISK_FAILED && d->status == -ESTALE;
-}
-
-const char *node__disk_word(const struct node_disk *d,
-			    char out[NODE_DISK_WORD_MAX])
-{
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
-				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				    "0123456789/.,:@%+=_-";
-	size_t len = strlen(d->path);
-
-	if (len < NODE_DISK_WORD_MAX && strspn(d->path, plain) == len)
-		strcpy(out, d->path);
-	else
-		uuid_format(&d->id, out);
-	return out;
-}
-
-void node__disk_fix(const struct node_disk *d, char *out, size_t len)
-{
-	const unsigned long long look = NODE_LOOK_NS / SEC;
-	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
-
-	snprintf(retry, sizeof(retry), "basalt disk retry %s",
-		 node__disk_word(d, word));
-	if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
-		snprintf(out, len, "basalt disk rebuild %s", word);
-	else if (d->status == -ENOSPC)
-		node__datadir_fix(d->node, retry, out, len);
-	else if (node__disk_is_older(d) && d->by_hand)
-		snprintf(out, len,
-			 "Put the disk itself back, then %s; if it is lost, "
-			 "this copy is taken as it is by: basalt disk rebuild "
-			 "DISK --force",
-			 retry);
-	else if (node__disk_is_older(d))
-		snprintf(out, len,
-			 "Put the disk itself back: basaltd looks for it every "
-			 "%llu s.  If it is lost, this copy is taken as it is "
-			 "by: basalt disk rebuild %s --force",
-			 look, word);
-	else if (d->by_hand)
-		snprintf(out, len, "See to that, then %s", retry);
-	else if (d->status == -ENODATA || d->status == -ERANGE)
-		snprintf(out, len,
-			 "Put the whole file or device back: basaltd looks for "
-			 "it every %llu s.  If it is lost: basalt disk remove "
-			 "%s --force",
-			 look, word);
-	else if (is_missing(d))
-		snprintf(out, len,
-			 "See that it is there (a device under any name): "
-			 "basaltd looks for it every %llu s.  If it is lost: "
-			 "basalt disk remove %s --force",
-			 look, word);
-	else if (is_tried_again(d))
-		snprintf(out, len,
-			 "See to that: basaltd tries it again by itself, and "
-			 "at once by: %s",
-			 retry);
-	else
-		snprintf(out, len, "See to that, then %s", retry);
-}
-
-void node__disk_failed_fix(const struct node_disk *d,
-			   const struct lsom_disk_info *info, char *out,
-			   size_t len)
-{
-	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
-
-	snprintf(retry, sizeof(retry), "basalt disk retry %s",
-		 node__disk_word(d, word));
-	if (info->index_full)
-		node__datadir_fix(d->node, retry, out, len);
-	else
-		snprintf(out, len,
-			 "If the fault was the cable's, its data comes back "
-			 "by: %s.  Else replace the disk: basalt disk remove "
-			 "DISK --force gives it up.",
-			 retry);
 }
 
 void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
@@ -846,7 +765,7 @@ static void look_fired(struct env_timer *timer)
 			continue;
 		if (look && is_looked_for(d))
 			look_for(d);
-		if (!is_tried_again(d))
+		if (!node__disk_is_retried(d))
 			continue;
 		strcpy(path, d->path);
 		open_again(d, path);

@@ -199,8 +199,30 @@ struct node_disk *node__disk_find(struct node *node, const struct uuid *id);
 /* Where a disk of the directory is: for ours, where we found it. */
 char *node__disk_path(struct node *node, const Directory__Disk *disk);
 
+/* It is not there, not only there, or what is there is not whole. */
+bool node__disk_is_missing(const struct node_disk *disk);
+
+/* Only another try tells whether it is over; and it can be. */
+bool node__disk_is_retried(const struct node_disk *disk);
+
 /* Is it a copy of the disk as it was earlier? */
 bool node__disk_is_older(const struct node_disk *disk);
+
+/* Is it open, and has it failed since? */
+bool node__disk_has_failed(const struct node_disk *disk);
+
+/* Blocking: a directory and all in it. */
+void node__tree_remove(const char *path);
+
+/* Drop the record of a disk that is FAILED or CLOSED. */
+void node__disk_forget(struct node_disk *disk);
+void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
+			   size_t len);
+
+/* ---- advice.c ---- */
+
+/* Does a shell take @word as it is? */
+bool node__is_plain(const char *word);
 
 /* What to do about one that was damaged when it was opened. */
 #define NODE_DAMAGE_FIX                                                        \
@@ -231,17 +253,6 @@ void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 /* What to do about one that failed in service. */
 void node__disk_failed_fix(const struct node_disk *disk,
 			   const struct lsom_disk_info *info, char *out,
-			   size_t len);
-
-/* Is it open, and has it failed since? */
-bool node__disk_has_failed(const struct node_disk *disk);
-
-/* Blocking: a directory and all in it. */
-void node__tree_remove(const char *path);
-
-/* Drop the record of a disk that is FAILED or CLOSED. */
-void node__disk_forget(struct node_disk *disk);
-void node__disk_index_path(struct node *node, const struct uuid *id, char *out,
 			   size_t len);
 
 /* ---- datadir.c: what is left where data_dir is ---- */

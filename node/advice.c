@@ -1,0 +1,95 @@
+/*
+ * advice: what people are told to type.
+ *
+ * Next steps for a disk that does not serve; health, disk list and refusals have
+ * them from here.  A line to paste is to mean the same to a shell.
+ */
+#include "base/util.h"
+#include "node/node_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+bool node__is_plain(const char *word)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789/.,:@%+_-";
+
+	return word[strspn(word, plain)] == '\0';
+}
+
+const char *node__disk_word(const struct node_disk *d,
+			    char out[NODE_DISK_WORD_MAX])
+{
+	if (strlen(d->path) < NODE_DISK_WORD_MAX && node__is_plain(d->path))
+		strcpy(out, d->path);
+	else
+		uuid_format(&d->id, out);
+	return out;
+}
+
+void node__disk_fix(const struct node_disk *d, char *out, size_t len)
+{
+	const unsigned long long look = NODE_LOOK_NS / SEC;
+	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
+
+	snprintf(retry, sizeof(retry), "basalt disk retry %s",
+		 node__disk_word(d, word));
+	if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
+		snprintf(out, len, "basalt disk rebuild %s", word);
+	else if (d->status == -ENOSPC)
+		node__datadir_fix(d->node, retry, out, len);
+	else if (node__disk_is_older(d) && d->by_hand)
+		snprintf(out, len,
+			 "Put the disk itself back, then %s; if it is lost, "
+			 "this copy is taken as it is by: basalt disk rebuild "
+			 "DISK --force",
+			 retry);
+	else if (node__disk_is_older(d))
+		snprintf(out, len,
+			 "Put the disk itself back: basaltd looks for it every "
+			 "%llu s.  If it is lost, this copy is taken as it is "
+			 "by: basalt disk rebuild %s --force",
+			 look, word);
+	else if (d->by_hand)
+		snprintf(out, len, "See to that, then %s", retry);
+	else if (d->status == -ENODATA || d->status == -ERANGE)
+		snprintf(out, len,
+			 "Put the whole file or device back: basaltd looks for "
+			 "it every %llu s.  If it is lost: basalt disk remove "
+			 "%s --force",
+			 look, word);
+	else if (node__disk_is_missing(d))
+		snprintf(out, len,
+			 "See that it is there (a device under any name): "
+			 "basaltd looks for it every %llu s.  If it is lost: "
+			 "basalt disk remove %s --force",
+			 look, word);
+	else if (node__disk_is_retried(d))
+		snprintf(out, len,
+			 "See to that: basaltd tries it again by itself, and "
+			 "at once by: %s",
+			 retry);
+	else
+		snprintf(out, len, "See to that, then %s", retry);
+}
+
+void node__disk_failed_fix(const struct node_disk *d,
+			   const struct lsom_disk_info *info, char *out,
+			   size_t len)
+{
+	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
+
+	snprintf(retry, sizeof(retry), "basalt disk retry %s",
+		 node__disk_word(d, word));
+	if (info->index_full)
+		node__datadir_fix(d->node, retry, out, len);
+	else
+		snprintf(out, len,
+			 "If the fault was the cable's, its data comes back "
+			 "by: %s.  Else replace the disk: basalt disk remove "
+			 "DISK --force gives it up.",
+			 retry);
+}
