@@ -115,6 +115,29 @@ void histogram_read(struct histogram *histogram, struct histogram_value *out)
 	}
 }
 
+void histogram_of_read(const struct histogram_of *h,
+		       struct histogram_value *out)
+{
+	*out = (struct histogram_value){
+		.sum_ns =
+			atomic_load_explicit(&h->sum_ns, memory_order_relaxed),
+	};
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		out->bucket[i] = atomic_load_explicit(&h->bucket[i],
+						      memory_order_relaxed);
+		out->count += out->bucket[i];
+	}
+}
+
+void histogram_gain(struct histogram_value *now,
+		    const struct histogram_value *then)
+{
+	now->sum_ns -= then->sum_ns;
+	now->count -= then->count;
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+		now->bucket[i] -= then->bucket[i];
+}
+
 uint64_t histogram_bound(unsigned bucket)
 {
 	uint64_t octave = 1ull << (HISTOGRAM_FIRST + bucket / 2);

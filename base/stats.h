@@ -132,6 +132,27 @@ static inline void histogram_add(struct histogram *histogram, uint64_t ns)
 				  memory_order_relaxed);
 }
 
+/*
+ * The same without a name, for each of many things.  Zeroed at first; one thread
+ * at a time adds, any may read.
+ */
+struct histogram_of {
+	_Atomic uint64_t sum_ns, bucket[HISTOGRAM_BUCKETS];
+};
+
+static inline void histogram_of_add(struct histogram_of *h, uint64_t ns)
+{
+	counter__cell_add(&h->sum_ns, ns);
+	counter__cell_add(&h->bucket[histogram__bucket(ns)], 1);
+}
+
+void histogram_of_read(const struct histogram_of *h,
+		       struct histogram_value *out);
+
+/* @now becomes what came since it was @then. */
+void histogram_gain(struct histogram_value *now,
+		    const struct histogram_value *then);
+
 /* What is in @bucket took less than that; UINT64_MAX: the last, no bound. */
 uint64_t histogram_bound(unsigned bucket);
 

@@ -29,6 +29,31 @@ static unsigned home_of(const struct iscsi_target *t)
 
 /* ---- objects ---- */
 
+static void object_free(struct iscsi *front, struct target_object *o)
+{
+	TAILQ_REMOVE(&front->objects, o, link);
+	scsi_usage_put(o->usage);
+	free(o);
+}
+
+static struct target_object *object_new(struct iscsi *front,
+					const struct uuid *oid, unsigned shard)
+{
+	struct target_object *o = calloc(1, sizeof(*o));
+
+	if (o == NULL)
+		return NULL;
+	o->usage = scsi_usage_new();
+	if (o->usage == NULL) {
+		free(o);
+		return NULL;
+	}
+	o->oid = *oid;
+	o->shard = shard;
+	TAILQ_INSERT_TAIL(&front->objects, o, link);
+	return o;
+}
+
 /* One more user of @oid; if nobody has it, @shard is where.  NULL: no memory. */
 static struct target_object *object_get(struct iscsi *front,
 					const struct uuid *oid, unsigned shard)
@@ -37,22 +62,15 @@ static struct target_object *object_get(struct iscsi *front,
 	struct target_object *o, *next, *found = NULL;
 
 	TAILQ_FOREACH_SAFE (o, &front->objects, link, next) {
-		if (o->users == 0 && now - o->idle_since_ns >= OBJECT_IDLE_NS) {
-			TAILQ_REMOVE(&front->objects, o, link);
-			free(o);
-		} else if (uuid_equal(&o->oid, oid)) {
+		if (o->users == 0 && now - o->idle_since_ns >= OBJECT_IDLE_NS)
+			object_free(front, o);
+		else if (uuid_equal(&o->oid, oid))
 			found = o;
-		}
 	}
-	if (found == NULL) {
-		found = calloc(1, sizeof(*found));
-		if (found == NULL)
-			return NULL;
-		found->oid = *oid;
-		found->shard = shard;
-		TAILQ_INSERT_TAIL(&front->objects, found, link);
-	}
-	found->users++;
+	if (found == NULL)
+		found = object_new(front, oid, shard);
+	if (found != NULL)
+		found->users++;
 	return found;
 }
 
@@ -102,7 +120,7 @@ static int lun_tell(struct iscsi_target *t, struct target_lun *l)
 	int rv;
 
 	if (t->home == 0) {
-		rv = scsi_lun_set(t->scsi, &l->conf);
+		rv = scsi_lun_set(t->scsi, &l->conf, l->object->usage);
 		l->told = rv == 0;
 		return rv;
 	}
@@ -112,6 +130,7 @@ static int lun_tell(struct iscsi_target *t, struct target_lun *l)
 	m->lun = l->conf;
 	strcpy(m->iqn, t->iqn);
 	strcpy(m->name, l->name);
+	m->usage = scsi_usage_get(l->object->usage);
 	iscsi__message_send(m);
 	l->told = true;
 	return 0;
@@ -382,8 +401,35 @@ void iscsi__homes_close(struct iscsi *front)
 	struct target_object *o;
 
 	env_timer_stop(front->env, &front->tell);
-	while ((o = TAILQ_FIRST(&front->objects)) != NULL) {
-		TAILQ_REMOVE(&front->objects, o, link);
-		free(o);
-	}
+	while ((o = TAILQ_FIRST(&front->objects)) != NULL)
+		object_free(front, o);
+}
+
+/* ---- what was done with them ---- */
+
+static void usage_read(const struct target_object *o, struct iscsi_usage *out)
+{
+	struct scsi_usage *u = o->usage;
+
+	out->object = o->oid;
+	histogram_of_read(&u->reads, &out->reads);
+	histogram_of_read(&u->writes, &out->writes);
+	out->read_bytes = ENTRY_GET(&u->read_bytes);
+	out->written_bytes = ENTRY_GET(&u->written_bytes);
+	out->unmaps = ENTRY_GET(&u->unmaps);
+	out->failed = ENTRY_GET(&u->failed);
+}
+
+void iscsi_usage_each(struct iscsi *iscsi,
+		      void (*cb)(const struct iscsi_usage *usage, void *arg),
+		      void *arg)
+{
+	const struct target_object *o;
+	struct iscsi_usage usage;
+
+	TAILQ_FOREACH (o, &iscsi->objects, link)
+		if (o->users > 0) {
+			usage_read(o, &usage);
+			cb(&usage, arg);
+		}
 }

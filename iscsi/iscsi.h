@@ -11,6 +11,7 @@
 #define BASALT_ISCSI_ISCSI_H
 
 #include "base/env.h"
+#include "base/stats.h"
 #include "base/uuid.h"
 
 #include <sys/socket.h>
@@ -166,6 +167,23 @@ void iscsi_session_each(struct iscsi *iscsi,
 
 /* 0 or -ENOENT. */
 int iscsi_session_drop(struct iscsi *iscsi, uint64_t id);
+
+/*
+ * What initiators have done with an object since a target shows it, all targets
+ * together.  A time is from the command to its answer.
+ */
+struct iscsi_usage {
+	struct uuid object;
+	struct histogram_value reads, writes;
+	uint64_t read_bytes, written_bytes;
+	uint64_t unmaps; /* UNMAP, WRITE SAME and SANITIZE */
+	/* Of these: not ready, medium errors, no space, out of time, BUSY. */
+	uint64_t failed;
+};
+/* Objects that targets show.  @cb calls nothing of iscsi. */
+void iscsi_usage_each(struct iscsi *iscsi,
+		      void (*cb)(const struct iscsi_usage *usage, void *arg),
+		      void *arg);
 
 /* Sessions that have @object as a LUN. */
 unsigned iscsi_object_sessions(struct iscsi *iscsi, const struct uuid *object);

@@ -178,6 +178,7 @@ struct target_object {
 	unsigned shard, users;
 	unsigned leaving; /* of those: LUNs of targets that leave with it */
 	uint64_t idle_since_ns; /* no users */
+	struct scsi_usage *usage;
 	TAILQ_ENTRY(target_object) link;
 };
 
@@ -678,6 +679,7 @@ struct iscsi_message {
 	 */
 	struct iscsi_target *target;
 	struct iscsi_lun_conf lun; /* its strings are @iqn and @name */
+	struct scsi_usage *usage; /* a reference */
 	char iqn[ISCSI_NAME_MAX + 1], name[256];
 	struct iscsi_portal *portals; /* an array, freed with the message */
 	unsigned portals_count;

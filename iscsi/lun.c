@@ -503,6 +503,7 @@ void scsi__lun_put(struct scsi_lun *lun)
 		dom_object_close(lun->object);
 	}
 	TAILQ_REMOVE(&target->all, lun, link);
+	scsi_usage_put(lun->usage);
 	free(lun);
 	scsi__target_check(target);
 }
@@ -543,7 +544,8 @@ static void lun_change(struct scsi_lun *lun, const struct iscsi_lun_conf *conf)
 	}
 }
 
-int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf)
+int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf,
+		 struct scsi_usage *usage)
 {
 	struct scsi_nexus *nexus;
 	struct scsi_lun *lun;
@@ -574,6 +576,7 @@ int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf)
 		 conf->name != NULL ? conf->name : "");
 	lun->block_bytes = conf->block_bytes;
 	lun->read_only = conf->read_only;
+	lun->usage = scsi_usage_get(usage);
 	lun->tas = true;
 	lun->refs = 1;
 	lun->opening_since_ns = env_now(target->env);

@@ -25,8 +25,11 @@
 
 #include "base/env.h"
 #include "base/sgl.h"
+#include "base/stats.h"
 #include "dom/dom.h"
 #include "iscsi/iscsi.h"
+
+#include <stdatomic.h>
 
 #define SCSI_CDB_MAX 260u
 #define SCSI_SENSE_MAX 96u /* iSER initiators take 128 bytes of response data */
@@ -68,6 +71,19 @@ struct scsi_common {
 	uint8_t ops[256]; /* by opcode: from 1, its first place in scsi__ops */
 };
 void scsi_common_init(struct scsi_common *common);
+
+/*
+ * What is counted of an object, whichever unit shows it; see iscsi_usage_each().
+ * All its units are on one shard, which counts; any may read.
+ */
+struct scsi_usage {
+	atomic_uint refs;
+	struct histogram_of reads, writes;
+	_Atomic uint64_t read_bytes, written_bytes, unmaps, failed;
+};
+struct scsi_usage *scsi_usage_new(void); /* with one reference, or NULL */
+struct scsi_usage *scsi_usage_get(struct scsi_usage *usage);
+void scsi_usage_put(struct scsi_usage *usage); /* NULL: nothing */
 
 /* Private to lun.c: what a nexus has at its units is being given up. */
 struct scsi_nexus_closing {
@@ -177,7 +193,9 @@ void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
  */
 void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 		       const uint16_t *tpgt, unsigned count);
-int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf);
+/* The unit takes a reference of @usage, which is its object's. */
+int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf,
+		 struct scsi_usage *usage);
 void scsi_lun_unset(struct scsi_target *target, unsigned number);
 /* The object of LUN number @lun (as in a BHS), or false. */
 bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,

@@ -137,6 +137,7 @@ struct scsi_lun {
 	char name[256];
 	uint32_t block_bytes;
 	bool read_only;
+	struct scsi_usage *usage;
 
 	struct dom_object *object; /* NULL: not open (yet) */
 	bool opening, removed, deleted;

@@ -86,21 +86,77 @@ static enum kind kind(const struct scsi_cmd *cmd)
 	return kinds[cmd->cdb[0]];
 }
 
-static void count_sense(const struct scsi_cmd *cmd)
+/* Its sense key tells of a fault of the unit's, not of what was asked. */
+static bool faulty(unsigned key)
+{
+	return key == 2 || key == 3 || key == 4 || key == 7 || key == 0xb;
+}
+
+static unsigned sense_key(const struct scsi_cmd *cmd)
 {
 	const uint8_t *s = cmd->sense;
+
+	return ((s[0] & 0x7f) == 0x72 ? s[1] : s[2]) & 0xf;
+}
+
+static void count_sense(const struct scsi_cmd *cmd)
+{
 	static struct counter *const keys[16] = {
 		[2] = &not_ready,     [3] = &medium,	 [4] = &medium,
 		[5] = &illegal,	      [6] = &attentions, [7] = &protect,
 		[0xe] = &miscompares,
 	};
-	struct counter *key;
+	struct counter *key = keys[sense_key(cmd)];
 
 	counter_add(&checks, 1);
-	key = keys[((s[0] & 0x7f) == 0x72 ? s[1] : s[2]) & 0xf];
 	if (key != NULL)
 		counter_add(key, 1);
 }
+
+/* ---- of an object ---- */
+
+struct scsi_usage *scsi_usage_new(void)
+{
+	struct scsi_usage *usage = calloc(1, sizeof(*usage));
+
+	if (usage != NULL)
+		atomic_init(&usage->refs, 1);
+	return usage;
+}
+
+struct scsi_usage *scsi_usage_get(struct scsi_usage *usage)
+{
+	atomic_fetch_add(&usage->refs, 1);
+	return usage;
+}
+
+void scsi_usage_put(struct scsi_usage *usage)
+{
+	if (usage != NULL && atomic_fetch_sub(&usage->refs, 1) == 1)
+		free(usage);
+}
+
+/* Nobody else writes there now. */
+static void add(_Atomic uint64_t *at, uint64_t n)
+{
+	atomic_store_explicit(
+		at, atomic_load_explicit(at, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+static void usage_failed(const struct scsi_cmd *cmd)
+{
+	if (cmd->lun != NULL && kind(cmd) != OTHERS)
+		add(&cmd->lun->usage->failed, 1);
+}
+
+/* @cmd has moved this much. */
+static uint64_t moved(const struct scsi_cmd *cmd)
+{
+	return cmd->status == SCSI_GOOD ? MIN(cmd->transfer_len, cmd->edtl) : 0;
+}
+
+/* ---- a command has its answer ---- */
 
 void scsi__count(const struct scsi_cmd *cmd)
 {
@@ -108,10 +164,13 @@ void scsi__count(const struct scsi_cmd *cmd)
 	switch (cmd->status) {
 	case SCSI_CHECK_CONDITION:
 		count_sense(cmd);
+		if (faulty(sense_key(cmd)))
+			usage_failed(cmd);
 		break;
 	case SCSI_BUSY:
 	case SCSI_TASK_SET_FULL:
 		counter_add(&busy, 1);
+		usage_failed(cmd);
 		break;
 	case SCSI_RESERVATION_CONFLICT:
 		counter_add(&conflicts, 1);
@@ -137,13 +196,29 @@ void scsi__time_data(const struct scsi_cmd *cmd)
 
 void scsi__time_end(struct scsi_cmd *cmd)
 {
-	enum kind what = kind(cmd);
+	uint64_t now = env_now(cmd->target->env), ns = now - cmd->since_ns;
+	struct scsi_usage *usage = cmd->lun != NULL ? cmd->lun->usage : NULL;
 
-	if (what == READS)
-		histogram_add(&read_times, passed(cmd));
-	else if (what == WRITES)
-		histogram_add(&write_times, passed(cmd));
-	cmd->since_ns = env_now(cmd->target->env);
+	cmd->since_ns = now;
+	if (usage == NULL)
+		return;
+	switch (kind(cmd)) {
+	case READS:
+		histogram_add(&read_times, ns);
+		histogram_of_add(&usage->reads, ns);
+		add(&usage->read_bytes, moved(cmd));
+		break;
+	case WRITES:
+		histogram_add(&write_times, ns);
+		histogram_of_add(&usage->writes, ns);
+		add(&usage->written_bytes, moved(cmd));
+		break;
+	case UNMAPS:
+		add(&usage->unmaps, 1);
+		break;
+	case OTHERS:
+		break;
+	}
 }
 
 void scsi__time_sent(const struct scsi_cmd *cmd)

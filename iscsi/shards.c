@@ -35,6 +35,7 @@ struct iscsi_message *iscsi__message_new(struct iscsi *share,
 static void message_free(struct iscsi_message *m)
 {
 	free(m->portals);
+	scsi_usage_put(m->usage);
 	free(m);
 }
 
@@ -110,7 +111,7 @@ static int obey(struct iscsi *share, struct iscsi_message *m)
 		assert(t != NULL);
 		m->lun.iqn = m->iqn;
 		m->lun.name = m->name;
-		return scsi_lun_set(t->scsi, &m->lun);
+		return scsi_lun_set(t->scsi, &m->lun, m->usage);
 	case MESSAGE_LUN_GONE:
 		assert(t != NULL);
 		scsi_lun_unset(t->scsi, m->number);

@@ -42,10 +42,7 @@ static void value_gain(struct latency_of *of)
 	struct histogram_value now;
 
 	histogram_read(of->histogram, &now);
-	now.sum_ns -= of->value.sum_ns;
-	now.count -= of->value.count;
-	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
-		now.bucket[i] -= of->value.bucket[i];
+	histogram_gain(&now, &of->value);
 	of->value = now;
 }
 

@@ -33,7 +33,7 @@ int rig_lun(struct rig *rig, unsigned lun, uint64_t bytes, bool read_only)
 		rig->oid = conf.object;
 	rv = fake_dom_add(rig->dom, &conf.object, bytes);
 	CHECK(rv == 0 || rv == -EEXIST);
-	rv = scsi_lun_set(rig->target, &conf);
+	rv = scsi_lun_set(rig->target, &conf, rig->usage);
 	rig_run(rig);
 	return rv;
 }
@@ -79,6 +79,8 @@ struct rig *rig_open(uint32_t block)
 	CHECK_EQ(scsi_target_open(&rig->me.loop.env, rig->dom, &rig->common,
 				  "iqn.2026-11.test:disk", &rig->target),
 		 0);
+	rig->usage = scsi_usage_new();
+	CHECK(rig->usage != NULL);
 	scsi_target_ports(rig->target, rtpi, tpgt, 2);
 	CHECK_EQ(rig_lun(rig, 0, RIG_BYTES, false), 0);
 	for (unsigned n = 0; n < 2; n++) {
@@ -102,6 +104,8 @@ void rig_close(struct rig *rig)
 	dom_close(rig->dom, on_closed, &done);
 	CHECK(memenv_run(&rig->me, &done));
 	memenv_fini(&rig->me); /* asserts that all pages came home */
+	CHECK_EQ(rig->usage->refs, 1);
+	scsi_usage_put(rig->usage);
 	free(rig);
 }
 

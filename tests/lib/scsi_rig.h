@@ -17,6 +17,7 @@ struct rig {
 	struct dom *dom;
 	struct scsi_common common;
 	struct scsi_target *target;
+	struct scsi_usage *usage; /* of all its objects */
 	struct scsi_nexus nexus[RIG_NEXUSES];
 	bool open[RIG_NEXUSES];
 	uint32_t block;

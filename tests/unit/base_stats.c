@@ -147,6 +147,25 @@ TEST(stats, times_of_threads)
 	CHECK_EQ(value.count + value.sum_ns, 0);
 }
 
+TEST(stats, what_was_gained)
+{
+	static struct histogram_of of;
+	struct histogram_value then, now;
+
+	histogram_of_add(&of, 5000);
+	histogram_of_add(&of, 100000);
+	histogram_of_read(&of, &then);
+	CHECK_EQ(then.count, 2);
+	CHECK_EQ(then.sum_ns, 105000);
+	histogram_of_add(&of, 100001);
+	histogram_of_read(&of, &now);
+	histogram_gain(&now, &then);
+	CHECK_EQ(now.count, 1);
+	CHECK_EQ(now.sum_ns, 100001);
+	CHECK_EQ(now.bucket[histogram__bucket(100001)], 1);
+	CHECK_EQ(now.bucket[histogram__bucket(5000)], 0);
+}
+
 TEST(stats, quantiles)
 {
 	struct histogram_value value;

@@ -310,7 +310,7 @@ TEST(lun, becoming_ready)
 	struct rig_cmd a;
 
 	memset(conf.object.b, 0x77, 16);
-	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 0x0e));
 	for (unsigned i = 0; i < 2; i++) {
 		memset(&a, 0, sizeof(a));
@@ -573,7 +573,7 @@ static void restart(struct rig *r)
 	uint8_t in[36];
 
 	scsi_lun_unset(r->target, 0);
-	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	/* A few turns of the loop, for it to open. */
 	for (unsigned i = 0; i < 10; i++)
 		CHECK_EQ(rig_do(r, 0, CDB(0x12, 0, 0, 0, 36), NULL, 0, in, 36),
@@ -679,7 +679,7 @@ static void twin_set(struct rig *r, unsigned lun)
 	};
 	uint8_t in[36];
 
-	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	for (r->lun = 0; r->lun < 2; r->lun++) {
 		/* A few turns of the loop, for it to open. */
 		for (unsigned i = 0; i < 10; i++)

@@ -475,6 +475,52 @@ TEST(scsi_block, times)
 	rig_close(r);
 }
 
+/* What an object's initiators did: those that moved nothing as well. */
+TEST(scsi_block, usage)
+{
+	static const struct {
+		int status;
+		bool failed;
+	} t[] = {
+		{ -EPERM, false }, { -EBUSY, true },	 { -EBADMSG, true },
+		{ -ENXIO, true },  { -ETIMEDOUT, true },
+	};
+	struct rig *r = rig_open(512);
+	uint8_t list[8 + 16] = { 0 };
+	size_t len = unmap_list(list, 1, (uint64_t[]){ 8 }, (uint32_t[]){ 8 });
+	struct histogram_value reads, writes;
+	const struct scsi_usage *u = r->usage;
+	uint64_t failed = 0;
+
+	CHECK_EQ(rig_write(r, 0, 0, 16, 0x33), GOOD);
+	CHECK_EQ(rig_write(r, 1, 16, 1, 0x33), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0x33), GOOD);
+	CHECK_EQ(do_unmap(r, list, len), GOOD);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	/* Answered before it began: what was asked for is not there. */
+	CHECK_EQ(rig_read(r, 0, RIG_BYTES / 512, 1, 0), RANGE);
+	CHECK_EQ(u->written_bytes, 17 * 512);
+	CHECK_EQ(u->read_bytes, 8 * 512);
+	CHECK_EQ(u->unmaps, 1);
+	CHECK_EQ(u->failed, 0);
+
+	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
+		fake_dom_fault(r->dom,
+			       (struct fake_fault){ .ops = FAKE_ANY,
+						    .times = 1,
+						    .status = t[i].status });
+		CHECK(rig_read(r, 0, 0, 8, 0) != GOOD);
+		failed += t[i].failed;
+		CHECK_EQ(u->failed, failed);
+	}
+	histogram_of_read(&u->reads, &reads);
+	histogram_of_read(&u->writes, &writes);
+	CHECK_EQ(reads.count, 1 + ARRAY_LEN(t));
+	CHECK_EQ(writes.count, 2);
+	CHECK_EQ(u->read_bytes, 8 * 512);
+	rig_close(r);
+}
+
 TEST(scsi_block, unmap)
 {
 	struct rig *r = rig_open(512);

@@ -412,7 +412,7 @@ TEST(scsi_info, read_only)
 	uint8_t d[32];
 
 	conf.object = r->oid;
-	CHECK_EQ(scsi_lun_set(r->target, &conf), 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 1));
 	CHECK_EQ(rig_do(r, 0, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 1), data, 512,
 			NULL, 0),

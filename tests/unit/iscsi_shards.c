@@ -300,6 +300,60 @@ TEST(shards, common_object)
 	close_all();
 }
 
+static void on_usage(const struct iscsi_usage *usage, void *arg)
+{
+	struct iscsi_usage *sum = arg;
+
+	sum->read_bytes += usage->read_bytes;
+	sum->reads.count += usage->reads.count;
+	sum->reads.sum_ns++; /* objects */
+}
+
+static struct iscsi_usage usage_all(void)
+{
+	struct iscsi_usage sum = { 0 };
+
+	settle();
+	iscsi_usage_each(iscsi, on_usage, &sum);
+	return sum;
+}
+
+/* What is done with an object is counted for all targets that show it. */
+TEST(shards, usage)
+{
+	struct mock a, b;
+	struct uuid id;
+
+	open_all((struct iscsi_config){ 0 });
+	id = disk(1, 0);
+	target(IQN);
+	target(OTHER);
+	map(IQN, 0, id);
+	map(OTHER, 0, id);
+	settle();
+	in(&a, 1, 1);
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(answer(&b, TUR(&b)), 2);
+	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
+	CHECK_EQ(answer(&b, READ10(&b, 0, 16)), 0);
+	CHECK_EQ(usage_all().reads.sum_ns, 1);
+	CHECK_EQ(usage_all().reads.count, 2);
+	CHECK_EQ(usage_all().read_bytes, 24 * 512);
+	/* It goes on where one of them is no more, and for the next one. */
+	iscsi_lun_unset(iscsi, IQN, 0);
+	CHECK_EQ(usage_all().reads.count, 2);
+	iscsi_target_unset(iscsi, OTHER);
+	CHECK_EQ(usage_all().reads.sum_ns, 0);
+	map(IQN, 0, id);
+	settle();
+	CHECK_EQ(answer(&a, TUR(&a)), 2);
+	CHECK_EQ(answer(&a, TUR(&a)), 0);
+	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
+	CHECK_EQ(usage_all().reads.count, 3);
+	close_all();
+}
+
 /* All that hangs together goes, and nothing opens before all of it has left. */
 TEST(shards, a_chain_moves)
 {
