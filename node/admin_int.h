@@ -63,6 +63,25 @@ bool admin__another(const struct admin_req *r,
 bool admin__stopping(struct admin_req *r);
 
 /*
+ * admin_usage.c: let time pass for a command that looks on, and tell the peer how
+ * much has.  Lies in the request's ctx.
+ */
+struct admin_watch {
+	struct admin_req *r;
+	unsigned seconds, passed;
+	struct env_timer tick;
+	void (*cb)(struct admin_watch *watch);
+};
+/* 0, or too many @seconds: the request is to be refused. */
+int admin__watch_check(struct admin_req *r, unsigned seconds);
+/*
+ * @cb after @seconds, which are checked; now if there are none.  If the node
+ * stops, or nobody waits for the answer any more, the request is refused instead.
+ */
+void admin__watch(struct admin_watch *watch, struct admin_req *r,
+		  unsigned seconds, void (*cb)(struct admin_watch *watch));
+
+/*
  * Change the directory.  @build decides by what the directory holds now and
  * fills the command; it returns 0, or what admin__why() returned.  It runs
  * again if somebody else was faster.  @applied (or the answer "done" without
@@ -121,6 +140,7 @@ void admin__object_accept(struct admin_req *r);
 void admin__health(struct admin_req *r);
 void admin__metrics(struct admin_req *r);
 void admin__latency(struct admin_req *r);
+void admin__vdisk_stats(struct admin_req *r);
 void admin__events(struct admin_req *r);
 void admin__log_level(struct admin_req *r);
 

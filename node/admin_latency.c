@@ -8,15 +8,12 @@
 #include "node/admin_int.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
-
-#define SECONDS_MAX 3600u
 
 struct latency {
 	struct admin_req *r;
-	struct env_timer tick;
-	unsigned seconds, passed;
+	struct admin_watch watch;
+	unsigned seconds;
 	size_t count;
 	struct latency_of {
 		struct histogram *histogram;
@@ -80,24 +77,9 @@ static void answer(struct latency *l)
 	admin__reply(l->r, &response);
 }
 
-static void on_tick(struct env_timer *timer)
+static void latency_end(struct admin_watch *watch)
 {
-	struct latency *l = container_of(timer, struct latency, tick);
-
-	if (admin__stopping(l->r))
-		return;
-	if (l->r->conn == NULL) {
-		admin__why(l->r, -ECANCELED, NULL, "nobody waits for it");
-		admin__refuse(l->r);
-		return;
-	}
-	if (l->passed == l->seconds) {
-		answer(l);
-		return;
-	}
-	admin__progress(l->r, 100 * l->passed / l->seconds, "measuring");
-	l->passed++;
-	env_timer_start(l->r->node->env, timer, SEC);
+	answer(container_of(watch, struct latency, watch));
 }
 
 void admin__latency(struct admin_req *r)
@@ -106,9 +88,7 @@ void admin__latency(struct admin_req *r)
 	struct latency *l;
 	size_t room = 0;
 
-	if (seconds > SECONDS_MAX) {
-		admin__why(r, -EINVAL, NULL, "%u seconds: at most %u", seconds,
-			   SECONDS_MAX);
+	if (admin__watch_check(r, seconds) < 0) {
 		admin__refuse(r);
 		return;
 	}
@@ -119,12 +99,7 @@ void admin__latency(struct admin_req *r)
 	l->seconds = seconds;
 	histogram_each(take, l);
 	assert(l->count == room);
-	if (seconds == 0) {
-		answer(l);
-		return;
-	}
-	for (size_t i = 0; i < l->count; i++)
+	for (size_t i = 0; i < l->count && seconds > 0; i++)
 		histogram_read(l->of[i].histogram, &l->of[i].value);
-	l->tick.cb = on_tick;
-	on_tick(&l->tick);
+	admin__watch(&l->watch, r, seconds, latency_end);
 }

@@ -296,6 +296,7 @@ static const struct command commands[] = {
 	COMMAND(HEALTH, admin__health, true),
 	COMMAND(METRICS, admin__metrics, true),
 	COMMAND(LATENCY, admin__latency, false),
+	COMMAND(VDISK_STATS, admin__vdisk_stats, false),
 	COMMAND(EVENTS, admin__events, false),
 	COMMAND(LOG_LEVEL, admin__log_level, true),
 };

@@ -277,6 +277,7 @@ char *node__metrics_text(void)
 		return NULL;
 	counter_each(text_add, f);
 	histogram_each(text_times, f);
+	node__families_put(f, the_node);
 	if (fclose(f) != 0) {
 		free(text);
 		return NULL;

@@ -345,6 +345,22 @@ void node__metrics_register(struct node *node);
 /* All in the Prometheus text format, malloc()ed; NULL: out of memory. */
 char *node__metrics_text(void);
 
+/* ---- families.c ---- */
+
+/* A virtual disk and what initiators did with it: nothing where none shows it. */
+struct node_usage {
+	const Directory__VDisk *vdisk; /* the directory's */
+	struct iscsi_usage usage; /* its object is set in any case */
+};
+/*
+ * All of them, @count, by object; free()d by the caller before the directory
+ * changes.  NULL: no memory.  The node is up.
+ */
+struct node_usage *node__usages(struct node *node, size_t *count);
+
+/* Metrics with labels: of each disk, virtual disk and health check. */
+void node__families_put(FILE *f, struct node *node);
+
 /* ---- shards.c ---- */
 
 struct node_shard {

@@ -74,6 +74,7 @@ struct cli_call {
 		Admin__ObjectList object_list;
 		Admin__EventList events;
 		Admin__LatencyAsk latency;
+		Admin__VdiskStatsAsk vdisk_stats;
 		Admin__LogLevel log_level;
 	} body;
 	Admin__Access access;

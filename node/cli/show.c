@@ -505,6 +505,71 @@ static void show_latencies(const Admin__Latencies *m)
 	columns_print(c);
 }
 
+static void cell_rate(struct columns *c, uint64_t count, double seconds)
+{
+	double n = (double)count / seconds;
+
+	columns_cell(c, "%.*f", n < 9.95 && n > 0 ? 1 : 0, n);
+}
+
+/* Of one direction: how many, how much, how long. */
+static void cells_times(struct columns *c, const Admin__Times *t,
+			uint64_t bytes, double seconds)
+{
+	cell_rate(c, t->count, seconds);
+	cell_size(c, (uint64_t)((double)bytes / seconds));
+	if (t->count > 0) {
+		cell_ns(c, t->mean_ns);
+		cell_ns(c, t->p99_ns);
+	} else {
+		columns_cell(c, "-");
+		columns_cell(c, "-");
+	}
+}
+
+static void show_stats(const struct cli_call *call, const Admin__VdiskStats *m)
+{
+	static const char *const rates[] = {
+		"VDISK", "<READS/S",  "<READ/S",  "<MEAN",
+		"<P99",	 "<WRITES/S", "<WRITE/S", "<MEAN",
+		"<P99",	 "<LOAD",     "<FAILED"
+	};
+	static const char *const totals[] = { "VDISK",	   "<READS", "<READ",
+					      "<MEAN",	   "<P99",   "<WRITES",
+					      "<WRITTEN",  "<MEAN",  "<P99",
+					      "<SESSIONS", "<FAILED" };
+	bool rate = m->elapsed_ns > 0;
+	double seconds = rate ? (double)m->elapsed_ns / 1e9 : 1;
+	struct columns *c =
+		columns_open(rate ? rates : totals, ARRAY_LEN(rates));
+	unsigned idle = 0;
+
+	for (size_t i = 0; i < m->n_vdisks; i++) {
+		const Admin__VdiskStat *v = m->vdisks[i];
+		double busy_ns =
+			(double)v->read->count * (double)v->read->mean_ns +
+			(double)v->write->count * (double)v->write->mean_ns;
+
+		if (call->args_count == 0 && v->failed + v->unmaps == 0 &&
+		    v->read->count + v->write->count == 0) {
+			idle++;
+			continue;
+		}
+		columns_cell(c, "%s", v->vdisk);
+		cells_times(c, v->read, v->read_bytes, seconds);
+		cells_times(c, v->write, v->written_bytes, seconds);
+		if (rate)
+			columns_cell(c, "%.1f", busy_ns / 1e9 / seconds);
+		else
+			columns_cell(c, "%u", v->sessions);
+		columns_cell(c, "%llu", (unsigned long long)v->failed);
+	}
+	columns_print(c);
+	if (idle > 0)
+		printf("%u %s did nothing\n", idle,
+		       idle == 1 ? "virtual disk" : "virtual disks");
+}
+
 void cli_show(const struct cli_call *call, const Admin__Response *r)
 {
 	switch (r->result_case) {
@@ -555,6 +620,9 @@ void cli_show(const struct cli_call *call, const Admin__Response *r)
 		break;
 	case ADMIN__RESPONSE__RESULT_LATENCIES:
 		show_latencies(r->latencies);
+		break;
+	case ADMIN__RESPONSE__RESULT_VDISK_STATS:
+		show_stats(call, r->vdisk_stats);
 		break;
 	case ADMIN__RESPONSE__RESULT_EVENTS:
 		show_events(r->events);

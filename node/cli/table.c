@@ -321,6 +321,17 @@ static int latency(struct cli_call *c)
 	return cli_number(c, "seconds", 3600, &m->seconds);
 }
 
+static int vdisk_stats(struct cli_call *c)
+{
+	Admin__VdiskStatsAsk *m =
+		BODY(c, VDISK_STATS, vdisk_stats, vdisk_stats_ask);
+
+	if (c->args_count > 0)
+		m->name = c->args[0];
+	m->seconds = 5;
+	return cli_number(c, "seconds", 3600, &m->seconds);
+}
+
 static int events(struct cli_call *c)
 {
 	Admin__EventList *m = &c->body.events;
@@ -470,6 +481,12 @@ static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
 };
 
+static const struct cli_option o_vdisk_stats[] = {
+	{ "seconds", "N",
+	  "watch for so long (5); 0: what was since they are exported", false },
+	END
+};
+
 static const struct cli_option o_latency[] = {
 	{ "seconds", "N", "watch for so long (5); 0: what was since the start",
 	  false },
@@ -483,6 +500,13 @@ static const char latency_more[] =
 	"and where a request takes long one of them says where.  Nothing is known of a\n"
 	"single request: p99 of one stage need not be that of the next.  Times are read\n"
 	"from buckets and right within a third.\n";
+
+static const char vdisk_stats_more[] =
+	"Those that keep the node most busy come first; what did nothing is counted\n"
+	"only, but for --json.  Times are from a command to its answer; P99 is right\n"
+	"within a third.  LOAD: how many reads and writes were under way on average.\n"
+	"FAILED: reads, writes and unmaps that ended with not ready, a medium error,\n"
+	"no space, out of time or BUSY.  basalt latency tells where the time goes.";
 
 static const char session_list_more[] =
 	"A node with several shards says in SHARD which of them serves a session.\n"
@@ -573,6 +597,9 @@ const struct cli_command cli_commands[] = {
 	  none, vdisk_list },
 	{ "vdisk", "show", "NAME", 1, 1,
 	  "one virtual disk, and how to attach it", none, vdisk_show },
+	{ "vdisk", "stats", "[NAME]", 0, 1,
+	  "what initiators do with them, the busiest first", o_vdisk_stats,
+	  vdisk_stats, vdisk_stats_more },
 	{ "vdisk", "resize", "NAME SIZE", 2, 2, "grow or shrink it online",
 	  o_vdisk_resize, vdisk_resize },
 	{ "vdisk", "rename", "OLD NEW", 2, 2, "give it another name", none,

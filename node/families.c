@@ -1,0 +1,292 @@
+/*
+ * families: metrics that are there once for each disk, virtual disk and health
+ * check, told apart by labels, as Prometheus has them.  Named by what people
+ * call a thing, so that a graph needs no directory beside it.
+ */
+#include "base/health.h"
+#include "base/util.h"
+#include "node/node_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A label's value: what ends it, and what ends a line, is escaped. */
+static void value_put(FILE *f, const char *text)
+{
+	for (; *text != '\0'; text++) {
+		if (*text == '\\' || *text == '"')
+			fputc('\\', f);
+		if (*text == '\n')
+			fputs("\\n", f);
+		else
+			fputc(*text, f);
+	}
+}
+
+static void head_put(FILE *f, const char *name, const char *type,
+		     const char *help)
+{
+	fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* ---- virtual disks ---- */
+
+struct usages {
+	struct node_usage *of; /* by object */
+	size_t count;
+};
+
+static int by_object(const void *a, const void *b)
+{
+	const struct node_usage *x = a, *y = b;
+
+	return memcmp(&x->usage.object, &y->usage.object, sizeof(struct uuid));
+}
+
+static void on_usage(const struct iscsi_usage *usage, void *arg)
+{
+	const struct usages *all = arg;
+	struct node_usage key = { .usage.object = usage->object };
+	struct node_usage *u =
+		bsearch(&key, all->of, all->count, sizeof(*all->of), by_object);
+
+	if (u != NULL) /* else it is being deleted */
+		u->usage = *usage;
+}
+
+struct node_usage *node__usages(struct node *node, size_t *count)
+{
+	const struct cmmds_entry *e = NULL;
+	struct usages all = { 0 };
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL)
+		all.count++;
+	all.of = calloc(all.count + 1, sizeof(*all.of));
+	if (all.of == NULL)
+		return NULL;
+	*count = all.count;
+	for (size_t i = 0; i < all.count; i++) {
+		e = cmmds_next(node->cmmds, CMMDS_VDISK, e);
+		all.of[i].vdisk = (void *)e->message;
+		memcpy(all.of[i].usage.object.b, all.of[i].vdisk->oid.data,
+		       MIN(all.of[i].vdisk->oid.len, sizeof(struct uuid)));
+	}
+	qsort(all.of, all.count, sizeof(*all.of), by_object);
+	iscsi_usage_each(node->iscsi, on_usage, &all);
+	return all.of;
+}
+
+static double reads(const struct node_usage *u)
+{
+	return (double)u->usage.reads.count;
+}
+
+static double read_seconds(const struct node_usage *u)
+{
+	return (double)u->usage.reads.sum_ns / (double)SEC;
+}
+
+static double read_bytes(const struct node_usage *u)
+{
+	return (double)u->usage.read_bytes;
+}
+
+static double writes(const struct node_usage *u)
+{
+	return (double)u->usage.writes.count;
+}
+
+static double write_seconds(const struct node_usage *u)
+{
+	return (double)u->usage.writes.sum_ns / (double)SEC;
+}
+
+static double written_bytes(const struct node_usage *u)
+{
+	return (double)u->usage.written_bytes;
+}
+
+static double unmaps(const struct node_usage *u)
+{
+	return (double)u->usage.unmaps;
+}
+
+static double failed(const struct node_usage *u)
+{
+	return (double)u->usage.failed;
+}
+
+static double size_bytes(const struct node_usage *u)
+{
+	return (double)u->vdisk->size_bytes;
+}
+
+static const struct vdisk_family {
+	const char *name, *type, *help;
+	double (*of)(const struct node_usage *u);
+} vdisk_families[] = {
+	{ "basalt_vdisk_reads_total", "counter",
+	  "reads by initiators since it is exported", reads },
+	{ "basalt_vdisk_read_seconds_total", "counter",
+	  "what they took, from the command to its answer", read_seconds },
+	{ "basalt_vdisk_read_bytes_total", "counter", "bytes that they got",
+	  read_bytes },
+	{ "basalt_vdisk_writes_total", "counter",
+	  "writes by initiators since it is exported", writes },
+	{ "basalt_vdisk_write_seconds_total", "counter",
+	  "what they took, from the command to its answer", write_seconds },
+	{ "basalt_vdisk_written_bytes_total", "counter",
+	  "bytes that they wrote", written_bytes },
+	{ "basalt_vdisk_unmaps_total", "counter",
+	  "UNMAP, WRITE SAME and SANITIZE", unmaps },
+	{ "basalt_vdisk_failed_total", "counter",
+	  "of all these: not ready, medium errors, no space, out of time, "
+	  "BUSY",
+	  failed },
+	{ "basalt_vdisk_size_bytes", "gauge", "as its initiators see it",
+	  size_bytes },
+};
+
+static void vdisks_put(FILE *f, struct node *node)
+{
+	size_t count = 0;
+	struct node_usage *all = node__usages(node, &count);
+
+	if (all == NULL || count == 0) {
+		free(all);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(vdisk_families); i++) {
+		const struct vdisk_family *v = &vdisk_families[i];
+
+		head_put(f, v->name, v->type, v->help);
+		for (size_t k = 0; k < count; k++) {
+			fprintf(f, "%s{vdisk=\"", v->name);
+			value_put(f, all[k].vdisk->name);
+			fprintf(f, "\"} %.16g\n", v->of(&all[k]));
+		}
+	}
+	free(all);
+}
+
+/* ---- disks ---- */
+
+static uint64_t up(const struct lsom_disk_info *info)
+{
+	return info->state != LSOM_DISK_FAILED;
+}
+
+static uint64_t raw(const struct lsom_disk_info *info)
+{
+	return info->raw_bytes;
+}
+
+static uint64_t usable(const struct lsom_disk_info *info)
+{
+	return info->usable_bytes;
+}
+
+static uint64_t used(const struct lsom_disk_info *info)
+{
+	return info->used_bytes;
+}
+
+static uint64_t kept(const struct lsom_disk_info *info)
+{
+	return info->kept_bytes;
+}
+
+static uint64_t segments_free(const struct lsom_disk_info *info)
+{
+	return info->segments_free;
+}
+
+static uint64_t media_errors(const struct lsom_disk_info *info)
+{
+	return info->media_errors;
+}
+
+static uint64_t congestion(const struct lsom_disk_info *info)
+{
+	uint8_t most = 0;
+
+	for (unsigned i = 0; i < LSOM_CONGESTIONS; i++)
+		most = MAX(most, info->congestion[i]);
+	return most;
+}
+
+static const struct disk_family {
+	const char *name, *type, *help;
+	uint64_t (*of)(const struct lsom_disk_info *info);
+} disk_families[] = {
+	{ "basalt_disk_up", "gauge", "1: in service", up },
+	{ "basalt_disk_raw_bytes", "gauge", "of the device", raw },
+	{ "basalt_disk_usable_bytes", "gauge", "raw less the cleaning reserve",
+	  usable },
+	{ "basalt_disk_used_bytes", "gauge", "live blocks", used },
+	{ "basalt_disk_kept_bytes", "gauge",
+	  "reserved by policies, not used yet", kept },
+	{ "basalt_disk_segments_free", "gauge", "segments ready to be written",
+	  segments_free },
+	{ "basalt_disk_congestion", "gauge",
+	  "0 to 255: how much writes are slowed down", congestion },
+	{ "basalt_disk_media_errors_total", "counter",
+	  "reads that the device failed, and blocks that were not what was "
+	  "written, since it was opened",
+	  media_errors },
+};
+
+static void disk_put(FILE *f, const struct disk_family *family,
+		     const struct node_disk *d)
+{
+	struct lsom_disk_info info = { .state = LSOM_DISK_FAILED };
+	char id[UUID_TEXT_LEN];
+
+	if (d->state == NODE_DISK_ONLINE)
+		lsom_disk_info(d->disk, &info);
+	else if (family->of != up) /* nothing is known of it */
+		return;
+	uuid_format(&d->id, id);
+	fprintf(f, "%s{disk=\"%s\",path=\"", family->name, id);
+	value_put(f, d->path);
+	fprintf(f, "\"} %llu\n", (unsigned long long)family->of(&info));
+}
+
+static void disks_put(FILE *f, struct node *node)
+{
+	struct node_disk *d;
+
+	if (TAILQ_EMPTY(&node->disks))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(disk_families); i++) {
+		const struct disk_family *family = &disk_families[i];
+
+		head_put(f, family->name, family->type, family->help);
+		TAILQ_FOREACH (d, &node->disks, link)
+			disk_put(f, family, d);
+	}
+}
+
+/* ---- health ---- */
+
+static void check_put(const struct health_check *check,
+		      const struct health_result *result, void *arg)
+{
+	fprintf(arg, "basalt_health_level{check=\"");
+	value_put(arg, check->name);
+	fprintf(arg, "\"} %d\n", (int)result->level);
+}
+
+void node__families_put(FILE *f, struct node *node)
+{
+	if (node->state != NODE_STOPPING) {
+		head_put(f, "basalt_health_level", "gauge",
+			 "of each check: 0 ok, 1 info, 2 warning, 3 bad");
+		health_each(check_put, f);
+	}
+	if (node->state != NODE_UP)
+		return;
+	disks_put(f, node);
+	vdisks_put(f, node);
+}
