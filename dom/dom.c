@@ -188,6 +188,14 @@ static bool leapt(const struct cmmds_change *change)
 	return new->csn > old->csn + 1;
 }
 
+/* It may have another policy, with another limit, and less reserved. */
+static void policy_load(struct dom__owner *owner,
+			const Directory__Object *object)
+{
+	owner->thick = clom_thick(object);
+	dom__qos_load(owner);
+}
+
 static void object_changed(struct cmmds_subscription *sub,
 			   const struct cmmds_change *change)
 {
@@ -208,13 +216,15 @@ static void object_changed(struct cmmds_subscription *sub,
 	if (object != NULL &&
 	    (reserves(change->new_entry) || reserves(change->old_entry)))
 		dom__space_reserve(dom, object, NULL);
+	owner = dom__owner_find(dom, &oid);
 	if (object != NULL && !object->deleted) {
+		if (owner != NULL)
+			policy_load(owner, object);
 		/* ACCEPT: what its layout does not name is to go. */
 		if (change->old_entry != NULL && leapt(change))
 			dom__gc_kick(dom);
 		return;
 	}
-	owner = dom__owner_find(dom, &oid);
 	if (owner != NULL && !owner->deleted) {
 		owner->deleted = true;
 		owner->hold = true;

@@ -62,8 +62,10 @@ struct cli_call {
 		Admin__DiskRebuild disk_rebuild;
 		Admin__PortalSet portal_set;
 		Admin__Policy policy;
+		Admin__PolicySet policy_set;
 		Admin__VdiskCreate vdisk_create;
 		Admin__VdiskResize vdisk_resize;
+		Admin__VdiskSet vdisk_set;
 		Admin__VdiskRename vdisk_rename;
 		Admin__TargetCreate target_create;
 		Admin__TargetSet target_set;

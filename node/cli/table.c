@@ -153,6 +153,20 @@ static int policy_create(struct cli_call *c)
 	return rv;
 }
 
+static int policy_set(struct cli_call *c)
+{
+	Admin__PolicySet *m = BODY(c, POLICY_SET, policy_set, policy_set);
+	uint32_t iops = 0;
+	int rv;
+
+	m->name = c->args[0];
+	if (!cli_has(c, "iops-limit"))
+		return cli_usage(c, "--iops-limit N is missing");
+	rv = cli_number(c, "iops-limit", UINT32_MAX, &iops);
+	m->iops_limit = iops;
+	return rv;
+}
+
 static int access_fill(struct cli_call *c, Admin__Access **out)
 {
 	Admin__Access *a = &c->access;
@@ -204,6 +218,18 @@ static int vdisk_resize(struct cli_call *c)
 	if (cli_size_of(c, "SIZE", c->args[1], &m->size_bytes) != 0)
 		return CLI_USAGE;
 	return cli_confirm(c, "virtual disk", c->args[0]);
+}
+
+static int vdisk_set(struct cli_call *c)
+{
+	Admin__VdiskSet *m = BODY(c, VDISK_SET, vdisk_set, vdisk_set);
+
+	m->name = c->args[0];
+	if (cli_has(c, "policy") == cli_has(c, "no-policy"))
+		return cli_usage(c, "either --policy P or --no-policy");
+	if (cli_has(c, "policy"))
+		m->policy = (char *)cli_option(c, "policy");
+	return CLI_DONE;
 }
 
 static int vdisk_rename(struct cli_call *c)
@@ -432,6 +458,14 @@ static const struct cli_option o_vdisk_create[] = {
 	ACCESS,
 	END
 };
+static const struct cli_option o_policy_set[] = {
+	{ "iops-limit", "N", "commands a second (0: none)", false }, END
+};
+static const struct cli_option o_vdisk_set[] = {
+	{ "policy", "P", "the one that it has from now on", false },
+	{ "no-policy", NULL, "none: one copy, thin, no limit", false },
+	END
+};
 static const struct cli_option o_vdisk_resize[] = {
 	FORCE("shrink it under sessions and cut data off"), END
 };
@@ -500,6 +534,17 @@ static const char latency_more[] =
 	"and where a request takes long one of them says where.  Nothing is known of a\n"
 	"single request: p99 of one stage need not be that of the next.  Times are read\n"
 	"from buckets and right within a third.\n";
+
+static const char policy_set_more[] =
+	"Another limit holds at once for each virtual disk of the policy, those in\n"
+	"use included.  To slow down one of them, give it a policy of its own by\n"
+	"basalt vdisk set.";
+
+static const char vdisk_set_more[] =
+	"The limit of the new policy holds at once.  Its data stays where it is: a\n"
+	"policy that it does not do for is refused, unless that has\n"
+	"--force-provision; so is one that reserves more than is reserved now.  What\n"
+	"the new one does not reserve is free for others.";
 
 static const char vdisk_stats_more[] =
 	"Those that keep the node most busy come first; what did nothing is counted\n"
@@ -589,6 +634,8 @@ const struct cli_command cli_commands[] = {
 	  policy_create },
 	{ "policy", "list", "", 0, 0, "all policies", none, policy_list },
 	{ "policy", "show", "NAME", 1, 1, "one policy", none, policy_show },
+	{ "policy", "set", "NAME", 1, 1, "change its limit", o_policy_set,
+	  policy_set, policy_set_more },
 	{ "policy", "delete", "NAME", 1, 1, "delete a policy nobody uses", none,
 	  policy_delete },
 	{ "vdisk", "create", "NAME", 1, 1, "make a virtual disk",
@@ -602,6 +649,8 @@ const struct cli_command cli_commands[] = {
 	  vdisk_stats, vdisk_stats_more },
 	{ "vdisk", "resize", "NAME SIZE", 2, 2, "grow or shrink it online",
 	  o_vdisk_resize, vdisk_resize },
+	{ "vdisk", "set", "NAME", 1, 1, "give it another policy", o_vdisk_set,
+	  vdisk_set, vdisk_set_more },
 	{ "vdisk", "rename", "OLD NEW", 2, 2, "give it another name", none,
 	  vdisk_rename },
 	{ "vdisk", "delete", "NAME", 1, 1, "delete it", o_vdisk_delete,

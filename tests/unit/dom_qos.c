@@ -60,6 +60,45 @@ TEST(dom_qos, another_limit_under_a_takeover)
 	fixture_close(f);
 }
 
+/* The object's entry, with another policy and less reserved. */
+static void policy_give(struct fixture *f, const char *policy,
+			uint64_t reserved_bytes)
+{
+	Directory__Object o = *cmmds_object(f->cmmds, &f->oid);
+
+	o.policy = (char *)policy;
+	o.reserved_bytes = reserved_bytes;
+	entry_put(f, CMMDS_OBJECT, f->oid.b, sizeof(f->oid.b), &o.base);
+}
+
+/* Another policy holds at once: its limit, and what it does not reserve. */
+TEST(dom_qos, another_policy)
+{
+	struct fixture *f = fixture_open();
+	Directory__Policy thick = DIRECTORY__POLICY__INIT;
+
+	thick.name = "thick";
+	thick.stripe_width = 1;
+	thick.reserve_percent = 100;
+	entry_put(f, CMMDS_POLICY, "thick", 5, &thick.base);
+	limit_put(f, 7);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "thick"), 0);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(owner_of(f)->qos.limit, 0);
+	CHECK(owner_of(f)->thick);
+	CHECK_EQ(dom_object_kept(f->object), SIZE);
+	policy_give(f, "p", SIZE / 2);
+	CHECK_EQ(owner_of(f)->qos.limit, 7);
+	CHECK(!owner_of(f)->thick);
+	CHECK_EQ(dom_object_kept(f->object), SIZE / 2);
+	policy_give(f, "", 0);
+	CHECK_EQ(owner_of(f)->qos.limit, 0);
+	CHECK_EQ(dom_object_kept(f->object), 0);
+	CHECK_EQ(do_write(f, 0, buf_a, B, 0, 0), 0);
+	fixture_close(f);
+}
+
 /* What waits for its token when the object shrinks is beyond its end then. */
 TEST(dom_qos, shrinks_under_those_who_wait)
 {
