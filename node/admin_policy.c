@@ -213,7 +213,7 @@ static int reserve_check(struct admin_req *r, const Directory__Object *o,
 	if ((from != NULL ? from->reserve_percent : 0) ==
 	    (to != NULL ? to->reserve_percent : 0))
 		return 0;
-	if (want > o->reserved_bytes)
+	if (to != NULL && want > o->reserved_bytes)
 		return admin__why(
 			r, -EOPNOTSUPP,
 			"Make a virtual disk with that policy, and copy it.",
