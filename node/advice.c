@@ -41,6 +41,11 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 		snprintf(out, len, "basalt disk rebuild %s", word);
 	else if (d->status == -ENOSPC)
 		node__datadir_fix(d->node, retry, out, len);
+	else if (d->status == -EMEDIUMTYPE)
+		snprintf(out, len,
+			 "A newer basaltd than %s wrote it: install that one "
+			 "again, and restart.",
+			 BASALT_VERSION);
 	else if (node__disk_is_older(d) && d->by_hand)
 		snprintf(out, len,
 			 "Put the disk itself back, then %s; if it is lost, "

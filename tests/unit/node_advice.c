@@ -1,0 +1,64 @@
+/* What people are told to type: about disks, and in words that a shell takes. */
+#include "base/util.h"
+#include "node/node_int.h"
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct node_disk disk(const char *path, int status)
+{
+	struct node_disk d = { .state = NODE_DISK_FAILED, .status = status };
+
+	memset(d.id.b, 0xab, sizeof(d.id.b));
+	strcpy(d.path, path);
+	return d;
+}
+
+TEST(advice, words)
+{
+	struct node_disk d = disk("/dev/sdb", 0);
+	char word[NODE_DISK_WORD_MAX];
+
+	CHECK_STR(node__disk_word(&d, word), "/dev/sdb");
+	d = disk("/srv/a disk", 0);
+	CHECK_STR(node__disk_word(&d, word),
+		  "abababab-abab-abab-abab-abababababab");
+	memset(d.path, 'a', NODE_DISK_WORD_MAX - 1);
+	d.path[NODE_DISK_WORD_MAX - 1] = '\0';
+	CHECK_EQ(strlen(node__disk_word(&d, word)), NODE_DISK_WORD_MAX - 1);
+	memset(d.path, 'a', NODE_DISK_WORD_MAX);
+	d.path[NODE_DISK_WORD_MAX] = '\0';
+	CHECK_STR(node__disk_word(&d, word),
+		  "abababab-abab-abab-abab-abababababab");
+	CHECK(!node__is_plain("a;b"));
+	CHECK(!node__is_plain("a$b"));
+}
+
+/* Each cause has a way out of its own. */
+TEST(advice, ways_out)
+{
+	static const struct {
+		int status;
+		const char *has;
+	} t[] = {
+		{ -EUCLEAN, "basalt disk rebuild /dev/sdb" },
+		{ -EMEDIUMTYPE, "newer basaltd than " BASALT_VERSION },
+		{ -ENODATA, "basalt disk remove /dev/sdb --force" },
+		{ -ERANGE, "Put the whole file or device back" },
+		{ -ENOENT, "See that it is there" },
+		{ -EIO, "tries it again by itself" },
+		{ -EINVAL, "See to that, then basalt disk retry /dev/sdb" },
+	};
+	char fix[256];
+
+	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
+		struct node_disk d = disk("/dev/sdb", t[i].status);
+
+		node__disk_fix(&d, fix, sizeof(fix));
+		CHECK(strstr(fix, t[i].has) != NULL);
+		/* One that an older program cannot read is not broken. */
+		CHECK((strstr(fix, "rebuild") != NULL) ==
+		      (t[i].status == -EUCLEAN));
+	}
+}
