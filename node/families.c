@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "node/node_int.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,7 @@ struct node_usage *node__usages(struct node *node, size_t *count)
 	for (size_t i = 0; i < all.count; i++) {
 		e = cmmds_next(node->cmmds, CMMDS_VDISK, e);
 		all.of[i].vdisk = (void *)e->message;
+		all.of[i].size_bytes = all.of[i].vdisk->size_bytes;
 		memcpy(all.of[i].usage.object.b, all.of[i].vdisk->oid.data,
 		       MIN(all.of[i].vdisk->oid.len, sizeof(struct uuid)));
 	}
@@ -77,76 +79,47 @@ struct node_usage *node__usages(struct node *node, size_t *count)
 	return all.of;
 }
 
-static double reads(const struct node_usage *u)
-{
-	return (double)u->usage.reads.count;
-}
-
-static double read_seconds(const struct node_usage *u)
-{
-	return (double)u->usage.reads.sum_ns / (double)SEC;
-}
-
-static double read_bytes(const struct node_usage *u)
-{
-	return (double)u->usage.read_bytes;
-}
-
-static double writes(const struct node_usage *u)
-{
-	return (double)u->usage.writes.count;
-}
-
-static double write_seconds(const struct node_usage *u)
-{
-	return (double)u->usage.writes.sum_ns / (double)SEC;
-}
-
-static double written_bytes(const struct node_usage *u)
-{
-	return (double)u->usage.written_bytes;
-}
-
-static double unmaps(const struct node_usage *u)
-{
-	return (double)u->usage.unmaps;
-}
-
-static double failed(const struct node_usage *u)
-{
-	return (double)u->usage.failed;
-}
-
-static double size_bytes(const struct node_usage *u)
-{
-	return (double)u->vdisk->size_bytes;
-}
+#define USAGE(field) offsetof(struct node_usage, field)
 
 static const struct vdisk_family {
 	const char *name, *type, *help;
-	double (*of)(const struct node_usage *u);
+	size_t at; /* a uint64_t of struct node_usage */
+	double unit;
 } vdisk_families[] = {
 	{ "basalt_vdisk_reads_total", "counter",
-	  "reads by initiators since it is exported", reads },
+	  "reads by initiators since it is exported", USAGE(usage.reads.count),
+	  1 },
 	{ "basalt_vdisk_read_seconds_total", "counter",
-	  "what they took, from the command to its answer", read_seconds },
+	  "what they took, from the command to its answer",
+	  USAGE(usage.reads.sum_ns), SEC },
 	{ "basalt_vdisk_read_bytes_total", "counter", "bytes that they got",
-	  read_bytes },
+	  USAGE(usage.read_bytes), 1 },
 	{ "basalt_vdisk_writes_total", "counter",
-	  "writes by initiators since it is exported", writes },
+	  "writes by initiators since it is exported",
+	  USAGE(usage.writes.count), 1 },
 	{ "basalt_vdisk_write_seconds_total", "counter",
-	  "what they took, from the command to its answer", write_seconds },
+	  "what they took, from the command to its answer",
+	  USAGE(usage.writes.sum_ns), SEC },
 	{ "basalt_vdisk_written_bytes_total", "counter",
-	  "bytes that they wrote", written_bytes },
+	  "bytes that they wrote", USAGE(usage.written_bytes), 1 },
 	{ "basalt_vdisk_unmaps_total", "counter",
-	  "UNMAP, WRITE SAME and SANITIZE", unmaps },
+	  "UNMAP, WRITE SAME and SANITIZE", USAGE(usage.unmaps), 1 },
 	{ "basalt_vdisk_failed_total", "counter",
 	  "of all these: not ready, medium errors, no space, out of time, "
 	  "BUSY",
-	  failed },
+	  USAGE(usage.failed), 1 },
 	{ "basalt_vdisk_size_bytes", "gauge", "as its initiators see it",
-	  size_bytes },
+	  USAGE(size_bytes), 1 },
 };
+
+/* The uint64_t that is @at bytes into @record. */
+static uint64_t number_at(const void *record, size_t at)
+{
+	uint64_t n;
+
+	memcpy(&n, (const char *)record + at, sizeof(n));
+	return n;
+}
 
 static void vdisks_put(FILE *f, struct node *node)
 {
@@ -164,7 +137,8 @@ static void vdisks_put(FILE *f, struct node *node)
 		for (size_t k = 0; k < count; k++) {
 			fprintf(f, "%s{vdisk=\"", v->name);
 			value_put(f, all[k].vdisk->name);
-			fprintf(f, "\"} %.16g\n", v->of(&all[k]));
+			fprintf(f, "\"} %.16g\n",
+				(double)number_at(&all[k], v->at) / v->unit);
 		}
 	}
 	free(all);
@@ -172,85 +146,63 @@ static void vdisks_put(FILE *f, struct node *node)
 
 /* ---- disks ---- */
 
-static uint64_t up(const struct lsom_disk_info *info)
-{
-	return info->state != LSOM_DISK_FAILED;
-}
+struct disk_state {
+	struct lsom_disk_info info; /* while it is open */
+	uint64_t up, congestion;
+};
 
-static uint64_t raw(const struct lsom_disk_info *info)
-{
-	return info->raw_bytes;
-}
-
-static uint64_t usable(const struct lsom_disk_info *info)
-{
-	return info->usable_bytes;
-}
-
-static uint64_t used(const struct lsom_disk_info *info)
-{
-	return info->used_bytes;
-}
-
-static uint64_t kept(const struct lsom_disk_info *info)
-{
-	return info->kept_bytes;
-}
-
-static uint64_t segments_free(const struct lsom_disk_info *info)
-{
-	return info->segments_free;
-}
-
-static uint64_t media_errors(const struct lsom_disk_info *info)
-{
-	return info->media_errors;
-}
-
-static uint64_t congestion(const struct lsom_disk_info *info)
-{
-	uint8_t most = 0;
-
-	for (unsigned i = 0; i < LSOM_CONGESTIONS; i++)
-		most = MAX(most, info->congestion[i]);
-	return most;
-}
+#define DISK(field) offsetof(struct disk_state, field)
 
 static const struct disk_family {
 	const char *name, *type, *help;
-	uint64_t (*of)(const struct lsom_disk_info *info);
+	size_t at; /* a uint64_t of struct disk_state */
 } disk_families[] = {
-	{ "basalt_disk_up", "gauge", "1: in service", up },
-	{ "basalt_disk_raw_bytes", "gauge", "of the device", raw },
+	{ "basalt_disk_up", "gauge", "1: in service", DISK(up) },
+	{ "basalt_disk_raw_bytes", "gauge", "of the device",
+	  DISK(info.raw_bytes) },
 	{ "basalt_disk_usable_bytes", "gauge", "raw less the cleaning reserve",
-	  usable },
-	{ "basalt_disk_used_bytes", "gauge", "live blocks", used },
+	  DISK(info.usable_bytes) },
+	{ "basalt_disk_used_bytes", "gauge", "live blocks",
+	  DISK(info.used_bytes) },
 	{ "basalt_disk_kept_bytes", "gauge",
-	  "reserved by policies, not used yet", kept },
+	  "reserved by policies, not used yet", DISK(info.kept_bytes) },
 	{ "basalt_disk_segments_free", "gauge", "segments ready to be written",
-	  segments_free },
+	  DISK(info.segments_free) },
 	{ "basalt_disk_congestion", "gauge",
-	  "0 to 255: how much writes are slowed down", congestion },
+	  "0 to 255: how much writes are slowed down", DISK(congestion) },
 	{ "basalt_disk_media_errors_total", "counter",
 	  "reads that the device failed, and blocks that were not what was "
 	  "written, since it was opened",
-	  media_errors },
+	  DISK(info.media_errors) },
 };
+
+/* False: it is not open, and nothing is known but that. */
+static bool state_take(const struct node_disk *d, struct disk_state *state)
+{
+	*state = (struct disk_state){ 0 };
+	if (d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &state->info);
+	state->up = state->info.state != LSOM_DISK_FAILED;
+	for (unsigned i = 0; i < LSOM_CONGESTIONS; i++)
+		state->congestion =
+			MAX(state->congestion, state->info.congestion[i]);
+	return true;
+}
 
 static void disk_put(FILE *f, const struct disk_family *family,
 		     const struct node_disk *d)
 {
-	struct lsom_disk_info info = { .state = LSOM_DISK_FAILED };
+	struct disk_state state;
 	char id[UUID_TEXT_LEN];
 
-	if (d->state == NODE_DISK_ONLINE)
-		lsom_disk_info(d->disk, &info);
-	else if (family->of != up) /* nothing is known of it */
+	if (!state_take(d, &state) && family->at != DISK(up))
 		return;
 	uuid_format(&d->id, id);
 	fprintf(f, "%s{disk=\"%s\",path=\"", family->name, id);
 	value_put(f, d->path);
-	fprintf(f, "\"} %llu\n", (unsigned long long)family->of(&info));
+	fprintf(f, "\"} %llu\n",
+		(unsigned long long)number_at(&state, family->at));
 }
 
 static void disks_put(FILE *f, struct node *node)

@@ -350,6 +350,7 @@ char *node__metrics_text(void);
 /* A virtual disk and what initiators did with it: nothing where none shows it. */
 struct node_usage {
 	const Directory__VDisk *vdisk; /* the directory's */
+	uint64_t size_bytes;
 	struct iscsi_usage usage; /* its object is set in any case */
 };
 /*
