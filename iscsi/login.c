@@ -242,7 +242,8 @@ static unsigned read_pairs(struct login *l, char *text, size_t len,
 		if (l->seen & 1ull << id)
 			return LOGIN_ERROR;
 		l->seen |= 1ull << id;
-		if (*value == '\0' ||
+		/* An alias is whatever was configured, nothing too (13.7). */
+		if ((*value == '\0' && id != K_INITIATOR_ALIAS) ||
 		    (strlen(value) > 255 && id != K_CHAP_C && id != K_CHAP_R))
 			return id >= K_CHAP_A && id <= K_CHAP_R
 				       ? LOGIN_AUTH_FAILED

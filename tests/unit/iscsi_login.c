@@ -420,6 +420,16 @@ TEST(iscsi_login, numbers_out_of_range_keep_the_default)
 	end();
 }
 
+/* An alias is for people, who may have left it out. */
+TEST(iscsi_login, an_alias_may_be_empty)
+{
+	begin_open();
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES "InitiatorAlias=\0"), 0);
+	CHECK(answer.final);
+	CHECK_STR(login->alias, "");
+	end();
+}
+
 TEST(iscsi_login, targets_are_checked)
 {
 	struct iscsi_target_conf conf = { .iqn = IQN, .chap_user = "u" };
