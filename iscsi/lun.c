@@ -588,6 +588,12 @@ int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf,
 	target->luns_count++;
 	TAILQ_FOREACH (nexus, &target->nexuses, link)
 		it_make(nexus, lun, UA_POWER_ON);
+	/*
+	 * Who is logged in may take it for the unit that had its number before,
+	 * and write there what was meant for that one.
+	 */
+	scsi__ua_set_all(lun, UA_INQUIRY, NULL);
+	scsi__ua_set_all(lun, UA_LUNS, NULL);
 	lun_open(lun);
 	return 0;
 }

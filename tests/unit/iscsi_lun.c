@@ -299,6 +299,37 @@ TEST(lun, hot_plug)
 	rig_close(r);
 }
 
+/*
+ * A number that shows another disk now: a host that has the former one mounted
+ * hears of it before any of its commands goes on.
+ */
+TEST(lun, another_disk_in_its_place)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .lun = 0, .block_bytes = 512 };
+
+	memset(conf.object.b, 7, sizeof(conf.object.b));
+	CHECK_EQ(fake_dom_add(r->dom, &conf.object, 1 << 20), 0);
+	scsi_lun_unset(r->target, 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	rig_run(r);
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x29, 1));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x3f, 3));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x3f, 0x0e));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), GOOD);
+	/* So too without a moment between the two. */
+	conf.object = r->oid;
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	rig_run(r);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 1));
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 3));
+	/* Who logs in now finds it as it is. */
+	rig_login(r, 2);
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 1));
+	CHECK_EQ(rig_tur(r, 2), GOOD);
+	rig_close(r);
+}
+
 /* Opening takes a while, or fails for a while. */
 TEST(lun, becoming_ready)
 {
@@ -312,7 +343,10 @@ TEST(lun, becoming_ready)
 	memset(conf.object.b, 0x77, 16);
 	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 0x0e));
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 4; i++) {
+		static const unsigned says[] = { 0x2901, 0x3f03, 0x3f0e,
+						 0x0401 };
+
 		memset(&a, 0, sizeof(a));
 		a.rig = r;
 		a.cmd.nexus = &r->nexus[0];
@@ -320,11 +354,7 @@ TEST(lun, becoming_ready)
 		a.cmd.cdb_len = 16;
 		a.begun = scsi_cmd_begin(&a.cmd);
 		CHECK(!a.begun);
-		if (i == 0)
-			CHECK_EQ(a.cmd.sense[12], 0x29);
-		else
-			CHECK_EQ(a.cmd.sense[12] << 8 | a.cmd.sense[13],
-				 0x0401);
+		CHECK_EQ(a.cmd.sense[12] << 8 | a.cmd.sense[13], says[i]);
 		scsi_cmd_end(&a.cmd);
 	}
 	/* REQUEST SENSE tells the same, with GOOD status. */

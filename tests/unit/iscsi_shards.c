@@ -347,7 +347,8 @@ TEST(shards, usage)
 	CHECK_EQ(usage_all().reads.sum_ns, 0);
 	map(IQN, 0, id);
 	settle();
-	CHECK_EQ(answer(&a, TUR(&a)), 2);
+	for (unsigned i = 0; i < 3; i++) /* 29/01, 3F/03, 3F/0E */
+		CHECK_EQ(answer(&a, TUR(&a)), 2);
 	CHECK_EQ(answer(&a, TUR(&a)), 0);
 	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
 	CHECK_EQ(usage_all().reads.count, 3);
