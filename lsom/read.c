@@ -372,19 +372,24 @@ static void read_settled(struct lsom__log_wait *wait)
 	read_finish(r, r->status);
 }
 
+/*
+ * All segments stay until the last part is there: what is read once more then is
+ * read where the slots say.
+ */
 static void part_done(struct env_io *io, int64_t res)
 {
-	struct part *part = container_of(io, struct part, io);
-	struct read *r = part->read;
+	struct read *r = container_of(io, struct part, io)->read;
 
-	lsom__segment_read_put(r->comp->disk, part->segment);
 	if (res < 0) {
 		lsom__media_error(r->comp->disk);
 		r->status = -EIO;
 	}
 	assert(r->parts_left > 0);
-	if (--r->parts_left == 0)
-		read_check(r);
+	if (--r->parts_left > 0)
+		return;
+	for (unsigned i = 0; i < r->parts_count; i++)
+		lsom__segment_read_put(r->comp->disk, r->parts[i].segment);
+	read_check(r);
 }
 
 static void read_go(struct read *r)

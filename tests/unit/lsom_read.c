@@ -121,6 +121,64 @@ TEST(lsom_read, what_lies_between_is_read_along)
 	fixture_close(f);
 }
 
+/* Take the read of @blocks blocks out of those in flight. */
+static struct env_io *read_hold(struct sim_env *sim, unsigned blocks)
+{
+	struct env_io *io = NULL;
+
+	for (size_t i = 0; i < sim->ios_count; i++) {
+		if (sim->ios[i]->op != WB_READ ||
+		    sim->ios[i]->len != blocks * LSOM_BLOCK)
+			continue;
+		io = sim->ios[i];
+		sim->ios[i] = sim->ios[--sim->ios_count];
+		break;
+	}
+	CHECK(io != NULL);
+	return io;
+}
+
+/*
+ * Of two reads one fails for what nobody asked for, so both are sent again.  By
+ * then the block of the other one is unmapped, and its segment would be used
+ * for something else.
+ */
+TEST(lsom_read, a_segment_stays_until_all_of_it_is_read)
+{
+	struct fixture *f = fixture_of(9, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_comp *comp, *other;
+	struct call c = { .f = f };
+	struct env_io *held;
+	uint64_t n = 0;
+
+	CHECK_EQ(create(f, 1, 3), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	comp = comp_of(f, 1);
+	other = comp_of(f, 2);
+	CHECK_EQ(put(f, comp, 2, 1, LSN(1, 1), 5), 0);
+	while (f->disk->sequence_next < 4)
+		CHECK_EQ(put(f, other, 0, 16, LSN(1, ++n), 6), 0);
+	/* Between these two lies a header. */
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 2), 5), 0);
+	CHECK_EQ(put(f, comp, 1, 1, LSN(1, 3), 5), 0);
+	c.r.len = 3 * LSOM_BLOCK;
+	c.r.class = PAGE_FRONT;
+	CHECK_EQ(lsom_read(comp, &c.r, read_done), 0);
+	held = read_hold(&f->sim, 3);
+	CHECK_EQ(put(f, comp, 2, 1, LSN(1, 4), 0), 0);
+	for (unsigned i = 0; i < 200; i++)
+		CHECK_EQ(put(f, other, i % 4 * 16, 16, LSN(1, ++n), 6), 0);
+	held->cb(held, -EIO);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(c.status, 0);
+	for (unsigned i = 0; i < 3; i++)
+		block_check(&c, i, 5);
+	sgl_put(c.r.sgl);
+	lsom_comp_put(other);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* What cannot be read, and what reads as something else. */
 TEST(lsom_read, media_errors_are_counted)
 {
