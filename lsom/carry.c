@@ -263,25 +263,38 @@ static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 	return 0;
 }
 
-int lsom__carry_record(struct lsom__cleaner *c, const struct lsom__record *r)
+int lsom__carry_look(struct lsom__cleaner *c, const struct lsom__record *r)
 {
-	struct lsom_comp *comp = lsom__comp_by_key(c->disk, r->component);
+	const struct lsom_comp *comp;
 
 	if (r->type == LSOM__R_LOST) {
 		/* What was in it is not known: it stays as it is. */
 		c->disk->segments[c->victim].unreadable = true;
 		return -EINPROGRESS;
 	}
+	if (r->type == LSOM__R_DELETE)
+		return 0;
+	comp = lsom__comp_by_key(c->disk, r->component);
+	/* Its blocks are counted until it is reaped. */
+	return comp != NULL && comp->deleted && !comp->reaped ? -EINPROGRESS
+							      : 0;
+}
+
+int lsom__carry_record(struct lsom__cleaner *c, const struct lsom__record *r)
+{
+	struct lsom_comp *comp = lsom__comp_by_key(c->disk, r->component);
+	int rv = lsom__carry_look(c, r);
+
+	if (rv < 0)
+		return rv;
 	if (r->type != LSOM__R_DATA && c->walks > 0)
 		return 0; /* carried by the first walk */
 	if (r->type == LSOM__R_DELETE)
 		return tomb_step(c, r->component);
 	if (c->ranged && (c->range.comp != comp || comp->deleted))
 		lsom__carry_unpin(c); /* deleted since its pages were pinned */
-	if (comp == NULL)
+	if (comp == NULL || comp->deleted)
 		return 0;
-	if (comp->deleted) /* its blocks are counted until it is reaped */
-		return comp->reaped ? 0 : -EINPROGRESS;
 	if (r->type == LSOM__R_DATA)
 		return r->flags & LSOM__F_HOLE
 			       ? hole_step(c, comp, (const void *)r)

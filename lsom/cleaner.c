@@ -221,6 +221,7 @@ static void summary_here(struct env_io *io, int64_t res)
 			c->frames = c->buf + sizeof(s);
 			c->bytes = s.bytes;
 			c->walks = 0;
+			c->looking = true;
 			walk_begin(c);
 		}
 	}
@@ -261,16 +262,22 @@ static int records_step(struct lsom__cleaner *c)
 			lsom__cleaner_step_soon(c);
 			return -EAGAIN;
 		}
-		if (c->at == c->record_end) {
-			if (c->at == c->bytes)
+		if (c->at == c->bytes) {
+			if (!c->looking)
 				return 0;
+			c->looking = false;
+			walk_begin(c);
+			continue;
+		}
+		if (c->at == c->record_end) {
 			memcpy(&c->frame, c->frames + c->at, sizeof(c->frame));
 			c->at += sizeof(c->frame);
 			c->record_end = c->at + c->frame.records_bytes;
 			continue;
 		}
 		r = (const void *)(c->frames + c->at);
-		rv = lsom__carry_record(c, r);
+		rv = c->looking ? lsom__carry_look(c, r)
+				: lsom__carry_record(c, r);
 		if (rv < 0)
 			return rv;
 		c->at += r->len;

@@ -24,6 +24,7 @@ struct lsom__cleaner {
 	bool busy; /* a read or a page load is on its way */
 	bool abandon; /* this victim cannot be emptied now */
 	bool unread; /* for a read of it failed */
+	bool looking; /* whether it can be emptied, before anything is moved */
 	bool settled; /* it looked for a victim, and there is none to take */
 	unsigned fruitless; /* victims since the last that made room */
 	unsigned walks, walk_moves; /* of this victim; begun in this walk */
@@ -80,6 +81,9 @@ int lsom__move_start(struct lsom__cleaner *c, struct lsom_comp *comp,
 		     uint64_t blocks, bool prep, uint64_t hole_pos);
 
 /* ---- carry.c ---- */
+
+/* 0, or -EINPROGRESS: as long as record @r is in it the victim is not emptied. */
+int lsom__carry_look(struct lsom__cleaner *c, const struct lsom__record *r);
 
 /*
  * What is needed of record @r of the victim goes to its new place.  0: it is

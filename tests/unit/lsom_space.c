@@ -864,3 +864,55 @@ TEST(space, a_component_goes_slowly)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/*
+ * A component is deleted on a disk that is nearly full, and most segments have
+ * something of it.  Until its pages are gone, one by one, none of these can be
+ * emptied: were the others' blocks moved out of them all the same, that would
+ * use the last free segments up, and with none left the cleaner never goes on.
+ */
+static void deleted_on_a_full_disk(uint64_t seed)
+{
+	struct fixture *f = fixture_of(seed, 8u << 20, LSOM__SEGMENT_TINY);
+	struct call c = { .f = f };
+	struct lsom_comp *comp, *going;
+	struct lsom_disk_info info;
+	uint64_t blocks, n = 0, at;
+
+	CHECK_EQ(create(f, 1, 2048), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	going = comp_of(f, 2);
+	lsom_disk_info(f->disk, &info);
+	blocks = ROUND_DOWN(info.usable_bytes / LSOM_BLOCK * 3 / 4, 4u);
+	for (at = 0; at < blocks; at += 4, n++) {
+		CHECK_EQ(put(f, comp, at, 4, LSN(1, n + 1), 5), 0);
+		/* a page each */
+		CHECK_EQ(put(f, going, n * 256, 1, LSN(1, n + 1), 6), 0);
+	}
+	for (; f->disk->segments_free > LSOM__RESERVED + seed % 3; n++) {
+		at = sim_env_random(&f->sim, blocks / 4) * 4;
+		CHECK_EQ(put(f, comp, at, 1, LSN(1, n + 1), 5), 0);
+	}
+	c.m.op = LSOM_DELETE;
+	CHECK_EQ(lsom_comp_update(going, &c.m, meta_done), 0);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	lsom_comp_put(going);
+	turns(f, seed * 40);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	for (at = 0; at < blocks; at += 4)
+		CHECK_EQ(put(f, comp, at, 4, LSN(1, ++n), 7), 0);
+	for (at = 0; at < blocks; at += 4)
+		CHECK_EQ(get(f, comp, at, 7), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+TEST(space, a_component_is_deleted_on_a_full_disk)
+{
+	for (uint64_t seed = 1; seed <= 40; seed++)
+		deleted_on_a_full_disk(seed);
+}
