@@ -679,6 +679,8 @@ void lsom__comp_reap(struct lsom_comp *comp)
 			return; /* the next checkpoint's end tries again */
 		lsom__page_release(comp, page);
 		comp->reap_next++;
+		/* Heads that wait for a free segment wait for this, too. */
+		disk->progress_ns = env_now(disk->env);
 	}
 	comp->reaped = true;
 	comp->dirty = true;

@@ -866,6 +866,43 @@ TEST(space, a_component_goes_slowly)
 }
 
 /*
+ * A disk that is nearly full: blocks of component 1, in fours, and, in all
+ * segments, some of component 2, a page each.  How many that are of the first.
+ */
+static uint64_t fill_with_two(struct fixture *f, uint64_t free, uint64_t *lsn)
+{
+	struct lsom_comp *comp, *going;
+	struct lsom_disk_info info;
+	uint64_t blocks, at;
+
+	CHECK_EQ(create(f, 1, 2048), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	going = comp_of(f, 2);
+	lsom_disk_info(f->disk, &info);
+	blocks = ROUND_DOWN(info.usable_bytes / LSOM_BLOCK * 3 / 4, 4u);
+	for (at = 0; at < blocks; at += 4) {
+		CHECK_EQ(put(f, comp, at, 4, LSN(1, ++*lsn), 5), 0);
+		CHECK_EQ(put(f, going, at * 64, 1, LSN(1, *lsn), 6), 0);
+	}
+	while (f->disk->segments_free > free) {
+		at = sim_env_random(&f->sim, blocks);
+		CHECK_EQ(put(f, comp, at, 1, LSN(1, ++*lsn), 5), 0);
+	}
+	lsom_comp_put(comp);
+	lsom_comp_put(going);
+	return blocks;
+}
+
+static void second_delete(struct fixture *f)
+{
+	struct lsom_comp *comp = comp_of(f, 2);
+
+	CHECK_EQ(update(f, comp, LSOM_DELETE, (struct lsom_comp_meta){ 0 }), 0);
+	lsom_comp_put(comp);
+}
+
+/*
  * A component is deleted on a disk that is nearly full, and most segments have
  * something of it.  Until its pages are gone, one by one, none of these can be
  * emptied: were the others' blocks moved out of them all the same, that would
@@ -874,32 +911,12 @@ TEST(space, a_component_goes_slowly)
 static void deleted_on_a_full_disk(uint64_t seed)
 {
 	struct fixture *f = fixture_of(seed, 8u << 20, LSOM__SEGMENT_TINY);
-	struct call c = { .f = f };
-	struct lsom_comp *comp, *going;
-	struct lsom_disk_info info;
-	uint64_t blocks, n = 0, at;
+	uint64_t n = 0, at;
+	uint64_t blocks = fill_with_two(f, LSOM__RESERVED + seed % 3, &n);
+	struct lsom_comp *comp;
 
-	CHECK_EQ(create(f, 1, 2048), 0);
-	CHECK_EQ(create(f, 2, 1u << 20), 0);
-	comp = comp_of(f, 1);
-	going = comp_of(f, 2);
-	lsom_disk_info(f->disk, &info);
-	blocks = ROUND_DOWN(info.usable_bytes / LSOM_BLOCK * 3 / 4, 4u);
-	for (at = 0; at < blocks; at += 4, n++) {
-		CHECK_EQ(put(f, comp, at, 4, LSN(1, n + 1), 5), 0);
-		/* a page each */
-		CHECK_EQ(put(f, going, n * 256, 1, LSN(1, n + 1), 6), 0);
-	}
-	for (; f->disk->segments_free > LSOM__RESERVED + seed % 3; n++) {
-		at = sim_env_random(&f->sim, blocks / 4) * 4;
-		CHECK_EQ(put(f, comp, at, 1, LSN(1, n + 1), 5), 0);
-	}
-	c.m.op = LSOM_DELETE;
-	CHECK_EQ(lsom_comp_update(going, &c.m, meta_done), 0);
-	CHECK(sim_env_run(&f->sim, &c.done));
-	lsom_comp_put(going);
+	second_delete(f);
 	turns(f, seed * 40);
-	lsom_comp_put(comp);
 	disk_close(f);
 	CHECK_EQ(disk_open(f, false), 0);
 	comp = comp_of(f, 1);
@@ -915,4 +932,48 @@ TEST(space, a_component_is_deleted_on_a_full_disk)
 {
 	for (uint64_t seed = 1; seed <= 40; seed++)
 		deleted_on_a_full_disk(seed);
+}
+
+/* That takes a while, and what is due by then comes. */
+static void time_pass(struct sim_env *sim, uint64_t ns)
+{
+	const struct env_timer *timer;
+
+	sim->loop.env.now_ns += ns;
+	while ((timer = timer_heap_first(&sim->loop.timers)) != NULL &&
+	       timer->due_ns <= sim->loop.env.now_ns)
+		CHECK(vloop_timer_turn(&sim->loop));
+}
+
+/* A checkpoint for each few pages, and each takes a while: others wait for it. */
+TEST(space, a_component_goes_slowly_from_a_full_disk)
+{
+	struct fixture *f = fixture_of(1, 8u << 20, LSOM__SEGMENT_TINY);
+	uint64_t n = 0, i, number, begun;
+	struct call calls[8];
+	struct lsom_comp *comp;
+
+	(void)fill_with_two(f, LSOM__RESERVED, &n);
+	comp = comp_of(f, 1);
+	second_delete(f);
+	begun = f->sim.loop.env.now_ns;
+	number = f->disk->flushed_number;
+	for (i = 0; i < ARRAY_LEN(calls); i++) {
+		calls[i].f = f;
+		CHECK_EQ(write_start(&calls[i], comp, LSOM_PREP, i * 8, 8,
+				     LSN(1, ++n), 7),
+			 0);
+	}
+	for (i = 0; i < ARRAY_LEN(calls);) {
+		CHECK(sim_env_turn(&f->sim));
+		if (f->disk->flushed_number > number) {
+			number = f->disk->flushed_number;
+			time_pass(&f->sim, 5 * SEC);
+		}
+		while (i < ARRAY_LEN(calls) && calls[i].done)
+			CHECK_EQ(calls[i++].status, 0);
+	}
+	CHECK(f->sim.loop.env.now_ns - begun > 60 * SEC);
+	lsom_comp_put(comp);
+	fixture_close(f);
 }
