@@ -22,10 +22,13 @@
 
 void lsom__comp_mapped(struct lsom_comp *comp, uint64_t number, int n)
 {
-	comp->mapped += n;
 	if (comp->disk->counting == comp && number < comp->count_next)
 		comp->count_sum += n;
 	comp->dirty = true;
+	/* There was more than the least: what is used is not below zero. */
+	if (comp->counted == LSOM__COUNT_LEAST)
+		n = (int)MAX((int64_t)n, -comp->mapped);
+	comp->mapped += n;
 	lsom__comp_used(comp, n);
 }
 

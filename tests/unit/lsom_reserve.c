@@ -475,3 +475,39 @@ TEST(reserve, counted_for_who_asks)
 	CHECK_EQ(bytes, 160 * LSOM_BLOCK);
 	disk_end(&d);
 }
+
+/*
+ * After a power cut it may be known only what a component has mapped at least.
+ * That it lets go of more than that must not pass for something kept for it.
+ */
+TEST(reserve, nothing_is_kept_without_a_promise)
+{
+	uint64_t bytes;
+	struct disk d;
+
+	for (unsigned deleted = 0; deleted < 2; deleted++) {
+		disk_begin(&d, 1024);
+		CHECK_EQ(write_at(&d, d.own, 0, 200, 2), 0);
+		d.own->counted = LSOM__COUNT_LEAST;
+		lsom__comp_mapped(d.own, 0, -80);
+		reopen(&d, false, 0);
+		CHECK_EQ(d.own->counted, LSOM__COUNT_LEAST);
+		CHECK_EQ(d.own->mapped, 120);
+		if (deleted)
+			CHECK_EQ(update(d.f, d.own, LSOM_DELETE,
+					(struct lsom_comp_meta){ 0 }),
+				 0);
+		else
+			CHECK_EQ(write_at(&d, d.own, 0, 200, 0), 0);
+		settle(&d);
+		CHECK_EQ(d.f->disk->live_blocks, 0);
+		CHECK_EQ(kept(&d), 0);
+		if (!deleted) {
+			CHECK_EQ(write_at(&d, d.own, 0, 10, 3), 0);
+			while (!lsom_comp_used(d.own, &bytes))
+				CHECK(sim_env_turn(&d.f->sim));
+			CHECK_EQ(bytes, 10 * LSOM_BLOCK);
+		}
+		disk_end(&d);
+	}
+}
