@@ -313,7 +313,9 @@ void shard__uring_wait(struct shard *s, uint64_t ns)
 	struct io_uring_cqe *cqe;
 	int rv;
 
-	queue_waiting(u);
+	/* More than the ring has places: nobody sleeps on what is not asked. */
+	if (!TAILQ_EMPTY(&u->waiting))
+		shard__uring_submit(s);
 	rv = io_uring_submit_and_wait_timeout(
 		&u->ring, &cqe, 1, ns == UINT64_MAX ? NULL : &ts, NULL);
 	assert(rv >= 0 || rv == -ETIME || rv == -EINTR || rv == -EAGAIN ||

@@ -524,6 +524,58 @@ TEST(shard, who_waits_for_a_place_is_first)
 	test_shard_close(&ts);
 }
 
+/*
+ * A disk that answers nothing is asked for more than the ring has places: what is
+ * asked of another one in the same turn goes to the kernel before the loop sleeps.
+ */
+TEST(shard, no_sleep_before_all_is_asked_for)
+{
+	static struct env_io silent_io[300], io = { .cb = on_io };
+	static char answers[4096];
+	struct env_dev *dev, *silent;
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *in;
+	int pipes[2], n = 0;
+
+	snprintf(path, sizeof(path), "%s/silent", dir);
+	free(dir);
+	test_file(path, 4096);
+	dev = disk_open(&ts);
+	CHECK_EQ(env_dev_open(ts.env, path, 0, &silent, &info), 0);
+	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
+	CHECK_EQ(dup3(pipes[0], shard__dev_fd(silent), O_CLOEXEC),
+		 shard__dev_fd(silent));
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	shard_step(ts.env, 0); /* libuv's descriptor has its place */
+	for (; TAILQ_EMPTY(&shard_of(ts.env)->uring.waiting); n++) {
+		CHECK(n < 300);
+		silent_io[n].cb = on_many;
+		env_dev_readv(ts.env, silent, &silent_io[n], &iov, 1, 0);
+	}
+	done = false;
+	env_dev_readv(ts.env, dev, &io, &iov, 1, 0);
+	shard_step(ts.env, 5 * SEC);
+	CHECK(done);
+	CHECK_EQ(result, 4096);
+	left = n;
+	done = false;
+	for (int i = 0; i < n; i++) {
+		CHECK_EQ(write(pipes[1], answers, 4096), 4096);
+		shard_step(ts.env, 0);
+	}
+	test_run(&ts, &done);
+	close(pipes[0]);
+	close(pipes[1]);
+	sgl_put(in);
+	env_dev_close(ts.env, silent);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
 /* ---- what the kernel is asked for ---- */
 
 int __real_open(const char *path, int flags, ...);
