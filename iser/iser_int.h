@@ -80,6 +80,7 @@ struct recv_slot {
 	struct recvq *q;
 	uint8_t *head; /* RECV_HEAD_BYTES of registered memory */
 	struct page *pages[RECV_PAGES]; /* NULL: none now */
+	struct page *spare[RECV_PAGES]; /* iser__recvq_show() */
 	struct ibv_sge sge[2 + RECV_PAGES]; /* of what there is of them */
 	bool posted;
 	SLIST_ENTRY(recv_slot) link; /* idle */
@@ -139,6 +140,11 @@ void iser__recvq_want(struct recvq *q, struct env *env, int n);
 void iser__recvq_fill(struct recvq *q, struct env *env);
 /* Was there no memory for all of them? */
 bool iser__recvq_short(struct recvq *q);
+/*
+ * The first @n pages of @slot go up, where they may be kept.  False: they may
+ * not, as on iWARP no receive can be without, and there are none to replace them.
+ */
+bool iser__recvq_show(struct recv_slot *slot, struct env *env, unsigned n);
 /*
  * A slot was completed: its bytes may be looked at until it is given back here.
  * iser__recvq_fill() posts it again.

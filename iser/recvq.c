@@ -11,7 +11,8 @@
  * the arena has no page left fewer are posted: on InfiniBand and RoCE an
  * initiator that finds none is held up by the transport until pages come home.
  * iWARP ends its connection instead, so that a login there, which gets a queue of
- * its own, is refused if not all can be posted.
+ * its own, is refused if not all can be posted; and data is shown to who may keep
+ * it only with other pages at hand for its receive.
  *
  * Connections of all shards receive from a device's shared queue, so with more
  * than one shard a lock guards it.  It is held for as long as slots are moved;
@@ -163,11 +164,11 @@ err:
 	return rv;
 }
 
-static void slot_drop(struct recv_slot *slot)
+static void slot_drop(struct recv_slot *slot, struct page_cache *pages)
 {
 	for (unsigned i = 0; i < RECV_PAGES; i++) {
 		if (slot->pages[i] != NULL)
-			page_put(slot->q->env->pages, slot->pages[i]);
+			page_put(pages, slot->pages[i]);
 		slot->pages[i] = NULL;
 	}
 }
@@ -182,7 +183,7 @@ void iser__recvq_close(struct recvq *q)
 	page_wait_stop(q->env->pages, &q->waiter);
 	counter_add(&iser__receives_posted, (uint64_t)0 - q->posted);
 	for (unsigned i = 0; i < q->capacity; i++)
-		slot_drop(&q->slots[i]);
+		slot_drop(&q->slots[i], q->env->pages);
 	for (unsigned i = 0; i < q->heads_count; i++)
 		page_put(q->env->pages, q->heads[i]);
 	pthread_mutex_destroy(&q->lock);
@@ -228,6 +229,12 @@ static void sge_set(struct recvq *q, struct ibv_sge *sge, void *at,
 				 .lkey = rdma_lkey(q->rdma, at) };
 }
 
+static void slot_page(struct recv_slot *slot, unsigned i, struct page *page)
+{
+	slot->pages[i] = page;
+	sge_set(slot->q, &slot->sge[1 + i], page->data, PAGE_BYTES);
+}
+
 /* A place for @slot's header; 0 or -EBUSY. */
 static int slot_head(struct recv_slot *slot, struct page_cache *pages)
 {
@@ -255,13 +262,13 @@ static int slot_head(struct recv_slot *slot, struct page_cache *pages)
 static int slot_equip(struct recv_slot *slot, struct page_cache *pages)
 {
 	int rv = slot->head == NULL ? slot_head(slot, pages) : 0;
+	struct page *page;
 
 	for (unsigned i = 0; i < RECV_PAGES && rv == 0; i++)
 		if (slot->pages[i] == NULL) {
-			rv = pages_alloc(pages, PAGE_FRONT, 1, &slot->pages[i]);
+			rv = pages_alloc(pages, PAGE_FRONT, 1, &page);
 			if (rv == 0)
-				sge_set(slot->q, &slot->sge[1 + i],
-					slot->pages[i]->data, PAGE_BYTES);
+				slot_page(slot, i, page);
 		}
 	return rv;
 }
@@ -328,23 +335,42 @@ bool iser__recvq_short(struct recvq *q)
 	return is;
 }
 
+bool iser__recvq_show(struct recv_slot *slot, struct env *env, unsigned n)
+{
+	return !slot->q->rdma->iwarp ||
+	       pages_alloc(env->pages, PAGE_FRONT, n, slot->spare) == 0;
+}
+
+/* A page that somebody else holds too is theirs now. */
+static void slot_renew(struct recv_slot *slot, unsigned i,
+		       struct page_cache *pages)
+{
+	struct page *page = slot->pages[i], *spare = slot->spare[i];
+
+	slot->spare[i] = NULL;
+	if (page == NULL || atomic_load(&page->refs) == 1) {
+		if (spare != NULL)
+			page_put(pages, spare);
+		return;
+	}
+	page_put(pages, page);
+	slot->pages[i] = NULL;
+	if (spare != NULL)
+		slot_page(slot, i, spare);
+}
+
 void iser__recvq_give(struct recv_slot *slot, struct env *env)
 {
 	struct recvq *q = slot->q;
-	bool enough;
 
 	q_lock(q);
 	assert(slot->posted && q->posted > 0);
 	slot->posted = false;
 	q->posted--;
-	enough = q->posted >= q->wanted;
-	/* A page that somebody else holds too is theirs now. */
 	for (unsigned i = 0; i < RECV_PAGES; i++)
-		if (slot->pages[i] != NULL &&
-		    (enough || atomic_load(&slot->pages[i]->refs) > 1)) {
-			page_put(env->pages, slot->pages[i]);
-			slot->pages[i] = NULL;
-		}
+		slot_renew(slot, i, env->pages);
+	if (q->posted >= q->wanted) /* others are enough */
+		slot_drop(slot, env->pages);
 	SLIST_INSERT_HEAD(&q->idle, slot, link);
 	q_unlock(q);
 	counter_add(&iser__receives_posted, UINT64_MAX); /* one less */

@@ -28,6 +28,8 @@ static struct sgl *data_pages(struct iser_conn *conn, struct recv_slot *slot,
 		skip = 0;
 	}
 	assert(len == 0);
+	if (!iser__recvq_show(slot, conn->dm.env, n))
+		return NULL;
 	return sgl_of_pieces(cache, pieces, n);
 }
 

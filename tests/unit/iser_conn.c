@@ -158,6 +158,58 @@ TEST(iser_conn, iwarp_receives)
 	end();
 }
 
+/* Everything that came, and how many commands it may send behind the last. */
+static unsigned window_left(void)
+{
+	struct fake_message *m;
+	uint32_t max = cmdsn;
+
+	while ((m = receive()) != NULL) {
+		max = get_be32(m->bytes + 28 + 32);
+		free(m);
+	}
+	return max + 1 - cmdsn;
+}
+
+/*
+ * Nor does it end there when memory runs out afterwards, while data that came in
+ * receives is kept: each command that it may send finds one.
+ */
+TEST(iser_conn, iwarp_receives_without_memory)
+{
+	static uint8_t data[8192];
+	struct message *m;
+
+	fixture_with((struct fake_rdma_config){ .iwarp = true, .sge_read = 1 });
+	ready();
+	hoard_all();
+	fake_dom_hold(dom, true);
+	fake_dom_stubborn(dom, true);
+	for (unsigned round = 0; round < 3; round++) {
+		m = message(ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE, ISCSI_FINAL);
+		put_be32(m->bytes + 28 + 20, ISCSI_NO_TAG);
+		CHECK(give(m));
+		for (unsigned left = window_left(); left > 0; left--) {
+			m = command(0x20, sizeof(data));
+			m->bytes[0] = 0x10; /* nothing is left to fetch */
+			rw10(m, 0x2a, 16 * left, 16);
+			message_data(m, data, sizeof(data));
+			CHECK(give(m));
+		}
+		m = message(ISCSI_OP_TMF | ISCSI_IMMEDIATE, ISCSI_FINAL | 2);
+		put_be32(m->bytes + 28 + 20, ISCSI_NO_TAG);
+		CHECK(give(m)); /* abort task set */
+	}
+	CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+	hoard_keep(0);
+	fake_dom_hold(dom, false);
+	(void)window_left();
+	write_send(8, 16, 8192, 3);
+	good(KEY);
+	read_back(8, 16, 3);
+	end();
+}
+
 TEST(iser_conn, no_invalidation_without_leave)
 {
 	struct fake_message *m;
