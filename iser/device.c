@@ -105,10 +105,19 @@ int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 	struct iser_device *device;
 
 	LIST_FOREACH (device, &iser->devices, link)
-		if (device->rdma->verbs == verbs && !device->gone) {
-			*out = device;
-			return 0;
-		}
+		if (device->rdma->verbs == verbs)
+			break;
+	if (device != NULL && device->gone) {
+		/* Nobody else can have its events until then. */
+		snprintf(why, why_len,
+			 "%s is gone: %u connections on it have yet to end",
+			 rdma_device_name(device->rdma), device->conns_count);
+		return -EBUSY;
+	}
+	if (device != NULL) {
+		*out = device;
+		return 0;
+	}
 	snprintf(why, why_len, "out of memory");
 	return device_open(iser, verbs, out, why, why_len);
 }

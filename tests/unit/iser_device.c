@@ -157,3 +157,35 @@ TEST(iser_device, counts_its_connections)
 	CHECK_EQ(device->conns_count, 0);
 	end();
 }
+
+/*
+ * Its receive queue broke, and an initiator is back before the last connection
+ * has ended: it is told so, and nothing is made for it yet.
+ */
+TEST(iser_device, back_before_the_others_have_ended)
+{
+	const uint8_t private[4] = { 0x80 };
+	struct iser_device *device;
+	struct ibv_context *verbs;
+	struct fake_peer *early;
+	char why[240];
+
+	fixture();
+	ready();
+	device = LIST_FIRST(&iser->devices);
+	verbs = device->rdma->verbs;
+	fake_rdma_break(true);
+	while (!device->gone)
+		shard_step(ts.env, 0);
+	CHECK_EQ(device->conns_count, 1);
+	fake_rdma_fail(0);
+	CHECK_EQ(iser__device_get(iser, verbs, &device, why, sizeof(why)),
+		 -EBUSY);
+	CHECK_STR(why, "fake0 is gone: 1 connections on it have yet to end");
+	CHECK_EQ(fake_rdma_calls(), 0);
+	early = fake_peer_connect(private, sizeof(private), 4);
+	wait_ms(5);
+	CHECK_EQ(fake_peer_state(early), FAKE_REFUSED);
+	fake_peer_free(early);
+	end();
+}
