@@ -280,6 +280,12 @@ int rdma_device_open(const struct rdma_device_config *config,
 		goto err_free;
 	}
 	limits_set(device);
+	if (device->sge_max < config->sge_least) {
+		snprintf(why, why_len, "%s takes %u pieces of memory a message",
+			 rdma_device_name(device), device->sge_max);
+		rv = -EOPNOTSUPP;
+		goto err_free;
+	}
 	device->pd = ibv_alloc_pd(device->verbs);
 	if (device->pd == NULL) {
 		rv = -errno;

@@ -36,6 +36,7 @@ struct rdma_device_config {
 	struct ibv_context *verbs;
 	/* IBV_ACCESS_* beyond local write that the arena is registered with */
 	int access;
+	unsigned sge_least; /* sge_max must be as large */
 	/* The device as a whole failed, or is gone: close what is on it. */
 	void (*fatal)(struct rdma_device *device, void *arg);
 	void *arg;
@@ -65,8 +66,9 @@ struct rdma_device;
 bool rdma_device_listed(const struct rdma_device *device);
 
 /*
- * Use @config->verbs.  0; -ENOMEM with RLIMIT_MEMLOCK named in @why, or another
- * -errno with @why.
+ * Use @config->verbs.  0; -ENOMEM with RLIMIT_MEMLOCK named in @why, -EOPNOTSUPP
+ * for what the device cannot do, before anything is registered, or another -errno
+ * with @why.
  */
 int rdma_device_open(const struct rdma_device_config *config,
 		     struct rdma_device **out, char *why, size_t why_len);

@@ -59,6 +59,7 @@ static int device_open(struct iser *iser, struct ibv_context *verbs,
 		.env = iser->env,
 		.arena = iser->arena,
 		.verbs = verbs,
+		.sge_least = 1 + RECV_PAGES,
 		.fatal = on_fatal,
 		.arg = device,
 	};
@@ -71,12 +72,6 @@ static int device_open(struct iser *iser, struct ibv_context *verbs,
 	rv = rdma_device_open(&config, &device->rdma, why, why_len);
 	if (rv < 0)
 		goto err_free;
-	if (device->rdma->sge_max < 1 + RECV_PAGES) {
-		snprintf(why, why_len, "%s takes %u pieces of memory a message",
-			 rdma_device_name(device->rdma), device->rdma->sge_max);
-		rv = -EOPNOTSUPP;
-		goto err_rdma;
-	}
 	rv = recvq_open(device);
 	if (rv < 0) {
 		snprintf(why, why_len, "%s has no receive queue left: %s",

@@ -43,6 +43,27 @@ TEST(iser_device, wildcard_and_a_broken_device)
 	end();
 }
 
+/*
+ * What cannot do what a receive takes is asked for that each time anew, and the
+ * arena is not registered for it: the loop would stand still meanwhile.
+ */
+TEST(iser_device, wildcard_and_too_few_pieces)
+{
+	struct iser_portal *portal;
+
+	fake_rdma_open(&(struct fake_rdma_config){ .sge = RECV_PAGES });
+	rooms_open_at(INADDR_ANY);
+	portal = TAILQ_FIRST(&iser->portals);
+	CHECK_STR(portal->why, "fake0 takes 2 pieces of memory a message");
+	env_timer_stop(ts.env, &portal->retry);
+	fake_rdma_fail(0);
+	portal->retry.cb(&portal->retry);
+	/* An id, which is bound and listens; the list of devices; a query. */
+	CHECK_EQ(fake_rdma_calls(), 5);
+	CHECK(portal->id == NULL);
+	end();
+}
+
 static void look(void)
 {
 	CHECK(env_timer_active(&iser->sweep));
