@@ -9,6 +9,11 @@
  * directory did not let go.  Bytes behind the end of an object within its last
  * block stay as they are, and are zeroed before it grows.
  *
+ * A disk may turn out to be dead only when it shall take a component of a tree
+ * that has grown.  By then the directory has the new tree, and the object cannot
+ * be opened.  So what never came into being (cut.c) can be cut off again without
+ * an owner that serves.
+ *
  * What reserves space takes turns: between its look at the disks and the end of
  * its takeover neither the directory nor lsom tells another one of it.
  */
@@ -17,6 +22,7 @@
 
 #include "base/log.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -447,7 +453,8 @@ struct dom__resize {
 	struct dom_object_open open;
 	struct dom_io tail;
 	unsigned unknowns;
-	bool proposed, stored;
+	bool proposed;
+	int closed; /* why the object cannot be opened: without it; 0 */
 	struct patience patience;
 };
 
@@ -461,6 +468,14 @@ void dom__resize_end(struct dom_resize *req, int status)
 	req->cb(req, status);
 }
 
+/* It may be taken over again. */
+static void closed_over(struct dom__resize *r)
+{
+	if (r->closed < 0)
+		r->owner->state = DOM__DOWN;
+	r->closed = 0;
+}
+
 static void resize_end(struct dom__resize *r, int status)
 {
 	struct dom_resize *req = r->req;
@@ -468,6 +483,7 @@ static void resize_end(struct dom__resize *r, int status)
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
+	closed_over(r);
 	owner->resize = NULL;
 	owner->resizing = false;
 	if (owner->state == DOM__READY) {
@@ -498,7 +514,8 @@ static void resize_stored(struct cmmds_command *cmd, int status)
 		resize_end(r, status);
 		return;
 	}
-	r->stored = true;
+	r->req->stored = true;
+	closed_over(r);
 	owner->restart = true; /* the next takeover fits the components */
 	owner->hold = true;
 	dom__owner_step(owner);
@@ -557,6 +574,10 @@ static void resize_propose(struct dom__owner *owner)
 				  sizeof(r->req->why));
 		free(s.disks);
 	}
+	if (rv == 0 && r->closed < 0 && !dom__cut_is_void(dom, object, tree)) {
+		directory__tree_node__free_unpacked(tree, NULL);
+		rv = r->closed;
+	}
 	if (rv < 0) {
 		resize_end(r, rv);
 		return;
@@ -600,14 +621,44 @@ static void resize_cut_checked(struct dom__owner *owner, int status)
 /* Nothing runs at the owner, nor will before the resize ends: do it. */
 void dom__resize_quiet(struct dom__owner *owner)
 {
-	const struct dom__resize *r = owner->resize;
+	struct dom__resize *r = owner->resize;
 
 	if (r->proposed)
 		return;
-	if (r->req->keep_data && r->req->size_bytes < owner->size_bytes)
+	if (r->req->undo)
+		resize_end(r, -EALREADY);
+	else if (r->req->keep_data && r->req->size_bytes < owner->size_bytes)
 		dom__cut_check(owner, r->req->size_bytes, resize_cut_checked);
 	else
 		resize_propose(owner);
+}
+
+/* May it go on though its object is closed? */
+static bool resize_may_close(const struct dom__resize *r)
+{
+	const struct dom__owner *owner = r->owner;
+	const Directory__Object *object =
+		cmmds_object(owner->dom->cmmds, &owner->oid);
+
+	return (r->req->undo || !r->req->keep_data) && !owner->deleted &&
+	       !owner->dom->closing && object != NULL && !object->deleted &&
+	       r->req->size_bytes < object->size_bytes;
+}
+
+/*
+ * The object cannot be opened, because of @status: go on without, or end.  Nobody
+ * takes it over while the command is on its way.
+ */
+static void resize_closed(struct dom__resize *r, int status)
+{
+	if (!resize_may_close(r)) {
+		resize_end(r, status);
+		return;
+	}
+	assert(r->owner->state == DOM__DOWN);
+	r->owner->state = DOM__RELEASING;
+	r->closed = status;
+	resize_propose(r->owner);
 }
 
 /*
@@ -618,12 +669,16 @@ void dom__resize_taken(struct dom__owner *owner, int status)
 {
 	struct dom__resize *r = owner->resize;
 
-	if (r == NULL || (r->proposed && !r->stored) ||
-	    (status == 0 && !r->stored))
+	if (r == NULL || (r->proposed && !r->req->stored) ||
+	    (status == 0 && !r->req->stored))
 		return;
+	if (!r->proposed) {
+		resize_closed(r, status);
+		return;
+	}
 	if (status == 0)
 		dom__gc_kick(owner->dom);
-	else if (r->stored)
+	else
 		snprintf(r->req->why, sizeof(r->req->why),
 			 "the size is stored, but the object cannot be opened: "
 			 "%s",
@@ -631,10 +686,14 @@ void dom__resize_taken(struct dom__owner *owner, int status)
 	resize_end(r, status);
 }
 
-/* Ask for quiet; dom__resize_quiet() goes on. */
+/*
+ * Ask for quiet; dom__resize_quiet() goes on, or dom__resize_taken() where the
+ * object is closed.
+ */
 static void resize_begin(struct dom__resize *r)
 {
-	dom_object_close(r->open.object);
+	if (r->open.object != NULL)
+		dom_object_close(r->open.object);
 	r->owner->resize = r;
 	r->owner->hold = true;
 	dom__owner_step(r->owner);
@@ -657,11 +716,17 @@ static void resize_opened(struct dom_object_open *open, int status)
 	struct dom__resize *r = open->data;
 	uint64_t old_bytes = r->owner->size_bytes;
 
-	if (status < 0) {
+	if (status < 0 && !resize_may_close(r)) {
 		resize_end(r, status);
 		return;
 	}
-	if (r->req->size_bytes <= old_bytes || old_bytes % DOM_BLOCK == 0) {
+	if (status < 0 && r->owner->state == DOM__DOWN) {
+		r->owner->resize = r;
+		resize_closed(r, status);
+		return;
+	}
+	if (status < 0 || r->req->size_bytes <= old_bytes ||
+	    old_bytes % DOM_BLOCK == 0) {
 		resize_begin(r);
 		return;
 	}
@@ -727,6 +792,7 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	int rv = 0;
 
 	req->why[0] = '\0';
+	req->stored = false;
 	req->dom = dom;
 	req->cb = cb;
 	req->turn.mine = false;

@@ -3,6 +3,10 @@
  *
  * Asked of the components' indexes while the owner is quiet.  The check counts
  * as running, so neither the components nor the quiet go before it ends.
+ *
+ * An object that is closed tells nothing.  But where it was to grow, and a
+ * component could not be made, no takeover has ended since: then there is
+ * nothing, and the components show it.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -122,4 +126,68 @@ void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
 	c->runs_count = dom__tree_spread(owner->tree, from, end - from, runs);
 	owner->running++;
 	look(c);
+}
+
+/* ---- of an object that is closed ---- */
+
+/* The node of the component @cid; NULL: there is none. */
+static const Directory__TreeNode *comp_node(const Directory__TreeNode *node,
+					    const ProtobufCBinaryData *cid)
+{
+	const Directory__TreeNode *found = NULL;
+
+	if (node->leaf != NULL && node->leaf->cid.len == cid->len &&
+	    memcmp(node->leaf->cid.data, cid->data, cid->len) == 0)
+		return node;
+	for (size_t i = 0; i < node->n_children && found == NULL; i++)
+		found = comp_node(node->children[i], cid);
+	return found;
+}
+
+/* The component of @node is to be that of @kept, or to go (NULL). */
+static bool comp_is_void(struct dom *dom, const Directory__Object *object,
+			 const Directory__TreeNode *node,
+			 const Directory__TreeNode *kept)
+{
+	const struct lsom_comp_meta *meta;
+	struct lsom_comp *comp = NULL;
+	struct dom__disk *disk;
+	struct uuid id, cid;
+	bool is_void;
+
+	if (kept != NULL && kept->size_bytes >= node->size_bytes)
+		return true;
+	if (!dom__uuid_of(&node->leaf->disk, &id) ||
+	    !dom__uuid_of(&node->leaf->cid, &cid))
+		return false;
+	disk = dom__disk_find(dom, &id);
+	if (disk != NULL && !disk->removing)
+		comp = lsom_comp_get(disk->lsom, &cid);
+	if (comp == NULL)
+		return kept == NULL && !node->leaf->created;
+	meta = lsom_comp_meta(comp);
+	is_void = meta->csn_seen <= object->csn && meta->damaged == 0 &&
+		  (kept != NULL ? meta->size_bytes <= kept->size_bytes
+				: meta->max_lsn == 0 && meta->stable_lsn == 0);
+	lsom_comp_put(comp);
+	return is_void;
+}
+
+static bool node_is_void(struct dom *dom, const Directory__Object *object,
+			 const Directory__TreeNode *node,
+			 const Directory__TreeNode *tree)
+{
+	if (node->leaf != NULL)
+		return comp_is_void(dom, object, node,
+				    comp_node(tree, &node->leaf->cid));
+	for (size_t i = 0; i < node->n_children; i++)
+		if (!node_is_void(dom, object, node->children[i], tree))
+			return false;
+	return true;
+}
+
+bool dom__cut_is_void(struct dom *dom, const Directory__Object *object,
+		      const Directory__TreeNode *tree)
+{
+	return node_is_void(dom, object, object->tree, tree);
 }

@@ -385,15 +385,22 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb);
  * Grow or shrink; data beyond a smaller size is gone.  With @keep_data it is
  * -ENOTEMPTY with @why if a block there is written by the time at which nothing
  * runs at the object any more; later writes there fail then.
+ *
+ * A failure after which @stored is set: the directory has the size, but the
+ * object cannot be opened with it, as a disk does not take a component.  With
+ * @undo, and without @keep_data, a resize to the size of before takes that back
+ * while it is closed, if nothing has come into being of what is cut off.  With
+ * @undo it is -EALREADY if it can be opened after all.
  */
 struct dom_resize {
 	void *data;
 	struct uuid oid;
 	uint64_t size_bytes;
-	bool keep_data;
+	bool keep_data, undo;
 	void (*commit)(struct dom_resize *req, struct cmmds_command *cmd);
 	/* out */
 	char why[256];
+	bool stored;
 	/* private */
 	struct dom *dom;
 	void (*cb)(struct dom_resize *req, int status);

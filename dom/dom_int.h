@@ -823,6 +823,12 @@ uint64_t dom__owner_kept(const struct dom__owner *owner);
  */
 void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
 		    void (*cb)(struct dom__owner *owner, int status));
+/*
+ * Of a closed object: has nothing come into being of what @tree does not have any
+ * more?
+ */
+bool dom__cut_is_void(struct dom *dom, const Directory__Object *object,
+		      const Directory__TreeNode *tree);
 
 /* create.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */

@@ -220,6 +220,7 @@ static void here_resized(struct env_task *task)
 	int status = r->status;
 
 	memcpy(req->why, r->inner.why, sizeof(req->why));
+	req->stored = r->inner.stored;
 	cmmds_command_fini(&r->extra);
 	free(r);
 	dom__resize_end(req, status);
@@ -266,6 +267,7 @@ int dom__far_resize(struct dom *dom, struct dom_resize *req)
 	r->inner.oid = req->oid;
 	r->inner.size_bytes = req->size_bytes;
 	r->inner.keep_data = req->keep_data;
+	r->inner.undo = req->undo;
 	r->inner.commit = there_commit;
 	cmmds_command_init(&r->extra);
 	if (req->commit != NULL)

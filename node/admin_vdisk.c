@@ -15,6 +15,8 @@ struct vdisk_ctx {
 	struct admin_req *r;
 	struct dom_create create;
 	struct dom_resize resize;
+	uint64_t old_bytes; /* before the resize */
+	int undoing; /* why a resize is taken back; 0: it is not */
 	struct uuid oid;
 	Directory__Target *target; /* of --export, ready to be put */
 	char gone_target[CMMDS_KEY_MAX + 1], idle_target[CMMDS_KEY_MAX + 1];
@@ -282,7 +284,6 @@ static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 {
 	struct vdisk_ctx *ctx = req->data;
 	struct admin_req *r = ctx->r;
-	const Admin__VdiskResize *m = r->msg->vdisk_resize;
 	/* By its object: it may have been renamed while that got ready. */
 	const struct cmmds_entry *e = vdisk_of(r->node, &ctx->oid);
 	Directory__VDisk v;
@@ -291,11 +292,14 @@ static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 	if (e == NULL)
 		return; /* deleted meanwhile: the object's change fails too */
 	v = *(const Directory__VDisk *)e->message;
-	v.size_bytes = m->size_bytes;
+	if (ctx->undoing == 0)
+		ctx->old_bytes = v.size_bytes;
+	v.size_bytes = req->size_bytes;
 	cmmds_put(cmd, CMMDS_VDISK, v.name, strlen(v.name), e->revision,
 		  &v.base);
-	cmmds_audit(cmd, r->who, "virtual disk %s resized to %s", v.name,
-		    size_format(m->size_bytes, size));
+	cmmds_audit(cmd, r->who, "virtual disk %s resized to %s%s", v.name,
+		    size_format(req->size_bytes, size),
+		    ctx->undoing < 0 ? " again: it could not grow" : "");
 }
 
 static void resize_start(struct vdisk_ctx *ctx);
@@ -310,6 +314,47 @@ static bool resize_is_outdated(struct vdisk_ctx *ctx, int status)
 	       vdisk_of(r->node, &ctx->oid) != NULL && r->attempts++ < 8;
 }
 
+/*
+ * It was to grow onto a disk that turned out not to take anything.  Its sessions
+ * wait: what it had is opened again, before they give up.
+ */
+static bool resize_is_undone(struct vdisk_ctx *ctx, int status)
+{
+	const struct dom_resize *req = &ctx->resize;
+	struct node *node = ctx->r->node;
+
+	if (!req->stored || req->size_bytes <= ctx->old_bytes ||
+	    node->state != NODE_UP || vdisk_of(node, &ctx->oid) == NULL)
+		return false;
+	ctx->undoing = status;
+	return true;
+}
+
+static void on_undone(struct vdisk_ctx *ctx, int status)
+{
+	struct admin_req *r = ctx->r;
+	const Admin__VdiskResize *m = r->msg->vdisk_resize;
+	char size[SIZE_TEXT_MAX], old[SIZE_TEXT_MAX];
+
+	if (status == 0)
+		admin__why(r, ctx->undoing,
+			   "basalt disk list shows which disk is to blame; one "
+			   "that has failed is not chosen again.",
+			   "virtual disk %s cannot grow to %s: a disk takes no "
+			   "component of it; it has %s, as before",
+			   m->name, size_format(m->size_bytes, size),
+			   size_format(ctx->old_bytes, old));
+	else
+		admin__why(r, ctx->undoing,
+			   "basalt disk list shows which disk is to blame: "
+			   "basalt disk retry, or basalt vdisk resize to its "
+			   "old size with --force.",
+			   "virtual disk %s has %s now, but cannot be opened "
+			   "with that: a disk takes no component of it",
+			   m->name, size_format(m->size_bytes, size));
+	admin__refuse(r);
+}
+
 static void on_resized(struct dom_resize *req, int status)
 {
 	struct vdisk_ctx *ctx = req->data;
@@ -317,13 +362,18 @@ static void on_resized(struct dom_resize *req, int status)
 	const Admin__VdiskResize *m = r->msg->vdisk_resize;
 	char size[SIZE_TEXT_MAX];
 
-	if (status == 0) {
-		admin__ok(r, "virtual disk %s is %s now", m->name,
-			  size_format(m->size_bytes, size));
+	if (resize_is_outdated(ctx, status) ||
+	    (ctx->undoing == 0 && resize_is_undone(ctx, status))) {
+		resize_start(ctx);
 		return;
 	}
-	if (resize_is_outdated(ctx, status)) {
-		resize_start(ctx);
+	if (ctx->undoing < 0 && status != -EALREADY) {
+		on_undone(ctx, status);
+		return;
+	}
+	if (status == 0 || status == -EALREADY) {
+		admin__ok(r, "virtual disk %s is %s now", m->name,
+			  size_format(m->size_bytes, size));
 		return;
 	}
 	if (status == -ENOTEMPTY)
@@ -349,7 +399,10 @@ static void resize_start(struct vdisk_ctx *ctx)
 
 	ctx->resize.data = ctx;
 	ctx->resize.oid = ctx->oid;
-	ctx->resize.size_bytes = r->msg->vdisk_resize->size_bytes;
+	ctx->resize.undo = ctx->undoing < 0;
+	ctx->resize.size_bytes = ctx->resize.undo
+					 ? ctx->old_bytes
+					 : r->msg->vdisk_resize->size_bytes;
 	ctx->resize.keep_data = !r->msg->vdisk_resize->force;
 	ctx->resize.commit = resize_commit;
 	rv = dom_resize(r->node->dom, &ctx->resize, on_resized);

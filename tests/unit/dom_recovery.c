@@ -677,3 +677,145 @@ TEST(dom_recovery, damage_takes_half_of_an_atomic_command)
 		CHECK_EQ(do_read(f, MB + i, got, B), -EBADMSG);
 	fixture_close(f);
 }
+
+/* ---- grown onto a disk that does not take its part ---- */
+
+#define LEG (256ull << 30)
+#define GROWN (LEG + SIZE)
+
+static int resize_as(struct fixture *f, const struct dom_resize *like,
+		     bool *stored)
+{
+	struct dom_resize req = *like;
+	int rv;
+
+	req.data = f;
+	req.oid = f->oid;
+	rv = dom_resize(f->dom, &req, on_resized);
+	if (rv == 0)
+		rv = wait_for(f);
+	*stored = req.stored;
+	return rv;
+}
+
+/* The disk that the object made by object_make(1) is not on. */
+static unsigned other_disk(struct fixture *f)
+{
+	const Directory__TreeNode *tree = cmmds_object(f->cmmds, &f->oid)->tree;
+	struct uuid id = uuid_of(100);
+
+	while (tree->leaf == NULL)
+		tree = tree->children[0];
+	return memcmp(tree->leaf->disk.data, id.b, sizeof(id.b)) == 0;
+}
+
+/* The disk is found dead once the directory has the larger size. */
+static void grow_in_vain(struct fixture *f, unsigned dead)
+{
+	struct resize r;
+
+	faults.hold[dead] = true;
+	resize_start(f, &r, GROWN, true);
+	for (unsigned i = 0; i < 1000; i++) {
+		if (cmmds_object(f->cmmds, &f->oid)->size_bytes == GROWN)
+			break;
+		nap(f, 10 * MSEC);
+	}
+	faults.fail[dead] = true;
+	for (unsigned i = 0; i < faults.held_count; i++)
+		faults.held[i].offset = 1ull << 60;
+	faults_release();
+	run(&r.done);
+	CHECK(r.status == -ENXIO || r.status == -ENODEV);
+	CHECK(r.req.stored);
+}
+
+static void fit_and_whole(struct fixture *f, uint64_t size)
+{
+	CHECK_EQ(dom_object_size(f->object), size);
+	CHECK_EQ(cmmds_object(f->cmmds, &f->oid)->size_bytes, size);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0xa5));
+}
+
+/* Nobody knew that the disk is dead: the object is opened again as it was. */
+TEST(dom_recovery, growth_onto_a_dead_disk)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize grow = { .size_bytes = GROWN, .keep_data = true };
+	struct dom_resize undo = { .size_bytes = SIZE,
+				   .keep_data = true,
+				   .undo = true };
+	bool stored;
+
+	object_make(f, 1);
+	grow_in_vain(f, other_disk(f));
+	CHECK_EQ(do_read(f, 0, got, B), -ENXIO);
+	CHECK_EQ(resize_as(f, &undo, &stored), 0);
+	fit_and_whole(f, SIZE);
+	CHECK_EQ(do_write(f, SIZE, buf_b, B, 0, 0), -ERANGE);
+
+	/* The dead one is known now, and not chosen again. */
+	CHECK_EQ(resize_as(f, &grow, &stored), 0);
+	fit_and_whole(f, GROWN);
+	CHECK_EQ(do_write(f, LEG, buf_b, B, 0, 0), 0);
+	CHECK_EQ(resize_as(f, &undo, &stored), -EALREADY);
+	fit_and_whole(f, GROWN);
+	CHECK_EQ(do_read(f, LEG, got, B), 0);
+	CHECK(all_is(got, B, 0x5a));
+	fixture_close(f);
+}
+
+/* The same after a restart, when the disk is away for good. */
+TEST(dom_recovery, growth_onto_a_disk_that_goes)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize back = { .size_bytes = SIZE, .keep_data = true };
+	unsigned other;
+	bool stored;
+
+	object_make(f, 1);
+	other = other_disk(f);
+	grow_in_vain(f, other);
+	stop(f);
+	start(f, false);
+	disk_out(f, other);
+	CHECK_EQ(object_open(f), -ENXIO);
+	/* Not by chance: what is there is cut off. */
+	CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
+	back.keep_data = false;
+	CHECK_EQ(resize_as(f, &back, &stored), 0);
+	CHECK_EQ(object_open(f), 0);
+	fit_and_whole(f, SIZE);
+	disk_in(f, other);
+	fixture_close(f);
+}
+
+/* What came into being is not cut off while nobody can look at it. */
+TEST(dom_recovery, closed_with_what_it_has_grown)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize grow = { .size_bytes = GROWN };
+	unsigned other;
+	bool stored;
+
+	object_make(f, 1);
+	other = other_disk(f);
+	CHECK_EQ(resize_as(f, &grow, &stored), 0);
+	CHECK_EQ(do_write(f, LEG, buf_b, B, 0, 0), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		struct dom_resize back = { .size_bytes = i == 0	  ? SIZE
+							 : i == 1 ? LEG
+								  : GROWN - B,
+					   .undo = i == 0 };
+
+		disk_out(f, i < 2 ? other : 1 - other);
+		CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
+		CHECK(!stored);
+		disk_in(f, i < 2 ? other : 1 - other);
+	}
+	fit_and_whole(f, GROWN);
+	CHECK_EQ(do_read(f, LEG, got, B), 0);
+	CHECK(all_is(got, B, 0x5a));
+	fixture_close(f);
+}
