@@ -584,6 +584,18 @@ int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 	return n > 0 ? pages_take(cache, class, n, out) : 0;
 }
 
+size_t pages_left(const struct page_cache *cache, enum page_class class,
+		  size_t promised)
+{
+	const struct arena *arena = cache->arena;
+	size_t taken = MAX(arena_used(arena, class), promised);
+
+	for (int c = 0; c < PAGE_CLASSES; c++)
+		if (c != (int)class)
+			taken += MAX(arena_used(arena, c), arena->floor[c]);
+	return arena->count - MIN(taken, arena->count);
+}
+
 /* Drop a reference.  True if it was the last. */
 static inline bool page_drop(struct page *page)
 {

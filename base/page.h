@@ -83,6 +83,13 @@ void page_cache_wake_set(struct page_cache *cache, void (*wake)(void *arg),
 int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 		struct page **out);
 
+/*
+ * Pages that @class may have yet, as things are, where @promised of them are in
+ * use or spoken for.  Others may take them first.
+ */
+size_t pages_left(const struct page_cache *cache, enum page_class class,
+		  size_t promised);
+
 static inline struct page *page_get(struct page *page)
 {
 	atomic_fetch_add_explicit(&page->refs, 1, memory_order_relaxed);

@@ -311,8 +311,13 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_BARRIER_DATA_SECONDS 10u
 /* A command that finds no memory is sent back after this. */
 #define ISCSI_PARKED_SECONDS 20u
-/* Payload a session may hold; one command more than this always goes. */
+/*
+ * Payload a session may hold: up to a part of what is left, within these.  One
+ * command always goes.
+ */
+#define ISCSI_SESSION_BYTES_MIN (1u << 20)
 #define ISCSI_SESSION_BYTES_MAX (32u << 20)
+#define ISCSI_SESSION_PART 3u
 
 struct iscsi_session;
 struct task;
@@ -735,6 +740,7 @@ struct iscsi {
 	TAILQ_HEAD(, iscsi_conn) conns;
 	TAILQ_HEAD(, iscsi_session) sessions;
 	unsigned conns_count, sessions_count, listeners_count;
+	size_t payload_bytes; /* that its sessions hold, or are promised */
 	unsigned targets_closing;
 	uint16_t tsih_last;
 	uint32_t ttt_last;

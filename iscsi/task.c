@@ -156,6 +156,7 @@ void iscsi__task_maybe_free(struct task *task)
 	else
 		s->responding_count--;
 	s->payload_bytes -= task->payload;
+	s->iscsi->payload_bytes -= task->payload;
 	sgl_put(task->cmd.data_out);
 	task->cmd.data_out = NULL;
 	scsi_cmd_end(&task->cmd);
@@ -300,15 +301,31 @@ static size_t share_of(const struct task *task)
 }
 
 /*
+ * The most that a session may hold now.  Many may hold theirs for long, as their
+ * host hangs and fetches nothing: the next one always has less, so that there is
+ * memory for those that go on.
+ */
+static size_t share_max(const struct iscsi *iscsi)
+{
+	size_t promised = DIV_UP(iscsi->payload_bytes, PAGE_BYTES);
+	size_t left = pages_left(iscsi->env->pages, PAGE_FRONT, promised);
+
+	return MIN(left / ISCSI_SESSION_PART * PAGE_BYTES,
+		   ISCSI_SESSION_BYTES_MAX);
+}
+
+/*
  * Is there room for @task in the share?  The oldest one always has it: those that
  * came later, and could not wait, may have taken all, and may wait for it.
  */
 static bool share_has(const struct task *task)
 {
 	const struct iscsi_session *s = task->session;
+	size_t wanted = s->payload_bytes + share_of(task);
 
 	return s->payload_bytes == 0 || TAILQ_FIRST(&s->tasks) == task ||
-	       s->payload_bytes + share_of(task) <= ISCSI_SESSION_BYTES_MAX;
+	       wanted <= ISCSI_SESSION_BYTES_MIN ||
+	       wanted <= share_max(s->iscsi);
 }
 
 /* And not that of one that waits for it already? */
@@ -394,6 +411,7 @@ static int take_memory(struct task *task, const struct dm_pdu *pdu,
 	task->placed |= first != NULL;
 	task->payload += len;
 	s->payload_bytes += len;
+	s->iscsi->payload_bytes += len;
 	return 0;
 }
 
@@ -585,6 +603,7 @@ static bool take_room(struct task *task)
 		return false;
 	task->payload = share_of(task);
 	s->payload_bytes += task->payload;
+	s->iscsi->payload_bytes += task->payload;
 	return true;
 }
 

@@ -472,6 +472,28 @@ TEST(page, a_floor_is_nobody_elses)
 	close_fixture(&f);
 }
 
+/* Neither what others need yet is left, nor what is promised. */
+TEST(page, what_is_left)
+{
+	/* 512 in all; floors of 51, 102, 51, 102 */
+	struct fixture f = open_fixture(2u << 20);
+	struct page *front[100], *rmw[61];
+
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 0), 308);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 100, front), 0);
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 0), 208);
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 100), 208);
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 150), 158);
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 309), 0);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_RMW, 51, rmw), 0);
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 0), 208);
+	CHECK_EQ(pages_alloc(f.cache, PAGE_RMW, 10, rmw + 51), 0);
+	CHECK_EQ(pages_left(f.cache, PAGE_FRONT, 0), 198);
+	pages_put(f.cache, front, 100);
+	pages_put(f.cache, rmw, 61);
+	close_fixture(&f);
+}
+
 /* Who waits for a few more than its class can have goes on once it has all. */
 TEST(page, waits_for_no_more_than_there_is)
 {

@@ -88,9 +88,13 @@ static inline void check_all(const struct iscsi *iscsi)
 	const struct iscsi_session *s;
 	const struct iscsi_target *t;
 	const struct scsi_lun *lun;
+	size_t payload = 0;
 
-	TAILQ_FOREACH (s, &iscsi->sessions, link)
+	TAILQ_FOREACH (s, &iscsi->sessions, link) {
 		check_session(s);
+		payload += s->payload_bytes;
+	}
+	CHECK_EQ(iscsi->payload_bytes, payload);
 	TAILQ_FOREACH (t, &iscsi->targets, link)
 		TAILQ_FOREACH (lun, &t->scsi->all, link)
 			check_unit(lun);

@@ -930,3 +930,57 @@ TEST(iscsi_data, an_initiator_that_fetches_nothing)
 		CHECK(next(&m) != NULL);
 	end();
 }
+
+/*
+ * Sessions that hang, each with as much under way as it may have: there is
+ * memory for who does not, whatever that does.
+ */
+TEST(iscsi_data, initiators_that_hang)
+{
+	static struct mock hung[8];
+	uint32_t itt;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < ARRAY_LEN(hung); i++) {
+		ready(&hung[i], (uint8_t)(i + 2));
+		hung[i].deaf = true;
+		for (unsigned n = 0; n < 40; n++)
+			if (i % 2 == 0)
+				READ10(&hung[i], 0, 2048);
+			else
+				command(&hung[i], 0xa0, 1u << 20, 0x2a, 0, 2048,
+					NULL, 0);
+	}
+	settle();
+	for (unsigned n = 0; n < 4; n++) {
+		itt = command(&m, 0xa0, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+		CHECK(asked_of(&m, itt) > 0);
+		serve_write(&m, itt);
+		CHECK_EQ(answer(&m, itt), 0);
+		CHECK_EQ(answer(&m, READ10(&m, 0, 2048)), 0);
+	}
+	end();
+}
+
+/* So too before what they read has taken its memory. */
+TEST(iscsi_data, what_is_promised_is_not_left)
+{
+	static struct mock m[8];
+	size_t promised;
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
+		ready(&m[i], (uint8_t)(i + 1));
+	fake_dom_hold(dom, true);
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
+		for (unsigned n = 0; n < 40; n++)
+			READ10(&m[i], 0, 2048);
+	settle();
+	promised = fake_dom_queued(dom) * (1u << 20) / PAGE_BYTES;
+	CHECK(pages_left(ts.env->pages, PAGE_FRONT, promised) >=
+	      ISCSI_SESSION_BYTES_MAX / 4 / PAGE_BYTES);
+	fake_dom_hold(dom, false);
+	end();
+}
