@@ -43,13 +43,25 @@ static const struct dm_ops tcp_ops;
 
 /* ---- life ---- */
 
+/* libuv says that there is an error, and not which. */
+static int error_of(const struct tcp_conn *conn, int status)
+{
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0 ||
+	    error == 0)
+		return -status;
+	return error;
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct tcp_conn *conn = poll->data;
 
 	shard_wake(conn->dm.env);
 	if (status < 0) {
-		iscsi__tcp_lost(conn, status, "polling failed");
+		iscsi__tcp_failed(conn, error_of(conn, status));
 		return;
 	}
 	if (events & UV_WRITABLE)
@@ -85,6 +97,20 @@ void iscsi__tcp_lost(struct tcp_conn *conn, int status, const char *why)
 	conn->lost = true;
 	iscsi__tcp_poll(conn);
 	conn->dm.up->lost(conn->dm.owner, status, why);
+}
+
+/* The socket does not go on: most often that is the initiator's doing. */
+void iscsi__tcp_failed(struct tcp_conn *conn, int error)
+{
+	const char *why = "its socket failed";
+
+	if (error == ECONNRESET || error == EPIPE)
+		why = "the initiator hung up";
+	else if (error == ETIMEDOUT)
+		why = "the initiator acknowledges nothing";
+	else if (error == EHOSTUNREACH || error == ENETUNREACH)
+		why = "the initiator cannot be reached";
+	iscsi__tcp_lost(conn, -error, why);
 }
 
 /*

@@ -129,6 +129,8 @@ static inline bool tcp_alive(const struct tcp_conn *conn)
 }
 
 void iscsi__tcp_lost(struct tcp_conn *conn, int status, const char *why);
+/* Lost as its socket says @error, an errno. */
+void iscsi__tcp_failed(struct tcp_conn *conn, int error);
 void iscsi__tcp_poll(struct tcp_conn *conn);
 void iscsi__tcp_timer(struct tcp_conn *conn);
 /* tcp_rx.c */

@@ -362,9 +362,7 @@ static bool read_some(struct tcp_conn *conn)
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return false;
 	if (got <= 0) {
-		iscsi__tcp_lost(conn, got < 0 ? -errno : -ECONNRESET,
-				got < 0 ? "receiving failed"
-					: "the initiator hung up");
+		iscsi__tcp_failed(conn, got < 0 ? errno : ECONNRESET);
 		return false;
 	}
 	conn->data_got += (uint32_t)MIN((size_t)got, direct);

@@ -266,7 +266,7 @@ void iscsi__tcp_flush(struct tcp_conn *conn)
 			break;
 		}
 		if (n < 0) {
-			iscsi__tcp_lost(conn, -errno, "sending failed");
+			iscsi__tcp_failed(conn, errno);
 			return;
 		}
 		conn->tx_since_ns = env_now(conn->dm.env);

@@ -725,6 +725,36 @@ TEST(iscsi_tcp, peer_that_does_not_read)
 	end(); /* the arena asserts that every page came home */
 }
 
+/* A host that dies is not told as a failure of ours. */
+TEST(iscsi_tcp, a_reset_is_the_initiators)
+{
+	struct linger now = { .l_onoff = 1 };
+	int saved = dup(STDERR_FILENO);
+	FILE *said = tmpfile();
+	char line[512];
+	unsigned n = 0;
+
+	CHECK(said != NULL && saved >= 0);
+	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	CHECK_EQ(setsockopt(cl.fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)),
+		 0);
+	close(cl.fd);
+	cl.fd = -1;
+	for (unsigned i = 0; i < 10000 && !TAILQ_EMPTY(&iscsi->conns); i++)
+		run(1);
+	end();
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	rewind(said);
+	while (fgets(line, sizeof(line), said) != NULL)
+		n += strstr(line, "ended: the initiator hung up") != NULL;
+	fclose(said);
+	CHECK_EQ(n, 1);
+}
+
 TEST(iscsi_tcp, discovery_in_parts)
 {
 	uint8_t login_bhs[ISCSI_BHS_LEN] = { 0x43, 0x87 };
