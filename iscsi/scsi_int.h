@@ -66,7 +66,7 @@
 
 /* Pending unit attentions, a bit each; a lower bit is reported first. */
 enum scsi_ua {
-	UA_POWER_ON, /* 29/01 */
+	UA_POWER_ON, /* 29/00, which all initiators know, not 29/01 */
 	UA_BUS_RESET, /* 29/02 */
 	UA_DEVICE_RESET, /* 29/03 */
 	UA_NEXUS_LOSS, /* 29/07 */

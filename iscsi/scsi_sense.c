@@ -192,7 +192,7 @@ void scsi__status(struct scsi_cmd *cmd, int status)
 }
 
 static const unsigned ua_senses[UA_COUNT] = {
-	[UA_POWER_ON] = SENSE(6, 0x29, 0x01),
+	[UA_POWER_ON] = SENSE(6, 0x29, 0x00),
 	[UA_BUS_RESET] = SENSE(6, 0x29, 0x02),
 	[UA_DEVICE_RESET] = SENSE(6, 0x29, 0x03),
 	[UA_NEXUS_LOSS] = SENSE(6, 0x29, 0x07),

@@ -85,7 +85,7 @@ struct rig *rig_open(uint32_t block)
 	CHECK_EQ(rig_lun(rig, 0, RIG_BYTES, false), 0);
 	for (unsigned n = 0; n < 2; n++) {
 		rig_login(rig, n);
-		CHECK_EQ(rig_tur(rig, n), RIG_SENSE(6, 0x29, 1));
+		CHECK_EQ(rig_tur(rig, n), RIG_SENSE(6, 0x29, 0));
 		CHECK_EQ(rig_tur(rig, n), 0);
 	}
 	return rig;

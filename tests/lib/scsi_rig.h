@@ -25,7 +25,7 @@ struct rig {
 	unsigned lun; /* where commands go: 0 */
 };
 
-/* LUN 0 of 64 MiB; nexus 0 and 1 are logged in and have heard 29/01. */
+/* LUN 0 of 64 MiB; nexus 0 and 1 are logged in and have heard 29/00. */
 struct rig *rig_open(uint32_t block);
 /* Fails on a leaked page, request or object. */
 void rig_close(struct rig *rig);

@@ -5,7 +5,7 @@
 #include "tests/lib/test.h"
 
 #define GOOD 0u
-#define POWER_ON RIG_SENSE(6, 0x29, 1)
+#define POWER_ON RIG_SENSE(6, 0x29, 0)
 
 static void begin_rw(struct rig *r, struct rig_cmd *rc, unsigned n, bool write,
 		     uint64_t lba, enum scsi_attr attr, bool hold)
@@ -313,7 +313,7 @@ TEST(lun, another_disk_in_its_place)
 	scsi_lun_unset(r->target, 0);
 	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	rig_run(r);
-	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x29, 1));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x29, 0));
 	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x3f, 3));
 	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x3f, 0x0e));
 	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), GOOD);
@@ -321,11 +321,11 @@ TEST(lun, another_disk_in_its_place)
 	conf.object = r->oid;
 	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	rig_run(r);
-	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 1));
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 0));
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 3));
 	/* Who logs in now finds it as it is. */
 	rig_login(r, 2);
-	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 1));
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 0));
 	CHECK_EQ(rig_tur(r, 2), GOOD);
 	rig_close(r);
 }
@@ -344,7 +344,7 @@ TEST(lun, becoming_ready)
 	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x3f, 0x0e));
 	for (unsigned i = 0; i < 4; i++) {
-		static const unsigned says[] = { 0x2901, 0x3f03, 0x3f0e,
+		static const unsigned says[] = { 0x2900, 0x3f03, 0x3f0e,
 						 0x0401 };
 
 		memset(&a, 0, sizeof(a));
@@ -610,7 +610,7 @@ static void restart(struct rig *r)
 			 GOOD);
 	for (unsigned n = 0; n < 2; n++)
 		while (rig_tur(r, n) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
-			; /* 29/01 and what else there is to tell */
+			; /* 29/00 and what else there is to tell */
 }
 
 TEST(lun, sanitize_goes_on_after_a_restart)

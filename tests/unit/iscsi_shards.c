@@ -347,7 +347,7 @@ TEST(shards, usage)
 	CHECK_EQ(usage_all().reads.sum_ns, 0);
 	map(IQN, 0, id);
 	settle();
-	for (unsigned i = 0; i < 3; i++) /* 29/01, 3F/03, 3F/0E */
+	for (unsigned i = 0; i < 3; i++) /* 29/00, 3F/03, 3F/0E */
 		CHECK_EQ(answer(&a, TUR(&a)), 2);
 	CHECK_EQ(answer(&a, TUR(&a)), 0);
 	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
@@ -805,7 +805,7 @@ TEST(shards, a_unit_that_had_no_memory)
 	CHECK_EQ(answer(&a, TUR(&a)), SCSI_BUSY);
 	CHECK_EQ(answer(&a, TUR(&a)), SCSI_BUSY);
 	scarce = 0;
-	CHECK_EQ(answer(&a, TUR(&a)), SCSI_CHECK_CONDITION); /* 29/01 */
+	CHECK_EQ(answer(&a, TUR(&a)), SCSI_CHECK_CONDITION); /* 29/00 */
 	CHECK_EQ(answer(&a, TUR(&a)), SCSI_GOOD);
 	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), SCSI_GOOD);
 	close_all();

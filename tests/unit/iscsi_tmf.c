@@ -309,7 +309,7 @@ static void two_targets(struct mock *a, struct mock *b)
 	ready(a, 1);
 	login_text(b, 2, LOGIN_2, sizeof(LOGIN_2) - 1);
 	CHECK_EQ(status_of(b), 0);
-	CHECK_EQ(hears(b, TUR(b)), 0x2901);
+	CHECK_EQ(hears(b, TUR(b)), 0x2900);
 }
 
 TEST(iscsi_tmf, reaches_the_tasks_of_other_targets)
