@@ -454,7 +454,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 			if (comp->deleted)
 				lsom__comp_reap(comp);
 		lsom__cleaner_kick(disk);
-		lsom__count_kick(disk); /* asked for on another shard */
+		lsom__count_kick(disk);
 	}
 	if (disk->checkpoint_again || !TAILQ_EMPTY(&disk->checkpoint_reqs))
 		lsom__checkpoint_start(disk);

@@ -878,8 +878,8 @@ struct lsom__far {
 	struct lsom_comp *real; /* home's; referenced by a handle */
 	struct lsom__list *list;
 	struct env_task put;
-	struct env_task reserve;
-	_Atomic bool reserve_sent;
+	struct env_task reserve, count;
+	_Atomic bool reserve_sent, count_sent;
 	_Atomic uint64_t reserved; /* blocks; what @reserve brings */
 };
 

@@ -200,6 +200,30 @@ uint64_t lsom_comp_kept(struct lsom_comp *comp)
 	return (uint64_t)MAX(spare, (int64_t)0) * LSOM_BLOCK;
 }
 
+static void there_count(struct env_task *task)
+{
+	struct lsom__far *far = container_of(task, struct lsom__far, count);
+
+	far->count_sent = false;
+	lsom__count_kick(far->real->disk);
+}
+
+static void count_ask(struct lsom_comp *comp)
+{
+	struct lsom__far *far = comp->far;
+
+	real_of(comp)->count_asked = true;
+	if (far == NULL) {
+		lsom__count_kick(comp->disk);
+		return;
+	}
+	/* One way: the component is let go behind it. */
+	if (atomic_exchange(&far->count_sent, true))
+		return;
+	far->count.cb = there_count;
+	env_post(comp->disk->view->there, &far->count);
+}
+
 bool lsom_comp_used(struct lsom_comp *comp, uint64_t *bytes)
 {
 	struct lsom_comp *real = real_of(comp);
@@ -207,9 +231,7 @@ bool lsom_comp_used(struct lsom_comp *comp, uint64_t *bytes)
 	if (lsom__state_of(comp->disk) < 0)
 		return false;
 	if (real->counted != LSOM__COUNT_EXACT) {
-		real->count_asked = true;
-		if (real == comp)
-			lsom__count_kick(comp->disk);
+		count_ask(comp);
 		return false;
 	}
 	*bytes = (uint64_t)MAX(real->mapped, (int64_t)0) * LSOM_BLOCK;

@@ -511,3 +511,50 @@ TEST(reserve, nothing_is_kept_without_a_promise)
 		disk_end(&d);
 	}
 }
+
+static void attached(struct lsom_attach *req, int status)
+{
+	*(bool *)req->data = true;
+	CHECK_EQ(status, 0);
+}
+
+static void detached(struct lsom_detach *req)
+{
+	*(bool *)req->data = true;
+}
+
+/* On a disk that rests, too, where nothing else would begin it. */
+TEST(reserve, counted_for_who_asks_on_another_shard)
+{
+	struct lsom_attach attach = { 0 };
+	struct lsom_detach detach = { 0 };
+	const struct uuid id = uuid_of(2);
+	struct lsom_comp *comp;
+	bool done = false;
+	uint64_t bytes;
+	struct disk d;
+
+	attach.data = detach.data = &done;
+	disk_begin(&d, 1u << 16);
+	CHECK_EQ(write_at(&d, d.own, 0, 10, 2), 0);
+	d.own->counted = LSOM__COUNT_NONE;
+	d.own->dirty = true;
+	reopen(&d, false, 0);
+	while (sim_env_turn(&d.f->sim))
+		;
+	CHECK_EQ(lsom_disk_attach(d.f->lsom, d.f->disk, 0, 1, &attach,
+				  attached),
+		 0);
+	CHECK(sim_env_run(&d.f->sim, &done));
+	comp = lsom_comp_get(attach.attached, &id);
+	CHECK(!lsom_comp_used(comp, &bytes));
+	while (sim_env_turn(&d.f->sim))
+		;
+	CHECK(lsom_comp_used(comp, &bytes));
+	CHECK_EQ(bytes, 10 * LSOM_BLOCK);
+	lsom_comp_put(comp);
+	done = false;
+	lsom_disk_detach(attach.attached, &detach, detached);
+	CHECK(sim_env_run(&d.f->sim, &done));
+	disk_end(&d);
+}
