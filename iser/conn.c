@@ -256,12 +256,17 @@ void iser__conn_watch(struct iser_conn *conn)
 	env_timer_start(conn->dm.env, &conn->timer, STALL_NS);
 }
 
-/* What was posted last runs its time; with the queue empty there is none. */
+/*
+ * What was posted last runs its time; with the queue empty there is none.  Where
+ * the loop stood still meanwhile it may be done, and was not looked at.
+ */
 static void watch_on(struct iser_conn *conn)
 {
 	const struct tx *tx = &conn->tx;
 
-	if (tx->head == tx->tail)
+	while (tx->head == tx->watched && iser__cq_poll(conn) > 0)
+		;
+	if (tx->head == tx->tail || !iser__conn_alive(conn))
 		return;
 	if (tx->head == tx->watched)
 		iser__conn_lost(conn, -ETIMEDOUT,
@@ -288,6 +293,8 @@ static void on_timer(struct env_timer *timer)
 		watch_on(conn);
 		return;
 	}
+	while (!let_go(conn) && iser__cq_poll(conn) > 0)
+		;
 	if (!let_go(conn)) {
 		counter_add(&iser__undrained, 1);
 		iser__device_keeps(conn->device);

@@ -418,6 +418,46 @@ TEST(iser_conn, receives_nothing)
 	end();
 }
 
+static void time_out(struct iser_conn *conn)
+{
+	CHECK(env_timer_active(&conn->timer));
+	env_timer_stop(ts.env, &conn->timer);
+	conn->timer.cb(&conn->timer);
+}
+
+/*
+ * It was the loop that stood still, and the time was up before the completions
+ * were seen: neither the initiator nor, at the end, the device is blamed for it.
+ */
+TEST(iser_conn, late_look)
+{
+	uint64_t undrained = counter_value(&iser__undrained);
+	struct iser_conn *conn;
+
+	fixture();
+	ready();
+	conn = TAILQ_FIRST(&iser->conns);
+	fake_peer_hold(peer, true);
+	CHECK(give(command(0, 0)));
+	time_out(conn); /* what was posted before was completed since */
+	fake_peer_hold(peer, false);
+	time_out(conn);
+	good(0);
+	CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+
+	fake_peer_freeze(peer, true);
+	CHECK(give(command(0, 0)));
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, NULL), 0);
+	turns();
+	CHECK(conn->closing);
+	fake_peer_freeze(peer, false);
+	time_out(conn);
+	turns();
+	CHECK_EQ(counter_value(&iser__conns), 0);
+	CHECK_EQ(counter_value(&iser__undrained), undrained);
+	end();
+}
+
 /*
  * The initiator takes nothing of what it reads: the send queue fills up, but for
  * the place of the request that says when the device has let go of all others.
