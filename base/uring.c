@@ -264,6 +264,11 @@ bool shard__uring_arm(struct shard *s)
 	if (u->uv_armed)
 		return true;
 	sqe = io_uring_get_sqe(&u->ring);
+	if (sqe == NULL) {
+		/* Full at each turn under load: sockets do not wait for less. */
+		shard__uring_submit(s);
+		sqe = io_uring_get_sqe(&u->ring);
+	}
 	if (sqe == NULL)
 		return false;
 	/* Once: armed again before each sleep it cannot miss what is ready. */

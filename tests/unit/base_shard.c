@@ -1076,6 +1076,67 @@ static void crowd_close(struct test_shard *ts)
 	test_shard_close(ts);
 }
 
+static unsigned words;
+
+static void on_word(uv_poll_t *poll, int status, int events)
+{
+	char c;
+
+	CHECK_EQ(read(*(int *)poll->data, &c, 1), 1);
+	words++;
+}
+
+static void word(const struct test_shard *ts, uv_poll_t *poll, int fd[2])
+{
+	CHECK_EQ(pipe2(fd, O_NONBLOCK | O_CLOEXEC), 0);
+	CHECK_EQ(uv_poll_init(shard_loop(ts->env), poll, fd[0]), 0);
+	poll->data = &fd[0];
+	uv_poll_start(poll, UV_READABLE, on_word);
+}
+
+/* Each turn asks a disk for all that the ring takes: sockets have their turn. */
+TEST(shard, sockets_beside_a_full_ring)
+{
+	enum { TURNS = 12 };
+	static struct env_io io[TURNS * 300];
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *in;
+	uv_poll_t poll;
+	int fd[2], n = 0;
+
+	dev = disk_open(&ts);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	word(&ts, &poll, fd);
+	words = 0;
+	shard_step(ts.env, 0); /* libuv knows of it */
+	CHECK_EQ(write(fd[1], "x", 1), 1);
+	while (words == 0)
+		shard_step(ts.env, SEC);
+	CHECK(!shard_of(ts.env)->uring.uv_armed);
+	CHECK_EQ(write(fd[1], "x", 1), 1);
+	left = ARRAY_LEN(io);
+	done = false;
+	for (unsigned turn = 0; turn < TURNS && words == 1; turn++) {
+		while (TAILQ_EMPTY(&shard_of(ts.env)->uring.waiting)) {
+			io[n].cb = on_many;
+			env_dev_readv(ts.env, dev, &io[n++], &iov, 1, 0);
+		}
+		shard_step(ts.env, 0);
+	}
+	CHECK_EQ(words, 2);
+	done = (left -= (int)ARRAY_LEN(io) - n) == 0;
+	test_run(&ts, &done);
+	uv_close((uv_handle_t *)&poll, NULL);
+	sgl_put(in);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+	close(fd[0]);
+	close(fd[1]);
+}
+
 /* What a callback of libuv's frees is there for who waits, before any sleep. */
 TEST(shard, pages_freed_by_a_socket)
 {
