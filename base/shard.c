@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define ROUNDS 4u
+#define LATE_NS (100 * MSEC) /* of a timer: by a stall only */
 #define SPIN_IN_FLIGHT 2u /* with more, the wake-ups are shared anyway */
 
 struct shards {
@@ -228,14 +229,18 @@ static void run_timers(struct shard *s)
 	}
 }
 
-/* The clock was read just before; it stands still during a turn. */
-static void turn(struct shard *s)
+/*
+ * The clock was read just before; it stands still during a turn.  @timers: run
+ * those that are due, too.
+ */
+static void turn(struct shard *s, bool timers)
 {
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		if (inbox_any(s))
 			run_inbox(s);
 		run_tasks(s);
-		run_timers(s);
+		if (timers)
+			run_timers(s);
 		shard__uring_reap(s);
 		s->more = page_cache_turn(s->env.pages);
 		s->more |= !STAILQ_EMPTY(&s->tasks) || inbox_any(s) ||
@@ -243,6 +248,23 @@ static void turn(struct shard *s)
 		if (!s->more)
 			break;
 	}
+}
+
+static void run_libuv(struct shard *s)
+{
+	s->uring.uv_ready = false;
+	uv_run(&s->loop, UV_RUN_NOWAIT);
+}
+
+/*
+ * Did the loop stand still, with the process or its machine?  Then what came
+ * meanwhile is seen before a timer says that it did not come in time.
+ */
+static bool stood_still(const struct shard *s)
+{
+	const struct env_timer *first = timer_heap_first(&s->timers);
+
+	return first != NULL && s->env.now_ns > first->due_ns + LATE_NS;
 }
 
 /* How long nothing is due by the clock, libuv's timers included; 0: now. */
@@ -314,10 +336,13 @@ void shard_step(struct env *env, uint64_t limit_ns)
 	else
 		rest(s, ns);
 	s->turn_ns = env->now_ns;
-	turn(s);
+	if (stood_still(s)) {
+		turn(s, false);
+		run_libuv(s);
+	}
+	turn(s, true);
 	if (s->uring.uv_ready || uv_backend_timeout(&s->loop) == 0) {
-		s->uring.uv_ready = false;
-		uv_run(&s->loop, UV_RUN_NOWAIT);
+		run_libuv(s);
 		s->more |= page_cache_turn(s->env.pages);
 	}
 }
@@ -348,7 +373,7 @@ static void on_async(uv_async_t *async)
 	pthread_mutex_unlock(&s->inbox_lock);
 	if (stop) {
 		shard_wake(&s->env);
-		turn(s);
+		turn(s, true);
 		shard__uring_submit(s);
 		close_handles(s);
 	}

@@ -1094,6 +1094,67 @@ static void word(const struct test_shard *ts, uv_poll_t *poll, int fd[2])
 	uv_poll_start(poll, UV_READABLE, on_word);
 }
 
+/* What was read, and what comes of that. */
+static bool was_read, went_on;
+
+static void on_went_on(struct env_task *task)
+{
+	went_on = true;
+}
+
+static struct env_task go_on = { .cb = on_went_on };
+static struct test_shard *stalled;
+
+static void on_read(struct env_io *io, int64_t res)
+{
+	was_read = true;
+	env_defer(stalled->env, &go_on);
+}
+
+static void on_late(struct env_timer *timer)
+{
+	CHECK_EQ(words, 1);
+	CHECK(was_read && went_on);
+	done = true;
+}
+
+/*
+ * The process stood still: what a disk and a socket have to say by then is heard
+ * before the timer that looks for it.
+ */
+TEST(shard, timers_behind_what_came_in_a_stall)
+{
+	struct env_timer timer = { .cb = on_late };
+	struct env_io io = { .cb = on_read };
+	struct env_dev *dev;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *in;
+	uv_poll_t poll;
+	int fd[2];
+
+	dev = disk_open(&ts);
+	stalled = &ts;
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	word(&ts, &poll, fd);
+	words = 0;
+	was_read = went_on = done = false;
+	shard_step(ts.env, 0); /* libuv knows of the socket */
+	env_dev_readv(ts.env, dev, &io, &iov, 1, 0);
+	env_timer_start(ts.env, &timer, MSEC);
+	CHECK_EQ(io_uring_submit(&shard_of(ts.env)->uring.ring), 1);
+	CHECK_EQ(write(fd[1], "x", 1), 1);
+	CHECK_EQ(usleep(300000), 0);
+	test_run(&ts, &done);
+	uv_close((uv_handle_t *)&poll, NULL);
+	sgl_put(in);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+	close(fd[0]);
+	close(fd[1]);
+}
+
 /* Each turn asks a disk for all that the ring takes: sockets have their turn. */
 TEST(shard, sockets_beside_a_full_ring)
 {
