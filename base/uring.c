@@ -28,6 +28,11 @@
 
 #define SQ_ENTRIES 256u
 #define CQ_ENTRIES 4096u
+/*
+ * Of one device at the kernel, which queues no more by itself: a device that
+ * hangs leaves the others their places.
+ */
+#define DEV_ENTRIES 512u
 
 enum { OP_READ, OP_WRITE, OP_FLUSH, OPS };
 
@@ -58,6 +63,8 @@ struct env_dev {
 	uint32_t number; /* in the record */
 	bool recorded;
 	unsigned in_flight;
+	unsigned entries; /* of those: at the kernel, or next in its turn */
+	struct env_io_list waiting; /* the others */
 };
 
 /* A discard has no ring operation before Linux 6.12: an ioctl on a thread. */
@@ -105,10 +112,15 @@ static inline void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
 
 static inline void io_submit(struct env_io *io)
 {
-	struct shard *s = io->dev->shard;
-	struct uring *u = &s->uring;
+	struct env_dev *dev = io->dev;
+	struct uring *u = &dev->shard->uring;
 	struct io_uring_sqe *sqe = NULL;
 
+	if (dev->entries == DEV_ENTRIES) {
+		TAILQ_INSERT_TAIL(&dev->waiting, io, link);
+		return;
+	}
+	dev->entries++;
 	if (u->in_flight < CQ_ENTRIES && TAILQ_EMPTY(&u->waiting))
 		sqe = io_uring_get_sqe(&u->ring);
 	if (sqe == NULL) {
@@ -336,6 +348,19 @@ bool shard__uring_ready(struct shard *s)
 
 /* ---- completing ---- */
 
+/* One of its requests less is at the kernel: the next goes there. */
+static inline void entry_free(struct env_dev *dev)
+{
+	struct env_io *next = TAILQ_FIRST(&dev->waiting);
+
+	assert(dev->entries > 0);
+	dev->entries--;
+	if (next == NULL)
+		return;
+	TAILQ_REMOVE(&dev->waiting, next, link);
+	io_submit(next);
+}
+
 static void io_complete(struct env_io *io, int32_t res)
 {
 	struct env_dev *dev = io->dev;
@@ -392,6 +417,7 @@ void shard__uring_reap(struct shard *s)
 		}
 		assert(u->in_flight > 0);
 		u->in_flight--;
+		entry_free(io->dev);
 		io_complete(io, res);
 	}
 }
@@ -534,6 +560,7 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 	if (dev == NULL)
 		return -ENOMEM;
 	dev->shard = shard_of(env);
+	TAILQ_INIT(&dev->waiting);
 	dev->fd = fd_open(path, mode);
 	if (dev->fd < 0) {
 		rv = dev->fd;

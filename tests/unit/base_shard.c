@@ -524,36 +524,61 @@ TEST(shard, who_waits_for_a_place_is_first)
 	test_shard_close(&ts);
 }
 
+/* A disk that answers nothing until @pipes[1] is written to, or closed. */
+static struct env_dev *silent_open(const struct test_shard *ts, int pipes[2])
+{
+	char *dir = test_dir(), path[600];
+	struct env_dev_info info;
+	struct env_dev *dev;
+
+	snprintf(path, sizeof(path), "%s/silent", dir);
+	free(dir);
+	test_file(path, 4096);
+	CHECK_EQ(env_dev_open(ts->env, path, 0, &dev, &info), 0);
+	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
+	CHECK_EQ(dup3(pipes[0], shard__dev_fd(dev), O_CLOEXEC),
+		 shard__dev_fd(dev));
+	return dev;
+}
+
+static void on_silent(struct env_io *io, int64_t res)
+{
+	CHECK_EQ(res, -EIO);
+	done = --left == 0;
+}
+
+static void silent_close(struct test_shard *ts, struct env_dev *dev,
+			 const int pipes[2], int reads)
+{
+	left = reads;
+	done = false;
+	close(pipes[1]);
+	test_run(ts, &done);
+	close(pipes[0]);
+	env_dev_close(ts->env, dev);
+}
+
 /*
- * A disk that answers nothing is asked for more than the ring has places: what is
- * asked of another one in the same turn goes to the kernel before the loop sleeps.
+ * It is asked for more than the ring has places: what is asked of another disk in
+ * the same turn goes to the kernel before the loop sleeps.
  */
 TEST(shard, no_sleep_before_all_is_asked_for)
 {
 	static struct env_io silent_io[300], io = { .cb = on_io };
-	static char answers[4096];
 	struct env_dev *dev, *silent;
-	char *dir = test_dir(), path[600];
-	struct env_dev_info info;
 	struct test_shard ts;
 	struct iovec iov;
 	struct sgl *in;
 	int pipes[2], n = 0;
 
-	snprintf(path, sizeof(path), "%s/silent", dir);
-	free(dir);
-	test_file(path, 4096);
 	dev = disk_open(&ts);
-	CHECK_EQ(env_dev_open(ts.env, path, 0, &silent, &info), 0);
-	CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
-	CHECK_EQ(dup3(pipes[0], shard__dev_fd(silent), O_CLOEXEC),
-		 shard__dev_fd(silent));
+	silent = silent_open(&ts, pipes);
 	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
 	sgl_iov(in, 0, 4096, &iov, 1, NULL);
 	shard_step(ts.env, 0); /* libuv's descriptor has its place */
 	for (; TAILQ_EMPTY(&shard_of(ts.env)->uring.waiting); n++) {
 		CHECK(n < 300);
-		silent_io[n].cb = on_many;
+		silent_io[n].cb = on_silent;
 		env_dev_readv(ts.env, silent, &silent_io[n], &iov, 1, 0);
 	}
 	done = false;
@@ -561,17 +586,41 @@ TEST(shard, no_sleep_before_all_is_asked_for)
 	shard_step(ts.env, 5 * SEC);
 	CHECK(done);
 	CHECK_EQ(result, 4096);
-	left = n;
-	done = false;
-	for (int i = 0; i < n; i++) {
-		CHECK_EQ(write(pipes[1], answers, 4096), 4096);
-		shard_step(ts.env, 0);
-	}
-	test_run(&ts, &done);
-	close(pipes[0]);
-	close(pipes[1]);
+	silent_close(&ts, silent, pipes, n);
 	sgl_put(in);
-	env_dev_close(ts.env, silent);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
+/* However much it is asked for, others have their places at the kernel. */
+TEST(shard, a_silent_disk_does_not_silence_others)
+{
+	enum { N = 5000 };
+	static struct env_io silent_io[N], io = { .cb = on_io };
+	struct env_dev *dev, *silent;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *in;
+	int pipes[2];
+
+	dev = disk_open(&ts);
+	silent = silent_open(&ts, pipes);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	for (int i = 0; i < N; i++) {
+		silent_io[i].cb = on_silent;
+		env_dev_readv(ts.env, silent, &silent_io[i], &iov, 1, 0);
+	}
+	for (unsigned i = 0; i < 40; i++)
+		shard_step(ts.env, MSEC);
+	done = false;
+	env_dev_readv(ts.env, dev, &io, &iov, 1, 0);
+	for (unsigned i = 0; i < 500 && !done; i++)
+		shard_step(ts.env, 10 * MSEC);
+	CHECK(done);
+	CHECK_EQ(result, 4096);
+	silent_close(&ts, silent, pipes, N);
+	sgl_put(in);
 	env_dev_close(ts.env, dev);
 	test_shard_close(&ts);
 }
@@ -1155,11 +1204,10 @@ TEST(shard, timers_behind_what_came_in_a_stall)
 	close(fd[1]);
 }
 
-/* Each turn asks a disk for all that the ring takes: sockets have their turn. */
+/* A turn asks a disk for all that the ring takes: sockets have their turn. */
 TEST(shard, sockets_beside_a_full_ring)
 {
-	enum { TURNS = 12 };
-	static struct env_io io[TURNS * 300];
+	static struct env_io io[300];
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct iovec iov;
@@ -1178,18 +1226,17 @@ TEST(shard, sockets_beside_a_full_ring)
 		shard_step(ts.env, SEC);
 	CHECK(!shard_of(ts.env)->uring.uv_armed);
 	CHECK_EQ(write(fd[1], "x", 1), 1);
-	left = ARRAY_LEN(io);
-	done = false;
-	for (unsigned turn = 0; turn < TURNS && words == 1; turn++) {
-		while (TAILQ_EMPTY(&shard_of(ts.env)->uring.waiting)) {
-			io[n].cb = on_many;
-			env_dev_readv(ts.env, dev, &io[n++], &iov, 1, 0);
-		}
-		shard_step(ts.env, 0);
+	for (; TAILQ_EMPTY(&shard_of(ts.env)->uring.waiting); n++) {
+		CHECK(n < 300);
+		io[n].cb = on_many;
+		env_dev_readv(ts.env, dev, &io[n], &iov, 1, 0);
 	}
+	left = n;
+	done = false;
+	shard_step(ts.env, 0);
 	CHECK_EQ(words, 2);
-	done = (left -= (int)ARRAY_LEN(io) - n) == 0;
-	test_run(&ts, &done);
+	while (!done)
+		shard_step(ts.env, SEC);
 	uv_close((uv_handle_t *)&poll, NULL);
 	sgl_put(in);
 	env_dev_close(ts.env, dev);
