@@ -134,9 +134,13 @@ static void reopen_open(struct reopen *ctx)
 
 	if (rv == 0)
 		return;
-	admin__why(ctx->r, rv, "Try again in a moment.",
-		   "disk %s cannot be %s now: %s", ctx->path,
-		   ctx->rebuild ? "rebuilt" : "opened", err_text(rv));
+	if (rv == -ENOENT)
+		admin__why(ctx->r, rv, "basalt disk list shows what there is.",
+			   "disk %s was removed meanwhile", ctx->path);
+	else
+		admin__why(ctx->r, rv, "Try again in a moment.",
+			   "disk %s cannot be %s now: %s", ctx->path,
+			   ctx->rebuild ? "rebuilt" : "opened", err_text(rv));
 	reopen_refuse(ctx);
 }
 

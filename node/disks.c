@@ -188,6 +188,17 @@ static void disk_not_opened(struct node_disk *d)
 	assert(d->pause_ns >= NODE_LOOK_NS);
 }
 
+/* The directory has forgotten it: so do we, as soon as that can be. */
+static void disk_leaves(struct node_disk *d)
+{
+	if (d->state == NODE_DISK_ONLINE)
+		node__disk_close(d, true, NULL, NULL);
+	else if (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING)
+		d->erase = true;
+	else
+		node__disk_forget(d);
+}
+
 static void disk_opened(struct node_disk *d, int status)
 {
 	struct node *node = d->node;
@@ -220,10 +231,13 @@ static void disk_opened(struct node_disk *d, int status)
 	finish(d, status);
 	/* @d may be gone: only a settled one can be forgotten by its caller. */
 	TAILQ_FOREACH (d, &node->disks, link)
-		if (&d->open == req) {
-			disk_settle(d);
+		if (&d->open == req)
 			break;
-		}
+	if (d == NULL)
+		return;
+	disk_settle(d);
+	if (d->erase)
+		disk_leaves(d);
 }
 
 /* ---- on the disk's home, which may be another shard ---- */
@@ -474,6 +488,8 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	if (d != NULL && d->state != NODE_DISK_FAILED &&
 	    d->state != NODE_DISK_CLOSED)
 		return -EBUSY;
+	if (d != NULL && d->erase)
+		return -ENOENT;
 	if (d == NULL) {
 		d = calloc(1, sizeof(*d));
 		if (d == NULL)
@@ -677,14 +693,8 @@ static void on_change(struct cmmds_subscription *sub,
 		return;
 	memcpy(id.b, m->uuid.data, sizeof(id.b));
 	d = node__disk_find(node, &id);
-	if (d == NULL)
-		return;
-	if (d->state == NODE_DISK_ONLINE)
-		node__disk_close(d, true, NULL, NULL);
-	else if (d->state == NODE_DISK_CLOSING)
-		d->erase = true;
-	else if (d->state != NODE_DISK_OPENING)
-		node__disk_forget(d);
+	if (d != NULL)
+		disk_leaves(d);
 }
 
 /* ---- those that are not open ---- */

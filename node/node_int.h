@@ -160,7 +160,7 @@ struct node_disk {
 	struct env_work work;
 	enum lsom_disk_state seen; /* last logged */
 	bool settled; /* opened or failed once: portals wait for it */
-	bool erase; /* drop the record once it is closed */
+	bool erase; /* drop the record once it is closed, or not opened */
 	bool leaving; /* a command is taking it out of the directory */
 	bool by_hand; /* it failed in service: only a command opens it again */
 	bool again; /* the open that runs was nobody's command */
@@ -184,8 +184,9 @@ bool node__sweep(struct node *node);
 
 /*
  * Open a disk that the directory may not know yet, or rebuild one; @done once,
- * later.  0, -EBUSY (it is in use already), -ENOMEM.  If it fails for what can
- * get well by itself it is tried again, unless it had failed in service.
+ * later.  0, -EBUSY (it is in use already), -ENOENT (the directory has just
+ * forgotten it), -ENOMEM.  If it fails for what can get well by itself it is tried
+ * again, unless it had failed in service.
  */
 typedef void (*node_disk_cb)(struct node_disk *disk, int status, void *arg);
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
