@@ -301,17 +301,17 @@ static size_t share_of(const struct task *task)
 }
 
 /*
- * The most that a session may hold now.  Many may hold theirs for long, as their
- * host hangs and fetches nothing: the next one always has less, so that there is
- * memory for those that go on.
+ * May @s hold @bytes: that of what is left, divided by @part?  Many may hold theirs
+ * for long, as their host hangs and fetches nothing, or sends nothing: the next one
+ * always has less, so that there is memory for those that go on.
  */
-static size_t share_max(const struct iscsi *iscsi)
+static bool may_hold(const struct iscsi_session *s, size_t bytes, unsigned part)
 {
-	size_t promised = DIV_UP(iscsi->payload_bytes, PAGE_BYTES);
-	size_t left = pages_left(iscsi->env->pages, PAGE_FRONT, promised);
+	size_t promised = DIV_UP(s->iscsi->payload_bytes, PAGE_BYTES);
 
-	return MIN(left / ISCSI_SESSION_PART * PAGE_BYTES,
-		   ISCSI_SESSION_BYTES_MAX);
+	return bytes <= ISCSI_SESSION_BYTES_MIN ||
+	       bytes <= pages_left(s->iscsi->env->pages, PAGE_FRONT, promised) /
+				part * PAGE_BYTES;
 }
 
 /*
@@ -324,8 +324,8 @@ static bool share_has(const struct task *task)
 	size_t wanted = s->payload_bytes + share_of(task);
 
 	return s->payload_bytes == 0 || TAILQ_FIRST(&s->tasks) == task ||
-	       wanted <= ISCSI_SESSION_BYTES_MIN ||
-	       wanted <= share_max(s->iscsi);
+	       (wanted <= ISCSI_SESSION_BYTES_MAX &&
+		may_hold(s, wanted, ISCSI_SESSION_PART));
 }
 
 /* And not that of one that waits for it already? */
@@ -386,9 +386,9 @@ static int pressed(struct iscsi_session *s, int rv)
 /*
  * Memory for the data of a write.  0; -EBUSY: not now; -EINVAL: never.  What
  * comes unasked, with the command @pdu and behind it, cannot wait for it, and has
- * it, if there is any: that is no more than the window times FirstBurstLength.  The
- * rest can.  @pdu: NULL if nothing comes so.  @first: immediate data that is here
- * and lies right, or NULL.
+ * it, if there is any: that is no more than the window times FirstBurstLength, nor
+ * than is left to all others.  The rest can.  @pdu: NULL if nothing comes so.
+ * @first: immediate data that is here and lies right, or NULL.
  */
 static int take_memory(struct task *task, const struct dm_pdu *pdu,
 		       struct sgl *first)
@@ -404,7 +404,9 @@ static int take_memory(struct task *task, const struct dm_pdu *pdu,
 						  : buf_new(task, first, len));
 	if (rv == -EBUSY && pdu != NULL) {
 		len = memory_landing(task, pdu->data_len);
-		rv = pressed(s, buf_new(task, first, len));
+		if (may_hold(s, s->payload_bytes + len, 1))
+			rv = buf_new(task, first, len);
+		rv = pressed(s, rv);
 	}
 	if (rv < 0)
 		return rv;

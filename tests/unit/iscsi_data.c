@@ -964,6 +964,36 @@ TEST(iscsi_data, initiators_that_hang)
 	end();
 }
 
+/* So too where each of their writes has brought a part of its data. */
+TEST(iscsi_data, initiators_that_hang_with_data)
+{
+	static const char text[] = "InitiatorName=" WHO "\0TargetName=" IQN "\0"
+				   "FirstBurstLength=262144\0";
+	static uint8_t data[262144];
+	static struct mock hung[5];
+	uint32_t itt;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < ARRAY_LEN(hung); i++) {
+		login_text(&hung[i], (uint8_t)(i + 2), text, sizeof(text) - 1);
+		CHECK_EQ(status_of(&hung[i]), 0);
+		CHECK_EQ(answer(&hung[i], TUR(&hung[i])), 2);
+		hung[i].deaf = true;
+		for (unsigned n = 0; n < 120; n++)
+			command(&hung[i], 0xa0, 1u << 20, 0x2a, 0, 2048, data,
+				sizeof(data));
+	}
+	settle();
+	itt = command(&m, 0xa0, 1u << 20, 0x2a, 0, 2048, NULL, 0);
+	CHECK(asked_of(&m, itt) > 0);
+	serve_write(&m, itt);
+	CHECK_EQ(answer(&m, itt), 0);
+	CHECK_EQ(answer(&m, READ10(&m, 0, 2048)), 0);
+	end();
+}
+
 /* So too before what they read has taken its memory. */
 TEST(iscsi_data, what_is_promised_is_not_left)
 {
