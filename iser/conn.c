@@ -31,6 +31,8 @@
 #define DEPTH_LEAST 32u
 /* Own receives of all connections take at most this part of the arena. */
 #define OWN_PART 4u
+#define NO_RECEIVES                                                            \
+	"no memory for its receive buffers: a larger [memory] arena has more"
 
 static const struct dm_ops iser_ops;
 
@@ -68,6 +70,12 @@ static void receives_set(struct iser_conn *conn, unsigned n)
 
 	conn->receives = n;
 	iser__recvq_want(conn->recvq, conn->dm.env, more);
+}
+
+/* Is it one that must not be without a receive, and was not given all? */
+static bool receives_missing(const struct iser_conn *conn)
+{
+	return conn->device->rdma->iwarp && iser__recvq_short(conn->recvq);
 }
 
 /* ---- after a logout ---- */
@@ -397,10 +405,7 @@ static const char *receives_get(struct iser_conn *conn, unsigned n)
 	if (why != NULL)
 		return why;
 	receives_set(conn, n);
-	if (conn->device->rdma->iwarp && iser__recvq_short(conn->recvq))
-		return "no memory for its receive buffers: a larger [memory] "
-		       "arena has more";
-	return NULL;
+	return receives_missing(conn) ? NO_RECEIVES : NULL;
 }
 
 static int iser_notice_keys(struct dm_conn *dm, const struct dm_keys *keys)
@@ -696,6 +701,8 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 	if (conn->own_recvq)
 		(void)own_receives_add(conn, RECV_LOGIN);
 	receives_set(conn, RECV_LOGIN);
+	if (receives_missing(conn))
+		iser__conn_lost(conn, -ENOMEM, NO_RECEIVES);
 	if (!iser__conn_alive(conn)) { /* they could not be posted */
 		(void)rdma_reject(conn->id, NULL, 0);
 		return 0;

@@ -150,6 +150,18 @@ TEST(iser_conn, iwarp_receives)
 	CHECK(conn->own_recvq);
 	hoard_all();
 	CHECK_EQ(login_status(), 0x0302);
+	/* Not even for those of the login. */
+	for (unsigned free = 0; free < 16; free++) {
+		hoard_keep(hoard_count - free);
+		dial(0x80, 4);
+		if (fake_peer_state(peer) == FAKE_UP)
+			CHECK_EQ(login_status(), 0x0302);
+		else
+			CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+		fake_peer_disconnect(peer);
+		turns();
+		hoard_all();
+	}
 	hoard_keep(0);
 	dial(0x80, 4);
 	conn = TAILQ_FIRST(&iser->conns);
