@@ -23,7 +23,9 @@
  *			that is larger; owner := none.  Refused while it has a
  *			live owner.  For an entry of a backup, whose components
  *			have seen a newer one and are let alone until then; the
- *			layout stays, and dom has checked that they fit it.
+ *			layout stays, and dom has checked that they fit it.  A
+ *			sanitize stays, but not what it was to do, as it may have
+ *			ended.
  *	DELETE		a tombstone; the entry goes later by an erase.
  *
  * EXCLUDE, SET_SYNC and SET_ACTIVE need an owner: a late one of an owner that
@@ -393,6 +395,8 @@ static int op_accept(const struct cmmds_state *state, Directory__Object *object,
 	object->csn = op->csn;
 	object->oepoch = MAX(object->oepoch, op->oepoch);
 	owner_set(object, NULL);
+	free(object->sanitize.data);
+	object->sanitize = (ProtobufCBinaryData){ 0 };
 	return 0;
 }
 

@@ -196,6 +196,27 @@ static void policy_load(struct dom__owner *owner,
 	dom__qos_load(owner);
 }
 
+/*
+ * What is written from now on is of another epoch, by which a directory that
+ * tells of the sanitize still is known to be older (takeover.c).
+ */
+static void sanitize_ended(struct dom__owner *owner)
+{
+	if (owner->state != DOM__READY)
+		return; /* one begins anyway */
+	owner->restart = true;
+	owner->hold = true;
+	dom__owner_step(owner);
+}
+
+static bool sanitizing(const struct cmmds_entry *entry)
+{
+	const Directory__Object *object =
+		entry != NULL ? (const void *)entry->message : NULL;
+
+	return object != NULL && object->sanitizing;
+}
+
 static void object_changed(struct cmmds_subscription *sub,
 			   const struct cmmds_change *change)
 {
@@ -220,6 +241,9 @@ static void object_changed(struct cmmds_subscription *sub,
 	if (object != NULL && !object->deleted) {
 		if (owner != NULL)
 			policy_load(owner, object);
+		if (owner != NULL && sanitizing(change->old_entry) &&
+		    !object->sanitizing)
+			sanitize_ended(owner);
 		/* ACCEPT: what its layout does not name is to go. */
 		if (change->old_entry != NULL && leapt(change))
 			dom__gc_kick(dom);

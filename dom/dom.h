@@ -501,7 +501,10 @@ struct dom_sanitize {
 };
 typedef void (*dom_sanitize_cb)(struct dom_sanitize *req, int status);
 
-/* The mark; good until the loop goes on.  NULL: there is none. */
+/*
+ * The mark; good until the loop goes on.  NULL: there is none.  Without bytes: the
+ * directory was put back from a backup, and whether it has ended is not known.
+ */
 const uint8_t *dom_sanitize_state(struct dom_object *object, size_t *len);
 
 /*

@@ -18,6 +18,12 @@
  * layout would destroy what is newer, so the object waits (health tells of it).
  * Neither GRANT nor RELEASE raises csn, so trying does not wear this out.
  *
+ * Such a directory may also say that a sanitize is under way (sanitize.c) which
+ * ended long ago, and to go on with it would erase what was written since.  It
+ * shows by a component that has promised a larger epoch than the entry's: an
+ * epoch is in the directory before any component, and another one begins when a
+ * sanitize ends (dom.c).  Then the mark is emptied before an epoch is granted.
+ *
  * Redundancy groups are single leaves here, so R is that leaf or the object is
  * unavailable, and nothing can be compared with another copy:
  *  - the component is not there, or is another incarnation's (R13): these are
@@ -170,14 +176,16 @@ static int comp_check(const struct dom *dom, const struct dom__leaf *leaf,
 
 /*
  * Every leaf that must be there is reachable, before an epoch is spent.  -ESTALE:
- * one has seen a newer layout than that of @csn.
+ * one has seen a newer layout than that of @csn.  @promised: the largest epoch
+ * that they know of.
  */
 static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
-			uint64_t csn)
+			uint64_t csn, uint64_t *promised)
 {
 	struct dom *dom = owner->dom;
 	int rv;
 
+	*promised = 0;
 	for (unsigned i = 0; i < dom__tree_leaves_count(tree); i++) {
 		struct dom__leaf *leaf = dom__tree_leaf(tree, i);
 		struct dom__disk *disk = dom__disk_find(dom, &leaf->disk);
@@ -207,6 +215,7 @@ static int leaves_check(struct dom__owner *owner, struct dom__tree *tree,
 		}
 		if (rv < 0)
 			return rv;
+		*promised = MAX(*promised, cm->promised_oepoch);
 		rv = comp_check(dom, leaf, cm, csn);
 		dom__cm_put(cm);
 		if (rv < 0)
@@ -307,12 +316,40 @@ static int entry_older(struct dom__takeover *t)
 	return -ENXIO;
 }
 
+/* What the sanitize was to do is gone from the mark: it does not go on. */
+static int mark_empty(struct dom__takeover *t)
+{
+	struct dom *dom = t->owner->dom;
+	const struct uuid *oid = &t->owner->oid;
+	const struct cmmds_entry *entry =
+		cmmds_get(dom->cmmds, CMMDS_OBJECT, oid->b, sizeof(oid->b));
+	Directory__Object object = *(const Directory__Object *)entry->message;
+	char text[UUID_TEXT_LEN];
+	int rv;
+
+	uuid_format(oid, text);
+	log_error("object %s: its entry in the directory is older than its "
+		  "components, and whether the sanitize that it tells of has "
+		  "ended is not known: it does not go on",
+		  text);
+	object.sanitize.len = 0;
+	t->next = grant;
+	cmmds_command_init(&t->cmd);
+	cmmds_put(&t->cmd, CMMDS_OBJECT, oid->b, sizeof(oid->b),
+		  entry->revision, &object.base);
+	rv = cmmds_propose(dom->cmmds, &t->cmd, 0, commanded);
+	if (rv < 0)
+		cmmds_command_fini(&t->cmd);
+	return rv;
+}
+
 static void grant(struct dom__takeover *t)
 {
 	struct dom__owner *owner = t->owner;
 	const Directory__Object *object =
 		cmmds_object(owner->dom->cmmds, &owner->oid);
 	struct dom__tree *tree;
+	uint64_t promised = 0;
 	int rv;
 
 	if (object == NULL || object->deleted) {
@@ -321,11 +358,14 @@ static void grant(struct dom__takeover *t)
 	}
 	rv = tree_of(object, &tree);
 	if (rv == 0) {
-		rv = leaves_check(owner, tree, object->csn);
+		rv = leaves_check(owner, tree, object->csn, &promised);
 		dom__tree_free(tree);
 	}
 	if (rv == -ESTALE) {
 		rv = entry_older(t);
+	} else if (rv == 0 && promised > object->oepoch && object->sanitizing &&
+		   object->sanitize.len > 0) {
+		rv = mark_empty(t);
 	} else if (rv == 0) {
 		bool mine = owned_by_me(owner->dom, object);
 

@@ -10,7 +10,9 @@
  * waits is answered.  Until the mark is gone the unit stays closed, as a mark
  * left behind would erase at the next start what was written since.  A unit
  * that finds a mark when it opens begins anew.  A failure stays in the mark
- * too, until another SANITIZE, or EXIT FAILURE MODE, takes its place.
+ * too, until another SANITIZE, or EXIT FAILURE MODE, takes its place; so does one
+ * that may have ended, for all that an older directory knows, with data written
+ * since.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "base/log.h"
@@ -481,10 +483,12 @@ static void resume(struct scsi_lun *lun, struct scsi_sanitize *s)
 	s->stage = SANITIZE_RUN;
 	if (mark_decode(s, state, len) < 0) {
 		log_error("unit %s: a sanitize was under way, but what it did "
-			  "is not known: sanitize again",
-			  lun->name);
+			  "is not known: sanitize again%s",
+			  lun->name,
+			  len == 0 ? ", or leave its failure mode" : "");
 		s->passes = 1;
 		s->stage = SANITIZE_FAILED;
+		s->ause = len == 0; /* nobody forbade it for this one */
 	}
 	if (s->stage == SANITIZE_RUN) {
 		s->immed = true;

@@ -151,6 +151,11 @@ void fake_dom_resize(struct dom *dom, const struct uuid *oid,
 	tell(v, DOM_RESIZED);
 }
 
+void fake_dom_mark_empty(struct dom *dom, const struct uuid *oid)
+{
+	volume_find(dom, oid)->sanitize_len = 0;
+}
+
 void fake_dom_low_space(struct dom *dom, const struct uuid *oid,
 			uint64_t used_bytes, uint64_t free_bytes)
 {

@@ -32,6 +32,9 @@ void fake_dom_remove(struct dom *dom, const struct uuid *oid);
 void fake_dom_resize(struct dom *dom, const struct uuid *oid,
 		     uint64_t size_bytes);
 
+/* Its mark of a SANITIZE tells nothing any more: dom_sanitize_state(). */
+void fake_dom_mark_empty(struct dom *dom, const struct uuid *oid);
+
 /* What dom_object_space() says from now on; tells watches DOM_LOW_SPACE. */
 void fake_dom_low_space(struct dom *dom, const struct uuid *oid,
 			uint64_t used_bytes, uint64_t free_bytes);

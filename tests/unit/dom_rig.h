@@ -709,6 +709,22 @@ static inline void resize_start(struct fixture *f, struct resize *r,
 	CHECK_EQ(dom_resize(f->dom, &r->req, on_resize), 0);
 }
 
+/* ---- the mark of a sanitize ---- */
+
+static inline void on_marked(struct dom_sanitize *req, int status)
+{
+	finish(req->data, status);
+}
+
+/* The first @len bytes of "mark"; 0: no mark. */
+static inline int mark_set(struct fixture *f, size_t len)
+{
+	struct dom_sanitize req = { .data = f };
+	int rv = dom_sanitize_mark(f->object, &req, "mark", len, on_marked);
+
+	return rv < 0 ? rv : wait_for(f);
+}
+
 /* ---- its end ---- */
 
 /* The object of @f, in the directory. */

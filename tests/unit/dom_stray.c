@@ -533,6 +533,33 @@ TEST(dom_stray, accepted)
 	fixture_close(f);
 }
 
+/* What was written since a sanitize is not erased with the older layout. */
+TEST(dom_stray, accepted_with_a_sanitize)
+{
+	struct fixture *f = fixture_open();
+	const uint8_t *bytes;
+	struct dom_accept a;
+	size_t len = 1;
+
+	object_make(f, 1);
+	CHECK_EQ(mark_set(f, 4), 0);
+	directory_keep(f);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(mark_set(f, 0), 0);
+	CHECK_EQ(resize_to(f, 2 * SIZE), 0);
+	CHECK_EQ(do_write(f, MB, buf_b, MB, 0, 0), 0);
+	directory_put_back(f);
+	CHECK_EQ(object_open(f), -ENXIO);
+	CHECK_EQ(accept_check(f, &a), 0);
+	accept_do(f, &a);
+	CHECK_EQ(object_open(f), 0);
+	bytes = dom_sanitize_state(f->object, &len);
+	CHECK(bytes != NULL && len == 0);
+	object_shut(f);
+	older_whole(f);
+	fixture_close(f);
+}
+
 /* A component that was added goes. */
 TEST(dom_stray, accepted_without_a_leg)
 {

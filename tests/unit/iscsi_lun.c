@@ -638,6 +638,27 @@ TEST(lun, sanitize_goes_on_after_a_restart)
 	rig_close(r);
 }
 
+/* By an older directory it goes on, and by what was written it has ended. */
+TEST(lun, sanitize_of_an_older_directory)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[4 + 512] = { 0x01 };
+
+	put_be16(list + 2, 1);
+	list[4] = 0x0f;
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	fake_dom_mark_empty(r->dom, &r->oid);
+	restart(r);
+	rig_run(r);
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), RIG_SENSE(3, 0x31, 3));
+	CHECK_EQ(sanitize(r, 0, 0x1f, NULL, 0), GOOD);
+	CHECK_EQ(rig_write(r, 0, 0, 64, 0x44), GOOD);
+	restart(r);
+	rig_run(r);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x44), GOOD);
+	rig_close(r);
+}
+
 TEST(lun, sanitize_failure_stays)
 {
 	struct rig *r = rig_open(512);
