@@ -336,12 +336,16 @@ static void on_undone(struct vdisk_ctx *ctx, int status)
 	const Admin__VdiskResize *m = r->msg->vdisk_resize;
 	char size[SIZE_TEXT_MAX], old[SIZE_TEXT_MAX];
 
-	if (status == 0)
+	if (status == 0 || ctx->resize.stored)
 		admin__why(r, ctx->undoing,
-			   "basalt disk list shows which disk is to blame; one "
-			   "that has failed is not chosen again.",
-			   "virtual disk %s cannot grow to %s: a disk takes no "
-			   "component of it; it has %s, as before",
+			   status == 0 ? "basalt disk list shows which disk is "
+					 "to blame; one that has failed is not "
+					 "chosen again."
+				       : "basalt disk list shows which disk "
+					 "has failed: it cannot be opened "
+					 "before that is back.",
+			   "virtual disk %s cannot grow to %s: a disk does not "
+			   "take what is needed for that; it has %s, as before",
 			   m->name, size_format(m->size_bytes, size),
 			   size_format(ctx->old_bytes, old));
 	else
@@ -350,7 +354,8 @@ static void on_undone(struct vdisk_ctx *ctx, int status)
 			   "basalt disk retry, or basalt vdisk resize to its "
 			   "old size with --force.",
 			   "virtual disk %s has %s now, but cannot be opened "
-			   "with that: a disk takes no component of it",
+			   "with that: a disk does not take what is needed for "
+			   "it",
 			   m->name, size_format(m->size_bytes, size));
 	admin__refuse(r);
 }
