@@ -74,8 +74,12 @@ static int run(struct iscsi_context *iscsi, int lun, const char *arg)
 	uint64_t seed = *end == '=' ? strtoull(end + 1, NULL, 10) : 0;
 	struct scsi_task *task = command(iscsi, lun, arg[0], lba, seed);
 
-	if (task == NULL) {
-		printf("no answer: %s\n", iscsi_get_error(iscsi));
+	/* Above a byte: libiscsi's own, for what was under way at the end. */
+	if (task == NULL || task->status > 0xff) {
+		printf("no answer: %s\n", task == NULL ? iscsi_get_error(iscsi)
+						       : "the session ended");
+		if (task != NULL)
+			scsi_free_scsi_task(task);
 		return 1;
 	}
 	if (task->status == SCSI_STATUS_CHECK_CONDITION)
