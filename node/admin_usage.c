@@ -6,7 +6,6 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -138,6 +137,14 @@ static int by_work(const void *a, const void *b)
 	return strcmp(x->vdisk->name, y->vdisk->name);
 }
 
+/* It grows with the virtual disks: no memory is no reason to end. */
+static void no_memory(struct admin_req *r)
+{
+	admin__why(r, -ENOMEM, "Try again in a moment.",
+		   "there is no memory to count in");
+	admin__refuse(r);
+}
+
 static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 		   size_t count)
 {
@@ -146,7 +153,12 @@ static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__VdiskStats m = ADMIN__VDISK_STATS__INIT;
 
-	assert(a != NULL && list != NULL);
+	if (a == NULL || list == NULL) {
+		free(list);
+		free(a);
+		no_memory(ctx->r);
+		return;
+	}
 	m.seconds = ctx->watch.seconds;
 	if (m.seconds > 0)
 		m.elapsed_ns = env_now(ctx->r->node->env) - ctx->since_ns;
@@ -178,7 +190,10 @@ static void usage_end(struct admin_watch *watch)
 	size_t count = 0;
 	struct node_usage *all = node__usages(ctx->r->node, &count);
 
-	assert(all != NULL);
+	if (all == NULL) {
+		no_memory(ctx->r);
+		return;
+	}
 	for (size_t i = 0; i < count; i++)
 		gain(&all[i].usage,
 		     bsearch(&all[i].usage, ctx->then, ctx->count,
@@ -188,7 +203,10 @@ static void usage_end(struct admin_watch *watch)
 	free(all);
 }
 
-/* With how it is now, if time is to pass: the directory may change meanwhile. */
+/*
+ * With how it is now, if time is to pass: the directory may change meanwhile.
+ * NULL: no memory.
+ */
 static struct usage_ctx *ctx_new(struct admin_req *r, unsigned seconds)
 {
 	size_t count = 0;
@@ -196,7 +214,11 @@ static struct usage_ctx *ctx_new(struct admin_req *r, unsigned seconds)
 	struct usage_ctx *ctx =
 		calloc(1, sizeof(*ctx) + count * sizeof(ctx->then[0]));
 
-	assert(all != NULL && ctx != NULL);
+	if (all == NULL || ctx == NULL) {
+		free(all);
+		free(ctx);
+		return NULL;
+	}
 	ctx->r = r;
 	ctx->since_ns = env_now(r->node->env);
 	if (seconds > 0)
@@ -222,6 +244,10 @@ void admin__vdisk_stats(struct admin_req *r)
 		return;
 	}
 	ctx = r->ctx = ctx_new(r, m->seconds);
+	if (ctx == NULL) {
+		no_memory(r);
+		return;
+	}
 	strcpy(ctx->name, m->name);
 	admin__watch(&ctx->watch, r, m->seconds, usage_end);
 }
