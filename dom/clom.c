@@ -575,14 +575,9 @@ static void shares_add(struct place *p, const Directory__TreeNode *node,
 			   sign);
 }
 
-/* The leaves there are stay where they are: is there room for their shares? */
-static int shares_check(struct place *p, const Directory__Object *object,
-			const Directory__TreeNode *tree)
+/* Is there room for what is more on each disk? */
+static int room_check(struct place *p)
 {
-	shares_add(p, object->tree, object->size_bytes, object->reserved_bytes,
-		   -1);
-	shares_add(p, tree, p->request->size_bytes, p->request->reserved_bytes,
-		   1);
 	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
 		int64_t more = p->reserved[i];
 
@@ -594,6 +589,17 @@ static int shares_check(struct place *p, const Directory__Object *object,
 		return -ENOSPC;
 	}
 	return 0;
+}
+
+/* The leaves there are stay where they are: is there room for their shares? */
+static int shares_check(struct place *p, const Directory__Object *object,
+			const Directory__TreeNode *tree)
+{
+	shares_add(p, object->tree, object->size_bytes, object->reserved_bytes,
+		   -1);
+	shares_add(p, tree, p->request->size_bytes, p->request->reserved_bytes,
+		   1);
+	return room_check(p);
 }
 
 static int grow(struct place *p, const Directory__Object *object,
@@ -687,6 +693,62 @@ int clom__resize(const struct clom_snapshot *snapshot,
 		node_free(tree);
 	else
 		*out = tree;
+	return rv;
+}
+
+/* ---- more reserved ---- */
+
+/* What is kept for a leaf of @object with so much reserved and @used of it. */
+static int64_t kept_of(const Directory__Object *object, uint64_t leaf_bytes,
+		       uint64_t reserved_bytes, uint64_t used)
+{
+	uint64_t share =
+		clom_share(leaf_bytes, object->size_bytes, reserved_bytes);
+
+	return (int64_t)(share - MIN(share, used));
+}
+
+/* Count what more is kept for the leaves below @node, which have used @used. */
+static const uint64_t *kept_add(struct place *p,
+				const Directory__TreeNode *node,
+				const Directory__Object *object,
+				const uint64_t *used)
+{
+	int i;
+
+	if (node->leaf != NULL) {
+		i = disk_at(p, &node->leaf->disk);
+		if (i >= 0)
+			p->reserved[i] +=
+				kept_of(object, node->size_bytes,
+					p->request->reserved_bytes, *used) -
+				kept_of(object, node->size_bytes,
+					object->reserved_bytes, *used);
+		used++;
+	}
+	for (size_t c = 0; c < node->n_children; c++)
+		used = kept_add(p, node->children[c], object, used);
+	return used;
+}
+
+int clom__promise(const struct clom_snapshot *snapshot,
+		  const Directory__Object *object, uint64_t reserved_bytes,
+		  const uint64_t *used, char *why, size_t why_len)
+{
+	const struct clom_request request = { .size_bytes = object->size_bytes,
+					      .reserved_bytes =
+						      reserved_bytes };
+	struct place p;
+	int rv = place_begin(&p, snapshot, &request, why, why_len);
+
+	if (rv == 0) {
+		p.had_bytes = object->reserved_bytes;
+		kept_add(&p, object->tree, object, used);
+		rv = room_check(&p);
+		if (rv == -ENOSPC)
+			short_tell(&p, why, why_len);
+	}
+	place_end(&p);
 	return rv;
 }
 

@@ -14,8 +14,8 @@
  * be opened.  So what never came into being (cut.c) can be cut off again without
  * an owner that serves.
  *
- * What reserves space takes turns: between its look at the disks and the end of
- * its takeover neither the directory nor lsom tells another one of it.
+ * What reserves space takes turns (room.c) from its look at the disks to the end of
+ * its takeover.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -26,83 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what clom looks at ---- */
-
-struct snapshot {
-	struct clom_snapshot clom;
-	struct clom_disk *disks;
-};
-
-/* What is reserved on @disk for leaves that lsom does not know of yet. */
-static uint64_t coming_on(const struct uuid *disk,
-			  const Directory__TreeNode *node, uint64_t size_bytes,
-			  uint64_t reserved_bytes)
-{
-	uint64_t sum = 0;
-	struct uuid id;
-
-	if (node->leaf != NULL && !node->leaf->created &&
-	    dom__uuid_of(&node->leaf->disk, &id) && uuid_equal(&id, disk))
-		sum = clom_share(node->size_bytes, size_bytes, reserved_bytes);
-	for (size_t i = 0; i < node->n_children; i++)
-		sum += coming_on(disk, node->children[i], size_bytes,
-				 reserved_bytes);
-	return sum;
-}
-
-static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
-{
-	const struct cmmds_entry *entry = NULL;
-	uint64_t sum = 0;
-
-	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
-		const Directory__Object *o = (const void *)entry->message;
-
-		if (o != NULL && !o->deleted && o->reserved_bytes > 0 &&
-		    o->tree != NULL)
-			sum += coming_on(disk, o->tree, o->size_bytes,
-					 o->reserved_bytes);
-	}
-	return sum;
-}
-
-/* For an object @oid. */
-static int snapshot_take(struct dom *dom, const struct uuid *oid,
-			 struct snapshot *s)
-{
-	const struct cmmds_entry *entry;
-	struct dom__disk *disk;
-	unsigned n = 0;
-
-	TAILQ_FOREACH (disk, &dom->disks, link)
-		n++;
-	s->disks = calloc(n ? n : 1, sizeof(*s->disks));
-	if (s->disks == NULL)
-		return -ENOMEM;
-	s->clom = (struct clom_snapshot){ .disks = s->disks };
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		struct clom_disk *out = &s->disks[s->clom.disks_count++];
-		const Directory__Disk *msg;
-
-		dom__disk_look(disk);
-		entry = cmmds_get(dom->cmmds, CMMDS_DISK, disk->id.b,
-				  sizeof(disk->id.b));
-		msg = entry ? (const void *)entry->message : NULL;
-		out->disk = disk->id;
-		out->node = dom->node;
-		uuid_format(&dom->node, out->fault_domain);
-		out->usable_bytes = disk->usable_bytes;
-		out->used_bytes = disk->used_bytes;
-		out->kept_bytes =
-			disk->kept_bytes + disk_coming(dom, &disk->id);
-		out->components = disk->components;
-		out->healthy = disk->healthy;
-		out->near = disk->shard == dom__of(dom, oid)->part;
-		/* Not yet in the directory, or no more: nothing goes there. */
-		out->removing = disk->removing || msg == NULL || msg->removing;
-	}
-	return 0;
-}
+/* ---- what is placed on which disk ---- */
 
 static unsigned leaves_on(const Directory__TreeNode *node,
 			  const struct uuid *disk)
@@ -156,69 +80,6 @@ static void id_make(void *arg, struct uuid *out)
 	uuid_make(((struct dom *)arg)->env, out);
 }
 
-/* ---- turns ---- */
-
-static void turn_next(struct env_task *task)
-{
-	struct dom *dom = container_of(task, struct dom, turn_task);
-	struct dom_turn *turn = TAILQ_FIRST(&dom->turns);
-
-	if (turn == NULL || turn->mine)
-		return;
-	turn->mine = true;
-	turn->cb(turn);
-}
-
-/* True: go on.  False: @cb, when it is @turn's. */
-static bool turn_take(struct dom *dom, struct dom_turn *turn,
-		      void (*cb)(struct dom_turn *turn))
-{
-	turn->mine = TAILQ_EMPTY(&dom->turns);
-	turn->cb = cb;
-	TAILQ_INSERT_TAIL(&dom->turns, turn, link);
-	return turn->mine;
-}
-
-/* Also of one that took none: its @mine is false. */
-static void turn_end(struct dom *dom, struct dom_turn *turn)
-{
-	if (!turn->mine)
-		return;
-	turn->mine = false;
-	TAILQ_REMOVE(&dom->turns, turn, link);
-	if (!TAILQ_EMPTY(&dom->turns)) {
-		dom->turn_task.cb = turn_next;
-		env_defer(dom->env, &dom->turn_task);
-	}
-}
-
-static void known(struct cmmds_barrier *barrier, int status)
-{
-	struct dom *dom = container_of(barrier, struct dom, known);
-
-	if (status == -ETIMEDOUT && !dom->closing &&
-	    cmmds_barrier(dom->cmmds, barrier, known) == 0)
-		return;
-	turn_end(dom, &dom->unknown);
-	dom->jobs--;
-	dom__kick(dom);
-}
-
-/*
- * As turn_end(), of one that ends with @status.  Unknown: what it reserves may
- * be in the directory yet, so nobody looks before that is to be seen.
- */
-static void turn_pass(struct dom *dom, struct dom_turn *turn, int status)
-{
-	if (turn->mine && status == -ETIMEDOUT &&
-	    cmmds_barrier(dom->cmmds, &dom->known, known) == 0) {
-		dom->jobs++;
-		dom->unknown.mine = true;
-		TAILQ_INSERT_HEAD(&dom->turns, &dom->unknown, link);
-	}
-	turn_end(dom, turn);
-}
-
 /* ---- a directory that is busy ---- */
 
 /* It takes so many commands at a time; who comes later asks again for a while. */
@@ -258,7 +119,7 @@ static void create_end(struct dom_create *req, int status)
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
-	turn_pass(dom, &req->turn, status);
+	dom__turn_pass(dom, &req->turn, status);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);
@@ -369,14 +230,14 @@ static int create_start(struct dom_create *req)
 				      .uuid_make = id_make,
 				      .arg = dom };
 	bool forced = false;
-	struct snapshot s;
+	struct dom__look s;
 	struct create *c;
 	int rv = policy_find(dom, req, &place.policy);
 
 	if (rv < 0)
 		return rv;
 	place.reserved_bytes = clom_reserved(place.policy, req->size_bytes);
-	rv = snapshot_take(dom, &req->oid, &s);
+	rv = dom__look(dom, &req->oid, &s);
 	if (rv < 0)
 		return rv;
 	rv = clom_place(&s.clom, &place, &object.tree, &forced, req->why,
@@ -435,10 +296,10 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 	if (uuid_is_zero(&req->oid))
 		uuid_make(dom->env, &req->oid);
 	if (clom_reserved(policy, req->size_bytes) == 0 ||
-	    turn_take(dom, &req->turn, create_turn))
+	    dom__turn_take(dom, &req->turn, create_turn))
 		rv = create_start(req);
 	if (rv < 0)
-		turn_end(dom, &req->turn);
+		dom__turn_end(dom, &req->turn);
 	else
 		dom->jobs++;
 	return rv;
@@ -462,7 +323,7 @@ void dom__resize_end(struct dom_resize *req, int status)
 {
 	struct dom *dom = req->dom;
 
-	turn_pass(dom, &req->turn, status);
+	dom__turn_pass(dom, &req->turn, status);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);
@@ -547,7 +408,7 @@ static void resize_propose(struct dom__owner *owner)
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
 	const Directory__Policy *policy;
 	Directory__TreeNode *tree = NULL;
-	struct snapshot s;
+	struct dom__look s;
 	int rv;
 
 	r->proposed = true;
@@ -560,7 +421,7 @@ static void resize_propose(struct dom__owner *owner)
 	op.reserved_bytes =
 		clom_resized(policy, object->size_bytes, object->reserved_bytes,
 			     r->req->size_bytes);
-	rv = snapshot_take(dom, &r->req->oid, &s);
+	rv = dom__look(dom, &r->req->oid, &s);
 	if (rv == 0) {
 		rv = clom__resize(&s.clom,
 				  &(struct clom_request){
@@ -799,10 +660,10 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
 		return -EINVAL;
 	if (!resize_reserves(dom, req) ||
-	    turn_take(dom, &req->turn, resize_turn))
+	    dom__turn_take(dom, &req->turn, resize_turn))
 		rv = resize_start(req);
 	if (rv < 0)
-		turn_end(dom, &req->turn);
+		dom__turn_end(dom, &req->turn);
 	else
 		dom->jobs++;
 	return rv;

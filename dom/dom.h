@@ -410,6 +410,35 @@ typedef void (*dom_resize_cb)(struct dom_resize *req, int status);
 int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
 
 /*
+ * Have more reserved for an object than is.  @cb with 0: its disks have the room
+ * for @reserved_bytes of it.  Then the caller changes the entry and, whatever comes
+ * of that, calls dom_promise_end(), before which nobody else who reserves space
+ * gets a look at the disks.
+ *
+ * Else, with @why: -ENOSPC; -ENXIO (a disk of it is away); -ENODATA (how much of
+ * it is written is being counted) and -EAGAIN (the entry has just changed): a
+ * later try may succeed; -ENOENT, -ENOMEM, -ESHUTDOWN.
+ */
+struct dom_promise {
+	void *data;
+	struct uuid oid;
+	uint64_t reserved_bytes;
+	/* out */
+	char why[256];
+	/* private */
+	struct dom *dom;
+	uint64_t *used; /* of each leaf */
+	uint64_t revision; /* of the entry */
+	int status;
+	void (*cb)(struct dom_promise *req, int status);
+	struct dom_turn turn;
+	struct env_task task;
+};
+typedef void (*dom_promise_cb)(struct dom_promise *req, int status);
+int dom_promise(struct dom *dom, struct dom_promise *req, dom_promise_cb cb);
+void dom_promise_end(struct dom_promise *req);
+
+/*
  * Deleting is a change of the directory that node proposes (ObjectCommand
  * DELETE); dom hears of it, deletes the components and then the entry.
  */

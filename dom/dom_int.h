@@ -5,7 +5,7 @@
  * decided), range_lock (who waits for whom), component_manager (the fence in
  * front of lsom), peer (an owner's view of one leaf), owner (one per object:
  * its life and its operations), takeover, reservation, client, far (a handle on
- * an object of another shard), dom.
+ * an object of another shard), room (who reserves looks at the disks), dom.
  */
 #ifndef BASALT_DOM_DOM_INT_H
 #define BASALT_DOM_DOM_INT_H
@@ -77,6 +77,15 @@ int clom__resize(const struct clom_snapshot *snapshot,
 		 const struct clom_request *request,
 		 const Directory__Object *object, Directory__TreeNode **out,
 		 char *why, size_t why_len);
+
+/*
+ * Do the disks have the room to have @reserved_bytes reserved for @object as it is
+ * placed, of whose leaves each has mapped so many bytes as @used says, in the order
+ * of its tree?  0; -ENOSPC with @why; -ENOMEM.
+ */
+int clom__promise(const struct clom_snapshot *snapshot,
+		  const Directory__Object *object, uint64_t reserved_bytes,
+		  const uint64_t *used, char *why, size_t why_len);
 
 /* ---- range_lock.c ---- */
 
@@ -755,8 +764,10 @@ struct dom {
 	unsigned jobs; /* of callers who are answered later */
 	TAILQ_HEAD(, dom_turn) turns; /* the first has it */
 	struct env_task turn_task;
-	struct dom_turn unknown; /* of one whose command may come yet */
-	struct cmmds_barrier known;
+	struct dom_turn untold; /* of one whose end is not to be seen yet */
+	struct dom *untold_there; /* ... by this one, which waits for @told */
+	struct cmmds_barrier told;
+	struct env_task told_task;
 	struct cmmds_subscription objects_sub, policies_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
@@ -809,7 +820,31 @@ void dom__dropped(struct dom_drop *drop);
 bool dom__stray(const struct dom *dom, const struct lsom_comp_meta *meta,
 		bool *known);
 
+/* room.c */
+struct dom__look {
+	struct clom_snapshot clom;
+	struct clom_disk *disks; /* free() it */
+};
+/* What clom looks at, for an object @oid.  0, -ENOMEM. */
+int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look);
+/* True: go on.  False: @cb, when it is @turn's. */
+bool dom__turn_take(struct dom *dom, struct dom_turn *turn,
+		    void (*cb)(struct dom_turn *turn));
+/* Also of one that took none: its @mine is false. */
+void dom__turn_end(struct dom *dom, struct dom_turn *turn);
+/*
+ * The same of one that ends with @status.  Unknown: what it reserves may be in the
+ * directory yet, so nobody looks before that is to be seen.
+ */
+void dom__turn_pass(struct dom *dom, struct dom_turn *turn, int status);
+
 /* space.c */
+/*
+ * What a leaf has mapped and what is kept for it; 0.  -ENXIO: its disk is away;
+ * -ENODATA: it is being counted.
+ */
+int dom__leaf_space(struct dom *dom, const Directory__Leaf *leaf,
+		    uint64_t *used_bytes, uint64_t *kept_bytes);
 /* Tell lsom what is reserved for @object: for its leaves on @disk, NULL: all. */
 void dom__space_reserve(struct dom *dom, const Directory__Object *object,
 			const struct dom__disk *disk);

@@ -118,38 +118,42 @@ uint64_t dom_object_low_space(const struct dom_object *object)
 
 /* ---- of an object that nobody has opened ---- */
 
-static bool leaf_space(struct dom *dom, const Directory__Leaf *leaf,
-		       struct dom_space *out)
+int dom__leaf_space(struct dom *dom, const Directory__Leaf *leaf,
+		    uint64_t *used_bytes, uint64_t *kept_bytes)
 {
 	struct dom__disk *disk;
 	struct lsom_comp *comp;
 	struct uuid id, cid;
-	uint64_t used;
-	bool known;
+	int rv = -ENXIO;
 
 	if (!dom__uuid_of(&leaf->disk, &id) || !dom__uuid_of(&leaf->cid, &cid))
-		return false;
+		return -ENXIO;
 	disk = dom__disk_find(dom, &id);
 	if (disk == NULL || disk->removing)
-		return false;
+		return -ENXIO;
 	comp = lsom_comp_get(disk->lsom, &cid);
 	if (comp == NULL)
-		return false;
-	known = lsom_comp_meta(comp)->cinc == leaf->cinc &&
-		lsom_comp_used(comp, &used);
-	if (known) {
-		out->used_bytes += used;
-		out->kept_bytes += lsom_comp_kept(comp);
+		return -ENXIO;
+	if (lsom_comp_meta(comp)->cinc == leaf->cinc) {
+		rv = lsom_comp_used(comp, used_bytes) ? 0 : -ENODATA;
+		*kept_bytes = lsom_comp_kept(comp);
 	}
 	lsom_comp_put(comp);
-	return known;
+	return rv;
 }
 
 static bool tree_space(struct dom *dom, const Directory__TreeNode *node,
 		       struct dom_space *out)
 {
-	if (node->leaf != NULL)
-		return leaf_space(dom, node->leaf, out);
+	uint64_t used, kept;
+
+	if (node->leaf != NULL) {
+		if (dom__leaf_space(dom, node->leaf, &used, &kept) < 0)
+			return false;
+		out->used_bytes += used;
+		out->kept_bytes += kept;
+		return true;
+	}
 	if (node->type != DIRECTORY__TREE_NODE__TYPE__CONCAT &&
 	    node->type != DIRECTORY__TREE_NODE__TYPE__RAID0)
 		return false; /* several have the same */

@@ -148,6 +148,10 @@ void admin__log_level(struct admin_req *r);
 
 /* ---- shared by handlers ---- */
 
+/* admin_policy.c: the entry; or NULL, and the request is to be refused. */
+const struct cmmds_entry *admin__policy_entry(struct admin_req *r,
+					      const char *name);
+
 /*
  * admin_disk.c: a disk of this node by path, id or an id's unmistakable beginning;
  * or NULL, and the request is to be refused.  So it is if a command takes the

@@ -14,7 +14,7 @@ static const char *const methods[] = {
 	[DIRECTORY__POLICY__METHOD__METHOD_RAID6] = "raid6",
 };
 
-static const struct cmmds_entry *policy_entry(struct admin_req *r,
+const struct cmmds_entry *admin__policy_entry(struct admin_req *r,
 					      const char *name)
 {
 	const struct cmmds_entry *e = NULL;
@@ -163,7 +163,7 @@ void admin__policy_create(struct admin_req *r)
 static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	const Admin__PolicySet *m = r->msg->policy_set;
-	const struct cmmds_entry *e = policy_entry(r, m->name);
+	const struct cmmds_entry *e = admin__policy_entry(r, m->name);
 	Directory__Policy p;
 
 	if (e == NULL)
@@ -196,142 +196,6 @@ static void set_applied(struct admin_req *r)
 void admin__policy_set(struct admin_req *r)
 {
 	admin__change(r, set_build, set_applied);
-}
-
-/* ---- the policy of a virtual disk ---- */
-
-/* What is reserved for @o under @to: no more than is, or it is refused. */
-static int reserve_check(struct admin_req *r, const Directory__Object *o,
-			 const Directory__Policy *from,
-			 const Directory__Policy *to, uint64_t *out)
-{
-	uint64_t want = clom_reserved(to, o->size_bytes);
-	char a[SIZE_TEXT_MAX], b[SIZE_TEXT_MAX];
-
-	*out = o->reserved_bytes;
-	/* As much as before is as it is: it may have grown in steps. */
-	if ((from != NULL ? from->reserve_percent : 0) ==
-	    (to != NULL ? to->reserve_percent : 0))
-		return 0;
-	if (to != NULL && want > o->reserved_bytes)
-		return admin__why(
-			r, -EOPNOTSUPP,
-			"Make a virtual disk with that policy, and copy it.",
-			"policy %.63s reserves %s of it, and it has %s: what "
-			"is reserved for a virtual disk can only become less",
-			to->name, size_format(want, a),
-			size_format(o->reserved_bytes, b));
-	*out = want;
-	return 0;
-}
-
-/* Does what is laid out do for policy @to?  @forced: by force. */
-static int layout_check(struct admin_req *r, const Directory__Object *o,
-			const Directory__Policy *to, bool *forced)
-{
-	char why[200];
-
-	*forced = !clom_compliant(o, to, why, sizeof(why)) && to != NULL;
-	if (!*forced || to->force_provision)
-		return 0;
-	return admin__why(r, -EOPNOTSUPP,
-			  "A virtual disk is not laid out anew: make one with "
-			  "that policy, and copy it; or give a policy with "
-			  "--force-provision, and it is reported as not "
-			  "compliant.",
-			  "virtual disk %s does not do for policy %.63s: %s",
-			  r->msg->vdisk_set->name, to->name, why);
-}
-
-static int vdisk_set_build(struct admin_req *r, struct cmmds_command *cmd)
-{
-	const Admin__VdiskSet *m = r->msg->vdisk_set;
-	struct cmmds *cmmds = r->node->cmmds;
-	const Directory__Policy *from = NULL, *to = NULL;
-	const struct cmmds_entry *e = NULL, *oe = NULL;
-	Directory__VDisk v;
-	Directory__Object o;
-	bool forced;
-
-	if (strlen(m->name) <= CMMDS_KEY_MAX)
-		e = cmmds_get(cmmds, CMMDS_VDISK, m->name, strlen(m->name));
-	if (e == NULL)
-		return admin__why(r, -ENOENT, "basalt vdisk list shows them.",
-				  "there is no virtual disk %.80s", m->name);
-	v = *(const Directory__VDisk *)e->message;
-	oe = cmmds_get(cmmds, CMMDS_OBJECT, v.oid.data, v.oid.len);
-	if (oe == NULL || ((const Directory__Object *)oe->message)->deleted)
-		return admin__why(r, -ENOENT, NULL,
-				  "virtual disk %s: its object is missing",
-				  m->name);
-	if (m->policy[0] != '\0') {
-		const struct cmmds_entry *p = policy_entry(r, m->policy);
-
-		if (p == NULL)
-			return r->status;
-		to = (const Directory__Policy *)p->message;
-	}
-	o = *(const Directory__Object *)oe->message;
-	if (o.policy[0] != '\0')
-		from = cmmds_policy(cmmds, o.policy);
-	if (layout_check(r, &o, to, &forced) < 0 ||
-	    reserve_check(r, &o, from, to, &o.reserved_bytes) < 0)
-		return r->status;
-	cmmds_audit(cmd, r->who, "virtual disk %s: policy %s, was %s", m->name,
-		    to != NULL ? m->policy : "none",
-		    v.policy[0] != '\0' ? v.policy : "none");
-	o.policy = v.policy = m->policy;
-	o.forced = forced;
-	cmmds_put(cmd, CMMDS_OBJECT, oe->key, oe->key_len, oe->revision,
-		  &o.base);
-	cmmds_put(cmd, CMMDS_VDISK, m->name, strlen(m->name), e->revision,
-		  &v.base);
-	return 0;
-}
-
-static void vdisk_set_applied(struct admin_req *r)
-{
-	const Admin__VdiskSet *m = r->msg->vdisk_set;
-	const Directory__VDisk *v = cmmds_vdisk(r->node->cmmds, m->name);
-	const Directory__Object *o = NULL;
-	char what[300], why[200] = "";
-	char note[280], *notes[] = { note };
-
-	if (v != NULL)
-		o = admin__object(r->node, &v->oid);
-	if (o != NULL)
-		node__object_compliant(r->node, o, why, sizeof(why));
-	if (m->policy[0] != '\0')
-		snprintf(what, sizeof(what),
-			 "virtual disk %.100s has policy %.63s now", m->name,
-			 m->policy);
-	else
-		snprintf(what, sizeof(what),
-			 "virtual disk %.100s has no policy now", m->name);
-	snprintf(note, sizeof(note), "It is not compliant: %s.", why);
-	admin__done(r, what, notes, why[0] != '\0' ? 1 : 0, "", "");
-}
-
-/* A resize that runs reserves by the policy that it found. */
-static bool is_resized(const struct admin_req *r, const struct admin_req *other)
-{
-	return other->msg->command_case ==
-		       ADMIN__REQUEST__COMMAND_VDISK_RESIZE &&
-	       strcmp(other->msg->vdisk_resize->name,
-		      r->msg->vdisk_set->name) == 0;
-}
-
-void admin__vdisk_set(struct admin_req *r)
-{
-	if (admin__another(r, is_resized)) {
-		admin__why(r, -EBUSY, "Repeat it when that is done.",
-			   "virtual disk %s is being resized by another "
-			   "command",
-			   r->msg->vdisk_set->name);
-		admin__refuse(r);
-		return;
-	}
-	admin__change(r, vdisk_set_build, vdisk_set_applied);
 }
 
 /* ---- list, show, delete ---- */
@@ -384,7 +248,7 @@ void admin__policy_list(struct admin_req *r)
 
 void admin__policy_show(struct admin_req *r)
 {
-	if (policy_entry(r, r->msg->policy_show->name) == NULL)
+	if (admin__policy_entry(r, r->msg->policy_show->name) == NULL)
 		admin__refuse(r);
 	else
 		policy_answer(r, r->msg->policy_show->name);
@@ -393,7 +257,7 @@ void admin__policy_show(struct admin_req *r)
 static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	const char *name = r->msg->policy_delete->name;
-	const struct cmmds_entry *e = policy_entry(r, name);
+	const struct cmmds_entry *e = admin__policy_entry(r, name);
 	unsigned users;
 
 	if (e == NULL)

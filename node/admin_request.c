@@ -71,12 +71,19 @@ void admin__ok(struct admin_req *r, const char *fmt, ...)
 	admin__done(r, what, NULL, 0, "", "");
 }
 
-bool admin__stopping(struct admin_req *r)
+static bool is_stopping(struct admin_req *r)
 {
 	if (r->node->state == NODE_UP)
 		return false;
 	admin__why(r, -ESHUTDOWN, "Try again once it is up.",
 		   "node %s is shutting down", r->node->config->name);
+	return true;
+}
+
+bool admin__stopping(struct admin_req *r)
+{
+	if (!is_stopping(r))
+		return false;
 	admin__refuse(r);
 	return true;
 }
@@ -175,8 +182,10 @@ static void change_try(struct admin_req *r)
 {
 	int rv;
 
-	if (admin__stopping(r))
+	if (is_stopping(r)) {
+		change_fail(r);
 		return;
+	}
 	cmmds_command_init(&r->command);
 	r->command.data = r;
 	r->built_on = directory_revision(r);

@@ -543,8 +543,9 @@ static const char policy_set_more[] =
 static const char vdisk_set_more[] =
 	"The limit of the new policy holds at once.  Its data stays where it is: a\n"
 	"policy that it does not do for is refused, unless that has\n"
-	"--force-provision; so is one that reserves more than is reserved now.  What\n"
-	"the new one does not reserve is free for others.";
+	"--force-provision; so is one that reserves more, if a disk of it does not\n"
+	"have the room for that.  What the new one does not reserve is free for\n"
+	"others.";
 
 static const char vdisk_stats_more[] =
 	"Those that keep the node most busy come first; what did nothing is counted\n"

@@ -757,6 +757,147 @@ TEST(dom_space, copies_are_not_counted)
 }
 #endif
 
+/* ---- more reserved for an object that there is ---- */
+
+struct promise {
+	struct dom_promise req;
+	bool done;
+	int status;
+};
+
+static void on_promise(struct dom_promise *req, int status)
+{
+	struct promise *p = req->data;
+
+	p->status = status;
+	p->done = true;
+}
+
+static void promise_begin(struct fixture *f, struct promise *p, unsigned n,
+			  uint64_t reserved_bytes)
+{
+	*p = (struct promise){ .req = { .data = p,
+					.oid = uuid_of(n),
+					.reserved_bytes = reserved_bytes } };
+	CHECK_EQ(dom_promise(f->dom, &p->req, on_promise), 0);
+}
+
+/* The answer, once they are counted. */
+static int promised(struct fixture *f, struct promise *p, unsigned n,
+		    uint64_t reserved_bytes)
+{
+	for (unsigned i = 0; i < 6000; i++) {
+		promise_begin(f, p, n, reserved_bytes);
+		run(&p->done);
+		if (p->status != -ENODATA)
+			return p->status;
+		CHECK_STR(p->req.why,
+			  "how much of it is written is being counted");
+		nap(f, 10 * MSEC);
+	}
+	return -ENODATA;
+}
+
+static void reserved_put(struct fixture *f, unsigned n, uint64_t reserved_bytes)
+{
+	const struct uuid oid = uuid_of(n);
+	Directory__Object o = *cmmds_object(f->cmmds, &oid);
+
+	o.reserved_bytes = reserved_bytes;
+	entry_put(f, CMMDS_OBJECT, oid.b, sizeof(oid.b), &o.base);
+}
+
+/* Once those who have the disks have heard of it. */
+static void kept_is(struct fixture *f, uint64_t bytes)
+{
+	for (unsigned i = 0; i < 6000 && kept(f, 0) + kept(f, 1) != bytes; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(kept(f, 0) + kept(f, 1), bytes);
+}
+
+/* It is kept for what is not written, whatever the rest was promised before. */
+TEST(dom_space, promised_to_one_that_is_written)
+{
+	struct fixture *f = fixture_open();
+	struct promise p;
+	uint64_t room;
+
+	reserve_put(f, "thin", 2, 0);
+	reserve_put(f, "thick", 1, 100);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	memset(buf_b, 7, MB);
+	for (unsigned i = 0; i < 6; i++)
+		CHECK_EQ(do_write(f, i * MB, buf_b, MB, 0, 0), 0);
+	counted_is(f, 6 * MB);
+	CHECK_EQ(promised(f, &p, 50, 4 * MB), 0);
+	reserved_put(f, 50, 4 * MB);
+	dom_promise_end(&p.req);
+	kept_is(f, 0);
+	/* Of its disks all else is taken, but what it wants and not a block more. */
+	room = MIN(free_on(f, 0), free_on(f, 1)) - 5 * MB - B;
+	CHECK_EQ(object_next(f, 51, ROUND_DOWN(room, B), "thick"), 0);
+	CHECK_EQ(object_next(f, 52, ROUND_DOWN(room, B), "thick"), 0);
+	CHECK_EQ(promised(f, &p, 50, 16 * MB), 0);
+	dom_promise_end(&p.req); /* its caller does without */
+	CHECK_EQ(object_next(f, 53, 2 * B, "thick"), 0);
+	CHECK_EQ(object_next(f, 54, 2 * B, "thick"), 0);
+	CHECK_EQ(promised(f, &p, 50, 16 * MB), -ENOSPC);
+	CHECK(strstr(p.req.why, "12M more is to be reserved, and "
+				"5M of it finds no room: disk ") != NULL);
+	CHECK_EQ(promised(f, &p, 50, 16 * MB - 4 * B), 0);
+	reserved_put(f, 50, 16 * MB - 4 * B);
+	dom_promise_end(&p.req);
+	kept_is(f, 10 * MB + 2 * ROUND_DOWN(room, B));
+	CHECK(free_on(f, 0) <= B && free_on(f, 1) <= B);
+	fixture_close(f);
+}
+
+/* Until it is seen what became of it, nobody else looks. */
+TEST(dom_space, promised_and_created_at_once)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = two_on_one_disk(f);
+	struct promise p, q;
+	struct two one;
+
+	promise_begin(f, &p, 49, room);
+	run(&p.done);
+	CHECK_EQ(p.status, -ENOENT);
+	reserve_put(f, "thin", 1, 0);
+	CHECK_EQ(object_next(f, 53, room, "thin"), 0);
+	CHECK_EQ(promised(f, &p, 53, room), 0);
+	create_begin(f, &one, 54, room);
+	promise_begin(f, &q, 53, room);
+	nap(f, 50 * MSEC);
+	CHECK(!one.done && !q.done);
+	reserved_put(f, 53, room);
+	dom_promise_end(&p.req);
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOSPC);
+	run(&q.done);
+	CHECK_EQ(q.status, 0);
+	dom_promise_end(&q.req);
+	fixture_close(f);
+}
+
+TEST(dom_space, promised_while_closing)
+{
+	struct fixture *f = fixture_open();
+	struct promise p[2];
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	counted_is(f, 0);
+	promise_begin(f, &p[0], 50, MB);
+	promise_begin(f, &p[1], 50, MB);
+	run(&p[0].done);
+	CHECK_EQ(p[0].status, 0);
+	dom_promise_end(&p[0].req);
+	fixture_close(f);
+	CHECK(p[1].done);
+	CHECK_EQ(p[1].status, -ESHUTDOWN);
+}
+
 /* A write that finds no room on one disk keeps none of the other one's. */
 TEST(dom_space, one_of_two_disks_is_full)
 {

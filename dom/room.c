@@ -1,0 +1,323 @@
+/*
+ * room: who reserves space looks at the disks for it, one after the other.
+ *
+ * A look counts what is used and kept on a disk.  What somebody else has just
+ * reserved is there to be seen once the directory has it and lsom was told of it
+ * (space.c).  So what reserves takes turns, from its look to the end of that; if
+ * nobody knows whether the directory has it, the next one waits until that is
+ * to be seen.
+ *
+ * A promise is more reserved for an object that there is.  Its components stay
+ * where they are, so each of their disks must have what will be kept for it and is
+ * not yet.  What it has written is not kept, and only the object's shard knows
+ * how much that is.
+ */
+#include "dom/dom_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- what clom looks at ---- */
+
+/* What is reserved on @disk for leaves that lsom does not know of yet. */
+static uint64_t coming_on(const struct uuid *disk,
+			  const Directory__TreeNode *node, uint64_t size_bytes,
+			  uint64_t reserved_bytes)
+{
+	uint64_t sum = 0;
+	struct uuid id;
+
+	if (node->leaf != NULL && !node->leaf->created &&
+	    dom__uuid_of(&node->leaf->disk, &id) && uuid_equal(&id, disk))
+		sum = clom_share(node->size_bytes, size_bytes, reserved_bytes);
+	for (size_t i = 0; i < node->n_children; i++)
+		sum += coming_on(disk, node->children[i], size_bytes,
+				 reserved_bytes);
+	return sum;
+}
+
+static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
+{
+	const struct cmmds_entry *entry = NULL;
+	uint64_t sum = 0;
+
+	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
+		const Directory__Object *o = (const void *)entry->message;
+
+		if (o != NULL && !o->deleted && o->reserved_bytes > 0 &&
+		    o->tree != NULL)
+			sum += coming_on(disk, o->tree, o->size_bytes,
+					 o->reserved_bytes);
+	}
+	return sum;
+}
+
+int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
+{
+	const struct cmmds_entry *entry;
+	struct dom__disk *disk;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (disk, &dom->disks, link)
+		n++;
+	look->disks = calloc(n ? n : 1, sizeof(*look->disks));
+	if (look->disks == NULL)
+		return -ENOMEM;
+	look->clom = (struct clom_snapshot){ .disks = look->disks };
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		struct clom_disk *out = &look->disks[look->clom.disks_count++];
+		const Directory__Disk *msg;
+
+		dom__disk_look(disk);
+		entry = cmmds_get(dom->cmmds, CMMDS_DISK, disk->id.b,
+				  sizeof(disk->id.b));
+		msg = entry ? (const void *)entry->message : NULL;
+		out->disk = disk->id;
+		out->node = dom->node;
+		uuid_format(&dom->node, out->fault_domain);
+		out->usable_bytes = disk->usable_bytes;
+		out->used_bytes = disk->used_bytes;
+		out->kept_bytes =
+			disk->kept_bytes + disk_coming(dom, &disk->id);
+		out->components = disk->components;
+		out->healthy = disk->healthy;
+		out->near = disk->shard == dom__of(dom, oid)->part;
+		/* Not yet in the directory, or no more: nothing goes there. */
+		out->removing = disk->removing || msg == NULL || msg->removing;
+	}
+	return 0;
+}
+
+/* ---- turns ---- */
+
+static void turn_next(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, turn_task);
+	struct dom_turn *turn = TAILQ_FIRST(&dom->turns);
+
+	if (turn == NULL || turn->mine)
+		return;
+	turn->mine = true;
+	turn->cb(turn);
+}
+
+bool dom__turn_take(struct dom *dom, struct dom_turn *turn,
+		    void (*cb)(struct dom_turn *turn))
+{
+	turn->mine = TAILQ_EMPTY(&dom->turns);
+	turn->cb = cb;
+	TAILQ_INSERT_TAIL(&dom->turns, turn, link);
+	return turn->mine;
+}
+
+void dom__turn_end(struct dom *dom, struct dom_turn *turn)
+{
+	if (!turn->mine)
+		return;
+	turn->mine = false;
+	TAILQ_REMOVE(&dom->turns, turn, link);
+	if (!TAILQ_EMPTY(&dom->turns)) {
+		dom->turn_task.cb = turn_next;
+		env_defer(dom->env, &dom->turn_task);
+	}
+}
+
+/* ---- a turn whose end is not to be seen yet ---- */
+
+static void here_told(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, told_task);
+
+	dom__turn_end(dom, &dom->untold);
+	dom->jobs--;
+	dom__kick(dom);
+}
+
+static void told(struct cmmds_barrier *barrier, int status)
+{
+	struct dom *dom = container_of(barrier, struct dom, told);
+	struct dom *there = dom->untold_there;
+
+	if (status == -ETIMEDOUT && !there->closing &&
+	    cmmds_barrier(there->cmmds, barrier, told) == 0)
+		return;
+	dom->told_task.cb = here_told;
+	env_post(dom->env, &dom->told_task);
+}
+
+static void there_told(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, told_task);
+	int rv = cmmds_barrier(dom->untold_there->cmmds, &dom->told, told);
+
+	if (rv < 0)
+		told(&dom->told, rv);
+}
+
+/* @turn ends once @there, too, has seen what the directory may have taken. */
+static void turn_end_told(struct dom *dom, struct dom_turn *turn,
+			  struct dom *there)
+{
+	dom->jobs++;
+	dom->untold.mine = true;
+	TAILQ_INSERT_HEAD(&dom->turns, &dom->untold, link);
+	dom->untold_there = there;
+	dom->told_task.cb = there_told;
+	env_post(there->env, &dom->told_task);
+	dom__turn_end(dom, turn);
+}
+
+void dom__turn_pass(struct dom *dom, struct dom_turn *turn, int status)
+{
+	if (turn->mine && status == -ETIMEDOUT)
+		turn_end_told(dom, turn, dom);
+	else
+		dom__turn_end(dom, turn);
+}
+
+/* ---- promises ---- */
+
+static const char *promise_why(int status)
+{
+	switch (status) {
+	case -ENXIO:
+		return "a disk of it is not in service";
+	case -ENODATA:
+		return "how much of it is written is being counted";
+	case -EAGAIN:
+		return "it has just been changed";
+	default:
+		return err_text(status);
+	}
+}
+
+static void promise_end(struct dom_promise *req, int status)
+{
+	struct dom *dom = req->dom;
+
+	if (status < 0 && req->why[0] == '\0')
+		snprintf(req->why, sizeof(req->why), "%s", promise_why(status));
+	if (status < 0) { /* else both are until dom_promise_end() */
+		dom__turn_end(dom, &req->turn);
+		dom->jobs--;
+		dom__kick(dom);
+	}
+	req->cb(req, status);
+}
+
+static int promise_check(struct dom_promise *req)
+{
+	struct dom *dom = req->dom;
+	const struct cmmds_entry *entry = cmmds_get(
+		dom->cmmds, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b));
+	struct dom__look look;
+	int rv;
+
+	/* As it was when its shard looked: so are its leaves. */
+	if (entry == NULL || entry->revision != req->revision)
+		return -EAGAIN;
+	rv = dom__look(dom, &req->oid, &look);
+	if (rv < 0)
+		return rv;
+	rv = clom__promise(&look.clom, (const void *)entry->message,
+			   req->reserved_bytes, req->used, req->why,
+			   sizeof(req->why));
+	free(look.disks);
+	return rv;
+}
+
+static void here_promise(struct env_task *task)
+{
+	struct dom_promise *req = container_of(task, struct dom_promise, task);
+	int rv = req->status;
+
+	if (rv == 0)
+		rv = req->dom->closing ? -ESHUTDOWN : promise_check(req);
+	free(req->used);
+	promise_end(req, rv);
+}
+
+static size_t leaves_count(const Directory__TreeNode *node)
+{
+	size_t n = node->leaf != NULL;
+
+	for (size_t i = 0; i < node->n_children; i++)
+		n += leaves_count(node->children[i]);
+	return n;
+}
+
+/* What each leaf has mapped, in the order of the tree, behind @used. */
+static int leaves_used(struct dom *dom, const Directory__TreeNode *node,
+		       uint64_t **used)
+{
+	uint64_t kept;
+	int rv = 0;
+
+	if (node->leaf != NULL)
+		rv = dom__leaf_space(dom, node->leaf, (*used)++, &kept);
+	for (size_t i = 0; i < node->n_children && rv == 0; i++)
+		rv = leaves_used(dom, node->children[i], used);
+	return rv;
+}
+
+static int there_used(struct dom *dom, const Directory__Object *object,
+		      struct dom_promise *req)
+{
+	uint64_t *used = calloc(leaves_count(object->tree) + 1, sizeof(*used));
+
+	req->used = used;
+	return used != NULL ? leaves_used(dom, object->tree, &used) : -ENOMEM;
+}
+
+static void there_promise(struct env_task *task)
+{
+	struct dom_promise *req = container_of(task, struct dom_promise, task);
+	struct dom *dom = dom__of(req->dom, &req->oid);
+	const struct cmmds_entry *entry = cmmds_get(
+		dom->cmmds, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b));
+	const Directory__Object *object =
+		entry != NULL ? (const void *)entry->message : NULL;
+
+	if (object == NULL || object->deleted || object->tree == NULL) {
+		req->status = -ENOENT;
+	} else {
+		req->revision = entry->revision;
+		req->status = there_used(dom, object, req);
+	}
+	task->cb = here_promise;
+	env_post(req->dom->env, task);
+}
+
+static void promise_turn(struct dom_turn *turn)
+{
+	struct dom_promise *req = container_of(turn, struct dom_promise, turn);
+
+	if (req->dom->closing) {
+		promise_end(req, -ESHUTDOWN);
+		return;
+	}
+	req->task.cb = there_promise;
+	env_post(dom__of(req->dom, &req->oid)->env, &req->task);
+}
+
+int dom_promise(struct dom *dom, struct dom_promise *req, dom_promise_cb cb)
+{
+	req->why[0] = '\0';
+	if (dom->closing)
+		return -ESHUTDOWN;
+	req->used = NULL;
+	req->dom = dom;
+	req->cb = cb;
+	dom->jobs++;
+	if (dom__turn_take(dom, &req->turn, promise_turn))
+		promise_turn(&req->turn);
+	return 0;
+}
+
+void dom_promise_end(struct dom_promise *req)
+{
+	struct dom *dom = req->dom;
+
+	turn_end_told(dom, &req->turn, dom__of(dom, &req->oid));
+	dom->jobs--;
+}
