@@ -100,7 +100,7 @@ static void gain_note(struct lsom__cleaner *c)
 		room += disk->segment_blocks - disk->segments[head].used;
 	if (room > disk->room_best) {
 		disk->room_best = room;
-		disk->progress_ns = env_now(disk->env);
+		disk->ticks_stalled = 0;
 		c->fruitless = 0;
 	} else {
 		c->fruitless++;

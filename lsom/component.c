@@ -680,7 +680,7 @@ void lsom__comp_reap(struct lsom_comp *comp)
 		lsom__page_release(comp, page);
 		comp->reap_next++;
 		/* Heads that wait for a free segment wait for this, too. */
-		disk->progress_ns = env_now(disk->env);
+		disk->ticks_stalled = 0;
 	}
 	comp->reaped = true;
 	comp->dirty = true;

@@ -27,7 +27,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define STALL_NS (30 * SEC)
+/*
+ * 30 s, in ticks: while the loop stands still, with the process or its machine,
+ * nothing can get on, and the clock does.
+ */
+#define STALL_TICKS 7u
 #define STALL_TICK_NS (5 * SEC)
 
 static struct counter batches_total = {
@@ -446,7 +450,7 @@ static void queue_fail(struct lsom__head *head, int status)
 		op->status = status;
 		lsom__later(op);
 	}
-	head->waits_ns = 0;
+	head->waits = 0;
 }
 
 static void stall_tick_start(struct lsom_disk *disk)
@@ -468,8 +472,7 @@ static void head_wait(struct lsom__head *head)
 {
 	struct lsom_disk *disk = head->disk;
 
-	if (head->waits_ns == 0)
-		head->waits_ns = MAX(env_now(disk->env), (uint64_t)1);
+	head->waits = MAX(head->waits, 1u);
 	stall_tick_start(disk);
 	/* What is cleaned waits for a checkpoint. */
 	if (disk->checkpoint == NULL)
@@ -481,19 +484,20 @@ static void stall_tick(struct env_timer *timer)
 {
 	struct lsom_disk *disk =
 		container_of(timer, struct lsom_disk, stall_timer);
-	uint64_t now = env_now(disk->env);
 	struct lsom__head *head;
 	unsigned i;
 
 	disk->stall_ticking = false;
+	disk->ticks_stalled++;
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
-		if (head->waits_ns == 0) {
+		if (head->waits == 0) {
 			if (!STAILQ_EMPTY(&head->queue))
 				env_defer(disk->env, &head->kick);
 			continue;
 		}
-		if (now - MAX(head->waits_ns, disk->progress_ns) < STALL_NS) {
+		if (MIN(head->waits, disk->ticks_stalled) < STALL_TICKS) {
+			head->waits++;
 			head_wait(head);
 			continue;
 		}
@@ -520,7 +524,7 @@ static void head_run(struct lsom__head *head)
 				head_wait(head);
 				return; /* kicked when one is free */
 			}
-			head->waits_ns = 0;
+			head->waits = 0;
 		}
 		seg = &disk->segments[head->segment];
 		p = plan_make(head, seg, head->echo->frame.records_bytes);

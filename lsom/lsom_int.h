@@ -137,7 +137,7 @@ struct lsom__head {
 	uint64_t batch_next, durable_prefix;
 	struct lsom__ops queue;
 	unsigned queued, queued_blocks;
-	uint64_t waits_ns; /* for a free segment, since; 0: it does not */
+	unsigned waits; /* for a free segment: ticks, and one; 0: it does not */
 	struct lsom__batches inflight, idle;
 	struct lsom__batch slots[LSOM__BATCHES];
 	struct env_task kick;
@@ -366,7 +366,8 @@ struct lsom_disk {
 	struct env_timer stall_timer; /* while a head waits */
 	bool stall_ticking;
 	/* Cleaning gets on while the room it makes grows, in blocks. */
-	uint64_t room_best, progress_ns;
+	uint64_t room_best;
+	unsigned ticks_stalled; /* since it did */
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
 	_Atomic unsigned comps_count;

@@ -50,7 +50,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	disk->segments_free--;
 	if (head == LSOM__HEAD_GUEST) {
 		disk->room_best = 0;
-		disk->progress_ns = env_now(disk->env);
+		disk->ticks_stalled = 0;
 	}
 	disk->live_blocks -= seg->live;
 	seg->state = LSOM__SEG_OPEN;

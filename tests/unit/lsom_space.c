@@ -214,6 +214,51 @@ TEST(space, answers_without_space)
 	fixture_close(f);
 }
 
+/* Behind a minute in which the loop did not run this timer is the first to do so. */
+static void stand_still(struct fixture *f, struct env_timer *timer)
+{
+	f->sim.loop.env.now_ns += 60 * SEC;
+	env_timer_stop(&f->sim.loop.env, timer);
+	timer->cb(timer);
+}
+
+/*
+ * The process, or its machine, stands still while a write waits for a segment:
+ * none could become free meanwhile, and so it does not count.
+ */
+TEST(space, a_wait_that_stood_still)
+{
+	struct fixture *f = fixture_open(29);
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct env_timer *tick = &f->disk->stall_timer;
+	uint64_t lsn = 1, blocks, i, stood = 0;
+	struct call c = { .f = f };
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	for (i = 0; i < 3000; i++) {
+		CHECK_EQ(write_start(&c, comp, LSOM_PREP, i * 7919 % blocks, 1,
+				     LSN(1, lsn), 1),
+			 0);
+		while (!c.done) {
+			if (head->segment == LSOM__NONE &&
+			    env_timer_active(tick) && stood < i) {
+				stand_still(f, tick);
+				stood = i;
+			}
+			CHECK(sim_env_turn(&f->sim));
+		}
+		CHECK_EQ(c.status, 0);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, lsn++) });
+	}
+	CHECK(stood > 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- what cannot be read now can be cleaned later ---- */
 
 /* Write until the cleaner reads the summary of a victim; that one. */
