@@ -607,7 +607,7 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 	if (req->op == LSOM_ATTACH &&
 	    comp->aborts_count + comp->preps_count + LSOM__PREPS_MAX / 4 >
 		    LSOM__ABORTS_MAX) {
-		lsom__cleaner_kick(comp->disk); /* which forgets old ones */
+		lsom__aborts_full(comp);
 		return -EBUSY;
 	}
 	if (req->op == LSOM_ATTACH)

@@ -461,20 +461,11 @@ static bool segments_settled(const struct lsom_disk *disk)
 /* The last batch of a head has no echo: its summary is the second copy. */
 static bool heads_close(struct lsom_disk *disk)
 {
-	struct lsom__head *head;
 	bool any = false;
-	uint32_t segment;
 	unsigned i;
 
-	for (i = 0; i < LSOM__HEADS; i++) {
-		head = &disk->heads[i];
-		segment = head->segment;
-		if (segment == LSOM__NONE || disk->segments[segment].used == 1)
-			continue;
-		head->segment = LSOM__NONE;
-		lsom__segment_close(disk, segment);
-		any = true;
-	}
+	for (i = 0; i < LSOM__HEADS; i++)
+		any |= lsom__head_leave(&disk->heads[i]);
 	return any;
 }
 

@@ -508,11 +508,22 @@ static void stall_tick(struct env_timer *timer)
 	}
 }
 
+bool lsom__head_leave(struct lsom__head *head)
+{
+	struct lsom_disk *disk = head->disk;
+	uint32_t segment = head->segment;
+
+	if (segment == LSOM__NONE || disk->segments[segment].used == 1)
+		return false;
+	head->segment = LSOM__NONE;
+	lsom__segment_close(disk, segment);
+	return true;
+}
+
 static void head_run(struct lsom__head *head)
 {
 	struct lsom_disk *disk = head->disk;
 	struct lsom__segment *seg;
-	uint32_t segment;
 	struct plan p;
 
 	if (disk->state == LSOM_DISK_FAILED)
@@ -533,9 +544,7 @@ static void head_run(struct lsom__head *head)
 		if (p.ops == 0) {
 			/* An empty segment holds any record we accept. */
 			assert(seg->used > 1);
-			segment = head->segment;
-			head->segment = LSOM__NONE;
-			lsom__segment_close(disk, segment);
+			(void)lsom__head_leave(head);
 			continue;
 		}
 		if (batch_submit(head, &p) < 0) {

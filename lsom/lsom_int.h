@@ -562,6 +562,8 @@ struct lsom__op *lsom__op_new(struct lsom_disk *disk, struct lsom_comp *comp,
 void lsom__op_free(struct lsom__op *op);
 void lsom__log_append(struct lsom_disk *disk, unsigned id, struct lsom__op *op);
 void lsom__log_kick(struct lsom_disk *disk);
+/* Close its segment, full or not.  False: nothing lies in it, or it has none. */
+bool lsom__head_leave(struct lsom__head *head);
 bool lsom__log_busy(const struct lsom_disk *disk, unsigned blocks);
 bool lsom__log_idle(const struct lsom_disk *disk);
 /* Every record of a batch with a smaller pos has been applied. */
@@ -835,6 +837,8 @@ int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req);
 uint32_t lsom__victim_low_mark(const struct lsom_disk *disk);
 /* A component's abort set is to be shortened: the oldest segments go. */
 bool lsom__victim_aborts(const struct lsom_disk *disk);
+/* One more was refused: have it shortened. */
+void lsom__aborts_full(struct lsom_comp *comp);
 /* Blocks that moving @live ones takes, with headers and a summary. */
 uint64_t lsom__victim_cost(const struct lsom_disk *disk, uint64_t live);
 

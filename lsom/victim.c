@@ -69,15 +69,14 @@ static uint64_t oldest_pinned(const struct lsom_disk *disk)
 	return UINT64_MAX;
 }
 
-/* How many may be forgotten when the log is rid of what they bar. */
-static unsigned aborts_passed(const struct lsom_comp *comp)
+/* How many may be forgotten when the log is rid of what lies before @pos. */
+static unsigned aborts_passed(const struct lsom_comp *comp, uint64_t pos)
 {
-	uint64_t pinned = oldest_pinned(comp->disk);
 	unsigned n = 0, i;
 
 	for (i = 0; i < comp->aborts_count; i++)
 		n += comp->aborts[i].lsn <= comp->meta.stable_lsn &&
-		     comp->aborts_pos[i] <= pinned;
+		     comp->aborts_pos[i] <= pos;
 	return n;
 }
 
@@ -94,9 +93,26 @@ bool lsom__victim_aborts(const struct lsom_disk *disk)
 
 	TAILQ_FOREACH (comp, &disk->comps, link)
 		if (comp->aborts_count > LSOM__ABORTS_MAX / 3 &&
-		    aborts_passed(comp) > LSOM__ABORTS_MAX / 8)
+		    aborts_passed(comp, oldest_pinned(disk)) >
+			    LSOM__ABORTS_MAX / 8)
 			return true;
 	return false;
+}
+
+void lsom__aborts_full(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+	struct lsom__head *head = &disk->heads[LSOM__HEAD_GUEST];
+	unsigned held = 0;
+
+	/* A disk that rests would keep them where guests have not gone on. */
+	if (head->segment != LSOM__NONE)
+		held = aborts_passed(comp, disk->pos_next) -
+		       aborts_passed(comp,
+				     disk->segments[head->segment].open_pos);
+	if (held > LSOM__ABORTS_MAX / 8)
+		(void)lsom__head_leave(head);
+	lsom__cleaner_kick(disk);
 }
 
 uint64_t lsom__victim_cost(const struct lsom_disk *disk, uint64_t live)

@@ -424,7 +424,7 @@ int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
 		return -EBUSY;
 	rv = decide_check(comp, req);
 	if (rv == -EBUSY) {
-		lsom__cleaner_kick(disk);
+		lsom__aborts_full(comp);
 		return rv;
 	}
 	op = lsom__op_new(disk, comp,

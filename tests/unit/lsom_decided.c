@@ -519,6 +519,39 @@ TEST(decided, aborts_above_the_stable_lsn_clean_nothing)
 }
 
 /*
+ * Nothing else is written to the disk, and the segment that guests were writing has
+ * all that the aborts bar.  One that is refused for them has its way later.
+ */
+TEST(decided, an_abort_is_refused_on_a_disk_that_rests)
+{
+	const unsigned n = LSOM__ABORTS_MAX / 2;
+	struct fixture *f = fixture_open(40);
+	struct lsom_decided d = { .stable_lsn = LSN(1, n) };
+	struct lsom_comp *comp;
+	unsigned tries;
+	int rv = 0;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	aborts_put(f, comp, 1, n / 2);
+	aborts_put(f, comp, 1 + n / 2, n - n / 2 - 1);
+	lsom_decided(comp, &d);
+	CHECK_EQ(decide(f, comp, LSN(1, n + 1), false), 0);
+	CHECK_EQ(decide(f, comp, LSN(1, n + 2), false), -EBUSY);
+	/* It learns where they lie; then that can be cleaned. */
+	for (tries = 0; tries < 2; tries++) {
+		while (sim_env_turn(&f->sim))
+			;
+		rv = decide(f, comp, LSN(1, n + 2), false);
+	}
+	CHECK_EQ(rv, 0);
+	comp = again(f, comp, true);
+	CHECK(lsom__aborted(comp, LSN(1, n + 2), 1));
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
  * The log has aborts that were forgotten since, in states that list them.  They do
  * not count against a component when its index is made from the log alone.
  */
