@@ -164,6 +164,23 @@ static int closed_scan(struct lsom__recovery *rec, uint32_t segment,
 	return rv == 0 && out->bytes == 0 ? -ENODATA : rv;
 }
 
+/*
+ * They stay until the recovery ends, and are its summary from then on: what they do
+ * not have is missed once.
+ */
+static int frames_keep(struct lsom__recovery *rec, uint32_t segment,
+		       struct lsom__frames *f)
+{
+	struct lsom__frames *copy = malloc(sizeof(*copy));
+
+	if (copy == NULL)
+		return -ENOMEM;
+	*copy = *f;
+	rec->open[segment] = copy;
+	f->borrowed = true;
+	return 0;
+}
+
 int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 		      struct lsom__frames *out)
 {
@@ -178,8 +195,11 @@ int lsom__frames_read(struct lsom__recovery *rec, uint32_t segment,
 	}
 	rv = summary_read(rec, segment, out);
 	if (h->generation <= rec->disk->super.generation_closed) {
-		if (rv == -EUCLEAN || (rv == -ENODATA && h->version >= 2))
+		if (rv == -EUCLEAN || (rv == -ENODATA && h->version >= 2)) {
 			rv = closed_scan(rec, segment, out);
+			if (rv == 0)
+				rv = frames_keep(rec, segment, out);
+		}
 	} else if (rv == -EUCLEAN || rv == -ENODATA) {
 		rv = lsom__segment_scan(rec, segment, out);
 	}
@@ -465,6 +485,10 @@ static int log_close(struct lsom__recovery *rec)
 		} else if (rec->open[i] != NULL && !rec->open[i]->closed) {
 			lost_settle(rec->open[i], disk->key_next);
 			rv = summary_write(rec, i);
+			/* One that was bad may stay so. */
+			if (rec->headers[i].generation <=
+			    disk->super.generation_closed)
+				rv = 0;
 		}
 		if (rv < 0)
 			return rv;

@@ -133,6 +133,72 @@ TEST(lost, header_and_echo)
 	}
 }
 
+/* A segment of guests that was closed: its summary and two headers rot. */
+static void summary_rot(struct history *h)
+{
+	const uint64_t all = SEGMENT / LSOM_BLOCK;
+	uint64_t place = LSOM__DATA_START / LSOM_BLOCK, headers[16];
+	const struct lsom__batch_header *b;
+	unsigned n = 0;
+
+	for (place += all; n < 4; place++) {
+		if (place % all == 0)
+			n = 0;
+		CHECK(place < BYTES / LSOM_BLOCK);
+		b = (const void *)(h->image + place * LSOM_BLOCK);
+		if (b->magic == LSOM__BATCH_MAGIC &&
+		    b->head == LSOM__HEAD_GUEST)
+			headers[n++] = place;
+	}
+	rot(h, ROUND_UP(place, all) - 1, 100);
+	rot(h, headers[1], 100);
+	rot(h, headers[2], 100);
+}
+
+/*
+ * A batch of a segment whose summary is lost, too, is missed when the index is made
+ * from the log.  It is one, is told once, and what is written since stays there when
+ * that is done again.
+ */
+TEST(lost, missed_once)
+{
+	struct history *h = history_make(11, 60, false);
+	unsigned epoch, healed = 0, n, whole = 0;
+	struct lsom_disk_info info;
+	struct lsom_comp *comp;
+
+	/* Where it cannot be noted the disk is opened all the same. */
+	for (n = 1; n < 20; n++) {
+		history_restore(h);
+		summary_rot(h);
+		h->f.sim.fail_write = n;
+		if (disk_open(&h->f, true) == 0) {
+			whole += h->f.sim.fail_write == 0;
+			power_off(&h->f);
+		}
+		h->f.sim.fail_write = 0;
+	}
+	CHECK_EQ(whole, 1);
+	history_restore(h);
+	summary_rot(h);
+	CHECK_EQ(open_saying(&h->f, true, " damaged"), 2);
+	lsom_disk_info(h->f.disk, &info);
+	CHECK(strncmp(info.damage, "1 batches ", 10) == 0);
+	disk_close(&h->f);
+	for (epoch = 2; epoch < 5; epoch++) {
+		comp = reopen(h, true);
+		lsom_disk_info(h->f.disk, &info);
+		CHECK_STR(info.damage, "");
+		CHECK_EQ(lsom_comp_meta(comp)->damaged, 1);
+		CHECK_EQ(history_check(h, comp, 0), BLOCKS - healed);
+		heal(h, comp, epoch);
+		healed += 50;
+		lsom_comp_put(comp);
+		disk_close(&h->f);
+	}
+	history_free(h);
+}
+
 /*
  * The last header rots, and the checkpoint has what was in it.  Nothing is lost,
  * until the index is, too: then that batch is missed.
