@@ -22,8 +22,9 @@ struct kv_slice {
 
 /*
  * Fold @operands, oldest first, into @old (data NULL: no value) and return the
- * new value in malloc()ed memory, *@out_len its length; NULL is corruption.
- * Runs on any thread, and again over results of partial folds.
+ * new value in malloc()ed memory, *@out_len its length; or NULL, errno says why:
+ * ENOMEM, else it is corruption.  Runs on any thread, and again over results of
+ * partial folds.
  */
 typedef void *(*kv_merge_fn)(struct kv_slice key, struct kv_slice old,
 			     const struct kv_slice *operands, size_t count,
@@ -107,7 +108,8 @@ static inline void kv_close(struct kv *kv)
 
 /*
  * Returns 0 with malloc()ed *@out; -ENOENT; -EIO; -EUCLEAN; of this call and the
- * others -EMFILE, -EACCES and -EROFS too, which say nothing against the store.
+ * others -ENOMEM, -EMFILE, -EACCES and -EROFS too, which say nothing against the
+ * store.
  */
 static inline int kv_get(struct kv *kv, struct kv_slice key, void **out,
 			 size_t *out_len)

@@ -34,6 +34,8 @@ struct rocks {
 	rocksdb_flushoptions_t *flush;
 	char *path;
 	uint32_t number; /* in the record; 0: it is not recorded */
+	kv_merge_fn merge;
+	_Atomic int merge_status; /* of the last one that failed */
 };
 
 /* What RocksDB says, and what it comes from; the first that is found. */
@@ -56,17 +58,21 @@ static const struct {
 };
 
 /* Log what RocksDB says, and make it a status. */
-static int rocks_status(const char *path, const char *doing, char *err)
+static int rocks_status(const struct rocks *r, const char *doing, char *err)
 {
 	int status = -EIO;
 
 	if (err == NULL)
 		return 0;
+	/* Corruption, to it; we know better. */
+	if (strstr(err, "Could not perform merge") != NULL)
+		status = r->merge_status;
 	for (size_t i = 0; i < ARRAY_LEN(causes) && status == -EIO; i++)
 		if (strstr(err, causes[i].says) != NULL)
 			status = causes[i].status;
 	if (status != -ENOENT)
-		log_error("store %s: %s: %s", path, doing, err);
+		log_error("store %s: %s: %s%s", r->path, doing, err,
+			  status == -ENOMEM ? " (out of memory)" : "");
 	rocksdb_free(err);
 	return status;
 }
@@ -96,7 +102,7 @@ static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
 
 	value = rocksdb_get(r->db, r->read, key.data, key.len, &len, &err);
 	if (err != NULL)
-		return rocks_status(r->path, "get", err);
+		return rocks_status(r, "get", err);
 	if (value == NULL)
 		return -ENOENT;
 	*out = value; /* RocksDB allocates with malloc() */
@@ -182,7 +188,7 @@ static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 	}
 	rocksdb_write(r->db, r->write, wb, &err);
 	rocksdb_writebatch_destroy(wb);
-	status = rocks_status(r->path, "write", err);
+	status = rocks_status(r, "write", err);
 	record_done(r, id, status);
 	return status;
 }
@@ -195,7 +201,7 @@ static int rocks_flush(struct kv *kv)
 	int status;
 
 	rocksdb_flush(r->db, r->flush, &err);
-	status = rocks_status(r->path, "flush", err);
+	status = rocks_status(r, "flush", err);
 	record_done(r, id, status);
 	return status;
 }
@@ -229,7 +235,7 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	rocksdb_iter_get_error(it, &err);
 	rocksdb_iter_destroy(it);
 	rocksdb_readoptions_destroy(read);
-	return rocks_status(r->path, "scan", err);
+	return rocks_status(r, "scan", err);
 }
 
 static const struct kv_ops rocks_ops = {
@@ -242,7 +248,7 @@ static const struct kv_ops rocks_ops = {
 
 /* ---- the merge operator ---- */
 
-static char *fold(kv_merge_fn merge, struct kv_slice key, struct kv_slice old,
+static char *fold(struct rocks *r, struct kv_slice key, struct kv_slice old,
 		  const char *const *operands, const size_t *lens, int count,
 		  unsigned char *success, size_t *out_len)
 {
@@ -252,9 +258,13 @@ static char *fold(kv_merge_fn merge, struct kv_slice key, struct kv_slice old,
 	if (list != NULL) {
 		for (int i = 0; i < count; i++)
 			list[i] = kv_slice(operands[i], lens[i]);
-		out = merge(key, old, list, (size_t)count, out_len);
-		free(list);
+		out = r->merge(key, old, list, (size_t)count, out_len);
 	}
+	if (out == NULL) {
+		r->merge_status = errno == ENOMEM ? -ENOMEM : -EUCLEAN;
+		*out_len = 0; /* it is copied all the same */
+	}
+	free(list);
 	*success = out != NULL;
 	return out;
 }
@@ -264,9 +274,8 @@ static char *merge_full(void *state, const char *key, size_t key_len,
 			const char *const *operands, const size_t *lens,
 			int count, unsigned char *success, size_t *out_len)
 {
-	return fold((kv_merge_fn)state, kv_slice(key, key_len),
-		    kv_slice(old, old_len), operands, lens, count, success,
-		    out_len);
+	return fold(state, kv_slice(key, key_len), kv_slice(old, old_len),
+		    operands, lens, count, success, out_len);
 }
 
 /* No folding without the base: operands stay a list until they meet it. */
@@ -378,13 +387,13 @@ static void options_set(struct rocks *r, const struct kv_config *config,
 	rocksdb_block_based_options_set_filter_policy(
 		r->table, rocksdb_filterpolicy_create_bloom_full(10));
 	rocksdb_options_set_block_based_table_factory(r->options, r->table);
+	r->merge = config->merge;
 	if (config->merge != NULL)
 		rocksdb_options_set_merge_operator(
 			r->options,
-			rocksdb_mergeoperator_create((void *)config->merge,
-						     merge_destroy, merge_full,
-						     merge_partial, merge_free,
-						     merge_name));
+			rocksdb_mergeoperator_create(r, merge_destroy,
+						     merge_full, merge_partial,
+						     merge_free, merge_name));
 	if (config->log) {
 		rocksdb_writeoptions_set_sync(r->write, 1);
 		/*
@@ -445,7 +454,7 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 
 	r->db = rocksdb_open(r->options, config->path, &err);
 	if (err != NULL) {
-		int rv = rocks_status(config->path, "open", err);
+		int rv = rocks_status(r, "open", err);
 
 		rocks_close(&r->kv);
 		return rv;

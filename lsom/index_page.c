@@ -314,20 +314,22 @@ void *lsom__merge(struct kv_slice key, struct kv_slice old,
 	uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 0 };
 	struct lsom__slots slots;
 	void *out = NULL;
+	int rv = 0;
 	size_t i;
 
 	(void)key;
 	lsom__slots_init(&slots);
-	if (old.data != NULL &&
-	    lsom__slots_decode(old.data, old.len, &slots, bits) < 0)
-		goto out;
-	for (i = 0; i < count; i++)
-		if (lsom__slots_decode(operands[i].data, operands[i].len,
-				       &slots, bits) < 0)
-			goto out;
-	epochs_compact(&slots);
-	out = lsom__slots_encode(&slots, bits, out_len);
-out:
+	if (old.data != NULL)
+		rv = lsom__slots_decode(old.data, old.len, &slots, bits);
+	for (i = 0; i < count && rv == 0; i++)
+		rv = lsom__slots_decode(operands[i].data, operands[i].len,
+					&slots, bits);
+	if (rv == 0) {
+		epochs_compact(&slots);
+		out = lsom__slots_encode(&slots, bits, out_len);
+		rv = out == NULL ? -ENOMEM : 0;
+	}
 	lsom__slots_fini(&slots);
+	errno = -rv;
 	return out;
 }

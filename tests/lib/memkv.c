@@ -146,7 +146,7 @@ static int merge_one(struct memkv *t, struct kv_slice key,
 		old = kv_slice(t->items[i].value, t->items[i].value_len);
 	value = t->merge(key, old, &operand, 1, &len);
 	if (value == NULL)
-		return -EUCLEAN;
+		return errno == ENOMEM ? -ENOMEM : -EUCLEAN;
 	memkv_put(t, key, kv_slice(value, len));
 	free(value);
 	return 0;

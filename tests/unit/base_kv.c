@@ -15,6 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Why nothing can be merged: errno; or 0. */
+static int unmerged;
+
 /* Append operands to the value. */
 static void *append(struct kv_slice key, struct kv_slice old,
 		    const struct kv_slice *operands, size_t count, size_t *len)
@@ -22,6 +25,10 @@ static void *append(struct kv_slice key, struct kv_slice old,
 	size_t n = old.len;
 	char *out;
 
+	if (unmerged != 0) {
+		errno = unmerged;
+		return NULL;
+	}
 	for (size_t i = 0; i < count; i++)
 		n += operands[i].len;
 	out = malloc(n + 1);
@@ -245,6 +252,39 @@ TEST(kv, errors_by_their_cause)
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), -EMFILE);
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	kv_close(kv);
+}
+
+/* A merge that finds no memory: what it is of is as good as ever. */
+TEST(kv, no_memory_is_no_corruption)
+{
+	static const int whys[] = { ENOMEM, EUCLEAN, ENOMEM };
+	struct kv *kv = store_new();
+	struct kv_batch batch;
+	char all[200] = "";
+	size_t i, len;
+	void *value;
+
+	kv_batch_init(&batch);
+	kv_batch_put(&batch, str("a"), str("1"));
+	kv_batch_merge(&batch, str("a"), str("2"));
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	for (i = 0; i < ARRAY_LEN(whys); i++) {
+		unmerged = whys[i];
+		CHECK_EQ(kv_get(kv, str("a"), &value, &len), -whys[i]);
+		CHECK_EQ(kv_scan(kv, str(""), kv_slice(NULL, 0), concat, all),
+			 -whys[i]);
+		unmerged = 0;
+		CHECK_EQ(kv_get(kv, str("a"), &value, &len), 0);
+		CHECK(len == 2 && memcmp(value, "12", 2) == 0);
+		free(value);
+	}
+	/* One that RocksDB makes behind us. */
+	unmerged = ENOMEM;
+	CHECK_EQ(kv_flush(kv), -ENOMEM);
+	CHECK_EQ(kv_apply(kv, &batch), -ENOMEM);
+	unmerged = 0;
+	kv_batch_fini(&batch);
 	kv_close(kv);
 }
 

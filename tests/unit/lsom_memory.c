@@ -354,3 +354,33 @@ TEST(memory, none_for_an_opening)
 		fixture_close(f);
 	}
 }
+
+/* ---- a merge ---- */
+
+TEST(memory, none_for_a_merge)
+{
+	const struct lsom__entry e = { .lsn = LSN(1, 1), .kind = LSOM__E_RAW };
+	const uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 1 };
+	struct kv_slice key = kv_slice("P", 1), none = { 0 }, operand;
+	struct lsom__slots slots;
+	unsigned n = 0;
+	size_t len;
+	void *all;
+
+	lsom__slots_init(&slots);
+	CHECK_EQ(lsom__slots_set(&slots, 0, 1, &e, NULL), 0);
+	operand.data = lsom__slots_encode(&slots, bits, &operand.len);
+	do {
+		fail_at = ++n;
+		all = lsom__merge(key, none, &operand, 1, &len);
+		CHECK(all != NULL || errno == ENOMEM);
+	} while (fail_at == 0);
+	fail_at = 0;
+	CHECK_EQ(n, 3);
+	free(all);
+	operand.len--;
+	CHECK(lsom__merge(key, none, &operand, 1, &len) == NULL);
+	CHECK_EQ(errno, EUCLEAN);
+	free((void *)(uintptr_t)operand.data);
+	lsom__slots_fini(&slots);
+}
