@@ -141,7 +141,7 @@ $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: \
 $(O)/tests/unit/dom_memory $(O)/tests/unit/node_socket: \
 	LIBS += $(call wrap,calloc malloc)
 $(O)/tests/unit/lsom_memory: \
-	LIBS += $(call wrap,calloc malloc realloc aligned_alloc)
+	LIBS += $(call wrap,calloc malloc realloc aligned_alloc lsom__page_read)
 $(O)/tests/unit/lsom_space: LIBS += $(call wrap,lsom__log_append)
 $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_recovery: LIBS += $(call wrap,lsom_decide)

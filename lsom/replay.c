@@ -135,12 +135,12 @@ static int replay_prep(struct lsom_comp *comp,
 	return 0;
 }
 
-/* Of changes of the index so far: 0, -EUCLEAN, -ENOMEM. */
+/* Of changes of the index so far: 0, -EUCLEAN, or what kv.h has not against it. */
 static int index_status(const struct lsom_disk *disk)
 {
 	if (disk->state != LSOM_DISK_FAILED)
 		return 0;
-	return disk->failed_status == -ENOMEM ? -ENOMEM : -EUCLEAN;
+	return disk->failed_status == -EIO ? -EUCLEAN : disk->failed_status;
 }
 
 static int repair_keep(struct lsom__recovery *rec,

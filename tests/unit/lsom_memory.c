@@ -29,6 +29,24 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 	}
 	return alloc_fails(0) ? NULL : __real_aligned_alloc(align, size);
 }
+
+int __real_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
+			   void **out, size_t *out_len);
+int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
+			   void **out, size_t *out_len);
+
+static int page_read_status; /* of the next one */
+
+int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
+			   void **out, size_t *out_len)
+{
+	int status = page_read_status;
+
+	page_read_status = 0;
+	return status < 0
+		       ? status
+		       : __real_lsom__page_read(kv, key, number, out, out_len);
+}
 /* NOLINTEND(bugprone-reserved-identifier) */
 
 /* ---- a checkpoint ---- */
@@ -353,6 +371,29 @@ TEST(memory, none_for_an_opening)
 		lsom_comp_put(comp);
 		fixture_close(f);
 	}
+}
+
+/* Nor is its index, where what it wants is not of the store; else it is. */
+TEST(memory, none_for_a_page_of_an_opening)
+{
+	static const int statuses[] = { -ENOMEM, -EMFILE,  -EACCES, -EROFS,
+					-EIO,	 -EUCLEAN, -ENOENT };
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 3) };
+	struct fixture *f = fixture_open(7);
+	struct lsom_comp *comp;
+
+	history_make(f);
+	for (unsigned i = 0; i < ARRAY_LEN(statuses); i++) {
+		page_read_status = statuses[i];
+		CHECK_EQ(disk_open(f, false), i < 4 ? statuses[i] : -EUCLEAN);
+		CHECK_EQ(page_read_status, 0);
+	}
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	CHECK_EQ(get(f, comp, 4, 3), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
 }
 
 /* ---- a merge ---- */
