@@ -318,6 +318,14 @@ static void state_applied(struct lsom__op *op, int status)
 	lsom__cleaner_step_soon(c);
 }
 
+void lsom__carry_none(struct lsom__cleaner *c)
+{
+	struct lsom_comp *comp;
+
+	TAILQ_FOREACH (comp, &c->disk->comps, link)
+		comp->carry = false;
+}
+
 int lsom__carry_states(struct lsom__cleaner *c)
 {
 	uint64_t oldest = lsom__segments_oldest(c->disk, c->victim);

@@ -122,6 +122,7 @@ static void victim_later(struct lsom__cleaner *c)
 {
 	struct lsom__segment *seg = &c->disk->segments[c->victim];
 
+	lsom__carry_none(c);
 	if (c->unread && seg->unread < DOUBLINGS_MAX)
 		seg->unread++;
 	seg->retry_ns = env_now(c->disk->env) + (PAUSE_NS << seg->unread);

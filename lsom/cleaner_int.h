@@ -95,6 +95,12 @@ int lsom__carry_record(struct lsom__cleaner *c, const struct lsom__record *r);
 /* The components that had metadata in the victim: their state again. */
 int lsom__carry_states(struct lsom__cleaner *c);
 
+/*
+ * The victim is left as it is.  Whose metadata is in it is nothing to the next one:
+ * what tells of an abort may be elsewhere than what that bars.
+ */
+void lsom__carry_none(struct lsom__cleaner *c);
+
 /* Let the pages of the present record go, which are pinned. */
 void lsom__carry_unpin(struct lsom__cleaner *c);
 

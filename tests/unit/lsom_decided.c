@@ -2,6 +2,7 @@
  * What is decided, aborted or unmapped stays so: over cuts, in an index made from
  * the log alone, and against what comes late.
  */
+#include "lsom/cleaner_int.h"
 #include "lsom/index_store.h"
 #include "tests/unit/lsom_rig.h"
 
@@ -547,6 +548,90 @@ TEST(decided, an_abort_is_refused_on_a_disk_that_rests)
 	CHECK_EQ(rv, 0);
 	comp = again(f, comp, true);
 	CHECK(lsom__aborted(comp, LSN(1, n + 2), 1));
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* The cleaner is to leave all segments alone but this one. */
+static void leave(struct fixture *f, uint32_t but)
+{
+	for (uint32_t i = 0; i < f->disk->super.segments; i++)
+		f->disk->segments[i].unreadable = i != but;
+}
+
+/* Component 2 writes; a segment holds 200 blocks.  All are left alone. */
+static void fill_some(struct fixture *f, uint64_t first, uint64_t n)
+{
+	struct lsom_comp *comp = comp_of(f, 2);
+
+	CHECK_EQ(put(f, comp, first, n, comp->decided.stable_lsn + 1, 1), 0);
+	lsom_comp_put(comp);
+	leave(f, LSOM__NONE);
+}
+
+/* It works on @segment, of which it cannot read place @lost; 0: it can. */
+static void clean(struct fixture *f, uint32_t segment, uint64_t lost)
+{
+	f->sim.lost_at = lost * LSOM_BLOCK;
+	f->sim.lost_bytes = lost != 0 ? LSOM_BLOCK : 0;
+	leave(f, segment);
+	while (f->disk->segments[segment].state != LSOM__SEG_CLOSED)
+		CHECK(sim_env_turn(&f->sim));
+	lsom__cleaner_kick(f->disk);
+	while (f->disk->cleaner->step.queued || !f->disk->cleaner->settled)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->segments[segment].unread, lost != 0);
+	f->sim.lost_at = f->sim.lost_bytes = 0;
+	leave(f, LSOM__NONE);
+}
+
+/*
+ * The segment with what an abort bars cannot be emptied, and has nothing that tells
+ * of the abort; the one before it could not either, and had.  The abort stays.
+ */
+TEST(decided, an_abort_outlives_victims_that_are_left)
+{
+	struct fixture *f = fixture_open(42);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 6) };
+	const struct lsom_comp_meta none = { 0 };
+	struct lsom_comp *comp;
+	uint32_t barred, told;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
+	fill_some(f, 0, 200);
+	barred = *open;
+	fill_some(f, 200, 200);
+	told = *open;
+	CHECK(told != barred);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), false), 0);
+	lsom__cleaner_kick(f->disk); /* it learns what lies before */
+	while (f->disk->cleaner->step.queued)
+		CHECK(sim_env_turn(&f->sim));
+	lsom_decided(comp, &d);
+	for (i = 2; f->disk->segments_free > 5; i++)
+		fill_some(f, i * 200, 200);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, none), 0);
+	clean(f, told, 0);
+	checkpoint_make(f);
+	while (f->disk->segments[told].state != LSOM__SEG_FREE)
+		CHECK(sim_env_turn(&f->sim));
+	/* Written again it has what is newer than the state that was moved, */
+	fill_some(f, 400, 60);
+	CHECK_EQ(*open, told);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, none), 0);
+	/* and more than is moved at a time. */
+	for (i = 0; i < 70; i++)
+		fill_some(f, 460 + i, 1);
+	fill_some(f, 600, 200);
+	CHECK(*open != told);
+	clean(f, told, lsom__place(f->disk, told, 20));
+	clean(f, barred, lsom__place(f->disk, barred, 20));
+	CHECK(lsom__aborted(comp, LSN(1, 5), 1));
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
