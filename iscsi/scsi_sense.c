@@ -132,6 +132,10 @@ bool scsi__conflict(struct scsi_cmd *cmd)
  * by a command, so it counts as temporary: Linux repeats 02/04/0A every second
  * for six times its command's timeout, the write error of 03/0C at once for five
  * times, and hands 02/04/0C to the file system.  We wait for nothing here.
+ *
+ * What ran out of time is "communication time-out", which hosts repeat as any
+ * other aborted command.  Not 0B/2E: since Linux 6.5 that is a duration limit of
+ * the host's own, and what exceeds it fails at once.
  */
 static const struct {
 	int status;
@@ -152,8 +156,7 @@ static const struct {
 	{ -ENXIO, 0, SENSE(2, 0x04, 0x0a) },
 	{ -ESHUTDOWN, 0, SENSE(2, 0x04, 0x0a) },
 	{ -ESTALE, 0, SENSE(2, 0x04, 0x0a) },
-	{ -ETIMEDOUT, 0, SENSE(0xb, 0x2e, 0x02) }, /* command timeout during
-						      processing */
+	{ -ETIMEDOUT, 0, SENSE(0xb, 0x08, 0x01) },
 	{ -ECANCELED, 0, SENSE(0xb, 0x00, 0x00) },
 	{ -ENOENT, 0, SENSE_NO_LUN },
 	{ -EILSEQ, 0, SENSE_MISCOMPARE },
@@ -174,6 +177,13 @@ void scsi__status(struct scsi_cmd *cmd, int status)
 				 cmd->io.bad_offset / cmd->lun->block_bytes);
 		return;
 	}
+	/*
+	 * A read that found no memory, or no copy, in its time has done nothing:
+	 * BUSY is repeated as long as the host's own limit allows.  What may have
+	 * been written says so: COMPARE AND WRITE must not be repeated unasked.
+	 */
+	if (status == -ETIMEDOUT && cmd->dir == SCSI_DIR_IN)
+		status = -EBUSY;
 	/* A medium error of a read is not a failed write. */
 	if (status == -EIO && cmd->dir != SCSI_DIR_OUT) {
 		scsi__check(cmd, SENSE(3, 0x11, 0x00));

@@ -608,8 +608,7 @@ TEST(scsi_block, faults)
 		{ -EIO, RIG_SENSE(3, 0x11, 0), RIG_SENSE(3, 0x0c, 0) },
 		{ -ENXIO, RIG_SENSE(2, 4, 0x0a), RIG_SENSE(2, 4, 0x0a) },
 		{ -ENODEV, RIG_SENSE(2, 4, 0x0a), RIG_SENSE(2, 4, 0x0a) },
-		{ -ETIMEDOUT, RIG_SENSE(0xb, 0x2e, 2),
-		  RIG_SENSE(0xb, 0x2e, 2) },
+		{ -ETIMEDOUT, RIG_STATUS(SCSI_BUSY), RIG_SENSE(0xb, 8, 1) },
 		{ -ENOENT, RIG_SENSE(5, 0x25, 0), RIG_SENSE(5, 0x25, 0) },
 		{ -EUCLEAN, RIG_SENSE(0xb, 0x44, 0), RIG_SENSE(0xb, 0x44, 0) },
 	};
