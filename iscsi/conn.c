@@ -383,15 +383,63 @@ static bool discovery_end(struct iscsi *iscsi)
 	return false;
 }
 
-/* In the front: is there room for one more session, of any shard? */
-static bool room_make(struct iscsi *front)
+static bool same_source(const struct sockaddr_storage *a,
+			const struct sockaddr_storage *b)
 {
-	unsigned n = front->sessions_count + front->guests_count;
-	const struct iscsi_conn *conn;
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET6)
+		return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+			      &((const struct sockaddr_in6 *)b)->sin6_addr,
+			      16) == 0;
+	return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+}
 
-	TAILQ_FOREACH (conn, &front->conns, link)
-		n += conn->state == CONN_MOVE;
-	return n < front->config.sessions_max || discovery_end(front);
+/* By its name or its address: who takes another of one keeps the other. */
+static bool same_initiator(const struct iscsi_conn *conn, const char *name,
+			   const struct sockaddr_storage *peer)
+{
+	return strcmp(conn->login->initiator, name) == 0 ||
+	       same_source(&conn->dm->peer, peer);
+}
+
+/* Sessions that the initiator on @conn has, or is to have in a moment. */
+static unsigned sessions_of(const struct iscsi_conn *conn)
+{
+	const struct session_entry *e;
+	const struct iscsi_conn *other;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (e, &conn->iscsi->entries, link)
+		n += !e->discovery &&
+		     same_initiator(conn, e->initiator, &e->peer);
+	TAILQ_FOREACH (other, &conn->iscsi->conns, link)
+		n += other->state == CONN_MOVE &&
+		     same_initiator(conn, other->login->initiator,
+				    &other->dm->peer);
+	return n;
+}
+
+/*
+ * In the front: is there room for one more session, of any shard?  An initiator
+ * has as many as are left to all others, or what a host wants in any case: one
+ * that is broken, or means ill, does not keep the others out.
+ */
+static bool room_make(const struct iscsi_conn *conn)
+{
+	struct iscsi *front = conn->iscsi;
+	unsigned n = front->sessions_count + front->guests_count;
+	unsigned max = front->config.sessions_max;
+	const struct iscsi_conn *other;
+
+	TAILQ_FOREACH (other, &front->conns, link)
+		n += other->state == CONN_MOVE;
+	if (!conn->login->discovery &&
+	    sessions_of(conn) >=
+		    MAX(max - MIN(n, max), ISCSI_INITIATOR_SESSIONS))
+		return false;
+	return n < max || discovery_end(front);
 }
 
 /*
@@ -411,7 +459,7 @@ static bool login_elsewhere(struct iscsi_conn *conn)
 	}
 	if (t->home == 0)
 		return false;
-	if (iscsi__entry_of(conn) != NULL || room_make(conn->iscsi))
+	if (iscsi__entry_of(conn) != NULL || room_make(conn))
 		iscsi__conn_leave(conn);
 	else
 		login_refuse(conn, 0x0302);
@@ -439,7 +487,7 @@ static void login_here(struct iscsi_conn *conn)
 	}
 	if (old == NULL && !another_waits(conn)) {
 		/* The front has made room for who went to a share. */
-		if (iscsi__is_front(conn->iscsi) && !room_make(conn->iscsi))
+		if (iscsi__is_front(conn->iscsi) && !room_make(conn))
 			login_refuse(conn, 0x0302);
 		else
 			login_complete(conn);
@@ -514,19 +562,6 @@ static void on_timer(struct env_timer *timer)
 				conn->state == CONN_CLOSING
 					? "the last answer was not fetched"
 					: "the login takes too long");
-}
-
-static bool same_source(const struct sockaddr_storage *a,
-			const struct sockaddr_storage *b)
-{
-	if (a->ss_family != b->ss_family)
-		return false;
-	if (a->ss_family == AF_INET6)
-		return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
-			      &((const struct sockaddr_in6 *)b)->sin6_addr,
-			      16) == 0;
-	return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
 /* It has not logged in yet, or needs no secret for what it does. */

@@ -36,7 +36,8 @@ struct iscsi_config {
 	struct env *const *envs;
 	struct dom *const *doms;
 	/* limits; 0: the default in brackets */
-	unsigned sessions_max; /* [1024] */
+	/* [1024]; one initiator has no more than are left, or 128 */
+	unsigned sessions_max;
 	unsigned connections_max; /* [2048], half-open logins included */
 	unsigned logins_per_source; /* [32] login or discovery, per peer */
 	unsigned login_ms; /* [15000] from accept to full feature */

@@ -248,8 +248,12 @@ static inline void end(void)
 	dom_end();
 }
 
+static uint32_t from; /* the address that initiators come from */
+
 static inline void mock_open(struct mock *m)
 {
+	struct sockaddr_in *peer = (struct sockaddr_in *)&m->dm.peer;
+
 	memset(m, 0, sizeof(*m));
 	TAILQ_INIT(&m->sends);
 	TAILQ_INIT(&m->puts);
@@ -259,6 +263,7 @@ static inline void mock_open(struct mock *m)
 	m->dm.up = &iscsi_dm_up;
 	m->dm.env = ts.env;
 	m->dm.peer.ss_family = m->dm.local.ss_family = AF_INET;
+	peer->sin_addr.s_addr = from;
 	m->dm.owner = iscsi_conn_accept(iscsi, &m->dm, 1);
 	m->cmdsn = 0xfffffffe; /* over the wrap, every time */
 }

@@ -709,6 +709,37 @@ TEST(iscsi_session, limits)
 	end();
 }
 
+/* One initiator, by its name or its address, leaves places to the others. */
+TEST(iscsi_session, many_of_one_initiator)
+{
+	static const char other[] =
+		"InitiatorName=" WHO "2\0TargetName=" IQN "\0";
+	static struct mock own[ISCSI_INITIATOR_SESSIONS], m[72], more;
+	unsigned n;
+
+	fixture((struct iscsi_config){ .sessions_max = 200 });
+	for (n = 0; n < ARRAY_LEN(own); n++)
+		login(&own[n], (uint8_t)n);
+	login_text(&more, (uint8_t)n, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+	CHECK_EQ(status_of(&more), 0x0302);
+	login_text(&more, 1, other, sizeof(other) - 1); /* its address */
+	CHECK_EQ(status_of(&more), 0x0302);
+	/* A session that takes the place of its own needs none. */
+	login(&more, 1);
+	CHECK(own[1].closed);
+	from = 7;
+	login_text(&own[1], (uint8_t)n, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+	CHECK_EQ(status_of(&own[1]), 0x0302);
+	for (n = 0; n < ARRAY_LEN(m); n++) {
+		login_text(&m[n], (uint8_t)n, other, sizeof(other) - 1);
+		CHECK_EQ(status_of(&m[n]), 0);
+	}
+	login_text(&own[1], (uint8_t)n, other, sizeof(other) - 1);
+	CHECK_EQ(status_of(&own[1]), 0x0302);
+	from = 0;
+	end();
+}
+
 /* On a full disk one command is let in at a time, but one always is. */
 TEST(iscsi_session, no_answer_closes_the_window)
 {
