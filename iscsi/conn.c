@@ -571,28 +571,58 @@ static bool proves_nothing(const struct iscsi_conn *conn)
 	       (conn->session != NULL && conn->session->discovery);
 }
 
+/* It is the initiator who has to say something, and it does not. */
+static bool silent(const struct iscsi_conn *conn)
+{
+	return conn->state != CONN_MOVE && conn->state != CONN_WAIT &&
+	       env_now(conn->iscsi->env) - conn->heard_ns >=
+		       ISCSI_SILENT_SECONDS * SEC;
+}
+
+/*
+ * Those from the address of @dm that prove nothing.  Many hosts may share it: of
+ * more than there may be the one that is silent for longest makes room, so that
+ * one of these hosts does not keep out the others.
+ */
+static unsigned half_open(struct iscsi *iscsi, const struct dm_conn *dm)
+{
+	struct iscsi_conn *conn, *oldest = NULL;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (conn, &iscsi->conns, link) {
+		if (!iscsi__conn_up(conn) || !proves_nothing(conn) ||
+		    !same_source(&conn->dm->peer, &dm->peer))
+			continue;
+		n++;
+		if (silent(conn) &&
+		    (oldest == NULL || conn->heard_ns < oldest->heard_ns))
+			oldest = conn;
+	}
+	if (n < iscsi->config.logins_per_source || oldest == NULL)
+		return n;
+	iscsi__conn_end(oldest, "silent, and another comes from its address");
+	return n - 1;
+}
+
 struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 				     unsigned portal)
 {
 	struct iscsi_portal *p = iscsi__portal_find(iscsi, portal);
-	struct iscsi_conn *conn, *other;
-	unsigned half_open = 0;
+	struct iscsi_conn *conn;
+	unsigned logins;
 
 	if (p == NULL || iscsi->closing)
 		return NULL;
-	TAILQ_FOREACH (other, &iscsi->conns, link)
-		if (proves_nothing(other) && other->dm != NULL &&
-		    same_source(&other->dm->peer, &dm->peer))
-			half_open++;
+	logins = half_open(iscsi, dm);
 	if (iscsi->conns_count + iscsi->away_count >=
 		    iscsi->config.connections_max ||
-	    half_open >= iscsi->config.logins_per_source) {
+	    logins >= iscsi->config.logins_per_source) {
 		iscsi__refused_conn(iscsi);
 		if (log_allowed(&iscsi->limit, env_now(iscsi->env)))
 			log_warn("portal %u: a connection refused: %u open, "
 				 "%u logins from its address",
 				 portal, iscsi->conns_count + iscsi->away_count,
-				 half_open);
+				 logins);
 		return NULL;
 	}
 	conn = calloc(1, sizeof(*conn));
@@ -614,8 +644,8 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 	TAILQ_INSERT_TAIL(&iscsi->conns, conn, link);
 	iscsi->conns_count++;
 	counter_add(&iscsi__conns, 1);
-	conn->login_due_ns =
-		env_now(iscsi->env) + iscsi->config.login_ms * MSEC;
+	conn->heard_ns = env_now(iscsi->env);
+	conn->login_due_ns = conn->heard_ns + iscsi->config.login_ms * MSEC;
 	iscsi__conn_timer_start(conn);
 	return conn;
 }

@@ -306,6 +306,8 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_DISCOVERY_BYTES_MAX (64u << 10) /* of answers; one always goes */
 #define ISCSI_DISCOVERY_DATA_MAX 8192u /* in a PDU from the initiator */
 #define ISCSI_DISCOVERY_SECONDS 60u
+/* A login that says nothing for this long makes room where there is none. */
+#define ISCSI_SILENT_SECONDS 2u
 /* An initiator may have these, however few are left: paths times targets. */
 #define ISCSI_INITIATOR_SESSIONS 128u
 #define ISCSI_DATA_SECONDS 60u

@@ -229,6 +229,42 @@ TEST(iscsi_health, flood)
 	CHECK_EQ(counter_value(&iscsi__conns), 0);
 }
 
+/* Hosts behind one address: one that is silent does not keep out the others. */
+TEST(iscsi_health, silent_logins_give_way)
+{
+	struct line l[4], old[2];
+
+	begin((struct iscsi_config){ .logins_per_source = 2 });
+	CHECK(line_open(&old[0], 1));
+	me.loop.env.now_ns += SEC;
+	CHECK(line_open(&old[1], 1));
+	CHECK(!line_open(&l[0], 1));
+	me.loop.env.now_ns += SEC;
+	/* The first one of them said something a moment ago. */
+	CHECK_EQ(REQUEST(&old[0], 0x04, NAMES), 0);
+	CHECK(!line_open(&l[0], 1));
+	me.loop.env.now_ns += SEC;
+	CHECK(line_open(&l[0], 1));
+	settle();
+	CHECK(old[1].closed && !old[0].closing);
+	CHECK_EQ(REQUEST(&l[0], FULL, NAMES), 0);
+	CHECK(line_open(&l[1], 1));
+	CHECK(!line_open(&l[2], 1));
+	/* Who has found something is not, and who has a target is none of them. */
+	CHECK_EQ(REQUEST(&l[1], FULL,
+			 "InitiatorName=" WHO "\0SessionType=Discovery\0"),
+		 0);
+	me.loop.env.now_ns += SEC;
+	CHECK(line_open(&l[2], 1));
+	settle();
+	CHECK(old[0].closed && !l[0].closing && !l[1].closing);
+	me.loop.env.now_ns += SEC;
+	CHECK(line_open(&l[3], 1));
+	settle();
+	CHECK(l[1].closed && !l[0].closing && !l[2].closing);
+	end();
+}
+
 TEST(iscsi_health, no_room)
 {
 	struct line l[2];
