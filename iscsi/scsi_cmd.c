@@ -22,10 +22,15 @@ unsigned scsi__not_ready(const struct scsi_lun *lun)
 		return SENSE_NO_LUN;
 	if (lun->object != NULL)
 		return 0;
-	/* Later: not accessible, target port unavailable. */
+	/*
+	 * Later: not ready, the cause is not told.  Not "target port unavailable"
+	 * (04/0C), as it is the unit that fails: REPORT TARGET PORT GROUPS would
+	 * have to say so of the group, which all nodes' ports are in, and Linux
+	 * sends nothing more to any of them.
+	 */
 	return env_now(lun->target->env) - lun->opening_since_ns < 60 * SEC
 		       ? SENSE_BECOMING_READY
-		       : SENSE(2, 0x04, 0x0c);
+		       : SENSE(2, 0x04, 0x00);
 }
 
 static bool check_ready(struct scsi_cmd *cmd)

@@ -131,7 +131,7 @@ bool scsi__conflict(struct scsi_cmd *cmd)
  * A disk that failed (-ENODEV, and -ENXIO to all that comes after it) may be back
  * by a command, so it counts as temporary: Linux repeats 02/04/0A every second
  * for six times its command's timeout, the write error of 03/0C at once for five
- * times, and hands 02/04/0C to the file system.  We wait for nothing here.
+ * times, and hands 02/04/00 to the file system.  We wait for nothing here.
  *
  * What ran out of time is "communication time-out", which hosts repeat as any
  * other aborted command.  Not 0B/2E: since Linux 6.5 that is a duration limit of

@@ -769,6 +769,33 @@ static unsigned tur_at(struct rig *r, unsigned lun)
 	return answer;
 }
 
+/* After a minute hosts try another path; what is told of the ports agrees. */
+TEST(lun, never_ready)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .lun = 1,
+				       .name = "late",
+				       .block_bytes = 512 };
+	uint8_t d[64];
+
+	memset(conf.object.b, 0x77, 16);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK_EQ(tur_at(r, 1) >> 16 & 0xf, 6);
+	CHECK_EQ(tur_at(r, 1), RIG_SENSE(2, 4, 1));
+	pass_time(r, 60 * SEC);
+	CHECK_EQ(tur_at(r, 1), RIG_SENSE(2, 4, 0));
+	r->lun = 1;
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0), RIG_SENSE(2, 4, 0));
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 64), NULL, 0,
+			d, 64),
+		 GOOD);
+	CHECK_EQ(d[4] & 0x0f, 0); /* active */
+	r->lun = 0;
+	scsi_lun_unset(r->target, 1);
+	rig_close(r);
+}
+
 /* Mode pages belong to the object: every unit that shows it has the same. */
 TEST(lun, mode_pages_of_two_units)
 {
