@@ -292,6 +292,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 
 #define ISCSI_DISCOVERY_WINDOW 8u
 #define ISCSI_IMMEDIATE_MAX 16u
+#define ISCSI_WINDOW_BEGIN 8u /* the part of its window a session begins with */
 /*
  * Rejects that a connection may cause in this time, and, over RDMA, PDUs that
  * are dropped without an answer: they take receives that others want.
@@ -467,7 +468,7 @@ struct iscsi_session {
 	unsigned tasks_count, aborted_count, responding_count;
 	size_t payload_bytes;
 	struct page_waiter pages;
-	uint64_t pressed_until_ns; /* memory was short: keep the window small */
+	unsigned window, window_max; /* commands it may have outstanding */
 	uint64_t last_lun; /* whose congestion counts */
 	struct env_timer data_timer;
 	bool data_timer_on;

@@ -4,7 +4,8 @@
  *
  * A PDU with a CmdSN is executed when its turn comes: outside of the window it
  * is ignored, before its turn it is held.  The window is the back-pressure: it
- * shrinks while memory is short or the objects below are congested.
+ * begins small, widens with each command that found its memory, is halved where
+ * memory is short, and is smaller while the objects below are congested.
  *
  * A session ends with its connection.  Its tasks are aborted, and only when
  * none of them touches storage any more is the nexus closed and the memory
@@ -87,6 +88,20 @@ static void on_turn(struct env_task *task);
 static void on_data_timer(struct env_timer *timer);
 static void on_pages(struct page_waiter *waiter);
 
+/*
+ * Commands that it may have outstanding at most.  Discovery asks one thing after the
+ * other and needs no secret: little memory waits for it.
+ */
+static unsigned window_of(const struct iscsi_session *s)
+{
+	unsigned window = s->iscsi->config.window;
+	uint32_t room = s->conn->dm->ops->window_max;
+
+	if (s->discovery)
+		window = MIN(window, ISCSI_DISCOVERY_WINDOW);
+	return room != 0 ? MIN(window, room) : window;
+}
+
 /* Memory for what @conn's login agreed upon, in nobody's list yet. */
 static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 {
@@ -107,6 +122,10 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 	s->keys = l->keys;
 	s->exp_cmdsn = l->cmdsn;
 	s->max_cmdsn = s->exp_cmdsn - 1;
+	s->window_max = s->window = window_of(s);
+	/* What is granted is not taken back: many may begin at the same time. */
+	if (!s->discovery && !conn->dm->ops->rdma)
+		s->window = DIV_UP(s->window, ISCSI_WINDOW_BEGIN);
 	TAILQ_INIT(&s->held);
 	TAILQ_INIT(&s->tasks);
 	TAILQ_INIT(&s->parked);
@@ -168,20 +187,6 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 	return 0;
 }
 
-/*
- * Commands that it may have outstanding.  Discovery asks one thing after the
- * other and needs no secret: little memory waits for it.
- */
-static unsigned window_of(const struct iscsi_session *s)
-{
-	unsigned window = s->iscsi->config.window;
-	uint32_t room = s->conn->dm->ops->window_max;
-
-	if (s->discovery)
-		window = MIN(window, ISCSI_DISCOVERY_WINDOW);
-	return room != 0 ? MIN(window, room) : window;
-}
-
 void iscsi__dm_keys(const struct iscsi_conn *conn,
 		    const struct login_keys *keys, struct dm_keys *out)
 {
@@ -195,7 +200,7 @@ void iscsi__dm_keys(const struct iscsi_conn *conn,
 		.max_outstanding_r2t = (uint16_t)keys->max_outstanding_r2t,
 		.initial_r2t = keys->initial_r2t,
 		.immediate_data = keys->immediate_data,
-		.window = window_of(conn->session),
+		.window = conn->session->window_max,
 	};
 }
 
@@ -506,8 +511,8 @@ static uint32_t max_of(const struct iscsi_session *s, unsigned window,
  */
 void iscsi__session_max_cmdsn(struct iscsi_session *s)
 {
-	unsigned window = window_of(s), out = iscsi__in_flight(s);
-	unsigned unread = MAX(window, 128u);
+	unsigned window = s->window, out = iscsi__in_flight(s);
+	unsigned unread = MAX(s->window_max, 128u);
 	unsigned load = 0;
 	uint32_t max;
 
@@ -519,8 +524,6 @@ void iscsi__session_max_cmdsn(struct iscsi_session *s)
 		return; /* not even without load */
 	if (!s->discovery)
 		load = scsi_lun_congestion(s->target->scsi, s->last_lun);
-	if (env_now(s->iscsi->env) < s->pressed_until_ns)
-		load = MAX(load, 224u);
 	window -= window * load / 256;
 	max = max_of(s, window, out);
 	if (sn_lt(s->max_cmdsn, max))

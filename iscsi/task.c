@@ -374,12 +374,22 @@ static int buf_append(struct task *task, size_t len)
 	return 0;
 }
 
-/* Where there was no memory its window is made smaller for a while. */
+/*
+ * Less shall come: its window widens again with what finds memory.  Over RDMA next
+ * to nothing comes unasked, and can wait; libiscsi's iSER does not look at its
+ * window, and waits for ever for the answer of what lies outside.
+ */
+static void narrow(struct iscsi_session *s)
+{
+	if (!s->conn->dm->ops->rdma)
+		s->window = DIV_UP(s->window, 2u);
+}
+
 static int pressed(struct iscsi_session *s, int rv)
 {
 	if (rv != -EBUSY && rv != -ENOMEM)
 		return rv;
-	s->pressed_until_ns = env_now(s->iscsi->env) + SEC;
+	narrow(s);
 	return -EBUSY;
 }
 
@@ -402,6 +412,8 @@ static int take_memory(struct task *task, const struct dm_pdu *pdu,
 	if (has_room(task))
 		rv = pressed(s, task->buf != NULL ? buf_append(task, len)
 						  : buf_new(task, first, len));
+	else if (pdu != NULL)
+		narrow(s); /* beyond its share each brings some all the same */
 	if (rv == -EBUSY && pdu != NULL) {
 		len = memory_landing(task, pdu->data_len);
 		if (may_hold(s, s->payload_bytes + len, 1))
@@ -611,9 +623,11 @@ static bool take_room(struct task *task)
 
 static void execute(struct task *task)
 {
+	struct iscsi_session *s = task->session;
 	struct scsi_cmd *cmd = &task->cmd;
 
 	task->state = TASK_EXECUTE;
+	s->window += s->window < s->window_max;
 	if (task->buf != NULL && task->buf->len_bytes == task->write_len) {
 		cmd->data_out = sgl_get(task->buf);
 	} else if (task->buf != NULL && task->write_len > 0) {
@@ -624,7 +638,7 @@ static void execute(struct task *task)
 			return;
 		}
 	}
-	ENTRY_ADD(&task->session->entry->written_bytes, task->write_len);
+	ENTRY_ADD(&s->entry->written_bytes, task->write_len);
 	counter_add(&iscsi__written_bytes, task->write_len);
 	scsi_cmd_execute(cmd);
 }

@@ -979,6 +979,7 @@ TEST(iscsi_data, initiators_that_hang_with_data)
 	for (unsigned i = 0; i < ARRAY_LEN(hung); i++) {
 		login_text(&hung[i], (uint8_t)(i + 2), text, sizeof(text) - 1);
 		CHECK_EQ(status_of(&hung[i]), 0);
+		widen(&hung[i]);
 		CHECK_EQ(answer(&hung[i], TUR(&hung[i])), 2);
 		hung[i].deaf = true;
 		for (unsigned n = 0; n < 120; n++)
@@ -1012,5 +1013,85 @@ TEST(iscsi_data, what_is_promised_is_not_left)
 	CHECK(pages_left(ts.env->pages, PAGE_FRONT, promised) >=
 	      ISCSI_SESSION_BYTES_MAX / 4 / PAGE_BYTES);
 	fake_dom_hold(dom, false);
+	end();
+}
+
+/* ---- many that write ---- */
+
+#define WRITERS 6u
+#define DEPTH 100u
+
+struct writer {
+	struct mock m;
+	uint32_t exp, max; /* as last told */
+	unsigned out, done, full;
+};
+
+static void writer_saw(struct mock *m, const struct seen *pdu)
+{
+	struct writer *w = container_of(m, struct writer, m);
+
+	w->exp = get_be32(pdu->bhs + 28);
+	w->max = get_be32(pdu->bhs + 32);
+	if (pdu->bhs[0] != ISCSI_OP_RESPONSE)
+		return;
+	w->out--;
+	w->done++;
+	w->full += pdu->bhs[3] == SCSI_TASK_SET_FULL;
+}
+
+/* As many as it wants, and may. */
+static void writer_send(struct writer *w)
+{
+	static uint8_t data[262144];
+
+	while (w->out < DEPTH && sn_le(w->m.cmdsn, w->max)) {
+		command(&w->m, 0xa0, 1u << 20, 0x2a, 0, 2048, data,
+			sizeof(data));
+		w->out++;
+	}
+}
+
+/*
+ * What comes unasked cannot wait for memory.  So many hosts with so much to write
+ * at the same time have it all the same: the window lets no more come.
+ */
+TEST(iscsi_data, many_writers_find_memory)
+{
+	static const char text[] = "InitiatorName=" WHO "\0TargetName=" IQN "\0"
+				   "FirstBurstLength=262144\0"
+				   "MaxBurstLength=1048576\0";
+	static struct writer w[WRITERS];
+	struct dm_data *get;
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < WRITERS; i++) {
+		login_text(&w[i].m, (uint8_t)(i + 1), text, sizeof(text) - 1);
+		CHECK_EQ(status_of(&w[i].m), 0);
+		w[i].m.saw = writer_saw;
+		for (unsigned n = 0; n < 2; n++) {
+			w[i].out++;
+			TUR(&w[i].m);
+			settle();
+		}
+	}
+	for (unsigned round = 0; round < 60; round++) {
+		/* The disk is slow: all that may come is here before it ends. */
+		fake_dom_hold(dom, true);
+		for (unsigned i = 0; i < WRITERS; i++)
+			writer_send(&w[i]);
+		settle();
+		for (unsigned i = 0; i < WRITERS; i++)
+			while ((get = TAILQ_FIRST(&w[i].m.gets)) != NULL) {
+				TAILQ_REMOVE(&w[i].m.gets, get, link);
+				get->cb(get, 0);
+			}
+		fake_dom_hold(dom, false);
+		settle();
+	}
+	for (unsigned i = 0; i < WRITERS; i++) {
+		CHECK_EQ(w[i].full, 0);
+		CHECK(w[i].done > DEPTH);
+	}
 	end();
 }

@@ -372,10 +372,19 @@ static inline unsigned answer(struct mock *m, uint32_t itt)
 	return s->bhs[3];
 }
 
+/* Its window is whole, as of one that has been at work: with its next answer. */
+static inline void widen(struct mock *m)
+{
+	struct iscsi_session *s = m->dm.owner->session;
+
+	s->window = s->window_max;
+}
+
 /* Log in and fetch the power-on attention. */
 static inline void ready(struct mock *m, uint8_t isid)
 {
 	login(m, isid);
+	widen(m);
 	CHECK_EQ(answer(m, TUR(m)), 2);
 	CHECK_EQ(answer(m, TUR(m)), 0);
 }

@@ -231,9 +231,13 @@ static uint32_t command(uint8_t flags, uint32_t edtl, uint8_t opcode,
 
 static void ready(void)
 {
+	struct iscsi_session *s;
 	struct pdu pdu;
 
 	for (unsigned i = 0; i < 2; i++) {
+		/* Its window is whole, as of one that has been at work. */
+		s = TAILQ_FIRST(&iscsi->sessions);
+		s->window = s->window_max;
 		command(0x80, 0, 0, 0, 0, NULL, 0, 4096);
 		CHECK(get_pdu(&pdu));
 		CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
