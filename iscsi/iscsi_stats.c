@@ -198,8 +198,9 @@ static void check_logins(struct health_check *check, struct health_result *out)
 	} else if (busy > 0) {
 		out->level = HEALTH_WARN;
 		snprintf(out->cause, sizeof(out->cause),
-			 "%u logins found no room of late; %u of %u sessions; "
-			 "last: %.120s",
+			 "%u logins found no room of late; %u of %u sessions, "
+			 "of which one initiator has no more than are left; "
+			 "last: %.110s",
 			 busy, iscsi->sessions_count + iscsi->guests_count,
 			 iscsi->config.sessions_max, r->last);
 		snprintf(out->fix, sizeof(out->fix),

@@ -278,6 +278,7 @@ TEST(iscsi_health, no_room)
 			 "InitiatorName=" WHO "2\0TargetName=" IQN "\0"),
 		 0x0302);
 	CHECK_EQ(health().level, HEALTH_WARN);
+	CHECK(strstr(health().cause, "one initiator has no more") != NULL);
 	end();
 	CHECK_EQ(counter_value(&iscsi__sessions), 0);
 }
