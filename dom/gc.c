@@ -273,8 +273,9 @@ static void victim_gone(struct lsom_meta *meta, int status)
 	char cid[UUID_TEXT_LEN];
 
 	uuid_format(&v->cid, cid);
-	/* Of a disk of another shard; or without memory. */
-	gc->retry |= status == -ETIMEDOUT || status == -ENOMEM;
+	/* Of a disk of another shard; without memory; no segment was free. */
+	gc->retry |=
+		status == -ETIMEDOUT || status == -ENOMEM || status == -ENOSPC;
 	if (v->drop != NULL && status < 0)
 		drop_fail(v->drop, status);
 	else if (v->drop != NULL)

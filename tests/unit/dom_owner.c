@@ -753,16 +753,17 @@ TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
 	fixture_close(f);
 }
 
-/* ---- no memory for a deletion ---- */
+/* ---- no memory, or no room in the log, for a deletion ---- */
 
 /* It is refused meanwhile: at once, or its callback hears of it. */
-static bool refuse, refuse_later;
+static int refuse;
+static bool refuse_later;
 static struct lsom_meta *refused;
 static lsom_meta_cb refused_cb;
 
 static void refused_task(struct env_task *task)
 {
-	refused_cb(refused, -ENOMEM);
+	refused_cb(refused, refuse);
 }
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -776,10 +777,10 @@ int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 {
 	static struct env_task task = { .cb = refused_task };
 
-	if (!refuse || req->op != LSOM_DELETE)
+	if (refuse == 0 || req->op != LSOM_DELETE)
 		return __real_lsom_comp_update(comp, req, cb);
 	if (!refuse_later)
-		return -ENOMEM;
+		return refuse;
 	refused = req;
 	refused_cb = cb;
 	env_defer(faults.env, &task);
@@ -788,6 +789,23 @@ int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 /* NOLINTEND(bugprone-reserved-identifier) */
 
 /* It is tried again, though nothing else is deleted. */
+static void deletes_after(struct fixture *f, int status, bool later)
+{
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	CHECK_EQ(components(f), 2);
+	refuse = status;
+	refuse_later = later;
+	object_delete(f);
+	nap(f, 500 * MSEC);
+	refuse = 0;
+	CHECK_EQ(components(f), 2);
+	for (unsigned i = 0;
+	     i < 6000 && cmmds_object(f->cmmds, &f->oid) != NULL; i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
+	CHECK_EQ(components(f), 0);
+}
+
 TEST(dom_owner, deletes_when_there_is_memory_again)
 {
 	struct fixture *f = fixture_open();
@@ -795,19 +813,18 @@ TEST(dom_owner, deletes_when_there_is_memory_again)
 	policy_put(f, 2, 0);
 	for (unsigned later = 0; later < 2; later++) {
 		f->oid = uuid_of(20 + later);
-		CHECK_EQ(create(f, SIZE, "p"), 0);
-		CHECK_EQ(components(f), 2);
-		refuse = true;
-		refuse_later = later > 0;
-		object_delete(f);
-		nap(f, 500 * MSEC);
-		refuse = false;
-		CHECK_EQ(components(f), 2);
-		for (unsigned i = 0;
-		     i < 6000 && cmmds_object(f->cmmds, &f->oid) != NULL; i++)
-			nap(f, 10 * MSEC);
-		CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
-		CHECK_EQ(components(f), 0);
+		deletes_after(f, -ENOMEM, later > 0);
 	}
+	fixture_close(f);
+}
+
+/* Its record waited for a segment that did not become free (lsom/log.c). */
+TEST(dom_owner, deletes_when_the_log_has_room_again)
+{
+	struct fixture *f = fixture_open();
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(20);
+	deletes_after(f, -ENOSPC, true);
 	fixture_close(f);
 }
