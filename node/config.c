@@ -322,6 +322,30 @@ static bool has_note(const char *line, const char *end)
 	return false;
 }
 
+/* libinih looks at nothing behind the ']'. */
+static bool section_check(struct reading *r, const char *line)
+{
+	char section[32] = "";
+	size_t n = strcspn(line + 1, "]\n");
+	const char *behind = line + n + 2;
+
+	if (line[1 + n] != ']') {
+		refuse(r, "a section without its ']'");
+		return false;
+	}
+	snprintf(section, sizeof(section), "%.*s",
+		 (int)MIN(n, sizeof(section) - 1), line + 1);
+	behind += strspn(behind, " \t\r");
+	if (!section_known(section))
+		refuse(r, "unknown section [%s]", section);
+	else if (*behind != '\0' && *behind != '\n' && *behind != ';')
+		refuse(r,
+		       "something stands behind [%s]: give it a line of its "
+		       "own",
+		       section);
+	return !r->failed;
+}
+
 /* libinih asks for the next line here, as fgets() would give it. */
 static char *next_line(char *buf, int size, void *arg)
 {
@@ -347,21 +371,8 @@ static char *next_line(char *buf, int size, void *arg)
 			  "its own");
 		return NULL;
 	}
-	if (*p == '[') {
-		char section[32] = "";
-		size_t n = strcspn(p + 1, "]\n");
-
-		if (p[1 + n] != ']')
-			refuse(r, "a section without its ']'");
-		else {
-			snprintf(section, sizeof(section), "%.*s",
-				 (int)MIN(n, sizeof(section) - 1), p + 1);
-			if (!section_known(section))
-				refuse(r, "unknown section [%s]", section);
-		}
-		if (r->failed)
-			return NULL;
-	}
+	if (*p == '[' && !section_check(r, p))
+		return NULL;
 	memcpy(buf, r->at, len);
 	buf[len] = '\n';
 	buf[len + 1] = '\0';

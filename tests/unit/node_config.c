@@ -40,13 +40,13 @@ TEST(node_config, defaults)
 TEST(node_config, everything)
 {
 	const char *text =
-		"# comment\n; another\n[node]\nname = a-1.b_c\n"
+		"# comment\n; another\n[node] ; its own\nname = a-1.b_c\n"
 		"data_dir = /d\nrun_dir = /r\nshards = auto\nspin_us = 0\n"
 		"log_level = warn,lsom=debug\n\n[network]\n"
 		"address = fe::1\nrdt_port = 1\n"
 		"portals = 10.0.0.1 , [::1]:99,10.0.0.2:3261\n"
 		"metrics = 127.0.0.1:9100\n[memory]\narena = 1.5G\n"
-		"page_cache=64M\n";
+		"page_cache=64M\n[node]\t\r\n[memory]";
 	struct sockaddr_in6 *v6;
 
 	CHECK_EQ(parse(text), 0);
@@ -127,6 +127,8 @@ TEST(node_config, refusals_name_the_line)
 	refused("[node]\nname = a\nname = b\n", "t.conf:3: ", "twice");
 	refused("[node]\njust words\n", "t.conf:2: ", "neither");
 	refused("[node\n", "t.conf:1: ", "]");
+	refused("[node] name = x\n", "t.conf:1: ", "behind [node]");
+	refused("[node]\n[memory]#\n", "t.conf:2: ", "behind [memory]");
 	refused("[node]\nname =\n", "t.conf:2: ", "empty");
 	refused("[node]\nname = a b\n", "t.conf:2: ", "letters");
 	refused("[node]\ndata_dir = here\n", "t.conf:2: ", "absolute");
