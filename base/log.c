@@ -5,11 +5,17 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
+
+/* syslog(3)'s, as the journal takes them. */
+static const char *const priorities[] = { "<3>", "<4>", "<6>", "<7>" };
+static bool journal;
 
 static const char *const room_names[LOG_ROOMS] = {
 #define X(id, name) [id] = name,
@@ -29,6 +35,20 @@ bool log_enabled(enum log_room room, enum log_level level)
 	       atomic_load_explicit(&levels[room], memory_order_relaxed);
 }
 
+void log_open(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	char ours[64];
+	struct stat st;
+
+	journal = false;
+	if (stream == NULL || fstat(STDERR_FILENO, &st) < 0)
+		return;
+	snprintf(ours, sizeof(ours), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	journal = strcmp(stream, ours) == 0;
+}
+
 void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 {
 	char line[1024];
@@ -40,7 +60,9 @@ void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
-	n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
+	strcpy(line, journal ? priorities[level] : "");
+	n = strlen(line);
+	n += strftime(line + n, sizeof(line) - n, "%Y-%m-%dT%H:%M:%S", &tm);
 	rv = snprintf(line + n, sizeof(line) - n,
 		      ".%03ldZ %-5s %s: ", ts.tv_nsec / 1000000,
 		      level_names[level], room_names[room]);

@@ -29,10 +29,16 @@ enum log_room {
 		LOG_ROOMS
 };
 
-/* Lines go to standard error until a file is set; thread safe. */
+/* Lines go to standard error; thread safe. */
 void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 bool log_enabled(enum log_room room, enum log_level level);
+
+/*
+ * Where standard error is the journal's, lines begin with their priority as of
+ * sd-daemon(3) from then on.  Before other threads are there.
+ */
+void log_open(void);
 
 /* Returns 0, or -EINVAL for an unknown room or level.  @room "all" is all. */
 int log_level_set(const char *room, const char *level);

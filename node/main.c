@@ -70,6 +70,7 @@ int main(int argc, char **argv)
 	if (descriptors_open() < 0)
 		return 1;
 	limits_settle();
+	log_open();
 	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1) {
 		switch (c) {
 		case 'c':
