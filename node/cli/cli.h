@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define CLI_VERSION "0.1.0"
 #define CLI_SOCKET "/run/basalt/basalt.sock"
@@ -138,6 +139,12 @@ void cli_json_error(const char *error, const char *fix, int status,
 
 /* show.c */
 void cli_show(const struct cli_call *call, const Admin__Response *response);
+
+/* tame.c: for people, without what would command their terminal. */
+void cli_print(FILE *f, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* All that @message tells, which was unpacked. */
+void cli_tame(ProtobufCMessage *message);
 
 /* columns.c: a table that is as wide as what is in it. */
 struct columns;

@@ -27,9 +27,9 @@ static int say(const struct cli_call *call, const char *error, const char *fix,
 		cli_json_error(error, fix, status, unknown);
 		return CLI_REFUSED;
 	}
-	fprintf(stderr, "basalt: %s\n", error);
+	cli_print(stderr, "basalt: %s\n", error);
 	if (fix != NULL && fix[0] != '\0')
-		fprintf(stderr, "%s\n", fix);
+		cli_print(stderr, "%s\n", fix);
 	return CLI_REFUSED;
 }
 
@@ -261,6 +261,8 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 		if (rv == 0)
 			rv = response_read(fd, &response, why, sizeof(why));
 		assert(rv < 0 || response != NULL);
+		if (rv == 0 && !call->json)
+			cli_tame(&response->base);
 		if (rv < 0 || response->done)
 			break;
 		progress(response, &shown);

@@ -25,30 +25,6 @@ struct columns *columns_open(const char *const *heads, unsigned count)
 	return c;
 }
 
-/*
- * Names that came over the network must not command the terminal: no control
- * characters, U+0080 to U+009F among them, nor their bytes where no character of
- * UTF-8 is.
- */
-static void tame(char *text)
-{
-	unsigned more = 0; /* bytes the character still has */
-
-	for (unsigned char *p = (unsigned char *)text; *p != '\0'; p++) {
-		if (more > 0 && (*p & 0xc0) == 0x80) {
-			more--;
-			continue;
-		}
-		more = 0;
-		if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-			p[0] = p[1] = '?';
-		else if (*p < ' ' || (*p >= 0x7f && *p < 0xc0))
-			*p = '?';
-		else if (*p >= 0xc0)
-			more = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
-	}
-}
-
 void columns_cell(struct columns *c, const char *fmt, ...)
 {
 	char text[512];
@@ -57,7 +33,9 @@ void columns_cell(struct columns *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	tame(text);
+	for (char *p = text; *p != '\0'; p++)
+		if (*p == '\n')
+			*p = '?'; /* a cell is in one line */
 	if (c->cells_count == c->room) {
 		c->room = c->room ? c->room * 2 : 64;
 		c->cells = realloc(c->cells, c->room * sizeof(*c->cells));

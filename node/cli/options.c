@@ -47,10 +47,10 @@ int cli_usage(const struct cli_call *call, const char *fmt, ...)
 	char error[400];
 	va_list ap;
 
+	va_start(ap, fmt);
+	vsnprintf(error, sizeof(error), fmt, ap);
+	va_end(ap);
 	if (call->json) {
-		va_start(ap, fmt);
-		vsnprintf(error, sizeof(error), fmt, ap);
-		va_end(ap);
 		cli_json_error(error, "The command with --help tells more.",
 			       -EINVAL, false);
 		return CLI_USAGE;
@@ -59,11 +59,7 @@ int cli_usage(const struct cli_call *call, const char *fmt, ...)
 		print_name(stderr, call->command);
 	else
 		fputs("basalt", stderr);
-	fputs(": ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputs("\nTry: ", stderr);
+	cli_print(stderr, ": %s\nTry: ", error);
 	if (call->command != NULL)
 		print_name(stderr, call->command);
 	else

@@ -65,7 +65,7 @@ static int prompt(const char *what, const char *user, uint8_t *out, size_t max,
 	interrupts_catch(before);
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	fprintf(stderr, "%s secret of %s: ", what, user);
+	cli_print(stderr, "%s secret of %s: ", what, user);
 	rv = line_read(stdin, out, max, len);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &echoing);
 	interrupts_leave(before);
@@ -145,10 +145,10 @@ int cli_confirm(struct cli_call *call, const char *what, const char *name)
 	if ((!cli_has(call, "force") && !cli_has(call, "force-erase")) ||
 	    !isatty(STDIN_FILENO))
 		return CLI_DONE;
-	fprintf(stderr,
-		"This may lose data of %s %s for good.  Type its name to go "
-		"on: ",
-		what, name);
+	cli_print(stderr,
+		  "This may lose data of %s %s for good.  Type its name to go "
+		  "on: ",
+		  what, name);
 	if (fgets(line, sizeof(line), stdin) == NULL)
 		line[0] = '\0';
 	line[strcspn(line, "\n")] = '\0';
