@@ -161,6 +161,8 @@ struct env_ops {
 	/* NULL: they are read one after the other, in their order. */
 	void (*dev_read_many_now)(struct env_dev *dev, struct env_read *reads,
 				  unsigned n);
+	/* Any thread.  NULL: devices answer. */
+	uint64_t (*dev_silent_ns)(const struct env_dev *dev, uint64_t now_ns);
 
 	/* Blocking: an ordered key-value store; see kv.h. */
 	int (*kv_open)(struct env *env, const struct kv_config *config,
@@ -308,6 +310,15 @@ static inline void env_dev_read_many_now(struct env *env, struct env_dev *dev,
 	for (i = 0; i < n; i++)
 		reads[i].result = env_dev_read_now(
 			env, dev, reads[i].buf, reads[i].len, reads[i].offset);
+}
+
+/* How long it has answered nothing of what it was asked for; else 0. */
+static inline uint64_t env_dev_silent_ns(const struct env *env,
+					 const struct env_dev *dev)
+{
+	return env->ops->dev_silent_ns != NULL
+		       ? env->ops->dev_silent_ns(dev, env_now(env))
+		       : 0;
 }
 
 static inline int env_kv_open(struct env *env, const struct kv_config *config,

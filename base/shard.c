@@ -148,6 +148,7 @@ static const struct env_ops shard_ops = {
 	.dev_read_now = shard__dev_read_now,
 	.dev_write_now = shard__dev_write_now,
 	.dev_read_many_now = shard__dev_read_many_now,
+	.dev_silent_ns = shard__dev_silent_ns,
 	.kv_open = op_kv_open,
 };
 

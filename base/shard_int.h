@@ -81,6 +81,7 @@ int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
 			uint64_t offset);
 int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 			 uint64_t offset, unsigned flags);
+uint64_t shard__dev_silent_ns(const struct env_dev *dev, uint64_t now_ns);
 int shard__dev_fd(const struct env_dev *dev);
 
 /* dev_many.c */

@@ -16,6 +16,7 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,7 @@ struct env_dev {
 	uint32_t number; /* in the record */
 	bool recorded;
 	unsigned in_flight;
+	_Atomic uint64_t waits_ns; /* for an answer since then; 0: for none */
 	unsigned entries; /* of those: at the kernel, or next in its turn */
 	struct env_io_list waiting; /* the others */
 };
@@ -131,6 +133,31 @@ static inline void io_submit(struct env_io *io)
 	u->in_flight++;
 }
 
+static inline void waits_set(struct env_dev *dev, uint64_t since_ns)
+{
+	atomic_store_explicit(&dev->waits_ns, since_ns, memory_order_relaxed);
+}
+
+static inline void asked(struct env_dev *dev)
+{
+	if (dev->in_flight++ == 0)
+		waits_set(dev, env_now(&dev->shard->env));
+}
+
+static inline void answered(struct env_dev *dev)
+{
+	assert(dev->in_flight > 0);
+	waits_set(dev, --dev->in_flight > 0 ? env_now(&dev->shard->env) : 0);
+}
+
+uint64_t shard__dev_silent_ns(const struct env_dev *dev, uint64_t now_ns)
+{
+	uint64_t since =
+		atomic_load_explicit(&dev->waits_ns, memory_order_relaxed);
+
+	return since != 0 && since < now_ns ? now_ns - since : 0;
+}
+
 static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 		     const struct iovec *iov, unsigned n, uint64_t offset,
 		     unsigned flags)
@@ -149,7 +176,7 @@ static void io_start(struct env_dev *dev, struct env_io *io, uint8_t op,
 	for (unsigned i = 0; i < n; i++)
 		len += iov[i].iov_len;
 	io->len = len;
-	dev->in_flight++;
+	asked(dev);
 	if (dev->recorded && op != OP_READ)
 		io->impl[0] = (void *)(uintptr_t)record_event(
 			op == OP_WRITE ? RECORD_WRITE : RECORD_FLUSH,
@@ -190,8 +217,7 @@ static void discard_done(struct env_work *work)
 	int64_t res = d->result < 0 ? d->result : (int64_t)io->len;
 
 	free(d);
-	assert(io->dev->in_flight > 0);
-	io->dev->in_flight--;
+	answered(io->dev);
 	io->cb(io, res);
 }
 
@@ -208,7 +234,7 @@ void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 	d->io = io;
 	d->work.work = discard_work;
 	d->work.done = discard_done;
-	dev->in_flight++;
+	asked(dev);
 	if (dev->recorded) {
 		struct iovec iov = { &len, sizeof(len) };
 
@@ -384,8 +410,7 @@ static void io_complete(struct env_io *io, int32_t res)
 			     (uint64_t)(uintptr_t)io->impl[0], (uint64_t)result,
 			     0, NULL, 0);
 	histogram_add(&times[io->op], env_now(&dev->shard->env) - io->since_ns);
-	assert(dev->in_flight > 0);
-	dev->in_flight--;
+	answered(dev);
 	io->cb(io, result);
 }
 

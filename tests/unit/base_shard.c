@@ -558,6 +558,50 @@ static void silent_close(struct test_shard *ts, struct env_dev *dev,
 	env_dev_close(ts->env, dev);
 }
 
+static void on_either(struct env_io *io, int64_t res)
+{
+	CHECK(res == 4096 || res == -EIO);
+	done = --left == 0;
+}
+
+/* How long it says nothing is known, until it answers one. */
+TEST(shard, a_silent_disk_is_known)
+{
+	static struct env_io silent_io[2];
+	static const char answer[4096];
+	struct env_dev *dev, *silent;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *in;
+	int pipes[2];
+
+	dev = disk_open(&ts);
+	silent = silent_open(&ts, pipes);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	CHECK_EQ(env_dev_silent_ns(ts.env, silent), 0);
+	left = 1;
+	for (int i = 0; i < 2; i++) {
+		silent_io[i].cb = on_either;
+		env_dev_readv(ts.env, silent, &silent_io[i], &iov, 1, 0);
+	}
+	for (int i = 0; i < 3; i++)
+		shard_step(ts.env, 20 * MSEC);
+	CHECK(env_dev_silent_ns(ts.env, silent) >= 20 * MSEC);
+	CHECK_EQ(env_dev_silent_ns(ts.env, dev), 0);
+	done = false;
+	CHECK_EQ(write(pipes[1], answer, 4096), 4096);
+	test_run(&ts, &done);
+	CHECK_EQ(env_dev_silent_ns(ts.env, silent), 0);
+	for (int i = 0; i < 3; i++)
+		shard_step(ts.env, 20 * MSEC);
+	CHECK(env_dev_silent_ns(ts.env, silent) >= 20 * MSEC);
+	silent_close(&ts, silent, pipes, 1);
+	sgl_put(in);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+}
+
 /*
  * It is asked for more than the ring has places: what is asked of another disk in
  * the same turn goes to the kernel before the loop sleeps.
