@@ -658,6 +658,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->index_full = disk->index_full;
 	memcpy(out->damage, disk->damage, sizeof(out->damage));
 	out->media_errors = disk->media_errors;
+	out->silent_ns = env_dev_silent_ns(disk->env, disk->dev);
 	out->dev = disk->info;
 	out->raw_bytes = disk->info.bytes;
 	out->usable_bytes = disk->usable_blocks * LSOM_BLOCK;

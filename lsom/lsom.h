@@ -109,6 +109,7 @@ struct lsom_disk_info {
 	 * wanted that block, and blocks that were not what was written.
 	 */
 	uint64_t media_errors;
+	uint64_t silent_ns; /* it has not answered for that long; 0: it does */
 	struct env_dev_info dev;
 	uint64_t raw_bytes; /* of the device */
 	uint64_t usable_bytes; /* for components: raw less the reserve */

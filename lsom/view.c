@@ -120,6 +120,7 @@ void lsom__view_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 
 	*out = disk->view->info;
 	out->media_errors = home->media_errors;
+	out->silent_ns = env_dev_silent_ns(disk->env, home->dev);
 	out->used_bytes = home->live_blocks * LSOM_BLOCK;
 	out->kept_bytes = home->promised * LSOM_BLOCK;
 	out->uncovered_bytes = lsom__space_missing(home) * LSOM_BLOCK;

@@ -275,6 +275,7 @@ void admin__disk_remove(struct admin_req *r)
 struct disk_texts {
 	Admin__Space space;
 	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400], media[96];
+	char silent[64];
 	struct lsom_disk_info info;
 };
 
@@ -307,7 +308,13 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 			 "%llu read%s failed or brought what was not written",
 			 (unsigned long long)info->media_errors,
 			 info->media_errors == 1 ? "" : "s");
+	if (info->silent_ns >= NODE_SILENT_NS)
+		snprintf(t->silent, sizeof(t->silent),
+			 "it has not answered for %llu s",
+			 (unsigned long long)(info->silent_ns / SEC));
+	out->silent_ms = info->silent_ns / MSEC;
 	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
+		       : t->silent[0] != '\0'	       ? t->silent
 		       : info->damage[0] != '\0'       ? info->damage
 						       : t->media;
 	out->components = info->components;
@@ -317,13 +324,13 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->congestion = congestion;
 	out->recovery_ms = info->recovery_ns / MSEC;
 	out->log_generation = info->generation;
-	out->health = info->state == LSOM_DISK_FAILED ? "bad"
-		      : info->state == LSOM_DISK_FULL ||
-				      info->damage[0] != '\0' ||
-				      info->media_errors > 0 ||
-				      info->uncovered_bytes > 0
-			      ? "warning"
-			      : "ok";
+	out->health =
+		info->state == LSOM_DISK_FAILED || t->silent[0] != '\0' ? "bad"
+		: info->state == LSOM_DISK_FULL || info->damage[0] != '\0' ||
+				info->media_errors > 0 ||
+				info->uncovered_bytes > 0
+			? "warning"
+			: "ok";
 	t->space.raw_bytes = info->raw_bytes;
 	t->space.used_bytes = info->used_bytes;
 	t->space.reserved_bytes =
@@ -334,6 +341,8 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		MIN(info->usable_bytes, info->used_bytes + info->kept_bytes);
 	if (info->state == LSOM_DISK_FAILED)
 		node__disk_failed_fix(d, info, t->fix, sizeof(t->fix));
+	else if (t->silent[0] != '\0')
+		snprintf(t->fix, sizeof(t->fix), "%s", NODE_SILENT_FIX);
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Add a disk, or delete or unmap data");

@@ -211,7 +211,7 @@ static void disk_opened(struct node_disk *d, int status)
 		disk_not_opened(d);
 	} else {
 		d->state = NODE_DISK_ONLINE;
-		d->by_hand = false;
+		d->by_hand = d->silent = false;
 		d->pause_ns = d->next_ns = 0;
 		d->why[0] = '\0';
 		lsom_disk_info(d->disk, &info);
@@ -762,6 +762,22 @@ static void look_for(struct node_disk *d)
 	env_work(d->node->env, NULL, &l->work);
 }
 
+/* Logged when it begins, and when it is over. */
+static void silence_look(struct node_disk *d)
+{
+	struct lsom_disk_info info;
+	bool silent;
+
+	lsom_disk_info(d->disk, &info);
+	silent = info.silent_ns >= NODE_SILENT_NS;
+	if (silent && !d->silent)
+		log_error("disk %s: it has not answered for %llu s", d->path,
+			  (unsigned long long)(info.silent_ns / SEC));
+	else if (!silent && d->silent)
+		log_info("disk %s: it answers again", d->path);
+	d->silent = silent;
+}
+
 static void look_fired(struct env_timer *timer)
 {
 	struct node *node = container_of(timer, struct node, disks_look);
@@ -771,6 +787,8 @@ static void look_fired(struct env_timer *timer)
 	struct node_disk *d;
 
 	TAILQ_FOREACH (d, &node->disks, link) {
+		if (d->state == NODE_DISK_ONLINE)
+			silence_look(d);
 		if (env_now(node->env) < d->next_ns)
 			continue;
 		if (look && is_looked_for(d))
@@ -827,6 +845,25 @@ bool node__disks_settled(struct node *node)
 		if (d->state == NODE_DISK_OPENING && !d->settled)
 			return false;
 	return true;
+}
+
+void node__disks_late(struct node *node)
+{
+	struct lsom_disk_info info = { 0 };
+	struct node_disk *d;
+
+	TAILQ_FOREACH (d, &node->disks, link) {
+		if (d->state == NODE_DISK_ONLINE)
+			lsom_disk_info(d->disk, &info);
+		if (d->state == NODE_DISK_ONLINE &&
+		    info.silent_ns >= NODE_SILENT_NS)
+			log_error("disk %s: it has not answered for %llu s",
+				  d->path,
+				  (unsigned long long)(info.silent_ns / SEC));
+		else if (d->state == NODE_DISK_OPENING ||
+			 d->state == NODE_DISK_CLOSING)
+			log_error("disk %s: it is not closed yet", d->path);
+	}
 }
 
 /* Called again whenever one more is closed; the last one ends it. */

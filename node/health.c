@@ -69,10 +69,48 @@ static void half_removed_tell(const struct node_disk *d,
 	FIX(out, ADMIN_HALF_REMOVED_FIX, node__disk_word(d, word));
 }
 
+/* One that was opened. */
+static void online_look(const struct node_disk *d, struct health_result *out)
+{
+	struct lsom_disk_info info;
+
+	if (admin__disk_pending(d) && out->level == HEALTH_OK) {
+		say(out, HEALTH_INFO,
+		    "disk %.100s is not added yet: it waits for the "
+		    "directory",
+		    d->path);
+		FIX(out, "%s", ADMIN_PENDING_FIX);
+	}
+	lsom_disk_info(d->disk, &info);
+	if (info.state == LSOM_DISK_FAILED) {
+		say(out, HEALTH_BAD, "disk %.100s failed: %.120s", d->path,
+		    info.failure);
+		node__disk_failed_fix(d, &info, out->fix, sizeof(out->fix));
+		return;
+	}
+	if (info.silent_ns >= NODE_SILENT_NS) {
+		say(out, HEALTH_BAD, "disk %.100s has not answered for %llu s",
+		    d->path, (unsigned long long)(info.silent_ns / SEC));
+		FIX(out, "%s", NODE_SILENT_FIX);
+		return;
+	}
+	if (info.damage[0] != '\0') {
+		say(out, HEALTH_WARN, "disk %.100s: when it was opened, %.120s",
+		    d->path, info.damage);
+		FIX(out, "%s", NODE_DAMAGE_FIX);
+	} else if (info.media_errors > 0 && out->level < HEALTH_WARN) {
+		say(out, HEALTH_WARN,
+		    "disk %.100s: since it was opened, %llu read%s "
+		    "failed or brought what was not written",
+		    d->path, (unsigned long long)info.media_errors,
+		    info.media_errors == 1 ? "" : "s");
+		FIX(out, "%s", NODE_MEDIA_FIX);
+	}
+}
+
 static void check_disks(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
-	struct lsom_disk_info info;
 	struct node_disk *d;
 	unsigned count = 0;
 
@@ -114,36 +152,10 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			    d->path);
 			FIX(out, "Wait; it ends what it has begun.");
 		}
-		if (d->state != NODE_DISK_ONLINE)
-			continue;
-		if (admin__disk_pending(d) && out->level == HEALTH_OK) {
-			say(out, HEALTH_INFO,
-			    "disk %.100s is not added yet: it waits for the "
-			    "directory",
-			    d->path);
-			FIX(out, "%s", ADMIN_PENDING_FIX);
-		}
-		lsom_disk_info(d->disk, &info);
-		if (info.state == LSOM_DISK_FAILED) {
-			say(out, HEALTH_BAD, "disk %.100s failed: %.120s",
-			    d->path, info.failure);
-			node__disk_failed_fix(d, &info, out->fix,
-					      sizeof(out->fix));
+		if (d->state == NODE_DISK_ONLINE)
+			online_look(d, out);
+		if (out->level == HEALTH_BAD)
 			return;
-		}
-		if (info.damage[0] != '\0') {
-			say(out, HEALTH_WARN,
-			    "disk %.100s: when it was opened, %.120s", d->path,
-			    info.damage);
-			FIX(out, "%s", NODE_DAMAGE_FIX);
-		} else if (info.media_errors > 0 && out->level < HEALTH_WARN) {
-			say(out, HEALTH_WARN,
-			    "disk %.100s: since it was opened, %llu read%s "
-			    "failed or brought what was not written",
-			    d->path, (unsigned long long)info.media_errors,
-			    info.media_errors == 1 ? "" : "s");
-			FIX(out, "%s", NODE_MEDIA_FIX);
-		}
 	}
 	if (count == 0) {
 		say(out, HEALTH_WARN, "node %s has no disk",

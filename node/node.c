@@ -530,6 +530,7 @@ void node__stop_go_on(struct node *node)
 
 static void on_stop_timer(struct env_timer *timer)
 {
+	node__disks_late(container_of(timer, struct node, stop_timer));
 	log_error("the shutdown hangs: ended; what was acknowledged is "
 		  "durable");
 	_exit(1);

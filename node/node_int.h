@@ -20,6 +20,7 @@
 #define NODE_KEY_LEN 32u
 #define NODE_DISK_MIN (64ull << 20) /* bytes */
 #define NODE_LOOK_NS (10 * SEC) /* how often what is missing is looked for */
+#define NODE_SILENT_NS (10 * SEC) /* a disk does not answer: from then on */
 #define NODE_AGAIN_MAX_NS (5 * 60 * SEC) /* the longest pause between tries */
 #define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
 
@@ -162,6 +163,7 @@ struct node_disk {
 	bool settled; /* opened or failed once: portals wait for it */
 	bool erase; /* drop the record once it is closed, or not opened */
 	bool leaving; /* a command is taking it out of the directory */
+	bool silent; /* that it does not answer was logged */
 	bool by_hand; /* it failed in service: only a command opens it again */
 	bool again; /* the open that runs was nobody's command */
 	uint64_t pause_ns,
@@ -175,6 +177,7 @@ struct node_disk {
 void node__disks_start(struct node *node);
 void node__disks_stop(struct node *node); /* then node__disks_stopped() */
 bool node__disks_settled(struct node *node);
+void node__disks_late(struct node *node); /* log what a shutdown waits for */
 
 /* One of node->disks_works has ended. */
 void node__disks_work_done(struct node *node);
@@ -234,6 +237,11 @@ bool node__is_plain(const char *word);
 #define NODE_MEDIA_FIX                                                         \
 	"The kernel's log and smartctl say more; back up what lies on it, "    \
 	"and replace a device that goes on like this."
+
+/* What to do about one that does not answer. */
+#define NODE_SILENT_FIX                                                        \
+	"See to it: the kernel's log may say why.  It goes on when it "        \
+	"answers, and is out of service when the kernel gives it up."
 
 /* What to do where others have space that is reserved. */
 #define NODE_UNCOVERED_FIX                                                     \

@@ -1,5 +1,6 @@
 /*
- * baddisk: a disk whose reads and writes fail, as if its cable was pulled.
+ * baddisk: a disk whose reads and writes fail, as if its cable was pulled, or are
+ * never answered.
  *
  *	LD_PRELOAD=baddisk.so BADDISK=FILE basaltd ...
  *
@@ -7,27 +8,30 @@
  * disk is bad then.  It is read anew whenever it has another modification time.
  * What is sent to that disk is answered with EIO: requests of io_uring by having
  * them read from or write to address 0 of this process (/proc/self/mem), where
- * nothing is; flushes by a wrong descriptor.
+ * nothing is; flushes by a wrong descriptor.  With a second line "silent" those of
+ * io_uring are never answered: they wait for an eventfd that nobody writes to.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
 static struct {
 	pthread_mutex_t lock;
 	struct timespec seen;
-	bool any;
+	bool any, silent;
 	dev_t dev;
 	ino_t ino;
-	int nowhere;
+	int nowhere, never;
 } bad = { .lock = PTHREAD_MUTEX_INITIALIZER, .nowhere = -1 };
 
 static void *real(const char *name)
@@ -41,7 +45,7 @@ static void *real(const char *name)
 
 static void reread(const char *file, const struct stat *now)
 {
-	char path[512] = "";
+	char path[512] = "", more[32] = "";
 	struct stat st;
 	FILE *f = fopen(file, "re");
 
@@ -54,6 +58,8 @@ static void reread(const char *file, const struct stat *now)
 		bad.any = stat(path, &st) == 0;
 		bad.dev = bad.any ? st.st_dev : 0;
 		bad.ino = bad.any ? st.st_ino : 0;
+		bad.silent = fgets(more, sizeof(more), f) != NULL &&
+			     strcmp(more, "silent\n") == 0;
 	}
 	fclose(f);
 }
@@ -68,8 +74,10 @@ static bool is_bad(int fd)
 	if (file == NULL)
 		return false;
 	pthread_mutex_lock(&bad.lock);
-	if (bad.nowhere < 0)
+	if (bad.nowhere < 0) {
 		bad.nowhere = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+		bad.never = eventfd(0, EFD_CLOEXEC);
+	}
 	if (stat(file, &st) < 0)
 		bad.any = false;
 	else if (memcmp(&st.st_mtim, &bad.seen, sizeof(bad.seen)) != 0)
@@ -79,6 +87,14 @@ static bool is_bad(int fd)
 	pthread_mutex_unlock(&bad.lock);
 	errno = keep;
 	return is;
+}
+
+static void silence(struct io_uring_sqe *sqe)
+{
+	sqe->opcode = IORING_OP_POLL_ADD;
+	sqe->fd = bad.never;
+	sqe->off = sqe->addr = sqe->len = 0;
+	sqe->poll32_events = POLLIN;
 }
 
 /* What is about to be submitted: requests of the bad disk go astray. */
@@ -96,12 +112,18 @@ static void divert(struct io_uring *ring)
 		case IORING_OP_WRITEV:
 			if (!is_bad(sqe->fd))
 				break;
+			if (bad.silent) {
+				silence(sqe);
+				break;
+			}
 			sqe->fd = bad.nowhere;
 			sqe->off = 0;
 			sqe->rw_flags = 0;
 			break;
 		case IORING_OP_FSYNC:
-			if (is_bad(sqe->fd))
+			if (is_bad(sqe->fd) && bad.silent)
+				silence(sqe);
+			else if (is_bad(sqe->fd))
 				sqe->fd = -1;
 			break;
 		}
