@@ -83,17 +83,21 @@ void admin__luns_free(Admin__Lun **luns, size_t count)
 
 /* ---- add ---- */
 
+/* A new name of a virtual disk goes to all its LUNs in one command. */
+#define EXPORTS_MAX 1000u
+
 /* The lowest free number, or -EEXIST / -ERANGE with the reason. */
 static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 			 const Directory__Target *t, unsigned *lun)
 {
 	bool used[LUNS_MAX] = { false };
 	const struct cmmds_entry *e = NULL;
-	unsigned count = 0, n;
+	unsigned count = 0, exports = 0, n;
 
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_LUN, e)) != NULL) {
 		const Directory__Lun *l = (const Directory__Lun *)e->message;
 
+		exports += strcmp(l->vdisk, m->vdisk) == 0;
 		if (strcmp(l->target, t->name) != 0)
 			continue;
 		if (strcmp(l->vdisk, m->vdisk) == 0)
@@ -117,6 +121,12 @@ static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 			r, -ERANGE, "Make another target.",
 			"target %s has %u LUNs, the most there can be", t->name,
 			LUNS_MAX);
+	if (exports >= EXPORTS_MAX)
+		return admin__why(r, -ERANGE,
+				  "One target admits many initiators: basalt "
+				  "target set --allow.",
+				  "%s is in %u targets, the most there can be",
+				  m->vdisk, exports);
 	*lun = m->lun_given ? m->lun : n;
 	return 0;
 }

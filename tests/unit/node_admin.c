@@ -21,6 +21,8 @@ static struct {
 	struct dom_object_open *open;
 	struct dom_io *map;
 	struct env_timer later;
+	/* The virtual disk v is a LUN of so many targets; and there is t. */
+	unsigned exports;
 	int opened; /* less what was closed */
 	int status;
 	char error[512], fix[400];
@@ -43,6 +45,9 @@ void __wrap_cmmds_put(struct cmmds_command *cmd, enum cmmds_kind kind,
 		      const ProtobufCMessage *message);
 void __wrap_cmmds_audit(struct cmmds_command *cmd, const char *who,
 			const char *fmt, ...);
+void __wrap_cmmds_info(struct cmmds *cmmds, struct cmmds_info *out);
+int __wrap_cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
+			 unsigned timeout_ms, cmmds_command_cb cb);
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
 					   const char *name);
 const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
@@ -80,14 +85,23 @@ const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 					   enum cmmds_kind kind,
 					   const void *key, size_t key_len)
 {
-	return NULL;
+	static const struct cmmds_entry any = { .revision = 7 };
+
+	return is.exports > 0 ? &any : NULL;
 }
 
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after)
 {
-	return NULL;
+	static Directory__Lun lun = DIRECTORY__LUN__INIT;
+	static struct cmmds_entry entry = { .message = &lun.base };
+	static unsigned told;
+
+	lun.target = "other";
+	lun.vdisk = "v";
+	told = after == NULL ? 0 : told;
+	return kind == CMMDS_LUN && told++ < is.exports ? &entry : NULL;
 }
 
 void __wrap_cmmds_put(struct cmmds_command *cmd, enum cmmds_kind kind,
@@ -102,16 +116,33 @@ void __wrap_cmmds_audit(struct cmmds_command *cmd, const char *who,
 {
 }
 
+void __wrap_cmmds_info(struct cmmds *cmmds, struct cmmds_info *out)
+{
+	memset(out, 0, sizeof(*out));
+}
+
+int __wrap_cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
+			 unsigned timeout_ms, cmmds_command_cb cb)
+{
+	return -EBUSY;
+}
+
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
 					   const char *name)
 {
-	return NULL;
+	static Directory__VDisk v = DIRECTORY__VDISK__INIT;
+
+	v.name = "v";
+	return is.exports > 0 ? &v : NULL;
 }
 
 const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
 					     const char *name)
 {
-	return NULL;
+	static Directory__Target t = DIRECTORY__TARGET__INIT;
+
+	t.name = "t";
+	return is.exports > 0 ? &t : NULL;
 }
 
 const Directory__Policy *__wrap_cmmds_policy(struct cmmds *cmmds,
@@ -307,6 +338,35 @@ TEST(node_admin, what_was_made_is_answered_so_at_the_end)
 	CHECK_EQ(is.status, 0);
 	free(r.ctx);
 	test_shard_close(&ts);
+}
+
+/* ---- lun add ---- */
+
+/* In more targets than one command can change it could not be renamed. */
+TEST(node_admin, a_disk_is_in_so_many_targets)
+{
+	Admin__LunAdd add = ADMIN__LUN_ADD__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+
+	add.target = "t";
+	add.vdisk = "v";
+	msg.command_case = ADMIN__REQUEST__COMMAND_LUN_ADD;
+	msg.lun_add = &add;
+	for (unsigned n = 999; n <= 1000; n++) {
+		struct admin_req r = { .node = &node, .msg = &msg };
+
+		open_it();
+		is.exports = n;
+		admin__lun_add(&r);
+		CHECK_EQ(is.puts[CMMDS_LUN], n < 1000);
+		if (n == 1000) {
+			CHECK_EQ(is.status, -ERANGE);
+			CHECK_STR(is.error, "v is in 1000 targets, the most "
+					    "there can be");
+		}
+		free(r.ctx);
+		test_shard_close(&ts);
+	}
 }
 
 /* ---- is data there? ---- */
