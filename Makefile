@@ -154,7 +154,7 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
 $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
-	cmmds_put cmmds_audit cmmds_info cmmds_propose cmmds_vdisk \
+	calloc malloc cmmds_put cmmds_audit cmmds_info cmmds_propose cmmds_vdisk \
 	cmmds_target cmmds_policy cmmds_object \
 	dom_create dom_object_open dom_object_close dom_object_size dom_map \
 	node__secret_seal admin__reply strdup)

@@ -259,7 +259,10 @@ void admin__disk_remove(struct admin_req *r)
 	}
 	assert(d != NULL); /* or it was refused */
 	ctx = calloc(1, sizeof(*ctx));
-	assert(ctx != NULL);
+	if (ctx == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	r->ctx = ctx;
 	ctx->r = r;
 	ctx->id = d->id;
@@ -460,7 +463,10 @@ void admin__disk_list(struct admin_req *r)
 	out = calloc(room, sizeof(*out));
 	list = calloc(room, sizeof(*list));
 	texts = calloc(room, sizeof(*texts));
-	assert(out != NULL && list != NULL && texts != NULL);
+	if (out == NULL || list == NULL || texts == NULL) {
+		admin__no_memory(r);
+		goto done;
+	}
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_DISK, e)) != NULL) {
 		disk_fill(r->node, (const Directory__Disk *)e->message, &out[n],
 			  &texts[n]);
@@ -479,6 +485,7 @@ void admin__disk_list(struct admin_req *r)
 	response.result_case = ADMIN__RESPONSE__RESULT_DISKS;
 	response.disks = &disks;
 	admin__reply(r, &response);
+done:
 	free(out);
 	free(list);
 	free(texts);

@@ -12,7 +12,6 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -487,7 +486,10 @@ void admin__disk_add(struct admin_req *r)
 	struct node_disk *d = disk_known(r->node, m->path);
 	struct disk_add *a = calloc(1, sizeof(*a));
 
-	assert(a != NULL);
+	if (a == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	r->ctx = a;
 	a->r = r;
 	if (m->path[0] != '/' || strlen(m->path) >= sizeof(a->path))

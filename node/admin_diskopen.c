@@ -157,7 +157,10 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 {
 	struct reopen *ctx = calloc(1, sizeof(*ctx));
 
-	assert(ctx != NULL);
+	if (ctx == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	r->ctx = ctx;
 	ctx->r = r;
 	ctx->id = d->id;

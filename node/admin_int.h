@@ -41,6 +41,7 @@ void admin__dispatch(struct admin_req *r);
 /* Each ends the request; it is gone when they return. */
 void admin__reply(struct admin_req *r, Admin__Response *response);
 void admin__refuse(struct admin_req *r); /* with what admin__why() set */
+void admin__no_memory(struct admin_req *r); /* refused: no reason to end */
 void admin__ok(struct admin_req *r, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* The same with up to @notes_count lines of advice. */

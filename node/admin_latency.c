@@ -94,7 +94,10 @@ void admin__latency(struct admin_req *r)
 	}
 	histogram_each(count_histogram, &room);
 	l = r->ctx = calloc(1, sizeof(*l) + room * sizeof(l->of[0]));
-	assert(l != NULL);
+	if (l == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	l->r = r;
 	l->seconds = seconds;
 	histogram_each(take, l);

@@ -181,7 +181,10 @@ void admin__lun_add(struct admin_req *r)
 		return;
 	}
 	r->ctx = calloc(1, sizeof(unsigned));
-	assert(r->ctx != NULL);
+	if (r->ctx == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	admin__change(r, add_build, add_applied);
 }
 

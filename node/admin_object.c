@@ -194,7 +194,10 @@ void admin__object_show(struct admin_req *r)
 	}
 	leaves = o->tree != NULL ? leaves_count(o->tree) : 0;
 	show = calloc(1, sizeof(*show) + leaves * sizeof(show->damaged[0]));
-	assert(show != NULL);
+	if (show == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	r->ctx = show;
 	show->r = r;
 	show->leaves = leaves;

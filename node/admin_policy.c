@@ -4,7 +4,6 @@
 #include "dom/clom.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -212,7 +211,10 @@ static void policy_answer(struct admin_req *r, const char *name)
 		room++;
 	items = calloc(room, sizeof(*items));
 	list = calloc(room, sizeof(*list));
-	assert(items != NULL && list != NULL);
+	if (items == NULL || list == NULL) {
+		admin__no_memory(r);
+		goto done;
+	}
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_POLICY, e)) != NULL) {
 		const Directory__Policy *p = (void *)e->message;
 		Admin__Policy *out = &items[n];
@@ -237,6 +239,7 @@ static void policy_answer(struct admin_req *r, const char *name)
 	response.result_case = ADMIN__RESPONSE__RESULT_POLICIES;
 	response.policies = &policies;
 	admin__reply(r, &response);
+done:
 	free(items);
 	free(list);
 }

@@ -44,6 +44,13 @@ void admin__refuse(struct admin_req *r)
 	admin__reply(r, &response);
 }
 
+void admin__no_memory(struct admin_req *r)
+{
+	admin__why(r, -ENOMEM, "Try again in a moment.",
+		   "there is no memory for the command");
+	admin__refuse(r);
+}
+
 void admin__done(struct admin_req *r, const char *what, char **notes,
 		 size_t notes_count, const char *id, const char *iqn)
 {

@@ -188,7 +188,10 @@ void admin__cluster_status(struct admin_req *r)
 	struct status_answer *a = calloc(1, sizeof(*a));
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 
-	assert(a != NULL);
+	if (a == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	admin__cluster_status__init(&a->m);
 	admin__space__init(&a->space);
 	uuid_format(&node->identity.id, a->node_id);
@@ -356,7 +359,10 @@ void admin__health(struct admin_req *r)
 		admin__stopping(r);
 		return;
 	}
-	assert(a != NULL);
+	if (a == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	health_each(health_add, a);
 	healths.checks = a->list;
 	healths.n_checks = a->count;
@@ -402,20 +408,25 @@ void admin__metrics(struct admin_req *r)
 	struct metric_answer a = { 0 };
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__Metrics metrics = ADMIN__METRICS__INIT;
+	char *text;
 
 	counter_each(count_counter, &a.room);
 	a.items = calloc(a.room + 1, sizeof(*a.items));
 	a.list = calloc(a.room + 1, sizeof(*a.list));
-	assert(a.items != NULL && a.list != NULL);
+	text = node__metrics_text();
+	if (a.items == NULL || a.list == NULL || text == NULL) {
+		admin__no_memory(r);
+		goto done;
+	}
 	counter_each(metric_add, &a);
 	metrics.metrics = a.list;
 	metrics.n_metrics = a.count;
-	metrics.text = node__metrics_text();
-	assert(metrics.text != NULL);
+	metrics.text = text;
 	response.result_case = ADMIN__RESPONSE__RESULT_METRICS;
 	response.metrics = &metrics;
 	admin__reply(r, &response);
-	free(metrics.text);
+done:
+	free(text);
 	free(a.items);
 	free(a.list);
 }

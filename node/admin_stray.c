@@ -147,7 +147,10 @@ static void list_answer(struct admin_req *r, struct dom_strays *strays)
 	Admin__Stray **outs = calloc(count + 1, sizeof(*outs));
 	struct stray_texts *texts = calloc(count + 1, sizeof(*texts));
 
-	assert(out != NULL && outs != NULL && texts != NULL);
+	if (out == NULL || outs == NULL || texts == NULL) {
+		admin__no_memory(r);
+		goto done;
+	}
 	if (count > 1)
 		qsort(strays->items, count, sizeof(strays->items[0]),
 		      by_object);
@@ -161,6 +164,7 @@ static void list_answer(struct admin_req *r, struct dom_strays *strays)
 	response.result_case = ADMIN__RESPONSE__RESULT_STRAYS;
 	response.strays = &list;
 	admin__reply(r, &response);
+done:
 	free(list.away);
 	free(texts);
 	free(outs);
@@ -195,7 +199,10 @@ void admin__object_list(struct admin_req *r)
 	if (admin__stopping(r))
 		return;
 	list = calloc(1, sizeof(*list));
-	assert(list != NULL);
+	if (list == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	r->ctx = list;
 	list->r = r;
 	list->strays.data = list;
@@ -240,7 +247,10 @@ static struct one *one_make(struct admin_req *r, const char *name)
 		return NULL;
 	}
 	one = calloc(1, sizeof(*one));
-	assert(one != NULL);
+	if (one == NULL) {
+		admin__no_memory(r);
+		return NULL;
+	}
 	r->ctx = one;
 	one->r = r;
 	one->oid = oid;

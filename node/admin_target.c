@@ -4,7 +4,6 @@
 #include "node/admin_int.h"
 
 #include <arpa/inet.h>
-#include <assert.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -224,7 +223,9 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 					  "in its list",
 					  t->name, ALLOW_MAX);
 		grown = realloc(t->allow, (t->n_allow + 1) * sizeof(*grown));
-		assert(grown != NULL);
+		if (grown == NULL)
+			return admin__why(r, -ENOMEM, NULL,
+					  "no memory for a target");
 		t->allow = grown;
 		grown[t->n_allow] = (char *)protobuf_c_empty_string;
 		rv = text_set(r, &grown[t->n_allow], access->allow[i]);
@@ -267,7 +268,10 @@ Directory__Target *admin__target_make(struct admin_req *r, const char *name,
 {
 	Directory__Target *t = calloc(1, sizeof(*t));
 
-	assert(t != NULL);
+	if (t == NULL) {
+		admin__why(r, -ENOMEM, NULL, "no memory for a target");
+		return NULL;
+	}
 	directory__target__init(t);
 	t->tpgt = 1;
 	if (text_set(r, &t->name, name) == 0 &&
@@ -437,7 +441,8 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 		return r->status;
 	/* A copy of our own to change. */
 	t = directory__target__unpack(NULL, e->value_len, e->value);
-	assert(t != NULL);
+	if (t == NULL)
+		return admin__why(r, -ENOMEM, NULL, "no memory for a target");
 	rv = set_fill(r, t);
 	if (rv == 0) {
 		cmmds_put(cmd, CMMDS_TARGET, m->name, strlen(m->name),
@@ -685,7 +690,10 @@ static void target_answer(struct admin_req *r, const char *name)
 	const struct cmmds_entry *e = NULL;
 	size_t n = 0;
 
-	assert(a != NULL);
+	if (a == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	a->portals_count =
 		admin__portals(r->node, false, a->portals, PORTALS_SHOWN);
 	for (size_t i = 0; i < a->portals_count; i++)
@@ -694,7 +702,10 @@ static void target_answer(struct admin_req *r, const char *name)
 		n++;
 	a->targets = calloc(n + 1, sizeof(*a->targets));
 	a->list = calloc(n + 1, sizeof(*a->list));
-	assert(a->targets != NULL && a->list != NULL);
+	if (a->targets == NULL || a->list == NULL) {
+		admin__no_memory(r);
+		goto done;
+	}
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
 		const Directory__Target *t = (void *)e->message;
 
@@ -711,6 +722,7 @@ static void target_answer(struct admin_req *r, const char *name)
 	admin__reply(r, &response);
 	for (size_t i = 0; i < a->count; i++)
 		admin__luns_free(a->targets[i].luns, a->targets[i].n_luns);
+done:
 	free(a->targets);
 	free(a->list);
 	free(a);

@@ -137,14 +137,6 @@ static int by_work(const void *a, const void *b)
 	return strcmp(x->vdisk->name, y->vdisk->name);
 }
 
-/* It grows with the virtual disks: no memory is no reason to end. */
-static void no_memory(struct admin_req *r)
-{
-	admin__why(r, -ENOMEM, "Try again in a moment.",
-		   "there is no memory to count in");
-	admin__refuse(r);
-}
-
 static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 		   size_t count)
 {
@@ -156,7 +148,7 @@ static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 	if (a == NULL || list == NULL) {
 		free(list);
 		free(a);
-		no_memory(ctx->r);
+		admin__no_memory(ctx->r);
 		return;
 	}
 	m.seconds = ctx->watch.seconds;
@@ -191,7 +183,7 @@ static void usage_end(struct admin_watch *watch)
 	struct node_usage *all = node__usages(ctx->r->node, &count);
 
 	if (all == NULL) {
-		no_memory(ctx->r);
+		admin__no_memory(ctx->r);
 		return;
 	}
 	for (size_t i = 0; i < count; i++)
@@ -245,7 +237,7 @@ void admin__vdisk_stats(struct admin_req *r)
 	}
 	ctx = r->ctx = ctx_new(r, m->seconds);
 	if (ctx == NULL) {
-		no_memory(r);
+		admin__no_memory(r);
 		return;
 	}
 	strcpy(ctx->name, m->name);

@@ -4,7 +4,6 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -24,11 +23,15 @@ struct vdisk_ctx {
 	bool checked;
 };
 
+/* NULL: no memory, and the request was refused. */
 static struct vdisk_ctx *ctx_make(struct admin_req *r)
 {
 	struct vdisk_ctx *ctx = calloc(1, sizeof(*ctx));
 
-	assert(ctx != NULL);
+	if (ctx == NULL) {
+		admin__no_memory(r);
+		return NULL;
+	}
 	ctx->r = r;
 	r->ctx = ctx;
 	return ctx;
@@ -248,6 +251,8 @@ void admin__vdisk_create(struct admin_req *r)
 	struct vdisk_ctx *ctx = ctx_make(r);
 	int rv;
 
+	if (ctx == NULL)
+		return;
 	if (create_check(r) < 0 || target_make(ctx) < 0) {
 		admin__refuse(r);
 		return;
@@ -434,6 +439,8 @@ void admin__vdisk_resize(struct admin_req *r)
 	char size[SIZE_TEXT_MAX];
 	unsigned sessions;
 
+	if (ctx == NULL)
+		return;
 	if (e == NULL || size_check(r, m->name, m->size_bytes) < 0) {
 		admin__refuse(r);
 		return;
@@ -650,6 +657,8 @@ void admin__vdisk_delete(struct admin_req *r)
 	struct vdisk_ctx *ctx = ctx_make(r);
 	const Directory__VDisk *v;
 
+	if (ctx == NULL)
+		return;
 	if (e == NULL) {
 		admin__refuse(r);
 		return;

@@ -92,7 +92,10 @@ static void list_reply(struct show_ctx *ctx)
 	struct shown *items = ctx->items;
 	size_t n = 0;
 
-	assert(out != NULL && list != NULL && texts != NULL);
+	if (out == NULL || list == NULL || texts == NULL) {
+		admin__no_memory(r);
+		goto done;
+	}
 	for (size_t i = 0; i < ctx->count; i++) {
 		const Directory__VDisk *v =
 			cmmds_vdisk(r->node->cmmds, items[i].name);
@@ -110,6 +113,7 @@ static void list_reply(struct show_ctx *ctx)
 	admin__reply(r, &response);
 	for (size_t i = 0; i < n; i++)
 		admin__luns_free(out[i].luns, out[i].n_luns);
+done:
 	free(items);
 	free(out);
 	free(list);
@@ -321,7 +325,11 @@ static void details_reply(struct show_ctx *ctx)
 		return;
 	}
 	c = calloc(1, sizeof(*c));
-	assert(c != NULL);
+	if (c == NULL) {
+		free(items);
+		admin__no_memory(r);
+		return;
+	}
 	vdisk_fill(r->node, &items[0], v, &out, &texts);
 	commands_fill(r->node, &out, c);
 	details.vdisk = &out;
@@ -380,7 +388,10 @@ static void show(struct admin_req *r, const char *name)
 	const struct cmmds_entry *e = NULL;
 	size_t room = 1;
 
-	assert(ctx != NULL);
+	if (ctx == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	ctx->r = r;
 	ctx->details = name != NULL;
 	ctx->end_ns = env_now(r->node->env) + ASK_NS;
@@ -388,7 +399,10 @@ static void show(struct admin_req *r, const char *name)
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_VDISK, e)) != NULL)
 		room++;
 	ctx->items = calloc(room, sizeof(*ctx->items));
-	assert(ctx->items != NULL);
+	if (ctx->items == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_VDISK, e)) != NULL) {
 		const Directory__VDisk *v = (void *)e->message;
 		struct shown *item = &ctx->items[ctx->count];

@@ -4,6 +4,7 @@
  */
 #include "base/util.h"
 #include "node/admin_int.h"
+#include "tests/lib/fail_alloc.h"
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -338,6 +339,50 @@ TEST(node_admin, what_was_made_is_answered_so_at_the_end)
 	CHECK_EQ(is.status, 0);
 	free(r.ctx);
 	test_shard_close(&ts);
+}
+
+/* ---- no memory ---- */
+
+/* The command is refused, and what it had is freed; the daemon goes on. */
+static void none_for(void (*handle)(struct admin_req *r),
+		     const Admin__Request *msg, unsigned least)
+{
+	unsigned refused = 0;
+
+	for (unsigned n = 1;; n++) {
+		struct admin_req r = { .node = &node,
+				       .msg = (Admin__Request *)msg };
+
+		open_it();
+		is.status = 1;
+		fail_at = n;
+		handle(&r);
+		refused += fail_at == 0;
+		CHECK(fail_at > 0 || is.status == -ENOMEM);
+		free(r.ctx);
+		test_shard_close(&ts);
+		if (fail_at > 0)
+			break;
+	}
+	fail_at = 0;
+	CHECK(refused >= least);
+}
+
+TEST(node_admin, without_memory_a_command_is_refused)
+{
+	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+
+	none_for(admin__disk_list, &msg, 3);
+	none_for(admin__policy_list, &msg, 2);
+	none_for(admin__target_list, &msg, 3);
+	none_for(admin__vdisk_list, &msg, 5);
+	none_for(admin__health, &msg, 1);
+	create.name = "v";
+	create.size_bytes = 1 << 20;
+	create.export = true;
+	msg.vdisk_create = &create;
+	none_for(admin__vdisk_create, &msg, 2);
 }
 
 /* ---- lun add ---- */
