@@ -30,10 +30,17 @@
 #define SQ_ENTRIES 256u
 #define CQ_ENTRIES 4096u
 /*
- * Of one device at the kernel, which queues no more by itself: a device that
- * hangs leaves the others their places.
+ * Of one device at the kernel, and no more than it queues: a device that hangs
+ * leaves the others their places.
  */
 #define DEV_ENTRIES 512u
+/*
+ * A request that blocks where it is begun (a flush, a large one, one more than
+ * its device queues) does so on one of these threads of the kernel's, which come
+ * as they are needed: all that one device may have, and some for the others.  The
+ * kernel's own bound of 4 a CPU is soon reached by a device that hangs.
+ */
+#define WORKERS_MAX (DEV_ENTRIES + 64u)
 
 enum { OP_READ, OP_WRITE, OP_FLUSH, OPS };
 
@@ -66,6 +73,7 @@ struct env_dev {
 	unsigned in_flight;
 	_Atomic uint64_t waits_ns; /* for an answer since then; 0: for none */
 	unsigned entries; /* of those: at the kernel, or next in its turn */
+	unsigned entries_max;
 	struct env_io_list waiting; /* the others */
 };
 
@@ -118,7 +126,7 @@ static inline void io_submit(struct env_io *io)
 	struct uring *u = &dev->shard->uring;
 	struct io_uring_sqe *sqe = NULL;
 
-	if (dev->entries == DEV_ENTRIES) {
+	if (dev->entries == dev->entries_max) {
 		TAILQ_INSERT_TAIL(&dev->waiting, io, link);
 		return;
 	}
@@ -455,6 +463,7 @@ int shard__uring_open(struct shard *s)
 					      IORING_SETUP_TASKRUN_FLAG |
 					      IORING_SETUP_SINGLE_ISSUER,
 				     .cq_entries = CQ_ENTRIES };
+	unsigned workers[2] = { WORKERS_MAX, 0 }; /* 0: as it is */
 	int rv;
 
 	TAILQ_INIT(&u->waiting);
@@ -470,6 +479,8 @@ int shard__uring_open(struct shard *s)
 			  strerror(-rv));
 		return rv;
 	}
+	/* Not before Linux 5.15: then with the bound there is. */
+	(void)io_uring_register_iowq_max_workers(&u->ring, workers);
 	return 0;
 }
 
@@ -532,6 +543,31 @@ static int dev_describe(int fd, struct env_dev_info *info)
 	return info->logical_block > 4096 ? -EINVAL : 0;
 }
 
+/*
+ * As many as the device @dev, or the one it is a part of, queues before the next
+ * one blocks.
+ */
+static unsigned entries_of(dev_t dev)
+{
+	const char *const where[] = { "", "../" };
+	char path[128], text[32];
+	unsigned long depth;
+
+	for (size_t i = 0; i < ARRAY_LEN(where); i++) {
+		/* Those that pass requests on (md, dm) have no queue. */
+		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%smq",
+			 major(dev), minor(dev), where[i]);
+		if (access(path, F_OK) < 0)
+			continue;
+		snprintf(path, sizeof(path), "%squeue/nr_requests", where[i]);
+		sys_text(dev, path, text, sizeof(text));
+		depth = strtoul(text, NULL, 10);
+		return depth > 0 ? (unsigned)MIN(depth, DEV_ENTRIES)
+				 : DEV_ENTRIES;
+	}
+	return DEV_ENTRIES;
+}
+
 /* Before the next try at what another holds.  False: it was tried for long. */
 static bool held_pause(unsigned *tries)
 {
@@ -585,6 +621,7 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 	if (dev == NULL)
 		return -ENOMEM;
 	dev->shard = shard_of(env);
+	dev->entries_max = DEV_ENTRIES;
 	TAILQ_INIT(&dev->waiting);
 	dev->fd = fd_open(path, mode);
 	if (dev->fd < 0) {
@@ -603,6 +640,8 @@ int shard__dev_open(struct env *env, const char *path, unsigned flags,
 	rv = dev_describe(dev->fd, info);
 	if (rv < 0)
 		goto err_close;
+	if (info->block_device)
+		dev->entries_max = entries_of(st.st_rdev);
 	dev->number = atomic_fetch_add(&next_number, 1);
 	dev->recorded = record_on();
 	if (dev->recorded) {
