@@ -199,10 +199,30 @@ void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 size_t admin__lun_key(const char *target, unsigned lun,
 		      uint8_t out[CMMDS_KEY_MAX]);
 
-/* Arrays of the LUNs of a target and/or a vdisk (NULL: any); freed by _free. */
-size_t admin__luns_of(struct node *node, const char *target, const char *vdisk,
-		      Admin__Lun ***out);
+/* As it is answered; freed by _free in an array. */
+Admin__Lun *admin__lun_answer(struct node *node, const Directory__Lun *lun);
 void admin__luns_free(Admin__Lun **luns, size_t count);
+
+/*
+ * admin_index.c: LUNs in order, and the targets that sessions are to; good until
+ * the directory changes.  Zeroed by _open.
+ */
+enum admin_index_order { ADMIN_BY_VDISK, ADMIN_BY_TARGET };
+struct admin_index {
+	struct node *node;
+	enum admin_index_order order;
+	const Directory__Lun **luns;
+	size_t luns_count;
+	char (*sessions)[ISCSI_NAME_MAX + 1]; /* of each, its target's name */
+	size_t sessions_count, sessions_room;
+};
+void admin__index_open(struct admin_index *x, struct node *node,
+		       enum admin_index_order order);
+/* Those of the virtual disk or target @name, as the order is. */
+size_t admin__index_luns(const struct admin_index *x, const char *name,
+			 Admin__Lun ***out);
+unsigned admin__index_sessions(const struct admin_index *x, const char *iqn);
+void admin__index_close(struct admin_index *x);
 
 /*
  * Addresses an initiator can use now, "ADDR:PORT": wildcards are resolved.  @tcp:

@@ -33,45 +33,25 @@ void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 		  &m.base);
 }
 
-size_t admin__luns_of(struct node *node, const char *target, const char *vdisk,
-		      Admin__Lun ***out)
+Admin__Lun *admin__lun_answer(struct node *node, const Directory__Lun *lun)
 {
-	const struct cmmds_entry *e = NULL;
-	Admin__Lun **list = NULL;
-	size_t n = 0, room = 0;
+	const Directory__Target *t = cmmds_target(node->cmmds, lun->target);
+	const Directory__VDisk *v = cmmds_vdisk(node->cmmds, lun->vdisk);
+	Admin__Lun *out = malloc(sizeof(*out));
 
-	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
-		const Directory__Lun *m = (const Directory__Lun *)e->message;
-		const Directory__Target *t;
-		const Directory__VDisk *v;
-
-		if ((target != NULL && strcmp(m->target, target) != 0) ||
-		    (vdisk != NULL && strcmp(m->vdisk, vdisk) != 0))
-			continue;
-		if (n == room) {
-			room = room ? room * 2 : 8;
-			list = realloc(list, room * sizeof(*list));
-			assert(list != NULL);
-		}
-		list[n] = malloc(sizeof(**list));
-		assert(list[n] != NULL);
-		admin__lun__init(list[n]);
-		list[n]->target = m->target;
-		list[n]->lun = m->lun;
-		list[n]->vdisk = m->vdisk;
-		list[n]->read_only = m->read_only;
-		t = cmmds_target(node->cmmds, m->target);
-		v = cmmds_vdisk(node->cmmds, m->vdisk);
-		if (t != NULL)
-			list[n]->iqn = t->iqn;
-		if (v != NULL) {
-			list[n]->size_bytes = v->size_bytes;
-			list[n]->block_bytes = v->block_bytes;
-		}
-		n++;
+	assert(out != NULL);
+	admin__lun__init(out);
+	out->target = lun->target;
+	out->lun = lun->lun;
+	out->vdisk = lun->vdisk;
+	out->read_only = lun->read_only;
+	if (t != NULL)
+		out->iqn = t->iqn;
+	if (v != NULL) {
+		out->size_bytes = v->size_bytes;
+		out->block_bytes = v->block_bytes;
 	}
-	*out = list;
-	return n;
+	return out;
 }
 
 void admin__luns_free(Admin__Lun **luns, size_t count)
@@ -238,6 +218,29 @@ void admin__lun_remove(struct admin_req *r)
 	admin__change(r, remove_build, remove_applied);
 }
 
+/* Those of @target; NULL: all. */
+static size_t luns_of(struct node *node, const char *target, Admin__Lun ***out)
+{
+	const struct cmmds_entry *e = NULL;
+	Admin__Lun **list = NULL;
+	size_t n = 0, room = 0;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
+		const Directory__Lun *m = (const Directory__Lun *)e->message;
+
+		if (target != NULL && strcmp(m->target, target) != 0)
+			continue;
+		if (n == room) {
+			room = room ? room * 2 : 8;
+			list = realloc(list, room * sizeof(*list));
+			assert(list != NULL);
+		}
+		list[n++] = admin__lun_answer(node, m);
+	}
+	*out = list;
+	return n;
+}
+
 void admin__lun_list(struct admin_req *r)
 {
 	const char *target = r->msg->lun_list->target;
@@ -252,7 +255,7 @@ void admin__lun_list(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	n = admin__luns_of(r->node, target[0] ? target : NULL, NULL, &list);
+	n = luns_of(r->node, target[0] ? target : NULL, &list);
 	luns.luns = list;
 	luns.n_luns = n;
 	response.result_case = ADMIN__RESPONSE__RESULT_LUNS;

@@ -660,13 +660,14 @@ struct target_answer {
 	char portals[PORTALS_SHOWN][64];
 	char *portal_list[PORTALS_SHOWN];
 	size_t portals_count;
+	struct admin_index index;
 	Admin__Target *targets;
 	Admin__Target **list;
 	size_t count;
 };
 
-static void target_fill(struct admin_req *r, struct target_answer *a,
-			const Directory__Target *t, Admin__Target *out)
+static void target_fill(struct target_answer *a, const Directory__Target *t,
+			Admin__Target *out)
 {
 	admin__target__init(out);
 	out->name = t->name;
@@ -675,10 +676,10 @@ static void target_fill(struct admin_req *r, struct target_answer *a,
 	out->n_allow = t->n_allow;
 	out->chap_user = t->chap_user;
 	out->mutual_user = t->mutual_user;
-	out->n_luns = admin__luns_of(r->node, t->name, NULL, &out->luns);
+	out->n_luns = admin__index_luns(&a->index, t->name, &out->luns);
 	out->portals = a->portal_list;
 	out->n_portals = a->portals_count;
-	out->sessions = admin__target_sessions(r->node, t->iqn);
+	out->sessions = admin__index_sessions(&a->index, t->iqn);
 }
 
 /* All targets, or the one named. */
@@ -706,12 +707,13 @@ static void target_answer(struct admin_req *r, const char *name)
 		admin__no_memory(r);
 		goto done;
 	}
+	admin__index_open(&a->index, r->node, ADMIN_BY_TARGET);
 	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
 		const Directory__Target *t = (void *)e->message;
 
 		if (name != NULL && strcmp(t->name, name) != 0)
 			continue;
-		target_fill(r, a, t, &a->targets[a->count]);
+		target_fill(a, t, &a->targets[a->count]);
 		a->list[a->count] = &a->targets[a->count];
 		a->count++;
 	}
@@ -722,6 +724,7 @@ static void target_answer(struct admin_req *r, const char *name)
 	admin__reply(r, &response);
 	for (size_t i = 0; i < a->count; i++)
 		admin__luns_free(a->targets[i].luns, a->targets[i].n_luns);
+	admin__index_close(&a->index);
 done:
 	free(a->targets);
 	free(a->list);

@@ -43,10 +43,24 @@ struct vdisk_texts {
 	char object[UUID_TEXT_LEN], compliance[200];
 };
 
-static void vdisk_fill(struct node *node, const struct shown *item,
-		       const Directory__VDisk *v, Admin__Vdisk *out,
-		       struct vdisk_texts *t)
+/* Of all targets that have it; one may have it twice. */
+static unsigned sessions_of(const struct admin_index *index,
+			    const Admin__Vdisk *v)
 {
+	unsigned n = 0;
+
+	for (size_t i = 0; i < v->n_luns; i++)
+		if (i == 0 ||
+		    strcmp(v->luns[i]->target, v->luns[i - 1]->target) != 0)
+			n += admin__index_sessions(index, v->luns[i]->iqn);
+	return n;
+}
+
+static void vdisk_fill(const struct admin_index *index,
+		       const struct shown *item, const Directory__VDisk *v,
+		       Admin__Vdisk *out, struct vdisk_texts *t)
+{
+	struct node *node = index->node;
 	const Directory__Object *o = admin__object(node, &v->oid);
 
 	admin__vdisk__init(out);
@@ -77,8 +91,8 @@ static void vdisk_fill(struct node *node, const struct shown *item,
 			node__object_health(node, o));
 	}
 	out->compliance = t->compliance;
-	out->n_luns = admin__luns_of(node, NULL, v->name, &out->luns);
-	out->sessions = iscsi_object_sessions(node->iscsi, &item->oid);
+	out->n_luns = admin__index_luns(index, v->name, &out->luns);
+	out->sessions = sessions_of(index, out);
 }
 
 static void list_reply(struct show_ctx *ctx)
@@ -90,19 +104,21 @@ static void list_reply(struct show_ctx *ctx)
 	Admin__Vdisk **list = calloc(ctx->count + 1, sizeof(*list));
 	struct vdisk_texts *texts = calloc(ctx->count + 1, sizeof(*texts));
 	struct shown *items = ctx->items;
+	struct admin_index index;
 	size_t n = 0;
 
 	if (out == NULL || list == NULL || texts == NULL) {
 		admin__no_memory(r);
 		goto done;
 	}
+	admin__index_open(&index, r->node, ADMIN_BY_VDISK);
 	for (size_t i = 0; i < ctx->count; i++) {
 		const Directory__VDisk *v =
 			cmmds_vdisk(r->node->cmmds, items[i].name);
 
 		if (v == NULL) /* deleted meanwhile */
 			continue;
-		vdisk_fill(r->node, &items[i], v, &out[n], &texts[n]);
+		vdisk_fill(&index, &items[i], v, &out[n], &texts[n]);
 		list[n] = &out[n];
 		n++;
 	}
@@ -113,6 +129,7 @@ static void list_reply(struct show_ctx *ctx)
 	admin__reply(r, &response);
 	for (size_t i = 0; i < n; i++)
 		admin__luns_free(out[i].luns, out[i].n_luns);
+	admin__index_close(&index);
 done:
 	free(items);
 	free(out);
@@ -312,6 +329,7 @@ static void details_reply(struct show_ctx *ctx)
 	const Directory__VDisk *v =
 		cmmds_vdisk(r->node->cmmds, ctx->items[0].name);
 	struct shown *items = ctx->items;
+	struct admin_index index;
 	struct commands *c;
 	struct vdisk_texts texts;
 	Admin__Vdisk out;
@@ -330,7 +348,8 @@ static void details_reply(struct show_ctx *ctx)
 		admin__no_memory(r);
 		return;
 	}
-	vdisk_fill(r->node, &items[0], v, &out, &texts);
+	admin__index_open(&index, r->node, ADMIN_BY_VDISK);
+	vdisk_fill(&index, &items[0], v, &out, &texts);
 	commands_fill(r->node, &out, c);
 	details.vdisk = &out;
 	details.commands = c->list;
@@ -339,6 +358,7 @@ static void details_reply(struct show_ctx *ctx)
 	response.vdisk = &details;
 	admin__reply(r, &response);
 	admin__luns_free(out.luns, out.n_luns);
+	admin__index_close(&index);
 	free(items);
 	free(c);
 }

@@ -1,0 +1,128 @@
+/*
+ * admin_index: what a list looks up for each of its lines, put in order once: a
+ * look through all of it for each line would take the loop from everybody else
+ * for as long as that lasts.
+ */
+#include "base/util.h"
+#include "node/admin_int.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* As the directory has them. */
+static int by_target(const void *a, const void *b)
+{
+	const Directory__Lun *x = *(const Directory__Lun *const *)a;
+	const Directory__Lun *y = *(const Directory__Lun *const *)b;
+	int c = strcmp(x->target, y->target);
+
+	return c != 0 ? c : (x->lun > y->lun) - (x->lun < y->lun);
+}
+
+static int by_vdisk(const void *a, const void *b)
+{
+	const Directory__Lun *x = *(const Directory__Lun *const *)a;
+	const Directory__Lun *y = *(const Directory__Lun *const *)b;
+	int c = strcmp(x->vdisk, y->vdisk);
+
+	return c != 0 ? c : by_target(a, b);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+static void add_session(const struct iscsi_session_info *info, void *arg)
+{
+	struct admin_index *x = arg;
+
+	if (info->discovery || info->target == NULL)
+		return;
+	if (x->sessions_count == x->sessions_room) {
+		x->sessions_room = x->sessions_room ? x->sessions_room * 2 : 64;
+		x->sessions = realloc(x->sessions, x->sessions_room *
+							   sizeof(*x->sessions));
+		assert(x->sessions != NULL);
+	}
+	snprintf(x->sessions[x->sessions_count++], sizeof(*x->sessions), "%s",
+		 info->target);
+}
+
+void admin__index_open(struct admin_index *x, struct node *node,
+		       enum admin_index_order order)
+{
+	const struct cmmds_entry *e = NULL;
+	size_t room = 0;
+
+	*x = (struct admin_index){ .node = node, .order = order };
+	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
+		if (x->luns_count == room) {
+			room = room ? room * 2 : 64;
+			x->luns = realloc(x->luns, room * sizeof(*x->luns));
+			assert(x->luns != NULL);
+		}
+		x->luns[x->luns_count++] = (const Directory__Lun *)e->message;
+	}
+	if (x->luns_count > 0)
+		qsort(x->luns, x->luns_count, sizeof(*x->luns),
+		      order == ADMIN_BY_VDISK ? by_vdisk : by_target);
+	iscsi_session_each(node->iscsi, add_session, x);
+	if (x->sessions_count > 0)
+		qsort(x->sessions, x->sessions_count, sizeof(*x->sessions),
+		      by_name);
+}
+
+void admin__index_close(struct admin_index *x)
+{
+	free(x->luns);
+	free(x->sessions);
+}
+
+static const char *name_of(const struct admin_index *x, size_t at)
+{
+	return x->order == ADMIN_BY_VDISK ? x->luns[at]->vdisk
+					  : x->luns[at]->target;
+}
+
+size_t admin__index_luns(const struct admin_index *x, const char *name,
+			 Admin__Lun ***out)
+{
+	size_t low = 0, high = x->luns_count, n = 0;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (strcmp(name_of(x, mid), name) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	while (low + n < x->luns_count && strcmp(name_of(x, low + n), name) == 0)
+		n++;
+	*out = calloc(n + 1, sizeof(**out));
+	assert(*out != NULL);
+	for (size_t i = 0; i < n; i++)
+		(*out)[i] = admin__lun_answer(x->node, x->luns[low + i]);
+	return n;
+}
+
+unsigned admin__index_sessions(const struct admin_index *x, const char *iqn)
+{
+	size_t low = 0, high = x->sessions_count;
+	unsigned n = 0;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (strcmp(x->sessions[mid], iqn) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	for (; low < x->sessions_count && strcmp(x->sessions[low], iqn) == 0;
+	     low++)
+		n++;
+	return n;
+}
