@@ -153,6 +153,9 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
+$(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc cmmds_next \
+	cmmds_vdisk iscsi_usage_each iscsi_object_sessions admin__reply \
+	admin__progress)
 $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
 	calloc malloc cmmds_put cmmds_audit cmmds_info cmmds_propose cmmds_vdisk \
 	cmmds_target cmmds_policy cmmds_object \

@@ -50,6 +50,7 @@ static struct target_object *object_new(struct iscsi *front,
 	}
 	o->oid = *oid;
 	o->shard = shard;
+	o->since_ns = env_now(front->env);
 	TAILQ_INSERT_TAIL(&front->objects, o, link);
 	return o;
 }
@@ -413,6 +414,7 @@ static void usage_read(const struct target_object *o, struct iscsi_usage *out)
 	struct scsi_usage *u = o->usage;
 
 	out->object = o->oid;
+	out->since_ns = o->since_ns;
 	histogram_of_read(&u->reads, &out->reads);
 	histogram_of_read(&u->writes, &out->writes);
 	out->read_bytes = ENTRY_GET(&u->read_bytes);

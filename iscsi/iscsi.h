@@ -175,6 +175,7 @@ int iscsi_session_drop(struct iscsi *iscsi, uint64_t id);
  */
 struct iscsi_usage {
 	struct uuid object;
+	uint64_t since_ns; /* another one: it is counted anew */
 	struct histogram_value reads, writes;
 	uint64_t read_bytes, written_bytes;
 	uint64_t unmaps; /* UNMAP, WRITE SAME and SANITIZE */

@@ -178,6 +178,7 @@ struct target_object {
 	unsigned shard, users;
 	unsigned leaving; /* of those: LUNs of targets that leave with it */
 	uint64_t idle_since_ns; /* no users */
+	uint64_t since_ns; /* it is here, and its usage counted */
 	struct scsi_usage *usage;
 	TAILQ_ENTRY(target_object) link;
 };

@@ -75,9 +75,7 @@ static int by_object(const void *a, const void *b)
 /* What came since @then; all of it if it was counted anew meanwhile. */
 static void gain(struct iscsi_usage *now, const struct iscsi_usage *then)
 {
-	if (then == NULL || now->reads.count < then->reads.count ||
-	    now->writes.count < then->writes.count ||
-	    now->unmaps < then->unmaps || now->failed < then->failed)
+	if (then == NULL || now->since_ns != then->since_ns)
 		return;
 	histogram_gain(&now->reads, &then->reads);
 	histogram_gain(&now->writes, &then->writes);

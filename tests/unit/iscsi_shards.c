@@ -304,6 +304,7 @@ static void on_usage(const struct iscsi_usage *usage, void *arg)
 {
 	struct iscsi_usage *sum = arg;
 
+	sum->since_ns = usage->since_ns;
 	sum->read_bytes += usage->read_bytes;
 	sum->reads.count += usage->reads.count;
 	sum->reads.sum_ns++; /* objects */
@@ -321,6 +322,7 @@ static struct iscsi_usage usage_all(void)
 /* What is done with an object is counted for all targets that show it. */
 TEST(shards, usage)
 {
+	uint64_t since_ns;
 	struct mock a, b;
 	struct uuid id;
 
@@ -331,6 +333,7 @@ TEST(shards, usage)
 	map(IQN, 0, id);
 	map(OTHER, 0, id);
 	settle();
+	since_ns = usage_all().since_ns;
 	in(&a, 1, 1);
 	LOGIN(&b, 2, OTHER);
 	CHECK_EQ(status_of(&b), 0);
@@ -352,6 +355,15 @@ TEST(shards, usage)
 	CHECK_EQ(answer(&a, TUR(&a)), 0);
 	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
 	CHECK_EQ(usage_all().reads.count, 3);
+	CHECK_EQ(usage_all().since_ns, since_ns);
+	/* Gone for longer, it is counted anew. */
+	iscsi_lun_unset(iscsi, IQN, 0);
+	settle();
+	iscsi->objects.tqh_first->idle_since_ns -= 61 * SEC;
+	map(IQN, 0, id);
+	settle();
+	CHECK_EQ(usage_all().reads.count, 0);
+	CHECK(usage_all().since_ns > since_ns);
 	close_all();
 }
 
