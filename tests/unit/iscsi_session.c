@@ -575,6 +575,30 @@ TEST(iscsi_session, data_answers_a_ping)
 	end();
 }
 
+/* So does a part of a burst that is not there yet: then it is asked again. */
+TEST(iscsi_session, a_part_answers_a_ping)
+{
+	struct mock m;
+	struct seen *s;
+	uint64_t start;
+
+	fixture((struct iscsi_config){ .ping_ms = 60 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < 3; i++) {
+		start = env_now(ts.env);
+		while ((s = next(&m)) == NULL && !m.closing &&
+		       env_now(ts.env) - start < 60 * SEC)
+			;
+		CHECK(s != NULL && s->bhs[0] == ISCSI_OP_NOP_IN);
+		m.dm.part_ns = env_now(ts.env);
+	}
+	start = env_now(ts.env);
+	while (!m.closed && env_now(ts.env) - start < 60 * SEC)
+		settle();
+	CHECK(m.closed);
+	end();
+}
+
 TEST(iscsi_session, drain_asks_for_a_logout)
 {
 	bool closed = false;
