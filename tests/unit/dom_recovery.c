@@ -794,6 +794,15 @@ TEST(dom_recovery, growth_onto_a_disk_that_goes)
 /* What came into being is not cut off while nobody can look at it. */
 TEST(dom_recovery, closed_with_what_it_has_grown)
 {
+	static const struct {
+		uint64_t size_bytes;
+		bool undo, first; /* the disk of the first part is away */
+	} tries[] = {
+		{ SIZE, true, false },
+		{ LEG, false, false },
+		{ LEG, false, true },
+		{ GROWN - B, false, true },
+	};
 	struct fixture *f = fixture_open();
 	struct dom_resize grow = { .size_bytes = GROWN };
 	unsigned other;
@@ -803,16 +812,15 @@ TEST(dom_recovery, closed_with_what_it_has_grown)
 	other = other_disk(f);
 	CHECK_EQ(resize_as(f, &grow, &stored), 0);
 	CHECK_EQ(do_write(f, LEG, buf_b, B, 0, 0), 0);
-	for (unsigned i = 0; i < 3; i++) {
-		struct dom_resize back = { .size_bytes = i == 0	  ? SIZE
-							 : i == 1 ? LEG
-								  : GROWN - B,
-					   .undo = i == 0 };
+	for (unsigned i = 0; i < ARRAY_LEN(tries); i++) {
+		struct dom_resize back = { .size_bytes = tries[i].size_bytes,
+					   .undo = tries[i].undo };
+		unsigned away = tries[i].first ? 1 - other : other;
 
-		disk_out(f, i < 2 ? other : 1 - other);
+		disk_out(f, away);
 		CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
 		CHECK(!stored);
-		disk_in(f, i < 2 ? other : 1 - other);
+		disk_in(f, away);
 	}
 	fit_and_whole(f, GROWN);
 	CHECK_EQ(do_read(f, LEG, got, B), 0);
