@@ -415,9 +415,13 @@ static void end_with(struct env *env, const struct env_io *io, int res)
 {
 	struct io_uring *ring = &shard_of(env)->uring.ring;
 	struct io_uring_cqe *cqe;
+	int rv;
 
 	CHECK_EQ(io_uring_submit(ring), 1);
-	CHECK_EQ(io_uring_wait_cqe(ring, &cqe), 0);
+	do
+		rv = io_uring_wait_cqe(ring, &cqe);
+	while (rv == -EINTR); /* who was stopped waits on */
+	CHECK_EQ(rv, 0);
 	CHECK(io_uring_cqe_get_data(cqe) == io);
 	cqe->res = res;
 }
