@@ -207,6 +207,19 @@ def tool(name):
     return path
 
 
+def preload(name):
+    """A library of tests/preload, for LD_PRELOAD: that takes a blank, or a colon,
+    for the end of a path."""
+    path = os.path.join(O, "tests", "preload", name + ".so")
+    if not os.path.exists(path):
+        raise Failure("%s is not built: make tools" % path)
+    if " " in path or ":" in path:
+        short = tempfile.mkdtemp(prefix="basalt-")
+        atexit.register(shutil.rmtree, short, True)
+        path = shutil.copy(path, short)
+    return path
+
+
 def object_hash(object_id):
     """uuid_hash() of base/uuid.c: modulo the shards, where an object is."""
     mask = (1 << 64) - 1

@@ -61,21 +61,15 @@ def build():
                    ("-O2", "-g", "-fno-builtin"))
 
 
-def library():
-    path = os.path.join(basalt.O, "tests", "preload", "copycount.so")
-    if not os.path.exists(path):
-        raise basalt.Failure("%s is not built: make tools" % path)
-    return path
-
-
 class Node(basalt.Node):
     """A node whose copies are counted."""
 
     def __init__(self, name, basaltd, *args, **kw):
         basalt.BASALTD = basaltd        # what start() runs
         self.table = os.path.join(basalt.scratch("copycount"), "table")
-        super().__init__(name, *args, env={"LD_PRELOAD": library(),
-                                           "COPYCOUNT": self.table}, **kw)
+        super().__init__(name, *args, env={
+            "LD_PRELOAD": basalt.preload("copycount"),
+            "COPYCOUNT": self.table}, **kw)
 
     def counts(self):
         """{name: number} of the library's table and the daemon's counters."""
