@@ -443,6 +443,7 @@ static void resize_propose(struct dom__owner *owner)
 		resize_end(r, rv);
 		return;
 	}
+	assert(tree != NULL);
 	op.op = DIRECTORY__OBJECT_COMMAND__OP__RESIZE;
 	op.oid.data = owner->oid.b;
 	op.oid.len = sizeof(owner->oid.b);

@@ -42,8 +42,8 @@ static void add_session(const struct iscsi_session_info *info, void *arg)
 		return;
 	if (x->sessions_count == x->sessions_room) {
 		x->sessions_room = x->sessions_room ? x->sessions_room * 2 : 64;
-		x->sessions = realloc(x->sessions, x->sessions_room *
-							   sizeof(*x->sessions));
+		x->sessions = realloc(x->sessions,
+				      x->sessions_room * sizeof(*x->sessions));
 		assert(x->sessions != NULL);
 	}
 	snprintf(x->sessions[x->sessions_count++], sizeof(*x->sessions), "%s",
@@ -99,7 +99,8 @@ size_t admin__index_luns(const struct admin_index *x, const char *name,
 		else
 			high = mid;
 	}
-	while (low + n < x->luns_count && strcmp(name_of(x, low + n), name) == 0)
+	while (low + n < x->luns_count &&
+	       strcmp(name_of(x, low + n), name) == 0)
 		n++;
 	*out = calloc(n + 1, sizeof(**out));
 	assert(*out != NULL);

@@ -44,10 +44,10 @@ const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
 					     const char *name);
 const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
 					     const struct uuid *oid);
-void __wrap_iscsi_session_each(
-	struct iscsi *iscsi,
-	void (*cb)(const struct iscsi_session_info *info, void *arg),
-	void *arg);
+void __wrap_iscsi_session_each(struct iscsi *iscsi,
+			       void (*cb)(const struct iscsi_session_info *info,
+					  void *arg),
+			       void *arg);
 unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
 				      const struct uuid *object);
 void __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
@@ -127,9 +127,10 @@ const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
 }
 
 /* Two to target 0, one to target 7; and one that looks around. */
-void __wrap_iscsi_session_each(
-	struct iscsi *iscsi,
-	void (*cb)(const struct iscsi_session_info *info, void *arg), void *arg)
+void __wrap_iscsi_session_each(struct iscsi *iscsi,
+			       void (*cb)(const struct iscsi_session_info *info,
+					  void *arg),
+			       void *arg)
 {
 	static const unsigned to[] = { 7, 0, 0 };
 	struct iscsi_session_info info = { .discovery = true };
