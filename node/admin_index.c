@@ -6,7 +6,6 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,18 +33,31 @@ static int by_name(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
+static bool room_for_one(void **p, size_t count, size_t size)
+{
+	void *more;
+
+	/* There is room for the power of two at or above the count. */
+	if ((count & (count - 1)) != 0)
+		return true;
+	more = realloc(*p, (count > 0 ? count * 2 : 1) * size);
+	if (more != NULL)
+		*p = more;
+	return more != NULL;
+}
+
 static void add_session(const struct iscsi_session_info *info, void *arg)
 {
 	struct admin_index *x = arg;
+	void *p = x->sessions;
 
-	if (info->discovery || info->target == NULL)
+	if (info->discovery || info->target == NULL || x->no_memory)
 		return;
-	if (x->sessions_count == x->sessions_room) {
-		x->sessions_room = x->sessions_room ? x->sessions_room * 2 : 64;
-		x->sessions = realloc(x->sessions,
-				      x->sessions_room * sizeof(*x->sessions));
-		assert(x->sessions != NULL);
-	}
+	x->no_memory =
+		!room_for_one(&p, x->sessions_count, sizeof(*x->sessions));
+	x->sessions = p;
+	if (x->no_memory)
+		return;
 	snprintf(x->sessions[x->sessions_count++], sizeof(*x->sessions), "%s",
 		 info->target);
 }
@@ -54,15 +66,16 @@ void admin__index_open(struct admin_index *x, struct node *node,
 		       enum admin_index_order order)
 {
 	const struct cmmds_entry *e = NULL;
-	size_t room = 0;
 
 	*x = (struct admin_index){ .node = node, .order = order };
 	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
-		if (x->luns_count == room) {
-			room = room ? room * 2 : 64;
-			x->luns = realloc(x->luns, room * sizeof(*x->luns));
-			assert(x->luns != NULL);
-		}
+		void *p = x->luns;
+
+		x->no_memory =
+			!room_for_one(&p, x->luns_count, sizeof(*x->luns));
+		x->luns = p;
+		if (x->no_memory)
+			return;
 		x->luns[x->luns_count++] = (const Directory__Lun *)e->message;
 	}
 	if (x->luns_count > 0)
@@ -86,10 +99,10 @@ static const char *name_of(const struct admin_index *x, size_t at)
 					  : x->luns[at]->target;
 }
 
-size_t admin__index_luns(const struct admin_index *x, const char *name,
+size_t admin__index_luns(struct admin_index *x, const char *name,
 			 Admin__Lun ***out)
 {
-	size_t low = 0, high = x->luns_count, n = 0;
+	size_t low = 0, high = x->luns_count, n;
 
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
@@ -99,13 +112,16 @@ size_t admin__index_luns(const struct admin_index *x, const char *name,
 		else
 			high = mid;
 	}
-	while (low + n < x->luns_count &&
-	       strcmp(name_of(x, low + n), name) == 0)
-		n++;
-	*out = calloc(n + 1, sizeof(**out));
-	assert(*out != NULL);
-	for (size_t i = 0; i < n; i++)
-		(*out)[i] = admin__lun_answer(x->node, x->luns[low + i]);
+	for (high = low;
+	     high < x->luns_count && strcmp(name_of(x, high), name) == 0;)
+		high++;
+	*out = calloc(high - low + 1, sizeof(**out));
+	for (n = 0; *out != NULL && low + n < high; n++) {
+		(*out)[n] = admin__lun_answer(x->node, x->luns[low + n]);
+		if ((*out)[n] == NULL)
+			break;
+	}
+	x->no_memory |= *out == NULL || low + n < high;
 	return n;
 }
 

@@ -199,7 +199,7 @@ void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 size_t admin__lun_key(const char *target, unsigned lun,
 		      uint8_t out[CMMDS_KEY_MAX]);
 
-/* As it is answered; freed by _free in an array. */
+/* As it is answered, or NULL: no memory; freed by _free in an array. */
 Admin__Lun *admin__lun_answer(struct node *node, const Directory__Lun *lun);
 void admin__luns_free(Admin__Lun **luns, size_t count);
 
@@ -214,12 +214,13 @@ struct admin_index {
 	const Directory__Lun **luns;
 	size_t luns_count;
 	char (*sessions)[ISCSI_NAME_MAX + 1]; /* of each, its target's name */
-	size_t sessions_count, sessions_room;
+	size_t sessions_count;
+	bool no_memory; /* something is missing in it, or in what it answered */
 };
 void admin__index_open(struct admin_index *x, struct node *node,
 		       enum admin_index_order order);
 /* Those of the virtual disk or target @name, as the order is. */
-size_t admin__index_luns(const struct admin_index *x, const char *name,
+size_t admin__index_luns(struct admin_index *x, const char *name,
 			 Admin__Lun ***out);
 unsigned admin__index_sessions(const struct admin_index *x, const char *iqn);
 void admin__index_close(struct admin_index *x);

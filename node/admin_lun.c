@@ -39,7 +39,8 @@ Admin__Lun *admin__lun_answer(struct node *node, const Directory__Lun *lun)
 	const Directory__VDisk *v = cmmds_vdisk(node->cmmds, lun->vdisk);
 	Admin__Lun *out = malloc(sizeof(*out));
 
-	assert(out != NULL);
+	if (out == NULL)
+		return NULL;
 	admin__lun__init(out);
 	out->target = lun->target;
 	out->lun = lun->lun;
@@ -218,27 +219,29 @@ void admin__lun_remove(struct admin_req *r)
 	admin__change(r, remove_build, remove_applied);
 }
 
-/* Those of @target; NULL: all. */
-static size_t luns_of(struct node *node, const char *target, Admin__Lun ***out)
+/* Those of @target; NULL: all.  0, -ENOMEM. */
+static int luns_of(struct node *node, const char *target, Admin__Luns *out)
 {
 	const struct cmmds_entry *e = NULL;
-	Admin__Lun **list = NULL;
-	size_t n = 0, room = 0;
+	size_t room = 1;
 
+	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL)
+		room++;
+	out->luns = calloc(room, sizeof(*out->luns));
+	if (out->luns == NULL)
+		return -ENOMEM;
 	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
 		const Directory__Lun *m = (const Directory__Lun *)e->message;
+		Admin__Lun *lun;
 
 		if (target != NULL && strcmp(m->target, target) != 0)
 			continue;
-		if (n == room) {
-			room = room ? room * 2 : 8;
-			list = realloc(list, room * sizeof(*list));
-			assert(list != NULL);
-		}
-		list[n++] = admin__lun_answer(node, m);
+		lun = admin__lun_answer(node, m);
+		if (lun == NULL)
+			return -ENOMEM;
+		out->luns[out->n_luns++] = lun;
 	}
-	*out = list;
-	return n;
+	return 0;
 }
 
 void admin__lun_list(struct admin_req *r)
@@ -246,8 +249,6 @@ void admin__lun_list(struct admin_req *r)
 	const char *target = r->msg->lun_list->target;
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__Luns luns = ADMIN__LUNS__INIT;
-	Admin__Lun **list;
-	size_t n;
 
 	if (target[0] != '\0' && cmmds_target(r->node->cmmds, target) == NULL) {
 		admin__why(r, -ENOENT, "basalt target list shows them.",
@@ -255,11 +256,13 @@ void admin__lun_list(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	n = luns_of(r->node, target[0] ? target : NULL, &list);
-	luns.luns = list;
-	luns.n_luns = n;
+	if (luns_of(r->node, target[0] ? target : NULL, &luns) < 0) {
+		admin__no_memory(r);
+		goto done;
+	}
 	response.result_case = ADMIN__RESPONSE__RESULT_LUNS;
 	response.luns = &luns;
 	admin__reply(r, &response);
-	admin__luns_free(list, n);
+done:
+	admin__luns_free(luns.luns, luns.n_luns);
 }

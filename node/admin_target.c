@@ -721,7 +721,10 @@ static void target_answer(struct admin_req *r, const char *name)
 	targets.n_targets = a->count;
 	response.result_case = ADMIN__RESPONSE__RESULT_TARGETS;
 	response.targets = &targets;
-	admin__reply(r, &response);
+	if (a->index.no_memory)
+		admin__no_memory(r);
+	else
+		admin__reply(r, &response);
 	for (size_t i = 0; i < a->count; i++)
 		admin__luns_free(a->targets[i].luns, a->targets[i].n_luns);
 	admin__index_close(&a->index);

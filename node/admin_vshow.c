@@ -56,9 +56,9 @@ static unsigned sessions_of(const struct admin_index *index,
 	return n;
 }
 
-static void vdisk_fill(const struct admin_index *index,
-		       const struct shown *item, const Directory__VDisk *v,
-		       Admin__Vdisk *out, struct vdisk_texts *t)
+static void vdisk_fill(struct admin_index *index, const struct shown *item,
+		       const Directory__VDisk *v, Admin__Vdisk *out,
+		       struct vdisk_texts *t)
 {
 	struct node *node = index->node;
 	const Directory__Object *o = admin__object(node, &v->oid);
@@ -126,7 +126,10 @@ static void list_reply(struct show_ctx *ctx)
 	vdisks.n_vdisks = n;
 	response.result_case = ADMIN__RESPONSE__RESULT_VDISKS;
 	response.vdisks = &vdisks;
-	admin__reply(r, &response);
+	if (index.no_memory)
+		admin__no_memory(r);
+	else
+		admin__reply(r, &response);
 	for (size_t i = 0; i < n; i++)
 		admin__luns_free(out[i].luns, out[i].n_luns);
 	admin__index_close(&index);
@@ -356,7 +359,10 @@ static void details_reply(struct show_ctx *ctx)
 	details.n_commands = c->count;
 	response.result_case = ADMIN__RESPONSE__RESULT_VDISK;
 	response.vdisk = &details;
-	admin__reply(r, &response);
+	if (index.no_memory)
+		admin__no_memory(r);
+	else
+		admin__reply(r, &response);
 	admin__luns_free(out.luns, out.n_luns);
 	admin__index_close(&index);
 	free(items);

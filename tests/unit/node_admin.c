@@ -74,12 +74,24 @@ int __wrap_node__secret_seal(const uint8_t key[NODE_KEY_LEN],
 			     const uint8_t *secret, size_t len, uint8_t **out,
 			     size_t *out_len);
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response);
+void __wrap_iscsi_session_each(struct iscsi *iscsi,
+			       void (*cb)(const struct iscsi_session_info *info,
+					  void *arg),
+			       void *arg);
 char *__real_strdup(const char *text);
 char *__wrap_strdup(const char *text);
 
 char *__wrap_strdup(const char *text)
 {
 	return ++is.dups == is.dup_fails ? NULL : __real_strdup(text);
+}
+
+/* There are none. */
+void __wrap_iscsi_session_each(struct iscsi *iscsi,
+			       void (*cb)(const struct iscsi_session_info *info,
+					  void *arg),
+			       void *arg)
+{
 }
 
 const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,

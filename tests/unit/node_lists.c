@@ -4,6 +4,7 @@
  */
 #include "base/util.h"
 #include "node/admin_int.h"
+#include "tests/lib/fail_alloc.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -30,6 +31,7 @@ static struct {
 	unsigned asks;
 	unsigned lines;
 	bool done;
+	int status;
 } is;
 
 static struct node node;
@@ -55,6 +57,14 @@ void __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 					const struct object_space *space),
 			     void *arg);
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response);
+
+void *__real_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+void *__wrap_realloc(void *p, size_t size)
+{
+	return alloc_fails(0) ? NULL : __real_realloc(p, size);
+}
 
 /* ---- the directory ---- */
 
@@ -199,7 +209,10 @@ static void target_check(const Admin__Target *t)
 
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 {
-	if (response->result_case == ADMIN__RESPONSE__RESULT_VDISKS) {
+	is.status = response->status;
+	if (response->status < 0) {
+		is.lines = 0;
+	} else if (response->result_case == ADMIN__RESPONSE__RESULT_VDISKS) {
 		is.lines = (unsigned)response->vdisks->n_vdisks;
 		for (unsigned i = 0; i < is.lines; i++)
 			vdisk_check(response->vdisks->vdisks[i]);
@@ -239,4 +252,27 @@ TEST(node_lists, virtual_disks)
 	CHECK(is.walks < 10);
 	free(r.ctx);
 	test_shard_close(&ts);
+}
+
+/* Nothing is told by halves. */
+TEST(node_lists, without_memory)
+{
+	unsigned refused = 0;
+
+	for (unsigned n = 1; is.status < 0 || n == 1; n++) {
+		struct admin_req r = { .node = &node };
+
+		fill();
+		fail_at = n;
+		admin__target_list(&r);
+		CHECK(is.done);
+		CHECK_EQ(is.status, fail_at == 0 ? -ENOMEM : 0);
+		CHECK_EQ(is.lines, fail_at == 0 ? 0 : N);
+		refused += fail_at == 0;
+		/* Those of the lines are alike. */
+		if (n == 20)
+			n = N;
+	}
+	fail_at = 0;
+	CHECK(refused > N);
 }
