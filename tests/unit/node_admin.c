@@ -371,6 +371,8 @@ static void none_for(void (*handle)(struct admin_req *r),
 		handle(&r);
 		refused += fail_at == 0;
 		CHECK(fail_at > 0 || is.status == -ENOMEM);
+		if (is.create != NULL) /* under way */
+			is.create->cb(is.create, -ECANCELED);
 		free(r.ctx);
 		test_shard_close(&ts);
 		if (fail_at > 0)
