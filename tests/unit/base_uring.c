@@ -92,8 +92,10 @@ TEST(uring, a_disk_that_blocks_leaves_threads)
 	char path[600];
 	int mem;
 
-	if (!absent_open(&absent, N * PAGE_BYTES))
+	if (!absent_open(&absent, N * PAGE_BYTES)) {
+		puts("# skipped: userfaultfd(2) is not allowed here");
 		skip();
+	}
 	test_shard_open(&ts);
 	dev = disk_open(&ts, "disk", path);
 	stuck = disk_open(&ts, "stuck", path);
@@ -185,8 +187,10 @@ TEST(uring, no_more_than_a_device_queues)
 	snprintf(path, sizeof(path), "%s/under", dir);
 	free(dir);
 	test_file(path, 1 << 20);
-	if (!loop_open(path, name, &fd))
+	if (!loop_open(path, name, &fd)) {
+		puts("# skipped: there are no loop devices here");
 		skip();
+	}
 	depth = loop_depth(name);
 	CHECK(depth < N);
 	test_shard_open(&ts);
