@@ -486,9 +486,13 @@ static int log_close(struct lsom__recovery *rec)
 			lost_settle(rec->open[i], disk->key_next);
 			rv = summary_write(rec, i);
 			/* One that was bad may stay so. */
-			if (rec->headers[i].generation <=
-			    disk->super.generation_closed)
+			if (rv < 0 && rec->headers[i].generation <=
+					      disk->super.generation_closed) {
+				log_warn("disk %s: segment %u: its summary is "
+					 "damaged still: %s",
+					 disk->path, i, err_text(rv));
 				rv = 0;
+			}
 		}
 		if (rv < 0)
 			return rv;
