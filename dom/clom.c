@@ -754,6 +754,15 @@ int clom__promise(const struct clom_snapshot *snapshot,
 
 /* ---- judging ---- */
 
+unsigned clom_leaves(const Directory__TreeNode *tree)
+{
+	unsigned n = tree->leaf != NULL;
+
+	for (size_t i = 0; i < tree->n_children; i++)
+		n += clom_leaves(tree->children[i]);
+	return n;
+}
+
 static unsigned width_of(const Directory__TreeNode *node)
 {
 	unsigned width = UINT32_MAX;

@@ -54,6 +54,9 @@ uint64_t clom_share(uint64_t leaf_bytes, uint64_t size_bytes,
 /* Fault domains a policy needs (e1): 2f+1, or k+m. */
 unsigned clom_domains_needed(const Directory__Policy *policy);
 
+/* Components that a tree names. */
+unsigned clom_leaves(const Directory__TreeNode *tree);
+
 /* Is all its size reserved? */
 bool clom_thick(const Directory__Object *object);
 

@@ -237,15 +237,6 @@ static void here_promise(struct env_task *task)
 	promise_end(req, rv);
 }
 
-static size_t leaves_count(const Directory__TreeNode *node)
-{
-	size_t n = node->leaf != NULL;
-
-	for (size_t i = 0; i < node->n_children; i++)
-		n += leaves_count(node->children[i]);
-	return n;
-}
-
 /* What each leaf has mapped, in the order of the tree, behind @used. */
 static int leaves_used(struct dom *dom, const Directory__TreeNode *node,
 		       uint64_t **used)
@@ -263,7 +254,7 @@ static int leaves_used(struct dom *dom, const Directory__TreeNode *node,
 static int there_used(struct dom *dom, const Directory__Object *object,
 		      struct dom_promise *req)
 {
-	uint64_t *used = calloc(leaves_count(object->tree) + 1, sizeof(*used));
+	uint64_t *used = calloc(clom_leaves(object->tree) + 1, sizeof(*used));
 
 	req->used = used;
 	return used != NULL ? leaves_used(dom, object->tree, &used) : -ENOMEM;

@@ -1,5 +1,6 @@
 /* admin_object: `basalt object show`: a virtual disk's object as it lies. */
 #include "base/util.h"
+#include "dom/clom.h"
 #include "node/admin_int.h"
 
 #include <assert.h>
@@ -169,15 +170,6 @@ static void there_show(struct env_task *task)
 	env_post(show->r->node->env, task);
 }
 
-static unsigned leaves_count(const Directory__TreeNode *tree)
-{
-	unsigned count = tree->leaf != NULL;
-
-	for (size_t i = 0; i < tree->n_children; i++)
-		count += leaves_count(tree->children[i]);
-	return count;
-}
-
 void admin__object_show(struct admin_req *r)
 {
 	struct node *node = r->node;
@@ -192,7 +184,7 @@ void admin__object_show(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	leaves = o->tree != NULL ? leaves_count(o->tree) : 0;
+	leaves = o->tree != NULL ? clom_leaves(o->tree) : 0;
 	show = calloc(1, sizeof(*show) + leaves * sizeof(show->damaged[0]));
 	if (show == NULL) {
 		admin__no_memory(r);

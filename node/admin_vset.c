@@ -200,11 +200,12 @@ void admin__vdisk_set(struct admin_req *r)
 	const Directory__Object *o;
 	int rv;
 
+	if (set == NULL) {
+		admin__no_memory(r);
+		return;
+	}
 	r->ctx = set;
-	if (set == NULL)
-		admin__why(r, -ENOMEM, "Repeat it in a moment.",
-			   "out of memory");
-	else if (admin__another(r, is_resized))
+	if (admin__another(r, is_resized))
 		admin__why(r, -EBUSY, "Repeat it when that is done.",
 			   "virtual disk %s is being resized by another "
 			   "command",
@@ -215,7 +216,7 @@ void admin__vdisk_set(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	assert(set != NULL && view.object != NULL); /* or it was refused */
+	assert(view.object != NULL); /* or it was refused */
 	set->r = r;
 	r->failed = vdisk_set_failed;
 	o = (const Directory__Object *)view.object->message;
