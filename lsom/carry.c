@@ -12,19 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static bool entry_here(struct lsom_comp *comp, uint64_t block, uint64_t place,
-		       uint8_t kind)
-{
-	struct lsom__page *page =
-		lsom__page_find(comp, block / LSOM__PAGE_SLOTS);
-	struct lsom__entry e;
-
-	if (page == NULL || page->gone)
-		return false;
-	lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS, &e);
-	return e.kind == kind && e.place == place;
-}
-
 void lsom__carry_unpin(struct lsom__cleaner *c)
 {
 	lsom__range_unpin(&c->range);
@@ -98,8 +85,8 @@ static int data_step(struct lsom__cleaner *c, struct lsom_comp *comp,
 		n = 0;
 		while (d->first + c->block + n < end &&
 		       n < MAX(c->disk->segment_blocks / 16, 8u) &&
-		       entry_here(comp, d->first + c->block + n,
-				  place + c->block + n, LSOM__E_RAW))
+		       lsom__entry_here(comp, d->first + c->block + n,
+					place + c->block + n, LSOM__E_RAW))
 			n++;
 		if (n > 0) {
 			rv = lsom__move_start(c, comp, d, d->first + c->block,
@@ -168,7 +155,8 @@ static int hole_page(struct lsom__cleaner *c, struct lsom_comp *comp,
 		if (lsom__moves_full(c))
 			return -EAGAIN;
 		for (n = 0; at + n < end; n++)
-			if (!entry_here(comp, at + n, place, LSOM__E_HOLE))
+			if (!lsom__entry_here(comp, at + n, place,
+					      LSOM__E_HOLE))
 				break;
 		if (n > 0 && !needed)
 			(void)lsom__index_apply(comp, at, (unsigned)n, &e, NULL,

@@ -403,6 +403,19 @@ void lsom__range_unpin(struct lsom__range *range)
 	}
 }
 
+bool lsom__entry_here(const struct lsom_comp *comp, uint64_t block,
+		      uint64_t place, uint8_t kind)
+{
+	struct lsom__page *page =
+		lsom__page_find(comp, block / LSOM__PAGE_SLOTS);
+	struct lsom__entry e;
+
+	if (page == NULL || page->gone)
+		return false;
+	lsom__slots_get(&page->slots, block % LSOM__PAGE_SLOTS, &e);
+	return e.kind == kind && e.place == place;
+}
+
 /* ---- changing ---- */
 
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count)

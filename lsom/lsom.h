@@ -253,6 +253,40 @@ struct lsom_disk_watch {
 void lsom_disk_watch(struct lsom_disk *disk, struct lsom_disk_watch *watch);
 void lsom_disk_unwatch(struct lsom_disk *disk, struct lsom_disk_watch *watch);
 
+/*
+ * Read all that is on the disk and compare it with its checksums, in the background:
+ * one I/O at a time, and while others use the disk half of the time at most.  On
+ * @disk's home only, one at a time.
+ *
+ * @cb: 0 (then @bad_count says what was found), -ECANCELED, -ESHUTDOWN, -ENODEV (the
+ * disk has failed); up to there the counts are those of what was read.  At once
+ * also -EBUSY, -ENOMEM.
+ */
+#define LSOM_SCRUB_BAD_MAX 64u
+
+struct lsom_scrub_bad {
+	struct uuid oid, cid;
+	uint64_t offset; /* of a block of the component */
+};
+
+struct lsom_scrub {
+	void *data;
+	/* out */
+	_Atomic unsigned percent; /* from any thread */
+	uint64_t read_blocks;
+	uint64_t bad_count; /* blocks in use that are not what was written */
+	struct lsom_scrub_bad bad[LSOM_SCRUB_BAD_MAX]; /* the first of them */
+	unsigned segments_unread; /* nobody knows what should be there */
+	/* private */
+	bool cancelled;
+	void (*cb)(struct lsom_scrub *req, int status);
+};
+typedef void (*lsom_scrub_cb)(struct lsom_scrub *req, int status);
+int lsom_scrub(struct lsom_disk *disk, struct lsom_scrub *req,
+	       lsom_scrub_cb cb);
+/* @cb comes soon; on the home's loop, too. */
+void lsom_scrub_cancel(struct lsom_scrub *req);
+
 /* ---- components ---- */
 
 enum lsom_leaf_state { /* as in the directory; what the component was told */

@@ -3,7 +3,7 @@
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
  * this order: format, super; reuse, segment, log; space, count; index_page, index;
- * undecided, component, read; checkpoint; recover; victim, cleaner; disk, which
+ * undecided, component, read; checkpoint; recover; victim, cleaner; scrub; disk, which
  * puts them together; view and view_io, the same disk seen from another shard.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
@@ -39,6 +39,7 @@ struct lsom__op;
 struct lsom__page;
 struct lsom__recovery;
 struct lsom__cleaner;
+struct lsom__scrub;
 struct lsom__view;
 struct lsom__far;
 
@@ -403,6 +404,7 @@ struct lsom_disk {
 	struct lsom__ops later;
 	struct env_task later_task;
 	struct lsom__cleaner *cleaner;
+	struct lsom__scrub *scrub; /* one is under way */
 	struct lsom__recovery *recovery;
 	bool spills; /* a recovery into an empty store: pages may go there */
 	bool replaying; /* older data may come after newer holes */
@@ -673,6 +675,9 @@ void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);
 void lsom__pages_evict(struct lsom_disk *disk);
+/* Does a page in memory say that @block is at @place? */
+bool lsom__entry_here(const struct lsom_comp *comp, uint64_t block,
+		      uint64_t place, uint8_t kind);
 void lsom__index_init(void); /* its counters; so the others */
 void lsom__page_free(struct lsom__page *page);
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page);

@@ -425,3 +425,54 @@ TEST(memory, none_for_a_merge)
 	free((void *)(uintptr_t)operand.data);
 	lsom__slots_fini(&slots);
 }
+
+/* ---- a scrub ---- */
+
+static void scrubbed(struct lsom_scrub *req, int status)
+{
+	struct call *c = req->data;
+
+	c->status = status;
+	c->done = true;
+}
+
+/* It finds what there is to find, whatever found no memory on its way. */
+static void scrub_finds(struct fixture *f, struct lsom_scrub *req)
+{
+	struct call *c = req->data;
+
+	CHECK(sim_env_run(&f->sim, &c->done));
+	CHECK_EQ(c->status, 0);
+	CHECK_EQ(req->bad_count, 1);
+	CHECK_EQ(req->segments_unread, 0);
+}
+
+TEST(memory, of_a_scrub)
+{
+	struct lsom_scrub *req = calloc(1, sizeof(*req));
+	struct fixture *f = fixture_open(9);
+	struct call c = { .f = f };
+	struct lsom_comp *comp;
+	struct lsom__entry e;
+	unsigned n = 0;
+	int rv;
+
+	contents_make(f);
+	comp = comp_of(f, 1);
+	lsom__slots_get(&lsom__page_find(comp, 0)->slots, 1, &e);
+	f->sim.disk.now[e.place * LSOM_BLOCK] ^= 1;
+	req->data = &c;
+	do {
+		c.done = false;
+		fail_at = ++n;
+		rv = lsom_scrub(f->disk, req, scrubbed);
+		CHECK(rv == 0 || (rv == -ENOMEM && fail_at == 0));
+		if (rv == 0)
+			scrub_finds(f, req);
+	} while (fail_at == 0);
+	fail_at = 0;
+	CHECK(n > 5);
+	lsom_comp_put(comp);
+	free(req);
+	fixture_close(f);
+}

@@ -138,6 +138,16 @@ static inline struct fixture *fixture_open(uint64_t seed)
 	return fixture_of(seed, 64u << 20, 1u << 20);
 }
 
+/* What is due comes; else it waits until nothing is in flight. */
+static inline void timers_due(struct sim_env *sim)
+{
+	const struct env_timer *timer;
+
+	while ((timer = timer_heap_first(&sim->loop.timers)) != NULL &&
+	       timer->due_ns <= sim->loop.env.now_ns)
+		CHECK(vloop_timer_turn(&sim->loop));
+}
+
 static inline void fixture_close(struct fixture *f)
 {
 	disk_close(f);

@@ -982,12 +982,8 @@ TEST(space, a_component_is_deleted_on_a_full_disk)
 /* That takes a while, and what is due by then comes. */
 static void time_pass(struct sim_env *sim, uint64_t ns)
 {
-	const struct env_timer *timer;
-
 	sim->loop.env.now_ns += ns;
-	while ((timer = timer_heap_first(&sim->loop.timers)) != NULL &&
-	       timer->due_ns <= sim->loop.env.now_ns)
-		CHECK(vloop_timer_turn(&sim->loop));
+	timers_due(sim);
 }
 
 /* A checkpoint for each few pages, and each takes a while: others wait for it. */
