@@ -763,6 +763,39 @@ unsigned clom_leaves(const Directory__TreeNode *tree)
 	return n;
 }
 
+static bool is_leaf(const Directory__TreeNode *node, const struct uuid *cid)
+{
+	return node->leaf != NULL && node->leaf->cid.len == sizeof(*cid) &&
+	       memcmp(node->leaf->cid.data, cid, sizeof(*cid)) == 0;
+}
+
+bool clom_offset(const Directory__TreeNode *tree, const struct uuid *cid,
+		 uint64_t *offset)
+{
+	uint64_t start = 0, unit = tree->stripe_unit_bytes;
+	size_t i;
+
+	if (tree->type == DIRECTORY__TREE_NODE__TYPE__COMPONENT)
+		return is_leaf(tree, cid);
+	if (tree->type != DIRECTORY__TREE_NODE__TYPE__CONCAT &&
+	    tree->type != DIRECTORY__TREE_NODE__TYPE__RAID1 &&
+	    (tree->type != DIRECTORY__TREE_NODE__TYPE__RAID0 || unit == 0))
+		return false;
+	for (i = 0; i < tree->n_children; i++) {
+		if (clom_offset(tree->children[i], cid, offset))
+			break;
+		start += tree->children[i]->size_bytes;
+	}
+	if (i == tree->n_children)
+		return false;
+	if (tree->type == DIRECTORY__TREE_NODE__TYPE__CONCAT)
+		*offset += start;
+	else if (tree->type == DIRECTORY__TREE_NODE__TYPE__RAID0)
+		*offset = (*offset / unit * tree->n_children + i) * unit +
+			  *offset % unit;
+	return true;
+}
+
 static unsigned width_of(const Directory__TreeNode *node)
 {
 	unsigned width = UINT32_MAX;

@@ -57,6 +57,13 @@ unsigned clom_domains_needed(const Directory__Policy *policy);
 /* Components that a tree names. */
 unsigned clom_leaves(const Directory__TreeNode *tree);
 
+/*
+ * What lies at *@offset of component @cid: its offset in the whole.  False: it has
+ * no such component, or none whose bytes are those of the whole (parity).
+ */
+bool clom_offset(const Directory__TreeNode *tree, const struct uuid *cid,
+		 uint64_t *offset);
+
 /* Is all its size reserved? */
 bool clom_thick(const Directory__Object *object);
 

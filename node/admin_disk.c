@@ -278,7 +278,8 @@ void admin__disk_remove(struct admin_req *r)
 struct disk_texts {
 	Admin__Space space;
 	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400], media[96];
-	char silent[64];
+	char silent[64], scrubbed[200];
+	struct admin_bad_blocks bad;
 	struct lsom_disk_info info;
 };
 
@@ -300,6 +301,8 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	static const char *const states[] = { "opening", "online", "full",
 					      "failed" };
 	struct lsom_disk_info *info = &t->info;
+	char word[NODE_DISK_WORD_MAX];
+	bool scrubbed_bad;
 	unsigned congestion = 0;
 
 	lsom_disk_info(d->disk, info);
@@ -315,10 +318,12 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		snprintf(t->silent, sizeof(t->silent),
 			 "it has not answered for %llu s",
 			 (unsigned long long)(info->silent_ns / SEC));
+	scrubbed_bad = admin__scrub_tell(d, t->scrubbed, sizeof(t->scrubbed));
 	out->silent_ms = info->silent_ns / MSEC;
 	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
 		       : t->silent[0] != '\0'	       ? t->silent
 		       : info->damage[0] != '\0'       ? info->damage
+		       : scrubbed_bad		       ? t->scrubbed
 						       : t->media;
 	out->components = info->components;
 	out->segments = info->segments;
@@ -330,7 +335,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->health =
 		info->state == LSOM_DISK_FAILED || t->silent[0] != '\0' ? "bad"
 		: info->state == LSOM_DISK_FULL || info->damage[0] != '\0' ||
-				info->media_errors > 0 ||
+				scrubbed_bad || info->media_errors > 0 ||
 				info->uncovered_bytes > 0
 			? "warning"
 			: "ok";
@@ -353,6 +358,9 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_UNCOVERED_FIX);
 	else if (info->damage[0] != '\0')
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_DAMAGE_FIX);
+	else if (scrubbed_bad)
+		snprintf(t->fix, sizeof(t->fix), ADMIN_SCRUB_FIX,
+			 node__disk_word(d, word));
 	else if (info->media_errors > 0)
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_MEDIA_FIX);
 }
@@ -366,6 +374,7 @@ static void disk_state(struct node_disk *d, Admin__DiskInfo *out,
 
 	out->state = (char *)states[d->state];
 	out->shard = d->shard;
+	admin__scrub_fill(d, out, &t->bad);
 	if (d->state == NODE_DISK_ONLINE) {
 		disk_live(d, out, t);
 		return;

@@ -112,6 +112,7 @@ void admin__disk_list(struct admin_req *r);
 void admin__disk_remove(struct admin_req *r);
 void admin__disk_rebuild(struct admin_req *r);
 void admin__disk_retry(struct admin_req *r);
+void admin__disk_scrub(struct admin_req *r);
 void admin__policy_create(struct admin_req *r);
 void admin__policy_list(struct admin_req *r);
 void admin__policy_show(struct admin_req *r);
@@ -178,6 +179,20 @@ bool admin__disk_half_removed(const struct node_disk *disk);
 #define ADMIN_HALF_REMOVED                                                     \
 	"its removal has begun and was cut off: nothing new is placed on it"
 #define ADMIN_HALF_REMOVED_FIX "basalt disk remove %s --force goes on with it."
+
+/*
+ * admin_scrub.c: what the last scrub of a disk found.  False: nothing is wrong, or
+ * there was none.
+ */
+bool admin__scrub_tell(const struct node_disk *disk, char *out, size_t len);
+struct admin_bad_blocks {
+	Admin__BadBlock of[LSOM_SCRUB_BAD_MAX], *list[LSOM_SCRUB_BAD_MAX];
+	char objects[LSOM_SCRUB_BAD_MAX][UUID_TEXT_LEN];
+};
+void admin__scrub_fill(const struct node_disk *disk, Admin__DiskInfo *out,
+		       struct admin_bad_blocks *blocks);
+#define ADMIN_SCRUB_FIX                                                        \
+	"Write them again, from a backup; basalt disk scrub %s looks again."
 
 /*
  * admin_target.c: check @access; make target @name with it, its secrets sealed

@@ -283,6 +283,7 @@ static const struct command commands[] = {
 	COMMAND(DISK_REMOVE, admin__disk_remove, false),
 	COMMAND(DISK_REBUILD, admin__disk_rebuild, false),
 	COMMAND(DISK_RETRY, admin__disk_retry, false),
+	COMMAND(DISK_SCRUB, admin__disk_scrub, false),
 	COMMAND(POLICY_CREATE, admin__policy_create, false),
 	COMMAND(POLICY_LIST, admin__policy_list, false),
 	COMMAND(POLICY_SHOW, admin__policy_show, false),

@@ -517,7 +517,9 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 void node__disk_forget(struct node_disk *d)
 {
 	assert(d->state == NODE_DISK_FAILED || d->state == NODE_DISK_CLOSED);
+	assert(!node__scrub_runs(d));
 	TAILQ_REMOVE(&d->node->disks, d, link);
+	free(d->scrub);
 	free(d);
 }
 
@@ -798,6 +800,7 @@ static void look_fired(struct env_timer *timer)
 		strcpy(path, d->path);
 		open_again(d, path);
 	}
+	node__scrubs_look(node);
 	if (!node->swept)
 		node->swept = node__sweep(node);
 	node__datadir_ask(node);

@@ -149,6 +149,7 @@ static void vdisks_put(FILE *f, struct node *node)
 struct disk_state {
 	struct lsom_disk_info info; /* while it is open */
 	uint64_t up, congestion;
+	uint64_t scrubbed, scrubbed_bad;
 };
 
 #define DISK(field) offsetof(struct disk_state, field)
@@ -174,11 +175,17 @@ static const struct disk_family {
 	  "reads that the device failed, and blocks that were not what was "
 	  "written, since it was opened",
 	  DISK(info.media_errors) },
+	{ "basalt_disk_scrubbed_timestamp_seconds", "gauge",
+	  "when it was read through last; 0: never", DISK(scrubbed) },
+	{ "basalt_disk_scrubbed_bad_blocks", "gauge",
+	  "that were not what was written then", DISK(scrubbed_bad) },
 };
 
 /* False: it is not open, and nothing is known but that. */
 static bool state_take(const struct node_disk *d, struct disk_state *state)
 {
+	struct node_scrubbed known;
+
 	*state = (struct disk_state){ 0 };
 	if (d->state != NODE_DISK_ONLINE)
 		return false;
@@ -187,6 +194,9 @@ static bool state_take(const struct node_disk *d, struct disk_state *state)
 	for (unsigned i = 0; i < LSOM_CONGESTIONS; i++)
 		state->congestion =
 			MAX(state->congestion, state->info.congestion[i]);
+	node__scrub_known(d, &known);
+	state->scrubbed = known.wall_ns / SEC;
+	state->scrubbed_bad = known.bad_count;
 	return true;
 }
 

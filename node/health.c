@@ -72,6 +72,7 @@ static void half_removed_tell(const struct node_disk *d,
 /* One that was opened. */
 static void online_look(const struct node_disk *d, struct health_result *out)
 {
+	char scrubbed[200], word[NODE_DISK_WORD_MAX];
 	struct lsom_disk_info info;
 
 	if (admin__disk_pending(d) && out->level == HEALTH_OK) {
@@ -98,6 +99,10 @@ static void online_look(const struct node_disk *d, struct health_result *out)
 		say(out, HEALTH_WARN, "disk %.100s: when it was opened, %.120s",
 		    d->path, info.damage);
 		FIX(out, "%s", NODE_DAMAGE_FIX);
+	} else if (out->level < HEALTH_WARN &&
+		   admin__scrub_tell(d, scrubbed, sizeof(scrubbed))) {
+		say(out, HEALTH_WARN, "disk %.100s: %s", d->path, scrubbed);
+		FIX(out, ADMIN_SCRUB_FIX, node__disk_word(d, word));
 	} else if (info.media_errors > 0 && out->level < HEALTH_WARN) {
 		say(out, HEALTH_WARN,
 		    "disk %.100s: since it was opened, %llu read%s "

@@ -168,10 +168,54 @@ struct node_disk {
 	bool again; /* the open that runs was nobody's command */
 	uint64_t pause_ns,
 		next_ns; /* since the last failed; when the next is */
+	struct node_scrub *scrub; /* the last one, or NULL */
+	uint64_t scrub_ns; /* none of itself before that; 0: not known yet */
 	void (*done)(struct node_disk *disk, int status, void *arg);
 	void *done_arg;
 	TAILQ_ENTRY(node_disk) link;
 };
+
+/* ---- scrub.c ---- */
+
+#define NODE_SCRUB_DAYS 30u
+
+struct node_scrub {
+	struct node_disk *d;
+	struct lsom_scrub req; /* the home's while it runs, but for @percent */
+	struct env_task there, cancel, here;
+	bool over; /* the home's: it has ended */
+	bool stopping;
+	unsigned pending; /* it, and what calls it off; 0: it has ended */
+	int status;
+	uint64_t begun_ns;
+	uint64_t ended_wall_ns; /* 0: not to its end */
+	char who[64];
+};
+
+/* Begin one; @who is told in the log.  0, -EBUSY (one runs), -ENODEV, -ENOMEM. */
+int node__scrub_start(struct node_disk *d, const char *who);
+void node__scrub_stop(struct node_disk *d);
+bool node__scrub_runs(const struct node_disk *d);
+
+/* One that runs, and how the last one ended. */
+struct node_scrubbed {
+	bool running;
+	unsigned percent;
+	uint64_t wall_ns; /* 0: never */
+	uint64_t bad_count;
+	unsigned segments_unread;
+	const struct lsom_scrub_bad *bad; /* NULL: not known any more */
+};
+void node__scrub_known(const struct node_disk *d, struct node_scrubbed *out);
+/* Whose a bad block is, and where in it; NULL: nobody's any more. */
+const Directory__VDisk *node__scrub_place(struct node *node,
+					  const struct lsom_scrub_bad *bad,
+					  uint64_t *offset);
+/* Is a disk to be read through of itself? */
+bool node__scrub_due(uint64_t added_wall_ns, uint64_t scrubbed_wall_ns,
+		     uint64_t now_wall_ns);
+/* Now and then: begin what is due. */
+void node__scrubs_look(struct node *node);
 
 /* Follow the directory: open what it says is ours, close what it forgot. */
 void node__disks_start(struct node *node);

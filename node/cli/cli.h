@@ -61,6 +61,7 @@ struct cli_call {
 		Admin__DiskAdd disk_add;
 		Admin__DiskRemove disk_remove;
 		Admin__DiskRebuild disk_rebuild;
+		Admin__DiskScrub disk_scrub;
 		Admin__PortalSet portal_set;
 		Admin__Policy policy;
 		Admin__PolicySet policy_set;

@@ -89,10 +89,37 @@ static void show_status(const Admin__ClusterStatus *m)
 		show_space(m->space);
 }
 
+/* The blocks that a scrub has found. */
+static void show_scrub(const Admin__DiskInfo *d)
+{
+	for (size_t i = 0; i < d->n_bad_blocks; i++) {
+		const Admin__BadBlock *b = d->bad_blocks[i];
+
+		if (b->vdisk[0] != '\0')
+			printf("%s: bad block of virtual disk %s at byte "
+			       "%llu\n",
+			       d->path, b->vdisk,
+			       (unsigned long long)b->offset);
+		else
+			printf("%s: bad block of object %s, which no virtual "
+			       "disk has now\n",
+			       d->path, b->object);
+	}
+	if (d->scrubbed_bad > 0 && d->n_bad_blocks == 0)
+		printf("%s: which these were is in basaltd's log, and another "
+		       "scrub tells it\n",
+		       d->path);
+	else if (d->scrubbed_bad > d->n_bad_blocks)
+		printf("%s: and %llu more\n", d->path,
+		       (unsigned long long)(d->scrubbed_bad - d->n_bad_blocks));
+}
+
 static void show_disks(const Admin__DiskInfos *m)
 {
+	char at[32];
+
 	HEADS("ID", "NODE", "PATH", "STATE", "HEALTH", "<RAW", "<USED", "<KEPT",
-	      "<RESERVED", "<FREE", "MODEL", "SERIAL");
+	      "<RESERVED", "<FREE", "SCRUBBED", "MODEL", "SERIAL");
 
 	for (size_t i = 0; i < m->n_disks; i++) {
 		const Admin__DiskInfo *d = m->disks[i];
@@ -110,6 +137,10 @@ static void show_disks(const Admin__DiskInfos *m)
 		cell_size(c, d->space->kept_bytes);
 		cell_size(c, d->space->reserved_bytes);
 		cell_size(c, d->space->free_bytes);
+		if (d->scrubbing)
+			columns_cell(c, "now, %u %%", d->scrub_percent);
+		else
+			columns_cell(c, "%.10s", when(d->scrubbed_wall_ns, at));
 		columns_cell(c, "%s", d->model);
 		columns_cell(c, "%s", d->serial);
 	}
@@ -118,6 +149,8 @@ static void show_disks(const Admin__DiskInfos *m)
 		if (m->disks[i]->failure[0] != '\0')
 			printf("%s: %s\n", m->disks[i]->path,
 			       m->disks[i]->failure);
+	for (size_t i = 0; i < m->n_disks; i++)
+		show_scrub(m->disks[i]);
 	for (size_t i = 0; i < m->n_disks; i++)
 		if (m->disks[i]->waits_for[0] != '\0')
 			printf("%s waits for %s\n", m->disks[i]->path,

@@ -117,6 +117,15 @@ static int disk_remove(struct cli_call *c)
 	return cli_confirm(c, "disk", c->args[0]);
 }
 
+static int disk_scrub(struct cli_call *c)
+{
+	Admin__DiskScrub *m = BODY(c, DISK_SCRUB, disk_scrub, disk_scrub);
+
+	m->disk = c->args[0];
+	m->stop = cli_has(c, "stop");
+	return CLI_DONE;
+}
+
 static int disk_rebuild(struct cli_call *c)
 {
 	Admin__DiskRebuild *m =
@@ -431,6 +440,9 @@ static const struct cli_option o_disk_add[] = {
 static const struct cli_option o_disk_remove[] = {
 	FORCE("remove it though virtual disks lose their data"), END
 };
+static const struct cli_option o_disk_scrub[] = {
+	{ "stop", NULL, "call it off", false }, END
+};
 static const struct cli_option o_disk_rebuild[] = {
 	FORCE("even under sessions, or though older data comes back"), END
 };
@@ -584,6 +596,14 @@ static const char retry_more[] =
 	"A disk that failed in service comes back by this command, or when basaltd\n"
 	"is restarted, and never by itself.";
 
+static const char scrub_more[] =
+	"DISK: its id, the beginning of that, or its path.  In the background, one\n"
+	"request at a time, and at half speed while others use the disk; basalt disk\n"
+	"list tells how far it is, and which blocks of which virtual disks were not\n"
+	"what was written.  A disk is scrubbed of itself 30 days after it was added\n"
+	"or scrubbed last, one disk of a node at a time; basalt events has the\n"
+	"outcomes.";
+
 static const char list_more[] =
 	"After the directory was put back from a backup, the disks may hold more\n"
 	"than it knows.  That is left alone: a newer copy of data_dir's directory/\n"
@@ -631,6 +651,9 @@ const struct cli_command cli_commands[] = {
 	{ "disk", "retry", "DISK", 1, 1,
 	  "open a disk again that is not open, or that failed in service", none,
 	  disk_retry, retry_more },
+	{ "disk", "scrub", "DISK", 1, 1,
+	  "read a disk through, to find what has rotted", o_disk_scrub,
+	  disk_scrub, scrub_more },
 	{ "policy", "create", "NAME", 1, 1, "make a policy", o_policy_create,
 	  policy_create },
 	{ "policy", "list", "", 0, 0, "all policies", none, policy_list },

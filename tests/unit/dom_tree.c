@@ -67,8 +67,12 @@ static void check_once(Directory__TreeNode *root)
 					    DOM_BLOCK);
 	for (uint64_t at = 0; at < size; at += DOM_BLOCK) {
 		struct dom__extent e = dom__tree_map(tree, at, DOM_BLOCK);
+		uint64_t back = e.offset;
 
 		CHECK_EQ(e.len, DOM_BLOCK);
+		CHECK(clom_offset(root, &dom__tree_leaf(tree, e.leaf)->cid,
+				  &back));
+		CHECK_EQ(back, at);
 		CHECK_EQ(e.offset % DOM_BLOCK, 0);
 		CHECK(e.offset + e.len <=
 		      dom__tree_leaf(tree, e.leaf)->size_bytes);
