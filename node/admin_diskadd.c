@@ -276,17 +276,36 @@ static void add_fail(struct disk_add *a, int status, const char *fix,
 	env_work(a->r->node->env, NULL, &a->work);
 }
 
-/* The directory did not take it: it is closed and forgotten again. */
+static void add_stopped(struct disk_add *a)
+{
+	add_fail(a, -ESHUTDOWN, "Try again once it is up.",
+		 "basaltd is shutting down");
+}
+
+/* It is closed and forgotten again: the directory does not have it. */
 static void add_unopened(struct node_disk *d, int status, void *arg)
 {
 	struct disk_add *a = arg;
 	char why[sizeof(a->r->error)], fix[sizeof(a->r->fix)];
 
-	if (admin__stopping(a->r))
+	if (a->r->node->state != NODE_UP) {
+		add_stopped(a);
 		return;
+	}
 	strcpy(why, a->r->error);
 	strcpy(fix, a->r->fix);
 	add_fail(a, a->r->status, fix, why);
+}
+
+/* False: it is not open, and nobody closes it. */
+static bool add_close(struct node_disk *d, struct disk_add *a)
+{
+	if (d->state != NODE_DISK_CLOSING || d->done != NULL)
+		return node__disk_close(d, true, add_unopened, a) == 0;
+	/* The daemon's end has begun to. */
+	d->done = add_unopened;
+	d->done_arg = a;
+	return true;
 }
 
 /*
@@ -299,8 +318,7 @@ static void add_failed(struct admin_req *r)
 	struct disk_add *a = r->ctx;
 	struct node_disk *d = node__disk_find(r->node, &a->format.disk);
 
-	if (r->unknown || d == NULL ||
-	    node__disk_close(d, true, add_unopened, a) < 0)
+	if (r->unknown || d == NULL || !add_close(d, a))
 		admin__refuse(r);
 }
 
@@ -349,8 +367,11 @@ static void add_opened(struct node_disk *d, int status, void *arg)
 	struct disk_add *a = arg;
 	char why[640];
 
-	if (admin__stopping(a->r))
+	if (a->r->node->state != NODE_UP) {
+		if (!add_close(d, a))
+			add_stopped(a);
 		return;
+	}
 	if (status < 0) {
 		snprintf(why, sizeof(why), "%s cannot be opened: %s", a->path,
 			 d->why);
