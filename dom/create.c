@@ -268,11 +268,12 @@ static int create_start(struct dom_create *req)
 	return rv;
 }
 
-static void create_turn(struct dom_turn *turn)
+static void create_turn(struct dom_turn *turn, int status)
 {
 	struct dom_create *req = container_of(turn, struct dom_create, turn);
-	int rv = req->dom->closing ? -ESHUTDOWN : create_start(req);
+	int rv = status < 0 ? status : create_start(req);
 
+	dom__turn_why(req->why, sizeof(req->why), status);
 	if (rv < 0)
 		create_end(req, rv);
 }
@@ -628,11 +629,12 @@ static int resize_start(struct dom_resize *req)
 	return 0;
 }
 
-static void resize_turn(struct dom_turn *turn)
+static void resize_turn(struct dom_turn *turn, int status)
 {
 	struct dom_resize *req = container_of(turn, struct dom_resize, turn);
-	int rv = req->dom->closing ? -ESHUTDOWN : resize_start(req);
+	int rv = status < 0 ? status : resize_start(req);
 
+	dom__turn_why(req->why, sizeof(req->why), status);
 	if (rv < 0)
 		dom__resize_end(req, rv);
 }

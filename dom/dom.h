@@ -347,11 +347,13 @@ unsigned dom_nexus_attention(struct dom_object *object,
 
 /*
  * A create or resize that reserves space waits for those before it that do, as
- * it goes by what they leave: give them all to one dom.
+ * it goes by what they leave: give them all to one dom.  Where that takes a
+ * minute, as the directory does not answer, it is -EBUSY with @why.
  */
 struct dom_turn {
 	/* private */
-	void (*cb)(struct dom_turn *turn);
+	void (*cb)(struct dom_turn *turn, int status);
+	uint64_t until_ns;
 	bool mine;
 	TAILQ_ENTRY(dom_turn) link;
 };
@@ -416,8 +418,8 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb);
  * gets a look at the disks.
  *
  * Else, with @why: -ENOSPC; -ENXIO (a disk of it is away); -ENODATA (how much of
- * it is written is being counted) and -EAGAIN (the entry has just changed): a
- * later try may succeed; -ENOENT, -ENOMEM, -ESHUTDOWN.
+ * it is written is being counted), -EAGAIN (the entry has just changed) and
+ * -EBUSY (it waited too long): a later try may succeed; -ENOENT, -ENOMEM, -ESHUTDOWN.
  */
 struct dom_promise {
 	void *data;

@@ -764,6 +764,7 @@ struct dom {
 	unsigned jobs; /* of callers who are answered later */
 	TAILQ_HEAD(, dom_turn) turns; /* the first has it */
 	struct env_task turn_task;
+	struct env_timer turn_timer; /* for the others */
 	struct dom_turn untold; /* of one whose end is not to be seen yet */
 	struct dom *untold_there; /* ... by this one, which waits for @told */
 	struct cmmds_barrier told;
@@ -827,9 +828,14 @@ struct dom__look {
 };
 /* What clom looks at, for an object @oid.  0, -ENOMEM. */
 int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look);
-/* True: go on.  False: @cb, when it is @turn's. */
+#define DOM__TURN_NS (60 * SEC) /* longer than most have it (cmmds/propose.c) */
+/*
+ * True: go on.  False: @cb, with 0 when it is @turn's; -EBUSY: those before it
+ * took too long; -ESHUTDOWN.
+ */
 bool dom__turn_take(struct dom *dom, struct dom_turn *turn,
-		    void (*cb)(struct dom_turn *turn));
+		    void (*cb)(struct dom_turn *turn, int status));
+void dom__turn_why(char *why, size_t len, int status);
 /* Also of one that took none: its @mine is false. */
 void dom__turn_end(struct dom *dom, struct dom_turn *turn);
 /*

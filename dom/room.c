@@ -5,7 +5,8 @@
  * reserved is there to be seen once the directory has it and lsom was told of it
  * (space.c).  So what reserves takes turns, from its look to the end of that; if
  * nobody knows whether the directory has it, the next one waits until that is
- * to be seen.
+ * to be seen.  That may be long, so who waits too long is refused; what may have
+ * been reserved stays in front of all others.
  *
  * A promise is more reserved for an object that there is.  Its components stay
  * where they are, so each of their disks must have what will be kept for it and is
@@ -98,16 +99,62 @@ static void turn_next(struct env_task *task)
 	if (turn == NULL || turn->mine)
 		return;
 	turn->mine = true;
-	turn->cb(turn);
+	turn->cb(turn, dom->closing ? -ESHUTDOWN : 0);
+}
+
+/* The one that waits longest; all may wait equally long. */
+static struct dom_turn *turn_waits(struct dom *dom)
+{
+	struct dom_turn *first = TAILQ_FIRST(&dom->turns);
+
+	return first != NULL ? TAILQ_NEXT(first, link) : NULL;
+}
+
+static void turns_late(struct env_timer *timer);
+
+static void turns_arm(struct dom *dom)
+{
+	struct dom_turn *turn = turn_waits(dom);
+	uint64_t now = env_now(dom->env);
+
+	dom->turn_timer.cb = turns_late;
+	if (turn == NULL)
+		env_timer_stop(dom->env, &dom->turn_timer);
+	else
+		env_timer_start(dom->env, &dom->turn_timer,
+				turn->until_ns - MIN(now, turn->until_ns));
+}
+
+static void turns_late(struct env_timer *timer)
+{
+	struct dom *dom = container_of(timer, struct dom, turn_timer);
+	struct dom_turn *turn;
+
+	while ((turn = turn_waits(dom)) != NULL &&
+	       turn->until_ns <= env_now(dom->env)) {
+		TAILQ_REMOVE(&dom->turns, turn, link);
+		turn->cb(turn, -EBUSY);
+	}
+	turns_arm(dom);
 }
 
 bool dom__turn_take(struct dom *dom, struct dom_turn *turn,
-		    void (*cb)(struct dom_turn *turn))
+		    void (*cb)(struct dom_turn *turn, int status))
 {
 	turn->mine = TAILQ_EMPTY(&dom->turns);
 	turn->cb = cb;
+	turn->until_ns = env_now(dom->env) + DOM__TURN_NS;
 	TAILQ_INSERT_TAIL(&dom->turns, turn, link);
+	turns_arm(dom);
 	return turn->mine;
+}
+
+void dom__turn_why(char *why, size_t len, int status)
+{
+	if (status == -EBUSY)
+		snprintf(why, len,
+			 "another command that reserves space has not come to "
+			 "its end");
 }
 
 void dom__turn_end(struct dom *dom, struct dom_turn *turn)
@@ -116,6 +163,7 @@ void dom__turn_end(struct dom *dom, struct dom_turn *turn)
 		return;
 	turn->mine = false;
 	TAILQ_REMOVE(&dom->turns, turn, link);
+	turns_arm(dom);
 	if (!TAILQ_EMPTY(&dom->turns)) {
 		dom->turn_task.cb = turn_next;
 		env_defer(dom->env, &dom->turn_task);
@@ -279,12 +327,13 @@ static void there_promise(struct env_task *task)
 	env_post(req->dom->env, task);
 }
 
-static void promise_turn(struct dom_turn *turn)
+static void promise_turn(struct dom_turn *turn, int status)
 {
 	struct dom_promise *req = container_of(turn, struct dom_promise, turn);
 
-	if (req->dom->closing) {
-		promise_end(req, -ESHUTDOWN);
+	if (status < 0) {
+		dom__turn_why(req->why, sizeof(req->why), status);
+		promise_end(req, status);
 		return;
 	}
 	req->task.cb = there_promise;
@@ -301,7 +350,7 @@ int dom_promise(struct dom *dom, struct dom_promise *req, dom_promise_cb cb)
 	req->cb = cb;
 	dom->jobs++;
 	if (dom__turn_take(dom, &req->turn, promise_turn))
-		promise_turn(&req->turn);
+		promise_turn(&req->turn, 0);
 	return 0;
 }
 

@@ -235,9 +235,10 @@ static void on_created(struct dom_create *req, int status)
 		   status == -ENOSPC ? "basalt disk add PATH gives the cluster "
 				       "more space; basalt disk list shows "
 				       "what there is."
-		   : status == -ENXIO
-			   ? "Add what is missing, choose another "
-			     "policy, or one with --force-provision."
+		   : status == -ENXIO ? "Add what is missing, choose another "
+					"policy, or one with --force-provision."
+		   : status == -EBUSY
+			   ? "Repeat it in a moment."
 			   : "Look with basalt vdisk list before you "
 			     "repeat it.",
 		   "virtual disk %s cannot be made: %s", m->name,
@@ -392,9 +393,8 @@ static void on_resized(struct dom_resize *req, int status)
 			   size_format(m->size_bytes, size));
 	else if (status == -EBUSY)
 		admin__why(r, status, "Try again in a moment.",
-			   "virtual disk %s cannot be resized now: its object "
-			   "is busy",
-			   m->name);
+			   "virtual disk %s cannot be resized now: %s", m->name,
+			   req->why[0] ? req->why : "its object is busy");
 	else if (status != -ETIMEDOUT || !admin__unknown(r, status))
 		admin__why(r, status, "basalt vdisk show tells its size now.",
 			   "virtual disk %s cannot be resized: %s", m->name,

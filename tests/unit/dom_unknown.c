@@ -296,6 +296,78 @@ TEST(dom_unknown, reserves_what_it_reserved)
 	}
 }
 
+/* They have waited as long as they may. */
+static void turns_run_out(struct fixture *f)
+{
+	struct dom_turn *turn;
+
+	TAILQ_FOREACH (turn, &f->dom->turns, link)
+		turn->until_ns = 0;
+	env_timer_start(f->ts.env, &f->dom->turn_timer, 0);
+	nap(f, MSEC);
+}
+
+static void on_promised(struct dom_promise *req, int status)
+{
+	struct creation *c = req->data;
+
+	c->done = true;
+	c->status = status;
+}
+
+/*
+ * Who waits for the end of what a directory that hangs may have taken is refused
+ * after a while, and takes none of what may be reserved.
+ */
+TEST(dom_unknown, waited_for_no_longer)
+{
+	struct fixture *f = fixture_open();
+	Directory__Policy policy = DIRECTORY__POLICY__INIT;
+	struct dom_promise promise = { 0 };
+	struct lsom_disk_info info;
+	struct creation c[4], p = { 0 };
+	struct resize r;
+	uint64_t size;
+
+	policy.name = "thick";
+	policy.stripe_width = 1;
+	policy.reserve_percent = 100;
+	entry_put(f, CMMDS_POLICY, "thick", 5, &policy.base);
+	f->oid = uuid_of(49);
+	CHECK_EQ(create(f, MB, "thick"), 0);
+	lsom_disk_info(f->disks[0], &info);
+	size = ROUND_DOWN(info.usable_bytes - info.used_bytes, MB) - 8 * MB;
+	creation_of(f, &c[0], 50, size);
+	creation_of(f, &c[1], 51, size);
+	resize_start(f, &r, size, false);
+	promise = (struct dom_promise){ .data = &p,
+					.oid = f->oid,
+					.reserved_bytes = size };
+	CHECK_EQ(dom_promise(f->dom, &promise, on_promised), 0);
+	hang(f, 0, &c[0].done);
+	CHECK_EQ(c[0].status, -ETIMEDOUT);
+	turns_run_out(f);
+	CHECK(c[1].done && r.done && p.done);
+	CHECK(c[1].status == -EBUSY && r.status == -EBUSY);
+	CHECK_EQ(p.status, -EBUSY);
+	CHECK(strstr(c[1].req.why, "has not come to its end") != NULL);
+	CHECK_STR(r.req.why, c[1].req.why);
+	CHECK_STR(promise.why, c[1].req.why);
+	creation_of(f, &c[2], 52, size);
+	turns_run_out(f);
+	CHECK(c[2].done && c[2].status == -EBUSY);
+	/* It is still unknown: nobody looks. */
+	creation_of(f, &c[3], 53, size);
+	creation_of(f, &c[1], 54, size);
+	go_on(f);
+	run(&c[1].done);
+	CHECK_EQ(c[3].status, 0);
+	CHECK_EQ(c[1].status, -ENOSPC);
+	f->oid = uuid_of(50);
+	object_sound(f);
+	fixture_close(f);
+}
+
 /* ---- takeovers ---- */
 
 struct opening {
