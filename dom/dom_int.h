@@ -769,6 +769,7 @@ struct dom {
 	struct dom *untold_there; /* ... by this one, which waits for @told */
 	struct cmmds_barrier told;
 	struct env_task told_task;
+	unsigned told_at; /* a shard that @told_task comes by */
 	struct cmmds_subscription objects_sub, policies_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */

@@ -181,6 +181,22 @@ static void here_told(struct env_task *task)
 	dom__kick(dom);
 }
 
+/*
+ * What is reserved goes to a disk's home one way (lsom_comp_reserve()): it is
+ * there to be seen when what was posted behind it has come by.
+ */
+static void homes_told(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, told_task);
+
+	if (++dom->told_at < dom->parts) {
+		env_post(dom->all[dom->told_at]->env, task);
+		return;
+	}
+	task->cb = here_told;
+	env_post(dom->env, task);
+}
+
 static void told(struct cmmds_barrier *barrier, int status)
 {
 	struct dom *dom = container_of(barrier, struct dom, told);
@@ -189,8 +205,9 @@ static void told(struct cmmds_barrier *barrier, int status)
 	if (status == -ETIMEDOUT && !there->closing &&
 	    cmmds_barrier(there->cmmds, barrier, told) == 0)
 		return;
-	dom->told_task.cb = here_told;
-	env_post(dom->env, &dom->told_task);
+	dom->told_at = 0;
+	dom->told_task.cb = homes_told;
+	env_post(dom->parts > 1 ? dom->all[0]->env : dom->env, &dom->told_task);
 }
 
 static void there_told(struct env_task *task)
@@ -202,7 +219,10 @@ static void there_told(struct env_task *task)
 		told(&dom->told, rv);
 }
 
-/* @turn ends once @there, too, has seen what the directory may have taken. */
+/*
+ * @turn ends once @there, too, has seen what the directory may have taken, and
+ * the disks know.
+ */
 static void turn_end_told(struct dom *dom, struct dom_turn *turn,
 			  struct dom *there)
 {

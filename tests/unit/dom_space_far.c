@@ -68,3 +68,63 @@ TEST(dom_space_far, counted_for_another_shard)
 	CHECK_EQ(space.used_bytes, 2 * MB - 15 * B);
 	fixture_close(f);
 }
+
+/* ---- a disk's home is slow to hear what is reserved ---- */
+
+static struct {
+	atomic_bool waits, go;
+	struct env_task task;
+} stall;
+
+static void stalled(struct env_task *task)
+{
+	stall.waits = true;
+	while (!stall.go)
+		usleep(1000);
+}
+
+static void shard_stall(struct rig_shard *s)
+{
+	stall.waits = stall.go = false;
+	stall.task.cb = stalled;
+	env_post(s->env, &stall.task);
+	while (!stall.waits)
+		usleep(1000);
+}
+
+/* An object from @n on whose shard is not @home, nor the test's own. */
+static unsigned object_not_of(struct fixture *f, const struct rig_shard *home,
+			      unsigned n)
+{
+	for (;; n++) {
+		struct uuid oid = uuid_of(n);
+		unsigned part = dom__of(f->dom, &oid)->part;
+
+		if (part != 0 && part != home->part)
+			return n;
+	}
+}
+
+/* What was promised last is on its way to the disk: nobody looks before. */
+TEST(dom_space_far, promised_and_not_heard_of)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = two_on_one_disk(f);
+	struct rig_shard *home = rig_home(f, free_on(f, 0) < free_on(f, 1));
+	unsigned n = object_not_of(f, home, 53);
+	struct promise p;
+	struct two one;
+
+	reserve_put(f, "thin", 1, 0);
+	CHECK_EQ(object_next(f, n, room, "thin"), 0);
+	CHECK_EQ(promised(f, &p, n, room), 0);
+	shard_stall(home);
+	reserved_put(f, n, room);
+	dom_promise_end(&p.req);
+	create_begin(f, &one, object_not_of(f, home, n + 1), room);
+	nap(f, 200 * MSEC);
+	stall.go = true;
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOSPC);
+	fixture_close(f);
+}
