@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 static void home_close(struct node_disk *d);
-static void there_add(struct env_task *task);
+static void seats_add(struct node_disk *d);
 
 static const char *const disk_states[] = {
 	[LSOM_DISK_OPENING] = "opening",
@@ -284,7 +284,7 @@ static void on_seated(struct env_task *task)
 		return;
 	d->disk = d->seats[d->node->env->shard].disk;
 	if (d->status == 0) {
-		seats_each(d, there_add);
+		seats_add(d);
 		return;
 	}
 	/* A shard has no memory for it: the home closes it again. */
@@ -633,10 +633,7 @@ static void there_remove(struct env_task *task)
 
 static void on_added(struct env_task *task)
 {
-	struct node_disk *d = container_of(task, struct node_seat, here)->d;
-
-	if (--d->seats_pending == 0)
-		disk_opened(d, 0);
+	seats_add(container_of(task, struct node_seat, here)->d);
 }
 
 static void there_add(struct env_task *task)
@@ -645,6 +642,32 @@ static void there_add(struct env_task *task)
 
 	dom_disk_add(dom_of(seat), seat->disk);
 	seat_back(seat, on_added);
+}
+
+/*
+ * One after the other.  Each tells the disk's home, one way, what is reserved there
+ * for objects of its own; we, who place by what is left, come last, and the home
+ * before us, so that all of it has come to it.
+ */
+static void seats_add(struct node_disk *d)
+{
+	unsigned count = shards_count(d->node->shards), next = count;
+	unsigned own = d->node->env->shard;
+
+	for (unsigned i = 0; i < count; i++)
+		if (!d->seats[i].added && i != d->shard && i != own)
+			next = i;
+	if (next == count && !d->seats[d->shard].added && d->shard != own)
+		next = d->shard;
+	if (next == count && !d->seats[own].added)
+		next = own;
+	if (next == count) {
+		disk_opened(d, 0);
+		return;
+	}
+	d->seats[next].added = true;
+	d->seats[next].there.cb = there_add;
+	env_post(shard_env(d->node->shards, next), &d->seats[next].there);
 }
 
 int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,

@@ -135,6 +135,7 @@ struct node_seat {
 	struct lsom_attach attach;
 	struct lsom_detach detach;
 	int status;
+	bool added; /* the shard's dom has it */
 	struct env_task there, here;
 };
 

@@ -1,0 +1,151 @@
+/* In which order shards get a disk; the rooms below are these tests'. */
+#include "base/util.h"
+#include "node/node_int.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARDS 3u
+
+static struct {
+	unsigned shards[SHARDS]; /* in the order in which they got it */
+	unsigned count;
+	struct uuid id;
+	bool opened;
+} is;
+
+static struct node node;
+static struct test_shard ts;
+
+/* ---- the rooms ---- */
+
+const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
+					    enum cmmds_kind kind,
+					    const struct cmmds_entry *after);
+void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk);
+void __wrap_dom_disk_components(struct dom *dom, const struct uuid *disk,
+				unsigned *counts);
+int __wrap_lsom_disk_attach(struct lsom *lsom, struct lsom_disk *home,
+			    unsigned part, unsigned parts,
+			    struct lsom_attach *req,
+			    void (*cb)(struct lsom_attach *req, int status));
+void __wrap_lsom_disk_info(const struct lsom_disk *disk,
+			   struct lsom_disk_info *out);
+int __wrap_lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
+			  lsom_disk_open_cb cb);
+void __wrap_lsom_disk_watch(struct lsom_disk *disk,
+			    struct lsom_disk_watch *watch);
+int __wrap_node__disk_locate(struct env *env, const struct uuid *cluster,
+			     const struct uuid *id, const char *path, char *out,
+			     size_t len, char *why, size_t why_len);
+void __wrap_node__serve_if_ready(struct node *n);
+
+const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
+					    enum cmmds_kind kind,
+					    const struct cmmds_entry *after)
+{
+	return NULL;
+}
+
+void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk)
+{
+	for (unsigned i = 0; i < SHARDS; i++)
+		if (node.doms[i] == dom)
+			is.shards[is.count++] = i;
+}
+
+void __wrap_dom_disk_components(struct dom *dom, const struct uuid *disk,
+				unsigned *counts)
+{
+}
+
+int __wrap_lsom_disk_attach(struct lsom *lsom, struct lsom_disk *home,
+			    unsigned part, unsigned parts,
+			    struct lsom_attach *req,
+			    void (*cb)(struct lsom_attach *req, int status))
+{
+	req->attached = home;
+	cb(req, 0);
+	return 0;
+}
+
+void __wrap_lsom_disk_info(const struct lsom_disk *disk,
+			   struct lsom_disk_info *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->state = LSOM_DISK_ONLINE;
+	out->disk = is.id;
+}
+
+int __wrap_lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
+			  lsom_disk_open_cb cb)
+{
+	req->opened = (struct lsom_disk *)&is;
+	cb(req, 0);
+	return 0;
+}
+
+void __wrap_lsom_disk_watch(struct lsom_disk *disk,
+			    struct lsom_disk_watch *watch)
+{
+}
+
+int __wrap_node__disk_locate(struct env *env, const struct uuid *cluster,
+			     const struct uuid *id, const char *path, char *out,
+			     size_t len, char *why, size_t why_len)
+{
+	snprintf(out, len, "%s", path);
+	return 0;
+}
+
+void __wrap_node__serve_if_ready(struct node *n)
+{
+}
+
+static void on_open(struct node_disk *disk, int status, void *arg)
+{
+	CHECK_EQ(status, 0);
+	is.opened = true;
+}
+
+/*
+ * The first shard places by what is reserved there, which the others tell the
+ * disk's home, one way: it comes last, and the home before it.
+ */
+TEST(node_disks, who_places_comes_last)
+{
+	static const struct config config = { .data_dir = "/nowhere" };
+	static char doms[SHARDS];
+	struct node_disk *d, *next;
+
+	test_shards_open(&ts, SHARDS, 64u << 20);
+	node.config = &config;
+	node.env = ts.env;
+	node.shards = ts.shards;
+	node.state = NODE_UP;
+	TAILQ_INIT(&node.disks);
+	for (unsigned i = 0; i < SHARDS; i++)
+		node.doms[i] = (struct dom *)&doms[i];
+	for (unsigned n = 0; n < SHARDS; n++) {
+		unsigned home;
+
+		memset(&is, 0, sizeof(is));
+		is.id.b[0] = (uint8_t)(n + 1);
+		CHECK_EQ(node__disk_open(&node, &is.id, "/disk", false, on_open,
+					 NULL),
+			 0);
+		test_run(&ts, &is.opened);
+		home = node__disk_find(&node, &is.id)->shard;
+		CHECK_EQ(home, (n + 1) % SHARDS);
+		CHECK_EQ(is.count, SHARDS);
+		CHECK_EQ(is.shards[SHARDS - 1], 0);
+		CHECK(home == 0 || is.shards[SHARDS - 2] == home);
+	}
+	TAILQ_FOREACH_SAFE (d, &node.disks, link, next) {
+		free(d->seats);
+		free(d);
+	}
+	test_shard_close(&ts);
+}
