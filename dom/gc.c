@@ -241,13 +241,12 @@ static void look_at(struct lsom_comp *comp, void *arg)
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
 	const Directory__Object *object =
 		cmmds_object(gc->dom->cmmds, &meta->oid);
-	const struct dom__owner *owner = dom__owner_find(gc->dom, &meta->oid);
 	struct dom_drop *drop = object == NULL ? drop_of(gc, &meta->oid) : NULL;
 
 	if (!dom__mine(gc->dom, &meta->oid) || !unneeded(object, drop, meta))
 		return;
 	/* Who has not let go yet kicks us when it does. */
-	if (held(owner, &meta->cid)) {
+	if (held(dom__owner_find(gc->dom, &meta->oid), &meta->cid)) {
 		if (drop != NULL)
 			drop_fail(drop, -EBUSY);
 		return;
