@@ -149,6 +149,9 @@ $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)
 $(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_next cmmds_target \
 	cmmds_subscribe cmmds_unsubscribe iscsi_target_set node__secret_open)
+$(O)/tests/unit/node_changes: LIBS += $(call wrap,cmmds_get cmmds_next \
+	cmmds_target cmmds_vdisk cmmds_subscribe cmmds_unsubscribe \
+	iscsi_target_set iscsi_target_unset iscsi_lun_set iscsi_lun_unset)
 $(O)/tests/unit/node_disks: LIBS += $(call wrap,cmmds_next dom_disk_add \
 	dom_disk_components lsom_disk_attach lsom_disk_info lsom_disk_open \
 	lsom_disk_watch node__disk_locate node__serve_if_ready)

@@ -2,14 +2,17 @@
  * push: targets and LUNs of the directory, told to iscsi.
  *
  * Whatever changes (a target, a LUN, a virtual disk that was renamed), what
- * iscsi should know is worked out anew from the directory and compared with
+ * iscsi should know of it is worked out anew from the directory and compared with
  * what it was told; only differences are pushed, so a resize or a change of
  * another target disturbs no session.  What iscsi refuses is tried again.
+ *
+ * Those that changed are looked at; all there are only at the start, after a
+ * failure, and where one change touches more than itself.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
 #include "base/util.h"
-#include "node/node_int.h"
+#include "node/admin_int.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +37,15 @@ struct pushed_lun {
 	struct pushed_lun *chain; /* of its bucket */
 };
 
-#define BUCKETS 4096u /* each change looks for all targets and LUNs */
+#define BUCKETS 4096u /* there may be as many targets and LUNs */
+#define TOUCHED_MAX 64u
+
+/* A target, or a LUN of it, that changed in the directory. */
+struct touched {
+	char target[CMMDS_KEY_MAX + 1];
+	bool is_lun;
+	unsigned lun;
+};
 
 struct push {
 	struct node *node;
@@ -45,6 +56,9 @@ struct push {
 	TAILQ_HEAD(, pushed_lun) luns;
 	struct pushed_target *targets_by_name[BUCKETS];
 	struct pushed_lun *luns_by_place[BUCKETS];
+	struct touched touched[TOUCHED_MAX];
+	unsigned touched_count;
+	bool all; /* may have to be told anew */
 	bool failed, closing;
 };
 
@@ -300,34 +314,150 @@ static void mark_wanted(struct push *push)
 	}
 }
 
-static void reconcile(struct push *push)
+static void lun_unset(struct push *push, struct pushed_lun *l)
+{
+	iscsi_lun_unset(push->node->iscsi, l->iqn, l->lun);
+	lun_drop(push, l);
+}
+
+static void target_unset(struct push *push, struct pushed_target *t)
+{
+	iscsi_target_unset(push->node->iscsi, t->iqn);
+	target_drop(push, t);
+}
+
+static void reconcile_all(struct push *push)
 {
 	struct node *node = push->node;
 	struct pushed_target *t, *tnext;
 	struct pushed_lun *l, *lnext;
 	const struct cmmds_entry *e;
 
-	push->failed = false;
 	/* First what is gone, so that its name and number are free. */
 	mark_wanted(push);
 	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext)
-		if (!l->wanted) {
-			iscsi_lun_unset(node->iscsi, l->iqn, l->lun);
-			lun_drop(push, l);
-		}
+		if (!l->wanted)
+			lun_unset(push, l);
 	TAILQ_FOREACH_SAFE (t, &push->targets, link, tnext)
-		if (!t->wanted) {
-			iscsi_target_unset(node->iscsi, t->iqn);
-			target_drop(push, t);
-		}
+		if (!t->wanted)
+			target_unset(push, t);
 	e = NULL;
 	while ((e = cmmds_next(node->cmmds, CMMDS_TARGET, e)) != NULL)
 		target_want(push, e);
 	e = NULL;
 	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL)
 		lun_want(push, (const Directory__Lun *)e->message);
+}
+
+/* ---- what changed ---- */
+
+/* The directory's entry of it, or NULL. */
+static const struct cmmds_entry *touched_entry(struct push *push,
+					       const struct touched *c)
+{
+	uint8_t key[CMMDS_KEY_MAX];
+
+	if (!c->is_lun)
+		return cmmds_get(push->node->cmmds, CMMDS_TARGET, c->target,
+				 strlen(c->target));
+	return cmmds_get(push->node->cmmds, CMMDS_LUN, key,
+			 admin__lun_key(c->target, c->lun, key));
+}
+
+/* Is what was told of each still found under the name it has, or had? */
+static bool names_hold(struct push *push)
+{
+	for (unsigned i = 0; i < push->touched_count; i++) {
+		const char *name = push->touched[i].target;
+		const Directory__Target *m =
+			cmmds_target(push->node->cmmds, name);
+		const struct pushed_target *t = target_find(push, name);
+
+		if (t == NULL ? m == NULL
+			      : m != NULL && strcmp(m->iqn, t->iqn) != 0)
+			return false;
+	}
+	return true;
+}
+
+static void touched_gone(struct push *push, const struct touched *c)
+{
+	struct pushed_target *t = target_find(push, c->target);
+	struct pushed_lun *l;
+
+	if (t == NULL || touched_entry(push, c) != NULL)
+		return;
+	if (!c->is_lun) {
+		target_unset(push, t);
+		return;
+	}
+	l = lun_find(push, t->iqn, c->lun);
+	if (l != NULL)
+		lun_unset(push, l);
+}
+
+static void touched_want(struct push *push, const struct touched *c)
+{
+	const struct cmmds_entry *e = touched_entry(push, c);
+
+	if (e != NULL && c->is_lun)
+		lun_want(push, (const Directory__Lun *)e->message);
+	else if (e != NULL)
+		target_want(push, e);
+}
+
+static void touched_each(struct push *push, bool luns,
+			 void (*fn)(struct push *push, const struct touched *c))
+{
+	for (unsigned i = 0; i < push->touched_count; i++)
+		if (push->touched[i].is_lun == luns)
+			fn(push, &push->touched[i]);
+}
+
+static void reconcile(struct push *push)
+{
+	push->failed = false;
+	if (push->all || !names_hold(push)) {
+		reconcile_all(push);
+	} else {
+		touched_each(push, true, touched_gone);
+		touched_each(push, false, touched_gone);
+		touched_each(push, false, touched_want);
+		touched_each(push, true, touched_want);
+	}
+	push->touched_count = 0;
+	push->all = push->failed;
 	if (push->failed)
-		env_timer_start(node->env, &push->retry, SEC);
+		env_timer_start(push->node->env, &push->retry, SEC);
+}
+
+static void touch(struct push *push, const char *target, bool is_lun,
+		  unsigned lun)
+{
+	struct touched *c;
+
+	if (push->touched_count == TOUCHED_MAX ||
+	    strlen(target) + 3 > CMMDS_KEY_MAX) {
+		push->all = true;
+		return;
+	}
+	c = &push->touched[push->touched_count++];
+	strcpy(c->target, target);
+	c->is_lun = is_lun;
+	c->lun = lun;
+}
+
+/* LUNs name it, and a change of its name changes them. */
+static bool vdisk_is_other(const struct cmmds_change *change)
+{
+	const Directory__VDisk *a, *b;
+
+	if (change->old_entry == NULL || change->new_entry == NULL)
+		return false;
+	a = (const Directory__VDisk *)change->old_entry->message;
+	b = (const Directory__VDisk *)change->new_entry->message;
+	return a->block_bytes != b->block_bytes || a->oid.len != b->oid.len ||
+	       memcmp(a->oid.data, b->oid.data, a->oid.len) != 0;
 }
 
 static void on_task(struct env_task *task)
@@ -349,7 +479,23 @@ static void on_change(struct cmmds_subscription *sub,
 		      const struct cmmds_change *change)
 {
 	struct push *push = sub->data;
+	const struct cmmds_entry *e = change->new_entry != NULL
+					      ? change->new_entry
+					      : change->old_entry;
 
+	if (change->kind == CMMDS_VDISK) {
+		if (!vdisk_is_other(change))
+			return;
+		push->all = true;
+	} else if (change->kind == CMMDS_TARGET) {
+		const Directory__Target *m = (const void *)e->message;
+
+		touch(push, m->name, false, 0);
+	} else {
+		const Directory__Lun *m = (const void *)e->message;
+
+		touch(push, m->target, true, m->lun);
+	}
 	/* Many changes of one command make one comparison. */
 	env_defer(push->node->env, &push->task);
 }
@@ -373,6 +519,7 @@ int node__push_open(struct node *node, struct push **out)
 		push->subs[i].cb = on_change;
 		cmmds_subscribe(node->cmmds, &push->subs[i]);
 	}
+	push->all = true;
 	reconcile(push); /* before the portals open */
 	*out = push;
 	return 0;
