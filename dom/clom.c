@@ -328,8 +328,11 @@ static int policy_check(struct place *p, bool *forced, char *why,
 		policy && policy->stripe_width > 1 ? policy->stripe_width : 1;
 	if (disks == 0) {
 		snprintf(why, why_len,
-			 "no disk can take components: add one with "
-			 "'basalt disk add'");
+			 "no disk can take components now%s: add one with "
+			 "'basalt disk add'",
+			 p->snapshot->disks_count > 0
+				 ? " ('basalt disk list' shows why)"
+				 : "");
 		return -ENXIO;
 	}
 	if (policy == NULL)

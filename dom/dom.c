@@ -83,6 +83,7 @@ void dom__disk_look(struct dom__disk *disk)
 	disk->kept_bytes = info.kept_bytes;
 	disk->components = info.components;
 	disk->healthy = info.state != LSOM_DISK_FAILED;
+	disk->silent = info.silent_ns >= LSOM_SILENT_NS;
 	low = info.used_bytes + info.kept_bytes >
 	      info.usable_bytes / 100 * (100 - DOM_LOW_SPACE_PERCENT);
 	more = low && !disk->low_space;

@@ -726,7 +726,7 @@ struct dom__disk {
 	struct lsom_disk_watch watch;
 	uint8_t congestion; /* of all kinds */
 	uint8_t pressed; /* of all but the room that is for anybody */
-	bool low_space, removing, healthy;
+	bool low_space, removing, healthy, silent;
 	unsigned metas; /* creations under way */
 	uint64_t used_bytes, usable_bytes, kept_bytes;
 	unsigned components;

@@ -81,7 +81,8 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		out->kept_bytes =
 			disk->kept_bytes + disk_coming(dom, &disk->id);
 		out->components = disk->components;
-		out->healthy = disk->healthy;
+		/* Nobody waits for one that hangs. */
+		out->healthy = disk->healthy && !disk->silent;
 		out->near = disk->shard == dom__of(dom, oid)->part;
 		/* Not yet in the directory, or no more: nothing goes there. */
 		out->removing = disk->removing || msg == NULL || msg->removing;

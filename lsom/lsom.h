@@ -97,6 +97,8 @@ enum {
 	LSOM_CONGESTIONS
 };
 
+#define LSOM_SILENT_NS (10 * SEC) /* from then on a disk does not answer */
+
 struct lsom_disk_info {
 	struct uuid disk, cluster;
 	enum lsom_disk_state state;

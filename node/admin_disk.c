@@ -314,7 +314,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 			 "%llu read%s failed or brought what was not written",
 			 (unsigned long long)info->media_errors,
 			 info->media_errors == 1 ? "" : "s");
-	if (info->silent_ns >= NODE_SILENT_NS)
+	if (info->silent_ns >= LSOM_SILENT_NS)
 		snprintf(t->silent, sizeof(t->silent),
 			 "it has not answered for %llu s",
 			 (unsigned long long)(info->silent_ns / SEC));

@@ -794,7 +794,7 @@ static void silence_look(struct node_disk *d)
 	bool silent;
 
 	lsom_disk_info(d->disk, &info);
-	silent = info.silent_ns >= NODE_SILENT_NS;
+	silent = info.silent_ns >= LSOM_SILENT_NS;
 	if (silent && !d->silent)
 		log_error("disk %s: it has not answered for %llu s", d->path,
 			  (unsigned long long)(info.silent_ns / SEC));
@@ -882,7 +882,7 @@ void node__disks_late(struct node *node)
 		if (d->state == NODE_DISK_ONLINE)
 			lsom_disk_info(d->disk, &info);
 		if (d->state == NODE_DISK_ONLINE &&
-		    info.silent_ns >= NODE_SILENT_NS)
+		    info.silent_ns >= LSOM_SILENT_NS)
 			log_error("disk %s: it has not answered for %llu s",
 				  d->path,
 				  (unsigned long long)(info.silent_ns / SEC));

@@ -89,7 +89,7 @@ static void online_look(const struct node_disk *d, struct health_result *out)
 		node__disk_failed_fix(d, &info, out->fix, sizeof(out->fix));
 		return;
 	}
-	if (info.silent_ns >= NODE_SILENT_NS) {
+	if (info.silent_ns >= LSOM_SILENT_NS) {
 		say(out, HEALTH_BAD, "disk %.100s has not answered for %llu s",
 		    d->path, (unsigned long long)(info.silent_ns / SEC));
 		FIX(out, "%s", NODE_SILENT_FIX);

@@ -163,6 +163,43 @@ TEST(dom_space, each_disk_must_have_it)
 	fixture_close(f);
 }
 
+#if RIG_SHARDS == 1
+static bool silent[DISKS];
+
+static uint64_t silent_ns(const struct env_dev *dev, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < DISKS; i++)
+		if (silent[i] && faults.devs[i] == dev)
+			return LSOM_SILENT_NS;
+	return 0;
+}
+
+/* Nothing new comes to a disk that hangs; it would wait with it. */
+TEST(dom_space, a_disk_that_hangs_gets_none)
+{
+	struct fixture *f = fixture_open();
+
+	reserve_put(f, "thick", 1, 100);
+	reserve_put(f, "wide", 2, 0);
+	faults.ops.dev_silent_ns = silent_ns;
+	for (unsigned i = 0; i < DISKS; i++) {
+		silent[0] = silent[1] = false;
+		silent[i] = true;
+		CHECK_EQ(object_next(f, 50 + 2 * i, 8 * MB, "thick"), 0);
+		CHECK_EQ(object_next(f, 51 + 2 * i, MB, "thick"), 0);
+		CHECK_EQ(kept(f, i), i * 9 * MB);
+		CHECK_EQ(kept(f, !i), 9 * MB);
+	}
+	CHECK_EQ(object_next(f, 60, MB, "wide"), -ENXIO);
+	silent[0] = silent[1] = true;
+	CHECK_EQ(object_next(f, 60, MB, "thick"), -ENXIO);
+	CHECK(strstr(f->why, "no disk can take components now") != NULL);
+	silent[0] = silent[1] = false;
+	CHECK_EQ(object_next(f, 60, MB, "wide"), 0);
+	fixture_close(f);
+}
+#endif
+
 struct two {
 	struct dom_create create;
 	struct dom_resize resize;
