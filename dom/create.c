@@ -139,6 +139,9 @@ static void create_opened(struct dom_object_open *open, int status)
 
 	if (status == 0)
 		dom_object_close(open->object);
+	else if (status == -ENOENT)
+		snprintf(c->req->why, sizeof(c->req->why),
+			 "it was deleted while it was being made");
 	else
 		snprintf(c->req->why, sizeof(c->req->why),
 			 "the object is in the directory, but its components "

@@ -301,6 +301,9 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 {
 	struct dom *dom = owner->dom;
 
+	/* Whatever it failed with, there is nothing more to be opened. */
+	if (status < 0 && owner->deleted)
+		status = -ENOENT;
 	owner->restart = false;
 	owner->down_status = status;
 	dom__health_look(dom);

@@ -728,11 +728,13 @@ static inline int mark_set(struct fixture *f, size_t len)
 /* ---- its end ---- */
 
 /* The object of @f, in the directory. */
-static inline void object_delete(struct fixture *f)
+/* False: it has changed meanwhile. */
+static inline bool object_deleted(struct fixture *f)
 {
 	const Directory__Object *object = cmmds_object(f->cmmds, &f->oid);
 	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
 	struct cmmds_command cmd = { .data = f };
+	int rv;
 
 	op.op = DIRECTORY__OBJECT_COMMAND__OP__DELETE;
 	op.oid = object->oid;
@@ -741,8 +743,15 @@ static inline void object_delete(struct fixture *f)
 	cmmds_command_init(&cmd);
 	cmmds_object_op(&cmd, &op);
 	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
-	CHECK_EQ(wait_for(f), 0);
+	rv = wait_for(f);
+	CHECK(rv == 0 || rv == -EAGAIN);
 	cmmds_command_fini(&cmd);
+	return rv == 0;
+}
+
+static inline void object_delete(struct fixture *f)
+{
+	CHECK(object_deleted(f));
 }
 
 #endif

@@ -156,6 +156,35 @@ TEST(dom_unknown, created)
 /* ---- deletions ---- */
 
 /* What a collection asked for comes to nothing: there is another one. */
+/* Somebody else deletes it before its components are made: it says so. */
+TEST(dom_unknown, deleted_while_it_is_made)
+{
+	struct fixture *f = fixture_open();
+	unsigned gone = 0;
+	struct creation c;
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(9);
+	for (unsigned turns = 0; turns < 4 * TURNS; turns++) {
+		creation_start(f, &c);
+		while (cmmds_object(f->cmmds, &f->oid) == NULL)
+			shard_step(f->ts.env, MSEC);
+		for (unsigned i = 0; i < turns && !c.done; i++)
+			shard_step(f->ts.env, MSEC);
+		while (!object_deleted(f))
+			; /* it has changed meanwhile */
+		run(&c.done);
+		CHECK(c.status == 0 || c.status == -ENOENT);
+		if (c.status == -ENOENT)
+			CHECK_STR(c.req.why,
+				  "it was deleted while it was being made");
+		gone += c.status == -ENOENT;
+		gone_wait(f);
+	}
+	CHECK(gone > 0);
+	fixture_close(f);
+}
+
 TEST(dom_unknown, deleted)
 {
 	struct fixture *f = fixture_open();
