@@ -36,6 +36,27 @@ TEST(dom_owner, deleted_under_a_resize)
 	fixture_close(f);
 }
 
+/* A collection comes by while the owner of what is deleted has a write there. */
+TEST(dom_owner, deleted_under_a_write)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 };
+
+	object_make(f, 1);
+	nap(f, 50 * MSEC);
+	faults.hold[0] = faults.hold[1] = true;
+	write_start(f, &w, 0, buf_b, B, 0);
+	object_delete(f);
+	nap(f, 50 * MSEC);
+	dom__gc_kick(f->dom);
+	nap(f, 50 * MSEC);
+	CHECK(owner_of(f)->leaves > 0);
+	CHECK(dom__gc_idle(f->dom)); /* it has nothing to wait for */
+	faults_release();
+	CHECK_EQ(req_wait(f, &w), 0);
+	fixture_close(f);
+}
+
 /* ---- a directory that takes its time ---- */
 
 static void on_flag(void *arg)

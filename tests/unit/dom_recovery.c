@@ -766,6 +766,31 @@ TEST(dom_recovery, growth_onto_a_dead_disk)
 	fixture_close(f);
 }
 
+/* Who opens it while the directory is told waits for the end of that. */
+TEST(dom_recovery, opened_while_it_is_taken_back)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 };
+	struct resize r;
+
+	object_make(f, 1);
+	grow_in_vain(f, other_disk(f));
+	faults.hold_directory = true;
+	resize_start(f, &r, SIZE, false);
+	nap(f, 10 * MSEC);
+	write_start(f, &w, 0, buf_a, B, 0);
+	if (owner_of(f)->again_armed) /* at once */
+		env_timer_start(f->ts.env, &owner_of(f)->again_timer, 0);
+	nap(f, 10 * MSEC);
+	CHECK(!r.done && owner_of(f)->takeover == NULL);
+	directory_release();
+	run(&r.done);
+	CHECK_EQ(r.status, 0);
+	CHECK_EQ(req_wait(f, &w), 0);
+	fit_and_whole(f, SIZE);
+	fixture_close(f);
+}
+
 /* The same after a restart, when the disk is away for good. */
 TEST(dom_recovery, growth_onto_a_disk_that_goes)
 {
@@ -788,6 +813,72 @@ TEST(dom_recovery, growth_onto_a_disk_that_goes)
 	CHECK_EQ(object_open(f), 0);
 	fit_and_whole(f, SIZE);
 	disk_in(f, other);
+	fixture_close(f);
+}
+
+/* @n of the object's components, from the start. */
+static struct lsom_comp_meta *comp_meta(struct fixture *f, unsigned n)
+{
+	const Directory__TreeNode *node =
+		cmmds_object(f->cmmds, &f->oid)->tree->children[n];
+	struct lsom_comp *comp = NULL;
+	struct uuid cid;
+
+	while (node->leaf == NULL)
+		node = node->children[0];
+	CHECK(dom__uuid_of(&node->leaf->cid, &cid));
+	for (unsigned i = 0; i < DISKS && comp == NULL; i++)
+		comp = lsom_comp_get(f->disks[i], &cid);
+	CHECK(comp != NULL);
+	lsom_comp_put(comp); /* it is there as long as its disk is */
+	return (struct lsom_comp_meta *)lsom_comp_meta(comp);
+}
+
+/*
+ * Two parts are added, and the disk of the second fails under it.  The first may
+ * be cut off again, but not where it may be somebody's.
+ */
+TEST(dom_recovery, growth_of_which_a_part_is_there)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize back = { .size_bytes = SIZE, .undo = true };
+	struct lsom_comp_meta *part, was;
+	unsigned dead;
+	struct resize r;
+	bool stored;
+
+	object_make(f, 1);
+	dead = 1 - other_disk(f);
+	resize_start(f, &r, 2 * LEG + SIZE, true);
+	while (cmmds_object(f->cmmds, &f->oid)->size_bytes == SIZE ||
+	       !cmmds_object(f->cmmds, &f->oid)
+			->tree->children[1]
+			->leaf->created)
+		nap(f, 0);
+	faults.fail[dead] = true;
+	run(&r.done);
+	CHECK(r.status < 0 && r.req.stored);
+
+	part = comp_meta(f, 1);
+	was = *part;
+	part->csn_seen = cmmds_object(f->cmmds, &f->oid)->csn + 1;
+	CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
+	CHECK(!stored);
+	*part = was;
+	part->damaged = 1;
+	CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
+	CHECK(!stored);
+	*part = was;
+	part->max_lsn = LSN(1, 1);
+	CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
+	CHECK(!stored);
+	*part = was;
+	part->stable_lsn = LSN(1, 0);
+	CHECK_EQ(resize_as(f, &back, &stored), -ENXIO);
+	CHECK(!stored);
+	*part = was;
+	resize_as(f, &back, &stored);
+	CHECK(stored);
 	fixture_close(f);
 }
 

@@ -144,6 +144,35 @@ TEST(dom_restore, sanitize_that_has_ended)
 	fixture_close(f);
 }
 
+static void on_told(struct lsom_meta *req, int status)
+{
+	finish(req->data, status);
+}
+
+/* The same, and the takeover that came since ended behind its first seal. */
+TEST(dom_restore, sanitize_that_may_have_ended)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_meta seal = { .data = f, .op = LSOM_SEAL };
+	struct lsom_comp *comp;
+	size_t len = 0;
+
+	object_make(f, 2);
+	CHECK_EQ(mark_set(f, 4), 0);
+	comp = owner_of(f)->peers[0].cm->comp;
+	seal.meta = *lsom_comp_meta(comp);
+	seal.meta.promised_oepoch = owner_of(f)->oepoch + 1;
+	CHECK_EQ(lsom_comp_update(comp, &seal, on_told), 0);
+	CHECK_EQ(wait_for(f), 0);
+	stop(f);
+	start(f, false);
+	for (unsigned i = 0; i < 5 && f->object == NULL; i++)
+		object_open(f);
+	CHECK(dom_sanitize_state(f->object, &len) != NULL);
+	CHECK_EQ(len, 0);
+	fixture_close(f);
+}
+
 static void disk_out(struct fixture *f, unsigned i)
 {
 	struct lsom_disk_close req = { .data = f };
@@ -206,11 +235,6 @@ TEST(dom_restore, disk_lost_its_tail)
 	CHECK(all_is(got, B, 0xa5));
 	CHECK(dom_object_lossy(f->object));
 	fixture_close(f);
-}
-
-static void on_told(struct lsom_meta *req, int status)
-{
-	finish(req->data, status);
 }
 
 /* It has recorded less than every copy is known to have (g1.4). */

@@ -727,8 +727,7 @@ static inline int mark_set(struct fixture *f, size_t len)
 
 /* ---- its end ---- */
 
-/* The object of @f, in the directory. */
-/* False: it has changed meanwhile. */
+/* The object of @f, in the directory.  False: it has changed meanwhile. */
 static inline bool object_deleted(struct fixture *f)
 {
 	const Directory__Object *object = cmmds_object(f->cmmds, &f->oid);
