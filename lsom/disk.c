@@ -97,12 +97,14 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	TAILQ_INIT(&disk->changed);
 	TAILQ_INIT(&disk->lru);
 	TAILQ_INIT(&disk->dirty_pages);
+	TAILQ_INIT(&disk->loads_again);
 	TAILQ_INIT(&disk->checkpoint_reqs);
 	TAILQ_INIT(&disk->watches);
 	STAILQ_INIT(&disk->later);
 	disk->watch_task.cb = changed_run;
 	disk->checkpoint_timer.cb = lsom__checkpoint_tick;
 	disk->unclosed_timer.cb = lsom__segments_close_again;
+	disk->loads_timer.cb = lsom__loads_again;
 	lsom__read_init();
 	lsom__index_init();
 	lsom__checkpoint_init();

@@ -20,6 +20,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define LOAD_AGAIN_NS (100 * MSEC)
+
 static struct histogram loads = {
 	.name = "basalt_lsom_index_load_seconds",
 	.stage = "index load",
@@ -140,7 +142,7 @@ static void slots_count(const struct lsom__page *page,
 		lsom__comp_mapped(page->comp, page->number, n);
 }
 
-/* Fold the stored slots under the overlay. */
+/* Fold the stored slots under the overlay.  -ENOMEM: it is as before. */
 static int page_fill(struct lsom__page *page, const void *value, size_t len)
 {
 	struct lsom_disk *disk = page->comp->disk;
@@ -151,6 +153,8 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 
 	lsom__slots_init(&old);
 	rv = lsom__slots_decode(value, len, &old, NULL);
+	if (rv == 0)
+		rv = lsom__slots_room(&page->slots, old.epochs_count);
 	for (i = 0; i < LSOM__PAGE_SLOTS && rv == 0; i++) {
 		lsom__slots_get(&old, i, &theirs);
 		if (theirs.kind == LSOM__E_RAW &&
@@ -181,11 +185,14 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 
 static void page_wake(struct lsom__page *page, int status)
 {
+	STAILQ_HEAD(, lsom__page_wait) waits = STAILQ_HEAD_INITIALIZER(waits);
 	struct lsom__page_wait *wait;
 
 	page->pins++; /* callbacks may evict */
-	while ((wait = STAILQ_FIRST(&page->waits)) != NULL) {
-		STAILQ_REMOVE_HEAD(&page->waits, link);
+	/* Who asks again from there waits for the next load. */
+	STAILQ_CONCAT(&waits, &page->waits);
+	while ((wait = STAILQ_FIRST(&waits)) != NULL) {
+		STAILQ_REMOVE_HEAD(&waits, link);
 		wait->cb(wait, status);
 	}
 	page->pins--;
@@ -207,6 +214,47 @@ static void page_load_work(struct env_work *work)
 				&page->loaded_len);
 }
 
+static void page_load_done(struct env_work *work);
+
+static void page_load_start(struct lsom__page *page)
+{
+	struct lsom_disk *disk = page->comp->disk;
+
+	page->load.work = page_load_work;
+	page->load.done = page_load_done;
+	env_work(disk->env, disk->index_lane, &page->load);
+}
+
+void lsom__loads_again(struct env_timer *timer)
+{
+	struct lsom_disk *disk =
+		container_of(timer, struct lsom_disk, loads_timer);
+	struct lsom__page *page;
+
+	while ((page = TAILQ_FIRST(&disk->loads_again)) != NULL) {
+		TAILQ_REMOVE(&disk->loads_again, page, lru);
+		page_load_start(page);
+	}
+}
+
+/*
+ * What it wants is not the store's: who waits is told, and it is read again, for
+ * what was changed meanwhile has to meet it.
+ */
+static void page_load_later(struct lsom__page *page, int status)
+{
+	struct lsom_disk *disk = page->comp->disk;
+
+	if (!disk->loads_starved)
+		log_warn("disk %s: reading its index: %s; it is tried again",
+			 disk->path, err_text(status));
+	disk->loads_starved = true;
+	if (TAILQ_EMPTY(&disk->loads_again))
+		env_timer_start(disk->env, &disk->loads_timer, LOAD_AGAIN_NS);
+	TAILQ_INSERT_TAIL(&disk->loads_again, page, lru);
+	page_wake(page, -ENOMEM);
+}
+
 static void page_load_done(struct env_work *work)
 {
 	struct lsom__page *page = container_of(work, struct lsom__page, load);
@@ -214,18 +262,24 @@ static void page_load_done(struct env_work *work)
 	struct lsom_disk *disk = comp->disk;
 	int status = page->load_status;
 
-	histogram_add(&loads, env_now(disk->env) - page->load_since_ns);
 	assert(page->loading);
-	page->loading = false;
-	assert(disk->loads > 0);
-	disk->loads--;
-	disk->works--;
 	if (status == 0)
 		status = page_fill(page, page->loaded_value, page->loaded_len);
 	else if (status == -ENOENT)
 		status = -EUCLEAN; /* its bit said it is there */
 	free(page->loaded_value);
 	page->loaded_value = NULL;
+	if ((status == -ENOMEM || status == -EMFILE) &&
+	    disk->state != LSOM_DISK_FAILED) {
+		page_load_later(page, status);
+		return;
+	}
+	histogram_add(&loads, env_now(disk->env) - page->load_since_ns);
+	page->loading = false;
+	assert(disk->loads > 0);
+	disk->loads--;
+	disk->works--;
+	disk->loads_starved &= status < 0;
 	assert(disk->unknown >= page->unknown);
 	disk->unknown -= page->unknown;
 	comp->unknown -= page->unknown;
@@ -255,9 +309,7 @@ static void page_load(struct lsom__page *page)
 	lsom__comp_ref(page->comp);
 	disk->loads++;
 	disk->works++;
-	page->load.work = page_load_work;
-	page->load.done = page_load_done;
-	env_work(disk->env, disk->index_lane, &page->load);
+	page_load_start(page);
 }
 
 /* While recovering, on the recovery's own thread, it may block. */

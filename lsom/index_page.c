@@ -135,11 +135,26 @@ static void epochs_compact(struct lsom__slots *slots)
 	}
 }
 
+int lsom__slots_room(struct lsom__slots *slots, unsigned epochs)
+{
+	unsigned need = slots->epochs_count + epochs, room;
+	struct lsom__epoch *e;
+
+	if (need <= slots->epochs_room)
+		return 0;
+	room = MAX(MAX(2u, need), slots->epochs_room * 2);
+	e = realloc(slots->epochs, room * sizeof(*e));
+	if (e == NULL)
+		return -ENOMEM;
+	slots->epochs = e;
+	slots->epochs_room = room;
+	return 0;
+}
+
 static int epoch_find(struct lsom__slots *slots, uint64_t member_csn,
 		      uint32_t oepoch)
 {
-	struct lsom__epoch *e;
-	unsigned i, room;
+	unsigned i;
 
 	/* The newest is the likely one. */
 	for (i = slots->epochs_count; i-- > 0;)
@@ -148,14 +163,8 @@ static int epoch_find(struct lsom__slots *slots, uint64_t member_csn,
 			return (int)i;
 	if (slots->epochs_count >= 2 * LSOM__PAGE_SLOTS)
 		epochs_compact(slots);
-	if (slots->epochs_count == slots->epochs_room) {
-		room = MAX(2u, slots->epochs_room * 2);
-		e = realloc(slots->epochs, room * sizeof(*e));
-		if (e == NULL)
-			return -ENOMEM;
-		slots->epochs = e;
-		slots->epochs_room = room;
-	}
+	if (lsom__slots_room(slots, 1) < 0)
+		return -ENOMEM;
 	slots->epochs[slots->epochs_count] = (struct lsom__epoch){
 		.member_csn = member_csn,
 		.oepoch = oepoch,

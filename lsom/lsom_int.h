@@ -379,6 +379,9 @@ struct lsom_disk {
 
 	struct lsom__pages lru, dirty_pages;
 	size_t pages_count, dirty_count, loads;
+	struct lsom__pages loads_again; /* by @lru: no memory for them */
+	struct env_timer loads_timer;
+	bool loads_starved; /* that was told */
 	_Atomic uint64_t unknown; /* slots in overlays: what they replaced */
 
 	struct lsom__position position; /* of the index as it was opened */
@@ -593,6 +596,8 @@ unsigned lsom__slots_older(const struct lsom__slots *slots, unsigned slot,
  */
 int lsom__slots_set(struct lsom__slots *slots, unsigned slot, unsigned count,
 		    const struct lsom__entry *entry, const uint32_t *crcs);
+/* Then entries of @epochs more epochs find memory.  0 or -ENOMEM. */
+int lsom__slots_room(struct lsom__slots *slots, unsigned epochs);
 /* Encode the slots whose bit is set; malloc()ed, or NULL. */
 void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 			 size_t *out_len);
@@ -678,6 +683,8 @@ void lsom__pages_evict(struct lsom_disk *disk);
 /* Does a page in memory say that @block is at @place? */
 bool lsom__entry_here(const struct lsom_comp *comp, uint64_t block,
 		      uint64_t place, uint8_t kind);
+/* Of @loads_timer. */
+void lsom__loads_again(struct env_timer *timer);
 void lsom__index_init(void); /* its counters; so the others */
 void lsom__page_free(struct lsom__page *page);
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page);

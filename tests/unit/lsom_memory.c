@@ -36,6 +36,7 @@ int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
 			   void **out, size_t *out_len);
 
 static int page_read_status; /* of the next one */
+static unsigned page_fill_fails; /* of what it is, that allocation */
 
 int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
 			   void **out, size_t *out_len)
@@ -43,9 +44,11 @@ int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
 	int status = page_read_status;
 
 	page_read_status = 0;
-	return status < 0
-		       ? status
-		       : __real_lsom__page_read(kv, key, number, out, out_len);
+	if (status == 0)
+		status = __real_lsom__page_read(kv, key, number, out, out_len);
+	fail_at = page_fill_fails;
+	page_fill_fails = 0;
+	return status;
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -394,6 +397,99 @@ TEST(memory, none_for_a_page_of_an_opening)
 	CHECK_EQ(get(f, comp, 4, 3), 1);
 	lsom_comp_put(comp);
 	fixture_close(f);
+}
+
+/* ---- a page that comes later ---- */
+
+/* Page 0 is in the store and not in memory. */
+static struct lsom_comp *page_away(struct fixture *f)
+{
+	struct lsom_comp *comp;
+
+	contents_make(f);
+	CHECK_EQ(power_cut(f), 0);
+	checkpoint_make(f);
+	CHECK_EQ(power_cut(f), 0);
+	comp = comp_of(f, 1);
+	CHECK(lsom__page_find(comp, 0) == NULL);
+	return comp;
+}
+
+static void still_online(const struct fixture *f)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_ONLINE);
+}
+
+/* Who reads is told, and asks again; the disk is well. */
+TEST(memory, none_for_a_page)
+{
+	static const int statuses[] = { -ENOMEM, -EMFILE };
+	struct fixture *f = fixture_open(8);
+	struct lsom_comp *comp = page_away(f);
+
+	for (unsigned i = 0; i < ARRAY_LEN(statuses); i++) {
+		page_read_status = statuses[i];
+		CHECK_EQ(get(f, comp, 1, 1), -ENOMEM);
+		CHECK_EQ(page_read_status, 0);
+		still_online(f);
+	}
+	CHECK_EQ(get(f, comp, 1, 1), 1);
+	/* Nor does closing wait for it. */
+	page_read_status = -ENOMEM;
+	CHECK_EQ(get(f, comp, LSOM__PAGE_SLOTS, 2), -ENOMEM);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, LSOM__PAGE_SLOTS, 2), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
+ * What was written to it meanwhile waits for nobody, and is counted once: allocation
+ * @n of its arrival fails.  True: there were so many.
+ */
+static bool fill_fails(unsigned n)
+{
+	struct fixture *f = fixture_open(n);
+	struct lsom_comp *comp = page_away(f);
+	uint64_t live = f->disk->live_blocks, used;
+	struct lsom__page *page;
+	bool failed;
+
+	CHECK(lsom_comp_used(comp, &used));
+	CHECK_EQ(put(f, comp, 0, 1, LSN(2, 1), 31), 0);
+	page = lsom__page_find(comp, 0);
+	CHECK(page->loading && page->unknown > 0);
+	page_fill_fails = n;
+	while (page->loading && (page_fill_fails > 0 || fail_at > 0))
+		CHECK(sim_env_turn(&f->sim));
+	failed = fail_at == 0;
+	fail_at = 0;
+	CHECK_EQ(page->loading, failed);
+	still_online(f);
+	CHECK_EQ(get(f, comp, 0, 31), 1);
+	CHECK_EQ(get(f, comp, 1, 1), 1);
+	CHECK(!page->loading);
+	CHECK_EQ(f->disk->live_blocks, live);
+	/* And what had been prepared. */
+	CHECK_EQ(comp->mapped, (int64_t)(used / LSOM_BLOCK) + 1);
+	CHECK_EQ(comp->unknown, 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+	return failed;
+}
+
+TEST(memory, none_for_a_page_that_changed)
+{
+	unsigned n = 1;
+
+	while (fill_fails(n))
+		n++;
+	CHECK_EQ(n, 3); /* the versions that are there, and with them ours */
 }
 
 /* ---- a merge ---- */
