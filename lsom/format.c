@@ -40,7 +40,8 @@ static bool geometry_valid(const struct lsom__super *s)
 	    s->segment_bytes > LSOM__SEGMENT_MAX ||
 	    s->segment_bytes % LSOM__SEGMENT_TINY != 0)
 		return false;
-	if (s->segments == 0 || s->segments > LSOM__SEGMENTS_MAX)
+	if (s->segments == 0 || s->segments > LSOM__SEGMENTS_MAX ||
+	    s->zeroed > s->segments)
 		return false;
 	return s->data_start + (uint64_t)s->segments * s->segment_bytes <=
 		       s->disk_bytes &&

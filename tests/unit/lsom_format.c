@@ -112,6 +112,13 @@ TEST(format, super_flips)
 		CHECK(lsom__super_decode(block, &out) < 0);
 		block[i / 8] ^= (uint8_t)(1u << (i % 8));
 	}
+	s->zeroed = s->segments;
+	lsom__super_seal(block);
+	CHECK_EQ(lsom__super_decode(block, &out), 0);
+	s->zeroed++;
+	lsom__super_seal(block);
+	CHECK_EQ(lsom__super_decode(block, &out), -EUCLEAN);
+	s->zeroed = 0;
 	s->incompat = 1ull << 40;
 	lsom__super_seal(block);
 	CHECK_EQ(lsom__super_decode(block, &out), -EMEDIUMTYPE);
