@@ -364,6 +364,60 @@ TEST(decided, a_prep_behind_an_attach)
 	fixture_close(f);
 }
 
+/* What the session before had is void, and no answer to the one that attaches. */
+TEST(decided, the_same_prep_behind_an_attach)
+{
+	struct fixture *f = fixture_open(42);
+	struct call a = { .f = f }, same = { .f = f };
+	struct lsom_comp *comp;
+	uint64_t undecided;
+	unsigned way;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 6, 1, LSN(1, 6), 6), 0);
+	a.m.op = LSOM_ATTACH;
+	a.m.meta = (struct lsom_comp_meta){ .member_csn = 2,
+					    .state_seen = LSOM_SYNC };
+	CHECK_EQ(lsom_comp_update(comp, &a.m, meta_done), 0);
+	write_csn = 2;
+	CHECK_EQ(write_start(&same, comp, LSOM_RPREP, 6, 1, LSN(1, 6), 7), 0);
+	write_csn = 1;
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK(sim_env_run(&f->sim, &same.done));
+	CHECK_EQ(a.status, 0);
+	CHECK_EQ(same.status, 0);
+	for (way = 0; way < 3; way++) {
+		undecided = 0;
+		lsom_undecided_each(comp, lsn_note, &undecided);
+		CHECK_EQ(undecided, 1ull << 6);
+		comp = again(f, comp, way == 1);
+	}
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 6) });
+	CHECK_EQ(get(f, comp, 6, 7), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* Whom nobody tells what is decided is told to wait. */
+TEST(decided, no_more_undecided_than_there_may_be)
+{
+	struct fixture *f = fixture_open(43);
+	struct lsom_comp *comp;
+	uint64_t n;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	for (n = 1; n <= LSOM__PREPS_MAX; n++)
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, n % 64, 1, LSN(1, n), 6),
+			 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, n), 7), -EBUSY);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 1) });
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, n), 7), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* On a replica that is being filled a hole bars the older copy that comes for it. */
 TEST(decided, a_copy_comes_for_a_hole)
 {

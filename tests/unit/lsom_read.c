@@ -211,6 +211,33 @@ TEST(lsom_read, media_errors_are_counted)
 	fixture_close(f);
 }
 
+/* It rotted, and was repaired while the read was on its way: that counts. */
+TEST(lsom_read, of_a_block_that_is_repaired_meanwhile)
+{
+	struct fixture *f = fixture_open(5);
+	struct call c = { .f = f };
+	struct lsom_comp *comp;
+	struct env_io *held;
+
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, BLOCKS, 1, 5), 0);
+	c.r.len = LSOM_BLOCK;
+	c.r.class = PAGE_FRONT;
+	CHECK_EQ(lsom_read(comp, &c.r, read_done), 0);
+	held = read_hold(&f->sim, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_REPAIR, 0, 1, 1, 5), 0);
+	memset(held->iov[0].iov_base, 0xff, LSOM_BLOCK);
+	held->cb(held, LSOM_BLOCK);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(c.status, 0);
+	block_check(&c, 0, 5);
+	CHECK_EQ(media_errors(f), 0);
+	sgl_put(c.r.sgl);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* A read and a write on their way fail.  Was that of the read the first? */
 static bool read_beside(uint64_t seed)
 {

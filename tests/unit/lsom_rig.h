@@ -233,6 +233,8 @@ static void written(struct lsom_write *req, int status)
 	c->done = true;
 }
 
+static uint64_t write_csn = 1; /* the session of who writes */
+
 static int write_start(struct call *c, struct lsom_comp *comp,
 		       enum lsom_write_kind kind, uint64_t first, uint64_t n,
 		       uint64_t lsn, uint64_t seed)
@@ -248,7 +250,7 @@ static int write_start(struct call *c, struct lsom_comp *comp,
 	c->w.offset = first * LSOM_BLOCK;
 	c->w.len = n * LSOM_BLOCK;
 	c->w.lsn = lsn;
-	c->w.member_csn = 1;
+	c->w.member_csn = write_csn;
 	c->w.crcs = c->crcs;
 	if (seed == 0) {
 		c->w.flags = LSOM_W_HOLE;
