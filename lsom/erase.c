@@ -54,6 +54,8 @@ static void erase_done(struct env_io *io, int64_t res)
 	assert(seg->erasing);
 	assert(disk->works > 0);
 	disk->works--;
+	assert(disk->erases > 0);
+	disk->erases--;
 	seg->erasing = false;
 	if (res < 0)
 		lsom__disk_fail(disk, "erasing a segment's header", (int)res);
@@ -61,6 +63,7 @@ static void erase_done(struct env_io *io, int64_t res)
 		lsom__segment_freed(disk, e->segment);
 	free(e->iov.iov_base);
 	free(e);
+	lsom__segments_release(disk); /* the next one */
 	lsom__disk_changed(disk);
 }
 
@@ -70,6 +73,7 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment)
 	struct erase *e;
 
 	assert(!seg->erasing);
+	assert(disk->erases < LSOM__ERASES);
 	if (disk->state == LSOM_DISK_FAILED)
 		return;
 	e = calloc(1, sizeof(*e));
@@ -84,6 +88,7 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment)
 	header_make(disk, segment, e->iov.iov_base);
 	lsom__cleaned_remove(disk, segment);
 	seg->erasing = true;
+	disk->erases++;
 	disk->works++;
 	e->disk = disk;
 	e->segment = segment;

@@ -21,6 +21,7 @@
 #define LSOM__RESERVED 3u /* free segments that guests leave: undo.c */
 #define LSOM__BATCHES 8u /* in flight of one head */
 #define LSOM__BATCH_BLOCKS 512u /* of data in one batch */
+#define LSOM__ERASES 16u /* in flight: who writes waits behind them */
 #define LSOM__OPS_MAX 4096u /* requests waiting in one head */
 #define LSOM__QUEUE_BLOCKS 16384u /* of data waiting in one head: 64 MiB */
 #define LSOM__PAGE_SLOTS 256u
@@ -349,6 +350,7 @@ struct lsom_disk {
 	_Atomic uint32_t
 		segments_free; /* atomic: views look, and take credit */
 	uint32_t segments_cleaned;
+	unsigned erases; /* in flight */
 	uint32_t segments_set_back;
 	/* reuse.c: free and used before; none below is unused; then lists. */
 	uint32_t *free_heap, free_used, unused_from;

@@ -224,7 +224,8 @@ void lsom__segments_release(struct lsom_disk *disk)
 			lsom__segment_cleaned(disk, index_of(disk, seg));
 	}
 	TAILQ_FOREACH_SAFE (seg, &disk->cleaned, link, next) {
-		if (wait && seg->cleaned_number >= disk->flushed_number)
+		if (wait && (seg->cleaned_number >= disk->flushed_number ||
+			     disk->erases == LSOM__ERASES))
 			break;
 		if (seg->reads > 0)
 			continue;

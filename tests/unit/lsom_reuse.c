@@ -361,3 +361,40 @@ TEST(reuse, an_erasure_fails)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+static unsigned erases_count(const struct lsom_disk *disk)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < disk->super.segments; i++)
+		n += disk->segments[i].erasing;
+	return n;
+}
+
+/* What goes is much, and who writes meanwhile does not stand behind all of it. */
+TEST(reuse, erasures_take_turns)
+{
+	enum { BLOCKS = 8000, RUN = 32 };
+	struct fixture *f = fixture_of(5, 64u << 20, LSOM__SEGMENT_TINY);
+	unsigned most = 0, free_before;
+	struct lsom_comp *comp;
+	uint64_t i;
+
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < BLOCKS / RUN; i++)
+		CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, i * RUN, RUN,
+				  LSN(1, i + 1), 5),
+			 0);
+	free_before = f->disk->segments_free;
+	CHECK_EQ(update(f, comp, LSOM_DELETE, *lsom_comp_meta(comp)), 0);
+	lsom_comp_put(comp);
+	do
+		most = MAX(most, erases_count(f->disk));
+	while (sim_env_turn(&f->sim));
+	CHECK(f->disk->segments_free > free_before + 100);
+	CHECK(TAILQ_EMPTY(&f->disk->cleaned));
+	CHECK(most > 0);
+	CHECK(most <= LSOM__ERASES);
+	fixture_close(f);
+}
