@@ -163,6 +163,8 @@ static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
 	else if (rv == 0)
 		kv_batch_merge(&c->batch, key_slice(&k), kv_slice(value, len));
 	free(value);
+	for (i = 0; i < (int)ARRAY_LEN(page->put) && !page->loaded; i++)
+		page->put[i] |= page->dirty[i];
 	return rv < 0 ? rv : stored_set(c, page->comp, page->number, true);
 }
 

@@ -32,6 +32,15 @@ void lsom__comp_mapped(struct lsom_comp *comp, uint64_t number, int n)
 	lsom__comp_used(comp, n);
 }
 
+void lsom__comp_unsure(struct lsom_comp *comp)
+{
+	if (comp->counted == LSOM__COUNT_EXACT)
+		comp->counted = LSOM__COUNT_LEAST;
+	if (comp->disk->counting == comp)
+		comp->count_next = comp->count_sum = 0; /* anew */
+	lsom__comp_mapped(comp, 0, -1);
+}
+
 uint64_t lsom__count_stored(const struct lsom_comp *comp, bool *exact)
 {
 	int64_t n = comp->mapped - (int64_t)comp->unknown;

@@ -170,9 +170,14 @@ static int page_fill(struct lsom__page *page, const void *value, size_t len)
 		}
 		lsom__slots_get(&page->slots, i, &mine);
 		if (lsom__version_compare(&mine, &theirs) >= 0) {
-			/* The same place may come back from the store. */
-			if (mine.place != theirs.place ||
-			    mine.kind != theirs.kind)
+			/*
+			 * If this one is of the overlay, what that replaced is
+			 * not known any more, and is counted on.
+			 */
+			if (page->again && lsom__bit(page->put, i))
+				lsom__comp_unsure(page->comp);
+			else if (mine.place != theirs.place ||
+				 mine.kind != theirs.kind)
 				slots_count(page, &old.slot[i], 1, NULL);
 			continue;
 		}
@@ -239,7 +244,8 @@ void lsom__loads_again(struct env_timer *timer)
 
 /*
  * What it wants is not the store's: who waits is told, and it is read again, for
- * what was changed meanwhile has to meet it.
+ * what was changed meanwhile has to meet it.  A checkpoint may put that into the
+ * store before: page_fill().
  */
 static void page_load_later(struct lsom__page *page, int status)
 {
@@ -249,6 +255,7 @@ static void page_load_later(struct lsom__page *page, int status)
 		log_warn("disk %s: reading its index: %s; it is tried again",
 			 disk->path, err_text(status));
 	disk->loads_starved = true;
+	page->again = true;
 	if (TAILQ_EMPTY(&disk->loads_again))
 		env_timer_start(disk->env, &disk->loads_timer, LOAD_AGAIN_NS);
 	TAILQ_INSERT_TAIL(&disk->loads_again, page, lru);

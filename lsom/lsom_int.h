@@ -212,7 +212,9 @@ struct lsom__page {
 	struct lsom__slots slots;
 	uint32_t known[LSOM__PAGE_SLOTS / 32]; /* while not loaded: overlay */
 	uint32_t dirty[LSOM__PAGE_SLOTS / 32];
+	uint32_t put[LSOM__PAGE_SLOTS / 32]; /* into the store, of an overlay */
 	bool loaded, loading, is_dirty, gone;
+	bool again; /* it is read behind some of that */
 	unsigned pins;
 	unsigned unknown; /* slots of the overlay */
 	uint64_t put_number; /* the last checkpoint it was put in */
@@ -811,6 +813,8 @@ void lsom__promise_set(struct lsom_comp *comp);
 
 /* Page @number of @comp maps @n blocks more. */
 void lsom__comp_mapped(struct lsom_comp *comp, uint64_t number, int n);
+/* One of those that it maps may have been replaced: nobody knows any more. */
+void lsom__comp_unsure(struct lsom_comp *comp);
 /* What a checkpoint of now says of it. */
 uint64_t lsom__count_stored(const struct lsom_comp *comp, bool *exact);
 void lsom__count_load(struct lsom_comp *comp, enum lsom__count counted,

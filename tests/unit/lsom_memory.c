@@ -483,6 +483,39 @@ static bool fill_fails(unsigned n)
 	return failed;
 }
 
+/*
+ * A checkpoint comes before it is read again: then what the change replaced is not
+ * known any more, and nothing counts for less than it is.
+ */
+TEST(memory, none_for_a_page_before_a_checkpoint)
+{
+	struct fixture *f = fixture_open(9);
+	struct lsom_comp *comp = page_away(f);
+	struct lsom__page *page;
+	uint64_t used, now;
+
+	CHECK(lsom_comp_used(comp, &used));
+	page_read_status = -ENOMEM;
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 1, LSN(2, 1), 31), 0);
+	page = lsom__page_find(comp, 0);
+	while (page_read_status != 0)
+		CHECK(sim_env_turn(&f->sim));
+	checkpoint_make(f);
+	CHECK(page->loading && !page->is_dirty);
+	/* The one in the store is not counted any more, and not twice. */
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 1, LSN(2, 2), 32), 0);
+	CHECK(page->loading);
+	CHECK_EQ(get(f, comp, 0, 32), 1);
+	CHECK_EQ(get(f, comp, 1, 1), 1);
+	CHECK_EQ(f->disk->segments[f->disk->heads[0].segment].live, 1);
+	CHECK(comp->mapped <= (int64_t)(used / LSOM_BLOCK));
+	while (!lsom_comp_used(comp, &now))
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(now, used);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 TEST(memory, none_for_a_page_that_changed)
 {
 	unsigned n = 1;
