@@ -186,3 +186,34 @@ TEST(repair, of_a_block_whose_page_comes_and_goes)
 		clean += page_comes_and_goes(seed);
 	CHECK(clean > 0);
 }
+
+/* What was read from a peer may be of before: it repairs what it is, and no other. */
+TEST(repair, of_another_version)
+{
+	struct fixture *f = fixture_open(7);
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	write_csn = 2;
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 2), 5), 0);
+	write_csn = 1;
+	CHECK_EQ(put(f, comp, 1, 1, LSN(1, 3), 5), 0);
+	/* Of an earlier session, of an earlier write. */
+	CHECK_EQ(put_kind(f, comp, LSOM_REPAIR, 0, 1, LSN(1, 2), 6), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_REPAIR, 1, 1, LSN(1, 1), 6), 0);
+	for (unsigned way = 0; way < 3; way++) {
+		CHECK_EQ(get(f, comp, 0, 5), 1);
+		CHECK_EQ(get(f, comp, 1, 5), 1);
+		lsom_comp_put(comp);
+		if (way == 1) {
+			disk_close(f);
+			CHECK_EQ(disk_open(f, true), 0);
+		} else {
+			CHECK_EQ(power_cut(f), 0);
+		}
+		comp = comp_of(f, 1);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
