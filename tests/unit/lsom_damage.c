@@ -130,8 +130,8 @@ TEST(damage, tail_of_this_version_and_the_one_before)
 	}
 }
 
-/* The header of the last batch that the cleaner wrote. */
-static uint64_t cleaner_last(const struct history *h)
+/* The header of the last batch of @head. */
+static uint64_t head_last(const struct history *h, unsigned head)
 {
 	uint64_t place = LSOM__DATA_START / LSOM_BLOCK, found = 0, last = 0;
 	const struct lsom__batch_header *b;
@@ -139,7 +139,7 @@ static uint64_t cleaner_last(const struct history *h)
 	for (; place < BYTES / LSOM_BLOCK; place++) {
 		b = (const void *)(h->image + place * LSOM_BLOCK);
 		if (b->magic != LSOM__BATCH_MAGIC || b->batch <= last ||
-		    b->head != LSOM__HEAD_CLEANER)
+		    b->head != head)
 			continue;
 		last = b->batch;
 		found = place;
@@ -148,19 +148,23 @@ static uint64_t cleaner_last(const struct history *h)
 	return found;
 }
 
-/* Up to which batch of the cleaner headers say that it is covered. */
-static uint64_t cleaner_covered(const struct history *h, uint64_t generation)
+/* Do headers say that the batch of header @b is covered? */
+static bool batch_covered(const struct history *h,
+			  const struct lsom__batch_header *b)
 {
 	uint64_t place = LSOM__DATA_START / LSOM_BLOCK, covered = 0;
 	const struct lsom__segment_header *s;
 
 	for (; place < BYTES / LSOM_BLOCK; place++) {
 		s = (const void *)(h->image + place * LSOM_BLOCK);
-		if (s->magic == LSOM__SEGMENT_MAGIC &&
-		    s->generation == generation)
-			covered = MAX(covered, s->covered);
+		if (s->magic != LSOM__SEGMENT_MAGIC ||
+		    s->generation != b->generation)
+			continue;
+		covered = MAX(covered, b->head == LSOM__HEAD_CLEANER
+					       ? s->covered
+					       : s->covered_guest);
 	}
-	return covered;
+	return b->batch <= covered;
 }
 
 /*
@@ -171,7 +175,7 @@ static uint64_t cleaner_covered(const struct history *h, uint64_t generation)
  */
 static void last_of_cleaner(struct history *h)
 {
-	uint64_t place = cleaner_last(h), i;
+	uint64_t place = head_last(h, LSOM__HEAD_CLEANER), i;
 	const struct lsom__batch_header *b =
 		(const void *)(h->image + place * LSOM_BLOCK);
 	struct lsom_comp *comp;
@@ -198,13 +202,48 @@ TEST(damage, last_batch_of_the_cleaner)
 	/* What nothing was used again for lies where it came from, too. */
 	for (uint64_t seed = 6; seen[0] == 0 || seen[1] == 0; seed++) {
 		h = history_make(seed, 1200, true);
-		b = (const void *)(h->image + cleaner_last(h) * LSOM_BLOCK);
-		covered = b->batch <= cleaner_covered(h, b->generation);
+		b = (const void *)(h->image + head_last(h, LSOM__HEAD_CLEANER) *
+						      LSOM_BLOCK);
+		covered = batch_covered(h, b);
 		if (seen[covered]++ == 0)
 			last_of_cleaner(h);
 		history_free(h);
 		CHECK(seed < 50);
 	}
+}
+
+/* The same of the guests' head, which rests while the cleaner goes on. */
+TEST(damage, last_batch_of_guests)
+{
+	const struct lsom__batch_header *b = NULL;
+	struct history *h = NULL;
+	struct lsom_comp *comp;
+	uint64_t place = 0, i;
+	int rv;
+
+	history_rests = true;
+	for (uint64_t seed = 1; b == NULL || !batch_covered(h, b); seed++) {
+		CHECK(seed < 50);
+		if (h != NULL)
+			history_free(h);
+		h = history_make(seed, 1200, true);
+		place = head_last(h, LSOM__HEAD_GUEST);
+		b = (const void *)(h->image + place * LSOM_BLOCK);
+	}
+	history_rests = false;
+	for (i = 0; i < b->header_blocks + b->data_blocks; i++) {
+		history_restore(h);
+		rot(h, place + i, 100);
+		comp = reopen(h, true);
+		(void)history_check(h, comp,
+				    i < b->header_blocks ? 0 : place + i);
+		/* It is no torn tail. */
+		rv = get(&h->f, comp, LAST, h->seeds[LAST]);
+		CHECK(rv == 1 || rv == -EBADMSG);
+		lsom_comp_put(comp);
+		power_off(&h->f);
+	}
+	history_free(h);
 }
 
 /* The medium lost a block, and says so. */

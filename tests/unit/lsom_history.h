@@ -123,6 +123,9 @@ static inline struct lsom_comp *reopen(struct history *h, bool rebuild)
 	return comp;
 }
 
+/* The disk comes to rest before the power goes: what it may erase it has erased. */
+static bool history_rests;
+
 /* Write it, stop as told, and remember everything. */
 static inline struct history *history_make(uint64_t seed, unsigned writes,
 					   bool cut)
@@ -143,6 +146,10 @@ static inline struct history *history_make(uint64_t seed, unsigned writes,
 	history_work(h, comp, writes);
 	history_put(h, comp, LAST, 1, 1, false);
 	lsom_comp_put(comp);
+	if (history_rests)
+		checkpoint_make(f);
+	while (history_rests && sim_env_turn(&f->sim))
+		;
 	if (cut) {
 		power_off(f);
 	} else {
