@@ -596,3 +596,35 @@ TEST(lost, set_back_is_not_judged_by_its_crc)
 	free(image);
 	history_free(h);
 }
+
+/* An unmapped block is not lost: that it is unmapped is kept for as long. */
+TEST(lost, a_hole_stays_while_the_log_is_cleaned)
+{
+	enum { N = 4000, RUN = 4 };
+	struct fixture *f = fixture_of(11, 8u << 20, SEGMENT);
+	struct lsom_comp *comp;
+	uint64_t n = 1, i;
+
+	CHECK_EQ(create(f, 1, 1024), 0);
+	comp = comp_of(f, 1);
+	comp->meta.damaged = 1;
+	CHECK_EQ(update(f, comp, LSOM_SEAL, *lsom_comp_meta(comp)), 0);
+	CHECK_EQ(get(f, comp, 1000, 0), -EBADMSG);
+	CHECK_EQ(put(f, comp, 1000, 1, LSN(2, n++), 0), 0);
+	CHECK_EQ(get(f, comp, 1000, 0), 0);
+	for (i = 0; i < N; i++)
+		CHECK_EQ(put(f, comp, sim_env_random(&f->sim, 225) * RUN, RUN,
+			     LSN(2, n++), 5),
+			 0);
+	CHECK(f->disk->sequence_next > 4 * f->disk->super.segments);
+	CHECK_EQ(get(f, comp, 1000, 0), 0);
+	CHECK_EQ(get(f, comp, 1001, 0), -EBADMSG);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(lsom_comp_meta(comp)->damaged, 1);
+	CHECK_EQ(get(f, comp, 1000, 0), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
