@@ -167,6 +167,9 @@ $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
 	cmmds_target cmmds_policy cmmds_object \
 	dom_create dom_object_open dom_object_close dom_object_size dom_map \
 	node__secret_seal iscsi_session_each admin__reply strdup)
+$(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc strdup asprintf \
+	cmmds_get cmmds_next cmmds_vdisk cmmds_object dom_strays dom_drop \
+	shards_count admin__change admin__reply)
 $(O)/tests/unit/node_lists: LIBS += $(call wrap,calloc malloc realloc \
 	cmmds_next cmmds_vdisk \
 	cmmds_target cmmds_object iscsi_session_each iscsi_object_sessions \

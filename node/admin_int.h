@@ -263,21 +263,24 @@ uint64_t node__tree_raw(const Directory__TreeNode *tree);
 bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk);
 
 /*
- * objects.c: is anything mapped in [@from, @to) of an object?  @cb once, later,
- * with 1, 0 or -errno (it cannot be asked now).
+ * objects.c: is anything mapped in [@from, @to) of an object?  0: @cb once, later,
+ * with 1, 0 or -errno (it cannot be asked now); or -ENOMEM, and no @cb.
  */
-void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
-		       uint64_t to, void (*cb)(void *arg, int result),
-		       void *arg);
+int admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
+		      uint64_t to, void (*cb)(void *arg, int result),
+		      void *arg);
 
-/* objects.c: space of one object; @cb once, later, with 0 or -errno. */
+/*
+ * objects.c: space of one object.  0: @cb once, later, with 0 or -errno; or
+ * -ENOMEM, and no @cb.
+ */
 struct object_space {
 	uint64_t used_bytes, free_bytes, kept_bytes;
 	bool exact; /* else used_bytes is an upper bound */
 };
-void admin__space_ask(struct node *node, const struct uuid *oid,
-		      void (*cb)(void *arg, int status,
-				 const struct object_space *space),
-		      void *arg);
+int admin__space_ask(struct node *node, const struct uuid *oid,
+		     void (*cb)(void *arg, int status,
+				const struct object_space *space),
+		     void *arg);
 
 #endif

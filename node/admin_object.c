@@ -3,24 +3,12 @@
 #include "dom/clom.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 static const char *const types[] = { "component", "concat", "raid0",  "raid1",
 				     "raid5",	  "raid6",  "witness" };
 static const char *const states[] = { "active", "sync", "stale" };
-
-static char *id_text(const ProtobufCBinaryData *id)
-{
-	char *text = malloc(UUID_TEXT_LEN);
-	struct uuid uuid = { { 0 } };
-
-	assert(text != NULL);
-	memcpy(uuid.b, id->data, MIN(id->len, sizeof(uuid)));
-	uuid_format(&uuid, text);
-	return text;
-}
 
 /*
  * Which components of the object are damaged, its shard knows: it is asked
@@ -32,9 +20,27 @@ struct show {
 	struct dom *dom; /* of the object's shard */
 	struct env *there;
 	struct uuid oid;
+	bool no_memory; /* something is missing in the copy of the tree */
 	unsigned leaves, damaged_count;
 	struct uuid damaged[]; /* cids; @leaves of them fit */
 };
+
+static char *id_text(const ProtobufCBinaryData *id, char out[UUID_TEXT_LEN])
+{
+	struct uuid uuid = { { 0 } };
+
+	memcpy(uuid.b, id->data, MIN(id->len, sizeof(uuid)));
+	uuid_format(&uuid, out);
+	return out;
+}
+
+static char *copied(struct show *show, const char *text)
+{
+	char *copy = strdup(text);
+
+	show->no_memory = show->no_memory || copy == NULL;
+	return copy;
+}
 
 static bool leaf_damaged(const struct show *show, const Directory__Leaf *leaf)
 {
@@ -47,40 +53,46 @@ static bool leaf_damaged(const struct show *show, const Directory__Leaf *leaf)
 	return false;
 }
 
-static void leaf_fill(const struct show *show, const Directory__Leaf *leaf,
+static void leaf_fill(struct show *show, const Directory__Leaf *leaf,
 		      Admin__ObjectNode *out)
 {
 	struct node *node = show->r->node;
 	const struct cmmds_entry *d, *n;
+	char id[UUID_TEXT_LEN];
 
-	out->component = id_text(&leaf->cid);
-	out->disk = id_text(&leaf->disk);
+	out->component = copied(show, id_text(&leaf->cid, id));
+	out->disk = copied(show, id_text(&leaf->disk, id));
 	d = cmmds_get(node->cmmds, CMMDS_DISK, leaf->disk.data, leaf->disk.len);
-	out->disk_path = strdup(
+	out->disk_path = copied(
+		show,
 		d ? node__disk_path(node, (const Directory__Disk *)d->message)
 		  : "(gone)");
 	n = cmmds_get(node->cmmds, CMMDS_NODE, leaf->node.data, leaf->node.len);
-	out->node = n ? strdup(((const Directory__Node *)n->message)->name)
-		      : id_text(&leaf->node);
-	out->state =
-		strdup(leaf->state < ARRAY_LEN(states) ? states[leaf->state]
-						       : "unknown");
+	out->node = copied(show, n ? ((const Directory__Node *)n->message)->name
+				   : id_text(&leaf->node, id));
+	out->state = copied(show, leaf->state < ARRAY_LEN(states)
+					  ? states[leaf->state]
+					  : "unknown");
 	out->member_csn = leaf->member_csn;
 	out->cinc = leaf->cinc;
 	out->created = leaf->created;
 	out->damaged = leaf_damaged(show, leaf);
 }
 
-/* A copy, all of it malloc()ed, so that free_unpacked() frees it. */
-static Admin__ObjectNode *tree_copy(const struct show *show,
+/* A copy, all of it malloc()ed, so that free_unpacked() frees it; NULL: none. */
+static Admin__ObjectNode *tree_copy(struct show *show,
 				    const Directory__TreeNode *tree)
 {
-	Admin__ObjectNode *out = calloc(1, sizeof(*out));
+	Admin__ObjectNode *out = calloc(1, sizeof(*out)), *child;
 
-	assert(out != NULL);
+	if (out == NULL) {
+		show->no_memory = true;
+		return NULL;
+	}
 	admin__object_node__init(out);
-	out->type = strdup(tree->type < ARRAY_LEN(types) ? types[tree->type]
-							 : "unknown");
+	out->type =
+		copied(show, tree->type < ARRAY_LEN(types) ? types[tree->type]
+							   : "unknown");
 	out->size_bytes = tree->size_bytes;
 	out->stripe_unit_bytes = tree->stripe_unit_bytes;
 	if (tree->leaf != NULL)
@@ -88,10 +100,12 @@ static Admin__ObjectNode *tree_copy(const struct show *show,
 	if (tree->n_children == 0)
 		return out;
 	out->children = calloc(tree->n_children, sizeof(*out->children));
-	assert(out->children != NULL);
-	for (size_t i = 0; i < tree->n_children; i++)
-		out->children[out->n_children++] =
-			tree_copy(show, tree->children[i]);
+	show->no_memory = show->no_memory || out->children == NULL;
+	for (size_t i = 0; i < tree->n_children && !show->no_memory; i++) {
+		child = tree_copy(show, tree->children[i]);
+		if (child != NULL)
+			out->children[out->n_children++] = child;
+	}
 	return out;
 }
 
@@ -110,20 +124,20 @@ static const Directory__Object *object_find(struct admin_req *r)
 	return o;
 }
 
-static void show_answer(const struct show *show)
+static void show_answer(struct show *show)
 {
 	struct admin_req *r = show->r;
 	const Directory__Object *o = object_find(r);
 	const struct cmmds_entry *n;
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__ObjectInfo info = ADMIN__OBJECT_INFO__INIT;
-	char why[200], *owner = NULL;
+	char why[200], id[UUID_TEXT_LEN], owner[UUID_TEXT_LEN];
 
 	if (o == NULL) { /* deleted meanwhile */
 		admin__refuse(r);
 		return;
 	}
-	info.id = id_text(&o->oid);
+	info.id = id_text(&o->oid, id);
 	info.vdisk = r->msg->object_show->name;
 	info.size_bytes = o->size_bytes;
 	info.policy = o->policy;
@@ -139,20 +153,20 @@ static void show_answer(const struct show *show)
 	if (o->owner != NULL) {
 		n = cmmds_get(r->node->cmmds, CMMDS_NODE, o->owner->node.data,
 			      o->owner->node.len);
-		owner = n ? strdup(((const Directory__Node *)n->message)->name)
-			  : id_text(&o->owner->node);
-		info.owner = owner;
+		info.owner = n ? ((const Directory__Node *)n->message)->name
+			       : id_text(&o->owner->node, owner);
 		info.owner_incarnation = o->owner->incarnation;
 	}
 	if (o->tree != NULL)
 		info.tree = tree_copy(show, o->tree);
 	response.result_case = ADMIN__RESPONSE__RESULT_OBJECT;
 	response.object = &info;
-	admin__reply(r, &response);
+	if (show->no_memory)
+		admin__no_memory(r);
+	else
+		admin__reply(r, &response);
 	if (info.tree != NULL)
 		admin__object_node__free_unpacked(info.tree, NULL);
-	free(info.id);
-	free(owner);
 }
 
 static void here_show(struct env_task *task)

@@ -7,7 +7,6 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -57,16 +56,10 @@ static bool in_service(struct node *node, const Directory__Disk *m)
 	return info.state != LSOM_DISK_FAILED;
 }
 
-/* Their paths; the array is the caller's, what is in it is not. */
-static size_t disks_away(struct node *node, char ***out)
+/* This node's disks that are not, one after the other. */
+static const struct cmmds_entry *away_next(struct node *node,
+					   const struct cmmds_entry *e)
 {
-	const struct cmmds_entry *e = NULL;
-	size_t n = 0, room = 1;
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL)
-		room++;
-	*out = calloc(room, sizeof(**out));
-	assert(*out != NULL);
 	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL) {
 		const Directory__Disk *m = (const Directory__Disk *)e->message;
 
@@ -74,31 +67,66 @@ static size_t disks_away(struct node *node, char ***out)
 		    memcmp(m->node.data, node->identity.id.b, m->node.len) ==
 			    0 &&
 		    !in_service(node, m))
-			(*out)[n++] = node__disk_path(node, m);
+			return e;
 	}
+	return NULL;
+}
+
+static size_t away_count(struct node *node)
+{
+	const struct cmmds_entry *e = NULL;
+	size_t n = 0;
+
+	while ((e = away_next(node, e)) != NULL)
+		n++;
 	return n;
 }
 
-/* Done, with a line for each disk that is away. */
+static char *away_path(struct node *node, const struct cmmds_entry *e)
+{
+	return node__disk_path(node, (const Directory__Disk *)e->message);
+}
+
+/* NULL: there is no memory for it. */
+static char *away_note(struct node *node, const struct cmmds_entry *e)
+{
+	char *note;
+
+	if (asprintf(&note,
+		     "disk %s is not in service: what it has of the object "
+		     "stays; basalt health tells when it is back",
+		     away_path(node, e)) < 0)
+		return NULL;
+	return note;
+}
+
+/*
+ * Done, with a line for each disk that is away.  What is done is said so, also
+ * where there is no memory for the lines.
+ */
 static void done_without(struct admin_req *r, const char *what)
 {
-	char **away, **notes;
-	size_t n = disks_away(r->node, &away);
+	static char *const brief[] = {
+		"not all disks are in service: what those have of the object "
+		"stays; basalt disk list shows them"
+	};
+	size_t count = away_count(r->node), n = 0;
+	char **notes = calloc(count + 1, sizeof(*notes));
+	const struct cmmds_entry *e = NULL;
 
-	notes = calloc(n + 1, sizeof(*notes));
-	assert(notes != NULL);
-	for (size_t i = 0; i < n; i++)
-		if (asprintf(&notes[i],
-			     "disk %s is not in service: what it has of the "
-			     "object stays; basalt health tells when it is "
-			     "back",
-			     away[i]) < 0)
-			abort();
-	admin__done(r, what, notes, n, "", "");
+	while (notes != NULL && (e = away_next(r->node, e)) != NULL) {
+		notes[n] = away_note(r->node, e);
+		if (notes[n] == NULL)
+			break;
+		n++;
+	}
+	if (n == count)
+		admin__done(r, what, notes, n, "", "");
+	else
+		admin__done(r, what, (char **)brief, ARRAY_LEN(brief), "", "");
 	for (size_t i = 0; i < n; i++)
 		free(notes[i]);
 	free(notes);
-	free(away);
 }
 
 /* ---- list ---- */
@@ -146,8 +174,10 @@ static void list_answer(struct admin_req *r, struct dom_strays *strays)
 	Admin__Stray *out = calloc(count + 1, sizeof(*out));
 	Admin__Stray **outs = calloc(count + 1, sizeof(*outs));
 	struct stray_texts *texts = calloc(count + 1, sizeof(*texts));
+	const struct cmmds_entry *e = NULL;
 
-	if (out == NULL || outs == NULL || texts == NULL) {
+	list.away = calloc(away_count(r->node) + 1, sizeof(*list.away));
+	if (out == NULL || outs == NULL || texts == NULL || list.away == NULL) {
 		admin__no_memory(r);
 		goto done;
 	}
@@ -160,7 +190,8 @@ static void list_answer(struct admin_req *r, struct dom_strays *strays)
 	}
 	list.components = outs;
 	list.n_components = count;
-	list.n_away = disks_away(r->node, &list.away);
+	while ((e = away_next(r->node, e)) != NULL)
+		list.away[list.n_away++] = away_path(r->node, e);
 	response.result_case = ADMIN__RESPONSE__RESULT_STRAYS;
 	response.strays = &list;
 	admin__reply(r, &response);
@@ -360,16 +391,15 @@ static void drop_sum(struct one *one, const struct dom_stray *items,
 static int nothing_why(struct one *one)
 {
 	struct admin_req *r = one->r;
-	char **away, fix[400] = "basalt object list --unknown shows what is "
-				"there.";
-	size_t n = disks_away(r->node, &away), len;
+	const struct cmmds_entry *e = NULL;
+	char fix[400] = "basalt object list --unknown shows what is there.";
+	size_t len;
 
-	for (size_t i = 0; i < n; i++) {
+	while ((e = away_next(r->node, e)) != NULL) {
 		len = strlen(fix);
 		snprintf(fix + len, sizeof(fix) - len,
-			 " Disk %s is not in service.", away[i]);
+			 " Disk %s is not in service.", away_path(r->node, e));
 	}
-	free(away);
 	return admin__why(r, -ENOENT, fix,
 			  "no disk of node %s has a component of object %s",
 			  r->node->config->name, one->id);

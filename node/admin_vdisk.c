@@ -667,7 +667,7 @@ void admin__vdisk_delete(struct admin_req *r)
 	memcpy(ctx->oid.b, v->oid.data, MIN(v->oid.len, sizeof(ctx->oid)));
 	if (m->force)
 		admin__change(r, delete_build, delete_applied);
-	else
-		admin__data_check(r->node, &ctx->oid, 0, v->size_bytes,
-				  on_delete_checked, ctx);
+	else if (admin__data_check(r->node, &ctx->oid, 0, v->size_bytes,
+				   on_delete_checked, ctx) < 0)
+		admin__no_memory(r);
 }

@@ -393,8 +393,9 @@ static void asks_start(struct show_ctx *ctx)
 	while (!over && ctx->at < ctx->count && ctx->asks < ASKS_MAX) {
 		struct shown *item = &ctx->items[ctx->at++];
 
-		ctx->asks++;
-		admin__space_ask(r->node, &item->oid, on_space, item);
+		/* Without memory its space is not known. */
+		if (admin__space_ask(r->node, &item->oid, on_space, item) == 0)
+			ctx->asks++;
 	}
 	if (ctx->asks > 0)
 		return;

@@ -6,7 +6,6 @@
 #include "dom/clom.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -264,13 +263,13 @@ static void on_check_begin(struct env_task *task)
 	check_go_on(container_of(task, struct data_check, task));
 }
 
-void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
-		       uint64_t to, void (*cb)(void *arg, int result),
-		       void *arg)
+int admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
+		      uint64_t to, void (*cb)(void *arg, int result), void *arg)
 {
 	struct data_check *c = calloc(1, sizeof(*c));
 
-	assert(c != NULL);
+	if (c == NULL)
+		return -ENOMEM;
 	c->node = node;
 	c->oid = *oid;
 	c->at = from;
@@ -281,6 +280,7 @@ void admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 	c->again.cb = on_check_again;
 	c->task.cb = on_check_begin;
 	env_defer(node->env, &c->task);
+	return 0;
 }
 
 /* ---- space ---- */
@@ -386,18 +386,20 @@ static void on_ask_counted(struct dom_space *req, int status)
 		ask_finish(a);
 }
 
-void admin__space_ask(struct node *node, const struct uuid *oid,
-		      void (*cb)(void *arg, int status,
-				 const struct object_space *space),
-		      void *arg)
+int admin__space_ask(struct node *node, const struct uuid *oid,
+		     void (*cb)(void *arg, int status,
+				const struct object_space *space),
+		     void *arg)
 {
 	struct space_ask *a = calloc(1, sizeof(*a));
 
-	assert(a != NULL);
+	if (a == NULL)
+		return -ENOMEM;
 	a->node = node;
 	a->cb = cb;
 	a->arg = arg;
 	a->counted.data = a;
 	a->counted.oid = *oid;
 	dom_space(node->dom, &a->counted, on_ask_counted);
+	return 0;
 }

@@ -399,6 +399,20 @@ TEST(node_admin, without_memory_a_command_is_refused)
 	none_for(admin__vdisk_create, &msg, 2);
 }
 
+/* Nor is one that first has to look whether there is data, or for space. */
+TEST(node_admin, without_memory_nothing_is_asked)
+{
+	struct uuid oid = uuid_of(1);
+
+	open_it();
+	fail_at = 1;
+	CHECK_EQ(admin__data_check(&node, &oid, 0, 1, NULL, NULL), -ENOMEM);
+	fail_at = 1;
+	CHECK_EQ(admin__space_ask(&node, &oid, NULL, NULL), -ENOMEM);
+	CHECK_EQ(fail_at, 0);
+	test_shard_close(&ts);
+}
+
 /* ---- lun add ---- */
 
 /* In more targets than one command can change it could not be renamed. */
@@ -452,7 +466,7 @@ static int check(unsigned busy, unsigned busy_next)
 	open_it();
 	is.busy = busy;
 	is.busy_next = busy_next;
-	admin__data_check(&node, &oid, 0, 1 << 20, on_checked, &a);
+	CHECK_EQ(admin__data_check(&node, &oid, 0, 1 << 20, on_checked, &a), 0);
 	CHECK(!a.done);
 	test_run(&ts, &a.done);
 	CHECK_EQ(is.opened, 0);

@@ -29,7 +29,8 @@ static struct {
 		void *arg;
 	} ask[N];
 	unsigned asks;
-	unsigned lines;
+	bool deaf; /* no memory to ask with */
+	unsigned lines, spaces;
 	bool done;
 	int status;
 } is;
@@ -52,10 +53,10 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 			       void *arg);
 unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
 				      const struct uuid *object);
-void __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
-			     void (*cb)(void *arg, int status,
-					const struct object_space *space),
-			     void *arg);
+int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
+			    void (*cb)(void *arg, int status,
+				       const struct object_space *space),
+			    void *arg);
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response);
 
 void *__real_realloc(void *p, size_t size);
@@ -162,14 +163,17 @@ unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
 	return (n == 7) + (n % 300 == 0 ? 2 : 0);
 }
 
-void __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
-			     void (*cb)(void *arg, int status,
-					const struct object_space *space),
-			     void *arg)
+int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
+			    void (*cb)(void *arg, int status,
+				       const struct object_space *space),
+			    void *arg)
 {
+	if (is.deaf)
+		return -ENOMEM;
 	CHECK(is.asks < N);
 	is.ask[is.asks].cb = cb;
 	is.ask[is.asks++].arg = arg;
+	return 0;
 }
 
 static void asks_answer(void)
@@ -192,6 +196,7 @@ static void vdisk_check(const Admin__Vdisk *v)
 	CHECK_STR(v->luns[0]->target, is.name[on_first ? 0 : n]);
 	CHECK_STR(v->luns[v->n_luns - 1]->target, is.name[n]);
 	CHECK_STR(v->luns[0]->vdisk, v->name);
+	is.spaces += v->space_known;
 }
 
 static void target_check(const Admin__Target *t)
@@ -236,12 +241,11 @@ TEST(node_lists, targets)
 	CHECK(is.walks < 10);
 }
 
-TEST(node_lists, virtual_disks)
+static void vdisks_list(void)
 {
 	struct test_shard ts;
 	struct admin_req r = { .node = &node };
 
-	fill();
 	test_memory_open(&ts);
 	node.env = ts.env;
 	admin__vdisk_list(&r);
@@ -252,6 +256,18 @@ TEST(node_lists, virtual_disks)
 	CHECK(is.walks < 10);
 	free(r.ctx);
 	test_shard_close(&ts);
+}
+
+TEST(node_lists, virtual_disks)
+{
+	fill();
+	vdisks_list();
+	CHECK_EQ(is.spaces, N);
+	/* Their space cannot be asked for: the rest is told. */
+	fill();
+	is.deaf = true;
+	vdisks_list();
+	CHECK_EQ(is.spaces, 0);
 }
 
 /* Nothing is told by halves. */
