@@ -1,5 +1,6 @@
 /* log: one line an event, to standard error. */
 #include "base/log.h"
+#include "base/tame.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -74,8 +75,10 @@ void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 		n += (size_t)rv;
 	if (n > sizeof(line) - 2) /* cut */
 		n = sizeof(line) - 2;
+	line[n] = '\0';
+	text_tame(line);
 	for (size_t i = 0; i < n; i++) /* names from the wire stay one line */
-		if ((unsigned char)line[i] < ' ')
+		if (line[i] == '\n')
 			line[i] = '?';
 	line[n++] = '\n';
 	/* One write, so that lines of several threads do not mix. */

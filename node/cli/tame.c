@@ -1,33 +1,8 @@
-/*
- * tame: what is printed for people must not command their terminal: names that
- * came over the network, and words of the command line that are told back.
- */
+/* tame: what is printed for people is tamed before, answers by their fields. */
+#include "base/tame.h"
 #include "node/cli/cli.h"
 
 #include <stdarg.h>
-
-/*
- * No control characters but the end of a line, U+0080 to U+009F among them, nor
- * their bytes where no character of UTF-8 is.
- */
-static void tame(char *text)
-{
-	unsigned more = 0; /* bytes the character still has */
-
-	for (unsigned char *p = (unsigned char *)text; *p != '\0'; p++) {
-		if (more > 0 && (*p & 0xc0) == 0x80) {
-			more--;
-			continue;
-		}
-		more = 0;
-		if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-			p[0] = p[1] = '?';
-		else if ((*p < ' ' && *p != '\n') || (*p >= 0x7f && *p < 0xc0))
-			*p = '?';
-		else if (*p >= 0xc0)
-			more = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
-	}
-}
 
 void cli_print(FILE *f, const char *fmt, ...)
 {
@@ -37,7 +12,7 @@ void cli_print(FILE *f, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	tame(text);
+	text_tame(text);
 	fputs(text, f);
 }
 
@@ -58,7 +33,7 @@ static void field_tame(ProtobufCMessage *message,
 		if (items[i] == NULL)
 			continue;
 		if (f->type == PROTOBUF_C_TYPE_STRING)
-			tame(items[i]);
+			text_tame(items[i]);
 		else
 			cli_tame(items[i]);
 	}

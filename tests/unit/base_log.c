@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 /* What log_write() puts to standard error, with that for the journal's stream. */
-static void line_of(enum log_level level, const char *stream, char line[256])
+static void line_of_text(enum log_level level, const char *stream,
+			 const char *text, char line[256])
 {
 	int saved = dup(STDERR_FILENO), ends[2];
 	struct stat st;
@@ -27,7 +28,7 @@ static void line_of(enum log_level level, const char *stream, char line[256])
 	else
 		setenv("JOURNAL_STREAM", stream[0] != '\0' ? stream : own, 1);
 	log_open();
-	log_write(LOG_ROOM, level, "one %s", "event");
+	log_write(LOG_ROOM, level, "one %s", text);
 	n = read(ends[0], line, 255);
 	unsetenv("JOURNAL_STREAM");
 	dup2(saved, STDERR_FILENO);
@@ -37,6 +38,11 @@ static void line_of(enum log_level level, const char *stream, char line[256])
 	close(ends[1]);
 	CHECK(n > 0);
 	line[n] = '\0';
+}
+
+static void line_of(enum log_level level, const char *stream, char line[256])
+{
+	line_of_text(level, stream, "event", line);
 }
 
 static bool begins(const char *line, const char *with)
@@ -68,4 +74,16 @@ TEST(base_log, nobody_else_is)
 	CHECK(begins(line, "2"));
 	line_of(LOG_ERROR_L, "1:1", line);
 	CHECK(begins(line, "2"));
+}
+
+/* A name from the wire commands no terminal, and begins no line. */
+TEST(base_log, what_is_told_is_tame)
+{
+	char line[256];
+
+	line_of_text(LOG_INFO_L, NULL,
+		     "\x1b[31m\n\x7f \xc2\x9b \x9b \xc3\xbc \xe2\x82\xac \xc3",
+		     line);
+	CHECK(strstr(line, "one ?[31m?? ?? ? \xc3\xbc \xe2\x82\xac \xc3\n") !=
+	      NULL);
 }
