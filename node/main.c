@@ -1,11 +1,14 @@
 /* basaltd: the command line of the daemon. */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
+#include "base/option.h"
+#include "base/tame.h"
 #include "node/node.h"
 
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -26,6 +29,19 @@ static void usage(FILE *f)
 		"drains and ends it.\n"
 		"Status: 0 stopped as told, 1 cannot start or go on, 2 usage or "
 		"configuration.\n");
+}
+
+__attribute__((format(printf, 2, 3))) static void say(FILE *f, const char *fmt,
+						      ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	text_tame(text);
+	fputs(text, f);
 }
 
 /*
@@ -52,56 +68,82 @@ static void limits_settle(void)
 	signal(SIGXFSZ, SIG_IGN);
 }
 
-int main(int argc, char **argv)
+/* Those of the long options: no letter's. */
+enum { CONFIG = 1000, CHECK, VERSION, HELP };
+
+/* True: it is over, with *@status. */
+static bool options_take(int argc, char **argv, const char **path, bool *check,
+			 int *status)
 {
 	static const struct option options[] = {
-		{ "config", required_argument, NULL, 'c' },
-		{ "check-config", no_argument, NULL, 'k' },
-		{ "version", no_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, 'h' },
+		{ "config", required_argument, NULL, CONFIG },
+		{ "check-config", no_argument, NULL, CHECK },
+		{ "version", no_argument, NULL, VERSION },
+		{ "help", no_argument, NULL, HELP },
 		{ 0 },
 	};
+	bool bad = false;
+	int c;
+
+	*status = 0;
+	opterr = 0;
+	while (!bad &&
+	       (c = getopt_long(argc, argv, ":c:h", options, NULL)) != -1) {
+		switch (c) {
+		case 'c':
+		case CONFIG:
+			*path = optarg;
+			break;
+		case CHECK:
+			*check = true;
+			break;
+		case VERSION:
+			printf("basaltd %s\n", BASALT_VERSION);
+			return true;
+		case 'h':
+		case HELP:
+			usage(stdout);
+			return true;
+		default:
+			bad = true;
+			say(stderr,
+			    c == ':' ? "basaltd: %s wants a value\n"
+				     : "basaltd: there is no option '%s'\n",
+			    c == ':' ? argv[optind - 1] : option_wrong(argv));
+		}
+	}
+	if (!bad && optind < argc) {
+		bad = true;
+		say(stderr, "basaltd: '%s' is not expected\n", argv[optind]);
+	}
+	if (bad) {
+		usage(stderr);
+		*status = 2;
+	}
+	return bad;
+}
+
+int main(int argc, char **argv)
+{
 	const char *path = CONFIG_PATH_DEFAULT;
 	static struct config config;
 	struct node *node;
 	char why[512] = "";
-	int c, check = 0, rv;
+	bool check = false;
+	int rv;
 
 	if (descriptors_open() < 0)
 		return 1;
 	limits_settle();
 	log_open();
-	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1) {
-		switch (c) {
-		case 'c':
-			path = optarg;
-			break;
-		case 'k':
-			check = 1;
-			break;
-		case 'v':
-			printf("basaltd %s\n", BASALT_VERSION);
-			return 0;
-		case 'h':
-			usage(stdout);
-			return 0;
-		default:
-			usage(stderr);
-			return 2;
-		}
-	}
-	if (optind < argc) {
-		fprintf(stderr, "basaltd: '%s' is not expected\n",
-			argv[optind]);
-		usage(stderr);
-		return 2;
-	}
+	if (options_take(argc, argv, &path, &check, &rv))
+		return rv;
 	if (config_load(path, &config, why, sizeof(why)) < 0) {
-		fprintf(stderr, "basaltd: %s\n", why);
+		say(stderr, "basaltd: %s\n", why);
 		return 2;
 	}
 	if (check) {
-		printf("%s: good\n", path);
+		say(stdout, "%s: good\n", path);
 		return 0;
 	}
 	config_log_level_apply(config.log_level);

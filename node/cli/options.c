@@ -1,4 +1,5 @@
 /* options: the command line, parsed with getopt_long() by the table. */
+#include "base/option.h"
 #include "base/size.h"
 #include "node/cli/cli.h"
 
@@ -192,7 +193,8 @@ static int options_parse(int argc, char **argv, const char *mode,
 		if (c == ':')
 			return cli_usage(call, "%s wants a value", at);
 		if (c < 1000)
-			return cli_usage(call, "there is no option '%s'", at);
+			return cli_usage(call, "there is no option '%s'",
+					 option_wrong(argv));
 		at = argv[optind - 1 - (optarg == at)];
 		if (!is_whole(at, p->ours[c - 1000]))
 			return cli_usage(call,
