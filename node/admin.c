@@ -28,6 +28,11 @@
 
 #define CONNS_MAX 64u
 #define ROOT_CONNS 4u /* beyond them */
+/*
+ * In ten parts, of which one passes in a turn of the loop, however late that is: it
+ * is the peer's time, not that of a daemon that stood still or had much to do.
+ */
+#define PARTS 10u
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 #define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
@@ -51,6 +56,8 @@ struct admin_conn {
 	struct admin *admin;
 	uv_pipe_t pipe;
 	struct env_timer timer;
+	uint64_t part_ns;
+	unsigned parts; /* that are left */
 	struct env_work work; /* who the peer is: name services may block */
 	uid_t uid;
 	pid_t pid;
@@ -77,6 +84,13 @@ static void conn_read(struct admin_conn *conn);
 static void admin_close_go_on(struct admin *admin);
 
 /* ---- answers ---- */
+
+static void conn_limit(struct admin_conn *conn, uint64_t limit_ns)
+{
+	conn->parts = PARTS;
+	conn->part_ns = limit_ns / PARTS;
+	env_timer_start(conn->admin->node->env, &conn->timer, conn->part_ns);
+}
 
 static void on_written(uv_write_t *write, int status)
 {
@@ -120,7 +134,7 @@ static void send_response(struct admin_conn *conn, Admin__Response *response)
 	frame_put(out->bytes, (uint32_t)len);
 	admin__response__pack(response, out->bytes + FRAME_HEADER);
 	buf = uv_buf_init((char *)out->bytes, (unsigned)(FRAME_HEADER + len));
-	env_timer_start(conn->admin->node->env, &conn->timer, HALF_NS);
+	conn_limit(conn, HALF_NS);
 	conn->writes++;
 	if (uv_write(&out->write, (uv_stream_t *)&conn->pipe, &buf, 1,
 		     on_written) < 0) {
@@ -281,7 +295,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 	}
 	/* From its first byte, however it trickles in. */
 	if (conn->have == 0)
-		env_timer_start(conn->admin->node->env, &conn->timer, HALF_NS);
+		conn_limit(conn, HALF_NS);
 	conn->have += (uint32_t)n;
 	if (conn->have == FRAME_HEADER) {
 		rv = frame_get(conn->head, FRAME_REQUEST_MAX, &conn->body_len,
@@ -317,7 +331,7 @@ static void conn_read(struct admin_conn *conn)
 	/* It asks nothing from now on: others have done so for longer. */
 	TAILQ_REMOVE(&admin->conns, conn, link);
 	TAILQ_INSERT_TAIL(&admin->conns, conn, link);
-	env_timer_start(admin->node->env, &conn->timer, IDLE_NS);
+	conn_limit(conn, IDLE_NS);
 	if (uv_read_start((uv_stream_t *)&conn->pipe, on_alloc, on_read) < 0)
 		conn_close(conn);
 }
@@ -366,7 +380,10 @@ static void on_conn_timer(struct env_timer *timer)
 	/* A request that runs has its own limits; its peer only has to read. */
 	if (conn->req != NULL && conn->writes == 0)
 		return;
-	conn_close(conn);
+	if (--conn->parts == 0)
+		conn_close(conn);
+	else
+		env_timer_start(conn->admin->node->env, timer, conn->part_ns);
 }
 
 static void who_work(struct env_work *work)

@@ -10,11 +10,27 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct node node;
 static struct config config;
 static struct test_shard ts;
+
+static uint64_t passed_ns; /* beyond what the clock tells */
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int rv = __real_clock_gettime(clock, now);
+
+	now->tv_sec += (time_t)(passed_ns / SEC);
+	return rv;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 static void closed(void *arg)
 {
@@ -45,18 +61,14 @@ static ssize_t received(int fd, uint8_t *buf, size_t len)
 	return n < 0 ? -ETIMEDOUT : n;
 }
 
-/* What an empty request on a new connection is answered; 0: with its end. */
-static int asked(void)
+/* Of the answer to a request; 0: the end came instead. */
+static int answered(int fd)
 {
-	uint8_t frame[FRAME_HEADER], buf[4096];
 	Admin__Response *response;
-	int fd = connected(), status;
-	ssize_t n;
+	uint8_t buf[4096];
+	int status;
+	ssize_t n = received(fd, buf, sizeof(buf));
 
-	frame_put(frame, 0);
-	CHECK_EQ(send(fd, frame, sizeof(frame), MSG_NOSIGNAL), sizeof(frame));
-	n = received(fd, buf, sizeof(buf));
-	close(fd);
 	if (n <= 0)
 		return (int)n;
 	CHECK(n > (ssize_t)FRAME_HEADER);
@@ -68,12 +80,22 @@ static int asked(void)
 	return status;
 }
 
-/* Each allocation fails once: who comes later is served all the same. */
-TEST(node_socket, no_memory)
+/* What an empty request on a new connection is answered; 0: with its end. */
+static int asked(void)
+{
+	uint8_t frame[FRAME_HEADER];
+	int fd = connected(), status;
+
+	frame_put(frame, 0);
+	CHECK_EQ(send(fd, frame, sizeof(frame), MSG_NOSIGNAL), sizeof(frame));
+	status = answered(fd);
+	close(fd);
+	return status;
+}
+
+static void open_it(void)
 {
 	char *dir = test_dir(), why[300];
-	bool done = false, failed = true;
-	unsigned refused = 0;
 
 	test_shard_open(&ts);
 	snprintf(config.run_dir, sizeof(config.run_dir), "%s", dir);
@@ -82,6 +104,24 @@ TEST(node_socket, no_memory)
 	node.env = ts.env;
 	node.state = NODE_ALONE;
 	CHECK_EQ(node__admin_open(&node, &node.admin, why, sizeof(why)), 0);
+}
+
+static void close_it(void)
+{
+	bool done = false;
+
+	node__admin_close(node.admin, closed, &done);
+	test_run(&ts, &done);
+	test_shard_close(&ts);
+}
+
+/* Each allocation fails once: who comes later is served all the same. */
+TEST(node_socket, no_memory)
+{
+	bool failed = true;
+	unsigned refused = 0;
+
+	open_it();
 	CHECK_EQ(asked(), -EOPNOTSUPP);
 	for (unsigned k = 1; failed; k++) {
 		int status;
@@ -96,7 +136,36 @@ TEST(node_socket, no_memory)
 		CHECK_EQ(asked(), -EOPNOTSUPP);
 	}
 	CHECK_EQ(refused, 1);
-	node__admin_close(node.admin, closed, &done);
-	test_run(&ts, &done);
-	test_shard_close(&ts);
+	close_it();
+}
+
+/* Half a request, and then the loop is so late, so many times. */
+static int late(uint64_t ns, unsigned times)
+{
+	uint8_t frame[FRAME_HEADER];
+	int fd = connected(), status;
+
+	frame_put(frame, 0);
+	CHECK_EQ(send(fd, frame, 4, MSG_NOSIGNAL), 4);
+	for (unsigned n = 0; n < 20; n++) /* accepted, and read */
+		shard_step(ts.env, MSEC);
+	for (; times > 0; times--) {
+		passed_ns += ns;
+		for (unsigned n = 0; n < 4; n++)
+			shard_step(ts.env, MSEC);
+	}
+	(void)!send(fd, frame + 4, sizeof(frame) - 4, MSG_NOSIGNAL);
+	status = answered(fd);
+	close(fd);
+	return status;
+}
+
+/* The peer has its time from the daemon, whatever that does meanwhile. */
+TEST(node_socket, a_late_loop_is_not_the_peers_fault)
+{
+	open_it();
+	CHECK_EQ(late(60 * SEC, 1), -EOPNOTSUPP);
+	CHECK_EQ(late(SEC, 8), -EOPNOTSUPP);
+	CHECK_EQ(late(SEC, 11), 0);
+	close_it();
 }
