@@ -184,14 +184,23 @@ static void show_policies(const Admin__Policies *m)
 	columns_print(c);
 }
 
+/* As many as fit, each one whole. */
 static void exports_text(const Admin__Vdisk *v, char *out, size_t len)
 {
+	char lun[128], more[32];
 	size_t n = 0;
 
 	out[0] = '\0';
-	for (size_t i = 0; i < v->n_luns && n < len; i++)
-		n += (size_t)snprintf(out + n, len - n, "%s%s/%u", i ? " " : "",
-				      v->luns[i]->target, v->luns[i]->lun);
+	for (size_t i = 0; i < v->n_luns; i++) {
+		snprintf(lun, sizeof(lun), "%s%s/%u", i ? " " : "",
+			 v->luns[i]->target, v->luns[i]->lun);
+		snprintf(more, sizeof(more), " and %zu more", v->n_luns - i);
+		if (n + strlen(lun) + sizeof(more) > len) {
+			strcpy(out + n, more);
+			return;
+		}
+		n += (size_t)sprintf(out + n, "%s", lun);
+	}
 }
 
 static void show_vdisks(const Admin__Vdisks *m)
@@ -541,8 +550,9 @@ static void show_latencies(const Admin__Latencies *m)
 static void cell_rate(struct columns *c, uint64_t count, double seconds)
 {
 	double n = (double)count / seconds;
+	bool whole = n == (double)(uint64_t)n; /* what was counted is */
 
-	columns_cell(c, "%.*f", n < 9.95 && n > 0 ? 1 : 0, n);
+	columns_cell(c, "%.*f", n < 9.95 && !whole ? 1 : 0, n);
 }
 
 /* Of one direction: how many, how much, how long. */
