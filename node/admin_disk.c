@@ -31,11 +31,13 @@ bool admin__disk_pending(const struct node_disk *d)
 	       disk_entry(d->node, &d->id) == NULL;
 }
 
+#define ID_LEAST 4u /* characters of it */
+
 static bool is_named(const char *path, const char *id, const char *name,
 		     size_t len)
 {
 	return strcmp(path, name) == 0 ||
-	       (len >= 4 && strncasecmp(id, name, len) == 0);
+	       (len >= ID_LEAST && strncasecmp(id, name, len) == 0);
 }
 
 static const char *node_name(struct node *node, const ProtobufCBinaryData *id,
@@ -96,7 +98,11 @@ struct node_disk *admin__disk_named(struct admin_req *r, const char *name)
 		admin__why(r, -ENOENT, "Give the command on that node.",
 			   "disk %.80s is of node %.64s", name, other);
 	else if (hit == NULL)
-		admin__why(r, -ENOENT, "basalt disk list shows them.",
+		admin__why(r, -ENOENT,
+			   len < ID_LEAST
+				   ? "basalt disk list shows them; of an "
+				     "id give four characters or more."
+				   : "basalt disk list shows them.",
 			   "node %s has no disk %.80s", r->node->config->name,
 			   name);
 	return hit;

@@ -181,13 +181,13 @@ static void set_applied(struct admin_req *r)
 {
 	const Admin__PolicySet *m = r->msg->policy_set;
 	unsigned users = users_count(r->node, m->name);
-	char limit[40] = "no limit";
+	char limit[40] = "no limit of";
 
 	if (m->iops_limit > 0)
 		snprintf(limit, sizeof(limit), "a limit of %llu",
 			 (unsigned long long)m->iops_limit);
 	admin__ok(r,
-		  "policy %s has %s of commands a second; it holds for its %u "
+		  "policy %s has %s commands a second; it holds for its %u "
 		  "virtual disk%s, each by itself",
 		  m->name, limit, users, users == 1 ? "" : "s");
 }

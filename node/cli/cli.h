@@ -42,6 +42,7 @@ struct cli_command {
 
 struct cli_call {
 	const struct cli_command *command;
+	const char *group; /* of a command that there is not, or NULL */
 	char *args[4];
 	unsigned args_count;
 	struct {

@@ -65,6 +65,8 @@ int cli_usage(const struct cli_call *call, const char *fmt, ...)
 		print_name(stderr, call->command);
 	else
 		fputs("basalt", stderr);
+	if (call->command == NULL && call->group != NULL)
+		fprintf(stderr, " %s", call->group);
 	fputs(" --help\n", stderr);
 	return CLI_USAGE;
 }
@@ -286,6 +288,7 @@ int cli_parse(int argc, char **argv, struct cli_call *call, int *status)
 		} else if (verb == NULL) {
 			cli_help_group(group);
 		} else {
+			call->group = group;
 			cli_usage(call, "there is no command '%s %s'", group,
 				  verb);
 		}

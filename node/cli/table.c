@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "node/cli/cli.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -101,6 +102,9 @@ static int disk_add(struct cli_call *c)
 	else if (getcwd(dir, sizeof(dir)) != NULL)
 		snprintf(c->path, sizeof(c->path), "%s/%.2000s", dir,
 			 c->args[0]);
+	else
+		return cli_refuse(c, "the current folder is not there any more",
+				  "Give an absolute path.", -ENOENT);
 	m->path = c->path;
 	m->force_erase = cli_has(c, "force-erase");
 	if (cli_size(c, "size", &m->size_bytes) != 0)
