@@ -7,6 +7,7 @@ import atexit
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -367,6 +368,13 @@ class Node:
             if len(words) == 2 and words[1].isdigit():
                 out[words[0]] = int(words[1])
         return out
+
+    def disk_word(self, path):
+        """As a command in an answer calls the disk: of odd paths its id."""
+        if re.fullmatch(r"[\w/.,:@%+-]+", path, re.ASCII):
+            return path
+        return [d["id"] for d in self.json("disk", "list")["disks"]
+                if d["path"] == path][0]
 
     # -- what most tests start from --
 
