@@ -181,6 +181,57 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 	reopen_refuse(ctx);
 }
 
+/* ---- one whose removal was cut off stays ---- */
+
+struct keep {
+	struct uuid id;
+	char path[sizeof(((struct node_disk *)0)->path)];
+};
+
+static int keep_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const struct keep *keep = r->ctx;
+	const struct cmmds_entry *e = cmmds_get(r->node->cmmds, CMMDS_DISK,
+						keep->id.b, sizeof(keep->id.b));
+	Directory__Disk m;
+
+	if (e == NULL)
+		return admin__why(r, -ENOENT, "basalt disk list shows them.",
+				  "disk %s was removed meanwhile", keep->path);
+	m = *(const Directory__Disk *)e->message;
+	m.removing = false;
+	cmmds_put(cmd, CMMDS_DISK, keep->id.b, sizeof(keep->id.b), e->revision,
+		  &m.base);
+	cmmds_audit(cmd, r->who, "removal of disk %s of node %s called off",
+		    keep->path, r->node->config->name);
+	return 0;
+}
+
+static void keep_applied(struct admin_req *r)
+{
+	const struct keep *keep = r->ctx;
+
+	admin__ok(r,
+		  "disk %s stays: its removal, which was cut off, is called "
+		  "off",
+		  keep->path);
+}
+
+/* Nothing of it is gone yet; new data is placed on it again. */
+static void keep(struct admin_req *r, const struct node_disk *d)
+{
+	struct keep *ctx = calloc(1, sizeof(*ctx));
+
+	if (ctx == NULL) {
+		admin__no_memory(r);
+		return;
+	}
+	r->ctx = ctx;
+	ctx->id = d->id;
+	strcpy(ctx->path, d->path);
+	admin__change(r, keep_build, keep_applied);
+}
+
 /* ---- retry ---- */
 
 /* 0, or why there is nothing to retry now. */
@@ -216,7 +267,12 @@ void admin__disk_retry(struct admin_req *r)
 {
 	struct node_disk *d = admin__disk_named(r, r->msg->disk_retry->name);
 
-	if (d == NULL || admin__disk_leaving(r, d) < 0 || retry_check(r, d) < 0)
+	if (d == NULL || admin__disk_leaving(r, d) < 0)
+		admin__refuse(r);
+	else if (d->state == NODE_DISK_ONLINE && !node__disk_has_failed(d) &&
+		 admin__disk_half_removed(d))
+		keep(r, d);
+	else if (retry_check(r, d) < 0)
 		admin__refuse(r);
 	else
 		reopen(r, d, false);

@@ -178,7 +178,9 @@ int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 bool admin__disk_half_removed(const struct node_disk *disk);
 #define ADMIN_HALF_REMOVED                                                     \
 	"its removal has begun and was cut off: nothing new is placed on it"
-#define ADMIN_HALF_REMOVED_FIX "basalt disk remove %s --force goes on with it."
+#define ADMIN_HALF_REMOVED_FIX                                                 \
+	"basalt disk remove %s --force goes on with it; basalt disk retry "    \
+	"calls it off, and the disk stays with its data."
 
 /*
  * admin_scrub.c: what the last scrub of a disk found.  False: nothing is wrong, or

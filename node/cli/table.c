@@ -589,7 +589,8 @@ static const char disks_more[] =
 static const char remove_more[] =
 	"By force it goes in two steps.  If basaltd ends between them, or no answer\n"
 	"came, basalt health and basalt disk list say so, and the same command goes\n"
-	"on with it.";
+	"on with it.  Or basalt disk retry calls it off: the disk stays with all that\n"
+	"is on it.";
 
 static const char retry_more[] =
 	"DISK: its id, the beginning of that, or its path, as basalt disk list shows\n"
