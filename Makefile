@@ -160,8 +160,8 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
 $(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc cmmds_next \
-	cmmds_vdisk iscsi_usage_each iscsi_object_sessions admin__reply \
-	admin__progress)
+	cmmds_vdisk cmmds_target iscsi_usage_each iscsi_session_each \
+	admin__reply admin__progress)
 $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
 	calloc malloc cmmds_put cmmds_audit cmmds_info cmmds_propose cmmds_vdisk \
 	cmmds_target cmmds_policy cmmds_object \
@@ -173,7 +173,7 @@ $(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc strdup asprintf \
 $(O)/tests/unit/node_lists: LIBS += $(call wrap,calloc malloc realloc \
 	cmmds_next cmmds_vdisk \
 	cmmds_target cmmds_object iscsi_session_each iscsi_object_sessions \
-	admin__space_ask admin__reply)
+	iscsi_usage_each admin__space_ask admin__reply)
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,10 +100,10 @@ static const char *name_of(const struct admin_index *x, size_t at)
 					  : x->luns[at]->target;
 }
 
-size_t admin__index_luns(struct admin_index *x, const char *name,
-			 Admin__Lun ***out)
+/* The first LUN of @name, if it has any. */
+static size_t luns_from(const struct admin_index *x, const char *name)
 {
-	size_t low = 0, high = x->luns_count, n;
+	size_t low = 0, high = x->luns_count;
 
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
@@ -112,8 +113,20 @@ size_t admin__index_luns(struct admin_index *x, const char *name,
 		else
 			high = mid;
 	}
-	for (high = low;
-	     high < x->luns_count && strcmp(name_of(x, high), name) == 0;)
+	return low;
+}
+
+static bool luns_more(const struct admin_index *x, size_t at, const char *name)
+{
+	return at < x->luns_count && strcmp(name_of(x, at), name) == 0;
+}
+
+size_t admin__index_luns(struct admin_index *x, const char *name,
+			 Admin__Lun ***out)
+{
+	size_t low = luns_from(x, name), high = low, n;
+
+	while (luns_more(x, high, name))
 		high++;
 	*out = calloc(high - low + 1, sizeof(**out));
 	for (n = 0; *out != NULL && low + n < high; n++) {
@@ -141,5 +154,22 @@ unsigned admin__index_sessions(const struct admin_index *x, const char *iqn)
 	for (; low < x->sessions_count && strcmp(x->sessions[low], iqn) == 0;
 	     low++)
 		n++;
+	return n;
+}
+
+unsigned admin__index_used(const struct admin_index *x, const char *vdisk)
+{
+	const Directory__Target *t = NULL;
+	unsigned n = 0;
+
+	assert(x->order == ADMIN_BY_VDISK);
+	for (size_t i = luns_from(x, vdisk); luns_more(x, i, vdisk); i++) {
+		/* One target after the other: it may have it twice. */
+		if (t != NULL && strcmp(t->name, x->luns[i]->target) == 0)
+			continue;
+		t = cmmds_target(x->node->cmmds, x->luns[i]->target);
+		if (t != NULL)
+			n += admin__index_sessions(x, t->iqn);
+	}
 	return n;
 }

@@ -240,6 +240,8 @@ void admin__index_open(struct admin_index *x, struct node *node,
 size_t admin__index_luns(struct admin_index *x, const char *name,
 			 Admin__Lun ***out);
 unsigned admin__index_sessions(const struct admin_index *x, const char *iqn);
+/* With all targets that have the virtual disk; ADMIN_BY_VDISK. */
+unsigned admin__index_used(const struct admin_index *x, const char *vdisk);
 void admin__index_close(struct admin_index *x);
 
 /*

@@ -101,8 +101,8 @@ static void times_fill(Admin__Times *out, const struct histogram_value *v)
 	out->max_ns = histogram_quantile(v, 1000);
 }
 
-static void stat_fill(struct usage_ctx *ctx, const struct node_usage *u,
-		      struct stat_answer *out)
+static void stat_fill(const struct admin_index *index,
+		      const struct node_usage *u, struct stat_answer *out)
 {
 	Admin__VdiskStat *m = &out->m;
 
@@ -116,8 +116,7 @@ static void stat_fill(struct usage_ctx *ctx, const struct node_usage *u,
 	m->written_bytes = u->usage.written_bytes;
 	m->unmaps = u->usage.unmaps;
 	m->failed = u->usage.failed;
-	m->sessions =
-		iscsi_object_sessions(ctx->r->node->iscsi, &u->usage.object);
+	m->sessions = admin__index_used(index, u->vdisk->name);
 }
 
 static uint64_t work_ns(const struct node_usage *u)
@@ -142,12 +141,12 @@ static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 	Admin__VdiskStat **list = calloc(count + 1, sizeof(*list));
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__VdiskStats m = ADMIN__VDISK_STATS__INIT;
+	struct admin_index index;
 
-	if (a == NULL || list == NULL) {
-		free(list);
-		free(a);
+	admin__index_open(&index, ctx->r->node, ADMIN_BY_VDISK);
+	if (a == NULL || list == NULL || index.no_memory) {
 		admin__no_memory(ctx->r);
-		return;
+		goto done;
 	}
 	m.seconds = ctx->watch.seconds;
 	if (m.seconds > 0)
@@ -157,7 +156,7 @@ static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 		if (ctx->name[0] != '\0' &&
 		    strcmp(ctx->name, all[i].vdisk->name) != 0)
 			continue;
-		stat_fill(ctx, &all[i], &a[m.n_vdisks]);
+		stat_fill(&index, &all[i], &a[m.n_vdisks]);
 		list[m.n_vdisks] = &a[m.n_vdisks].m;
 		m.n_vdisks++;
 	}
@@ -170,6 +169,8 @@ static void answer(struct usage_ctx *ctx, const struct node_usage *all,
 			   "virtual disk %s is not there any more", ctx->name);
 		admin__refuse(ctx->r);
 	}
+done:
+	admin__index_close(&index);
 	free(list);
 	free(a);
 }

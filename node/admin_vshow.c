@@ -43,19 +43,6 @@ struct vdisk_texts {
 	char object[UUID_TEXT_LEN], compliance[200];
 };
 
-/* Of all targets that have it; one may have it twice. */
-static unsigned sessions_of(const struct admin_index *index,
-			    const Admin__Vdisk *v)
-{
-	unsigned n = 0;
-
-	for (size_t i = 0; i < v->n_luns; i++)
-		if (i == 0 ||
-		    strcmp(v->luns[i]->target, v->luns[i - 1]->target) != 0)
-			n += admin__index_sessions(index, v->luns[i]->iqn);
-	return n;
-}
-
 static void vdisk_fill(struct admin_index *index, const struct shown *item,
 		       const Directory__VDisk *v, Admin__Vdisk *out,
 		       struct vdisk_texts *t)
@@ -92,7 +79,7 @@ static void vdisk_fill(struct admin_index *index, const struct shown *item,
 	}
 	out->compliance = t->compliance;
 	out->n_luns = admin__index_luns(index, v->name, &out->luns);
-	out->sessions = sessions_of(index, out);
+	out->sessions = admin__index_used(index, v->name);
 }
 
 static void list_reply(struct show_ctx *ctx)

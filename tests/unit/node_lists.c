@@ -53,6 +53,10 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 			       void *arg);
 unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
 				      const struct uuid *object);
+void __wrap_iscsi_usage_each(struct iscsi *iscsi,
+			     void (*cb)(const struct iscsi_usage *usage,
+					void *arg),
+			     void *arg);
 int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 			    void (*cb)(void *arg, int status,
 				       const struct object_space *space),
@@ -176,6 +180,14 @@ int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 	return 0;
 }
 
+/* Nothing was counted. */
+void __wrap_iscsi_usage_each(struct iscsi *iscsi,
+			     void (*cb)(const struct iscsi_usage *usage,
+					void *arg),
+			     void *arg)
+{
+}
+
 static void asks_answer(void)
 {
 	static const struct object_space space;
@@ -197,6 +209,13 @@ static void vdisk_check(const Admin__Vdisk *v)
 	CHECK_STR(v->luns[v->n_luns - 1]->target, is.name[n]);
 	CHECK_STR(v->luns[0]->vdisk, v->name);
 	is.spaces += v->space_known;
+}
+
+static void stat_check(const Admin__VdiskStat *v)
+{
+	unsigned n = number(v->vdisk);
+
+	CHECK_EQ(v->sessions, (n == 7) + (n % 300 == 0 ? 2 : 0));
 }
 
 static void target_check(const Admin__Target *t)
@@ -221,6 +240,11 @@ void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 		is.lines = (unsigned)response->vdisks->n_vdisks;
 		for (unsigned i = 0; i < is.lines; i++)
 			vdisk_check(response->vdisks->vdisks[i]);
+	} else if (response->result_case ==
+		   ADMIN__RESPONSE__RESULT_VDISK_STATS) {
+		is.lines = (unsigned)response->vdisk_stats->n_vdisks;
+		for (unsigned i = 0; i < is.lines; i++)
+			stat_check(response->vdisk_stats->vdisks[i]);
 	} else {
 		is.lines = (unsigned)response->targets->n_targets;
 		for (unsigned i = 0; i < is.lines; i++)
@@ -268,6 +292,26 @@ TEST(node_lists, virtual_disks)
 	is.deaf = true;
 	vdisks_list();
 	CHECK_EQ(is.spaces, 0);
+}
+
+TEST(node_lists, what_virtual_disks_do)
+{
+	Admin__VdiskStatsAsk ask = ADMIN__VDISK_STATS_ASK__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	struct admin_req r = { .node = &node, .msg = &msg };
+	struct test_shard ts;
+
+	fill();
+	test_memory_open(&ts);
+	node.env = ts.env;
+	msg.vdisk_stats = &ask;
+	admin__vdisk_stats(&r);
+	CHECK(is.done);
+	CHECK_EQ(is.lines, N);
+	CHECK(is.looks < 10 * N);
+	CHECK(is.walks < 10);
+	free(r.ctx);
+	test_shard_close(&ts);
 }
 
 /* Nothing is told by halves. */

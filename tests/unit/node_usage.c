@@ -22,6 +22,10 @@ static struct test_shard ts;
 static unsigned disks;
 static Directory__VDisk vdisk[DISKS];
 static struct cmmds_entry entry[DISKS];
+/* Each is in a target of its name. */
+static Directory__Lun lun[DISKS];
+static struct cmmds_entry lun_entry[DISKS];
+static Directory__Target target[DISKS];
 static uint8_t oid[DISKS][sizeof(struct uuid)];
 static char *const names[DISKS] = { "a", "b", "c" };
 /* And their objects, as iscsi counts: a's id is the greatest. */
@@ -54,8 +58,12 @@ void __wrap_iscsi_usage_each(struct iscsi *iscsi,
 			     void (*cb)(const struct iscsi_usage *usage,
 					void *arg),
 			     void *arg);
-unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
-				      const struct uuid *object);
+const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
+					     const char *name);
+void __wrap_iscsi_session_each(struct iscsi *iscsi,
+			       void (*cb)(const struct iscsi_session_info *info,
+					  void *arg),
+			       void *arg);
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response);
 void __wrap_admin__progress(struct admin_req *r, unsigned percent,
 			    const char *doing);
@@ -64,10 +72,11 @@ const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after)
 {
-	size_t i = after == NULL ? 0 : (size_t)(after - entry) + 1;
+	const struct cmmds_entry *list = kind == CMMDS_LUN ? lun_entry : entry;
+	size_t i = after == NULL ? 0 : (size_t)(after - list) + 1;
 
-	CHECK_EQ(kind, CMMDS_VDISK);
-	return i < disks ? &entry[i] : NULL;
+	CHECK(kind == CMMDS_VDISK || kind == CMMDS_LUN);
+	return i < disks ? &list[i] : NULL;
 }
 
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
@@ -88,10 +97,24 @@ void __wrap_iscsi_usage_each(struct iscsi *iscsi,
 		cb(&counted[i], arg);
 }
 
-unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
-				      const struct uuid *object)
+const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
+					     const char *name)
 {
-	return object->b[0];
+	return &target[name[0] - 'a'];
+}
+
+/* As many as the first byte of its object's id says. */
+void __wrap_iscsi_session_each(struct iscsi *iscsi,
+			       void (*cb)(const struct iscsi_session_info *info,
+					  void *arg),
+			       void *arg)
+{
+	for (unsigned i = 0; i < DISKS; i++) {
+		struct iscsi_session_info info = { .target = target[i].iqn };
+
+		for (unsigned n = 0; n < oid[i][0]; n++)
+			cb(&info, arg);
+	}
 }
 
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
@@ -157,6 +180,11 @@ static void open_it(void)
 		vdisk[i].size_bytes = 1 << 20;
 		vdisk[i].oid = (ProtobufCBinaryData){ sizeof(oid[i]), oid[i] };
 		entry[i].message = &vdisk[i].base;
+		directory__target__init(&target[i]);
+		target[i].name = target[i].iqn = names[i];
+		directory__lun__init(&lun[i]);
+		lun[i].target = lun[i].vdisk = names[i];
+		lun_entry[i].message = &lun[i].base;
 		counted[i].object = id;
 	}
 }
