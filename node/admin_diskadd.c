@@ -404,6 +404,9 @@ static const char *add_fix(const struct disk_add *a)
 	if (a->status == -ENOSPC || a->status == -EFBIG)
 		return "Give a smaller --size, or a path on another file "
 		       "system.";
+	if (a->status == -EROFS)
+		return "Name a path that basaltd may write: as a service it "
+		       "only reads /home (ProtectHome= of its unit).";
 	if (a->status == -EACCES || a->status == -EPERM)
 		return "basaltd's user needs read and write access to it.";
 	return NULL;
