@@ -145,6 +145,7 @@ bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk)
 /* ---- is data there? ---- */
 
 #define CHECK_WAIT_NS (5 * SEC) /* for a queue that is full */
+#define CHECK_SILENT_NS (20 * SEC) /* dom does not answer: a disk hangs */
 #define CHECK_AGAIN_NS (50 * MSEC)
 
 struct data_check {
@@ -155,9 +156,9 @@ struct data_check {
 	struct dom_io io;
 	uint64_t at, end;
 	uint64_t until_ns;
-	struct env_timer again;
+	struct env_timer again, silent;
 	struct env_task task;
-	void (*cb)(void *arg, int result);
+	void (*cb)(void *arg, int result); /* NULL: it was answered */
 	void *arg;
 };
 
@@ -166,10 +167,22 @@ static void check_finish(struct data_check *c, int result)
 	void (*cb)(void *arg, int result) = c->cb;
 	void *arg = c->arg;
 
+	env_timer_stop(c->node->env, &c->silent);
 	if (c->object != NULL)
 		dom_object_close(c->object);
 	free(c);
-	cb(arg, result);
+	if (cb != NULL)
+		cb(arg, result);
+}
+
+/* It is asked no more; what dom was asked for last comes to nothing. */
+static void on_check_silent(struct env_timer *timer)
+{
+	struct data_check *c = container_of(timer, struct data_check, silent);
+	void (*cb)(void *arg, int result) = c->cb;
+
+	c->cb = NULL;
+	cb(c->arg, -ETIMEDOUT);
 }
 
 /* A queue that is full, here or on the object's shard, is asked again. */
@@ -177,7 +190,7 @@ static void check_failed(struct data_check *c, int status)
 {
 	struct env *env = c->node->env;
 
-	if (status == -EBUSY && env_now(env) < c->until_ns)
+	if (status == -EBUSY && c->cb != NULL && env_now(env) < c->until_ns)
 		env_timer_start(env, &c->again, CHECK_AGAIN_NS);
 	else
 		check_finish(c, status);
@@ -205,7 +218,7 @@ static void check_next(struct data_check *c)
 {
 	int rv;
 
-	if (c->node->state != NODE_UP) {
+	if (c->node->state != NODE_UP || c->cb == NULL) {
 		check_finish(c, -ESHUTDOWN);
 		return;
 	}
@@ -215,6 +228,7 @@ static void check_next(struct data_check *c)
 	}
 	memset(&c->io, 0, sizeof(c->io));
 	c->io.data = c;
+	env_timer_start(c->node->env, &c->silent, CHECK_SILENT_NS);
 	rv = dom_map(c->object, &c->io, c->at, c->end - c->at, on_mapped);
 	if (rv < 0)
 		check_failed(c, rv);
@@ -278,6 +292,8 @@ int admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
 	c->arg = arg;
 	c->until_ns = env_now(node->env) + CHECK_WAIT_NS;
 	c->again.cb = on_check_again;
+	c->silent.cb = on_check_silent;
+	env_timer_start(node->env, &c->silent, CHECK_SILENT_NS);
 	c->task.cb = on_check_begin;
 	env_defer(node->env, &c->task);
 	return 0;
@@ -291,6 +307,7 @@ int admin__data_check(struct node *node, const struct uuid *oid, uint64_t from,
  * for that answers with dom's upper bound.
  */
 #define SPACE_WALK_NS (300 * MSEC)
+#define SPACE_SILENT_NS (3 * SEC) /* dom does not answer: a disk hangs */
 
 struct space_ask {
 	struct node *node;
@@ -301,6 +318,8 @@ struct space_ask {
 	uint64_t at, mapped, end_ns;
 	struct object_space space;
 	int status;
+	struct env_timer silent;
+	/* NULL: it was answered */
 	void (*cb)(void *arg, int status, const struct object_space *space);
 	void *arg;
 };
@@ -312,10 +331,23 @@ static void ask_finish(struct space_ask *a)
 	void *arg = a->arg;
 	int status = a->status;
 
+	env_timer_stop(a->node->env, &a->silent);
 	if (a->object != NULL)
 		dom_object_close(a->object);
 	free(a);
-	cb(arg, status, &space);
+	if (cb != NULL)
+		cb(arg, status, &space);
+}
+
+/* What dom was asked for comes to nothing, when it comes. */
+static void on_ask_silent(struct env_timer *timer)
+{
+	static const struct object_space none;
+	struct space_ask *a = container_of(timer, struct space_ask, silent);
+	void (*cb)(void *, int, const struct object_space *) = a->cb;
+
+	a->cb = NULL;
+	cb(a->arg, -ETIMEDOUT, &none);
 }
 
 static void ask_walk(struct space_ask *a);
@@ -346,7 +378,8 @@ static void ask_walk(struct space_ask *a)
 	}
 	memset(&a->io, 0, sizeof(a->io));
 	a->io.data = a;
-	if (a->node->state != NODE_UP || env_now(a->node->env) >= a->end_ns ||
+	if (a->node->state != NODE_UP || a->cb == NULL ||
+	    env_now(a->node->env) >= a->end_ns ||
 	    dom_map(a->object, &a->io, a->at, size - a->at, on_ask_mapped) < 0)
 		ask_finish(a);
 }
@@ -356,11 +389,12 @@ static void on_ask_open(struct dom_object_open *req, int status)
 	struct space_ask *a = req->data;
 
 	a->status = status;
-	if (status < 0) {
+	if (status == 0)
+		a->object = req->object;
+	if (status < 0 || a->cb == NULL) {
 		ask_finish(a);
 		return;
 	}
-	a->object = req->object;
 	a->end_ns = env_now(a->node->env) + SPACE_WALK_NS;
 	dom_object_space(a->object, &a->space.used_bytes, &a->space.free_bytes);
 	a->space.kept_bytes = dom_object_kept(a->object);
@@ -376,6 +410,10 @@ static void on_ask_counted(struct dom_space *req, int status)
 		a->space.free_bytes = req->free_bytes;
 		a->space.kept_bytes = req->kept_bytes;
 		a->space.exact = true;
+		ask_finish(a);
+		return;
+	}
+	if (a->cb == NULL) {
 		ask_finish(a);
 		return;
 	}
@@ -398,6 +436,8 @@ int admin__space_ask(struct node *node, const struct uuid *oid,
 	a->node = node;
 	a->cb = cb;
 	a->arg = arg;
+	a->silent.cb = on_ask_silent;
+	env_timer_start(node->env, &a->silent, SPACE_SILENT_NS);
 	a->counted.data = a;
 	a->counted.oid = *oid;
 	dom_space(node->dom, &a->counted, on_ask_counted);

@@ -22,6 +22,7 @@ static struct {
 	struct dom_object_open *open;
 	struct dom_io *map;
 	struct env_timer later;
+	bool hangs; /* dom takes what it is asked, and does not answer */
 	/* The virtual disk v is a LUN of so many targets; and there is t. */
 	unsigned exports;
 	int opened; /* less what was closed */
@@ -62,6 +63,8 @@ int __wrap_dom_create(struct dom *dom, struct dom_create *req,
 int __wrap_dom_object_open(struct dom *dom, struct dom_object_open *req,
 			   const struct uuid *oid, dom_object_open_cb cb);
 void __wrap_dom_object_close(struct dom_object *object);
+void __wrap_dom_space(struct dom *dom, struct dom_space *req,
+		      void (*cb)(struct dom_space *req, int status));
 uint64_t __wrap_dom_object_size(const struct dom_object *object);
 int __wrap_dom_map(struct dom_object *object, struct dom_io *io,
 		   uint64_t offset, uint64_t len, dom_io_cb cb);
@@ -208,7 +211,8 @@ static int later(void)
 		return -EBUSY;
 	}
 	is.later.cb = on_later;
-	env_timer_start(ts.env, &is.later, MSEC);
+	if (!is.hangs)
+		env_timer_start(ts.env, &is.later, MSEC);
 	return 0;
 }
 
@@ -218,6 +222,13 @@ int __wrap_dom_object_open(struct dom *dom, struct dom_object_open *req,
 	req->cb = cb;
 	is.open = req;
 	return later();
+}
+
+/* Not counted. */
+void __wrap_dom_space(struct dom *dom, struct dom_space *req,
+		      void (*cb)(struct dom_space *req, int status))
+{
+	cb(req, -ENODATA);
 }
 
 void __wrap_dom_object_close(struct dom_object *object)
@@ -481,6 +492,50 @@ TEST(node_admin, what_is_busy_for_a_moment_is_asked_again)
 	CHECK_EQ(check(4, 3), 0);
 	CHECK_EQ(check(1000, 0), -EBUSY);
 	CHECK_EQ(check(0, 1000), -EBUSY);
+}
+
+/* Then the command is answered; what dom says later is heard by nobody. */
+TEST(node_admin, what_hangs_is_not_waited_for)
+{
+	struct uuid oid = uuid_of(1);
+	struct asked a = { false, 1 };
+	uint64_t begun;
+
+	open_it();
+	is.hangs = true;
+	begun = env_now(ts.env);
+	CHECK_EQ(admin__data_check(&node, &oid, 0, 1 << 20, on_checked, &a), 0);
+	test_run(&ts, &a.done);
+	CHECK_EQ(a.result, -ETIMEDOUT);
+	CHECK(env_now(ts.env) - begun <= 20 * SEC);
+	CHECK(is.open != NULL);
+	a.done = false;
+	on_later(&is.later);
+	CHECK(!a.done);
+	CHECK_EQ(is.opened, 0);
+	test_shard_close(&ts);
+}
+
+static void on_space(void *arg, int status, const struct object_space *space)
+{
+	on_checked(arg, status);
+}
+
+TEST(node_admin, nor_is_space_that_nobody_has_counted)
+{
+	struct uuid oid = uuid_of(1);
+	struct asked a = { false, 1 };
+
+	open_it();
+	is.hangs = true;
+	CHECK_EQ(admin__space_ask(&node, &oid, on_space, &a), 0);
+	test_run(&ts, &a.done);
+	CHECK_EQ(a.result, -ETIMEDOUT);
+	a.done = false;
+	on_later(&is.later);
+	CHECK(!a.done);
+	CHECK_EQ(is.opened, 0);
+	test_shard_close(&ts);
 }
 
 /* ---- disks ---- */
