@@ -596,6 +596,11 @@ size_t pages_left(const struct page_cache *cache, enum page_class class,
 	return arena->count - MIN(taken, arena->count);
 }
 
+size_t pages_most(const struct page_cache *cache, enum page_class class)
+{
+	return cache->arena->most[class];
+}
+
 /* Drop a reference.  True if it was the last. */
 static inline bool page_drop(struct page *page)
 {

@@ -90,6 +90,9 @@ int pages_alloc(struct page_cache *cache, enum page_class class, size_t n,
 size_t pages_left(const struct page_cache *cache, enum page_class class,
 		  size_t promised);
 
+/* Pages that @class may have where no other one has more than its floor. */
+size_t pages_most(const struct page_cache *cache, enum page_class class);
+
 static inline struct page *page_get(struct page *page)
 {
 	atomic_fetch_add_explicit(&page->refs, 1, memory_order_relaxed);

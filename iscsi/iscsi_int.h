@@ -293,7 +293,9 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 
 #define ISCSI_DISCOVERY_WINDOW 8u
 #define ISCSI_IMMEDIATE_MAX 16u
-#define ISCSI_WINDOW_BEGIN 8u /* the part of its window a session begins with */
+/* The part of its window a session begins with, and of what comes unasked. */
+#define ISCSI_WINDOW_BEGIN 8u
+#define ISCSI_BEGIN_PART 4u
 /*
  * Rejects that a connection may cause in this time, and, over RDMA, PDUs that
  * are dropped without an answer: they take receives that others want.
@@ -324,6 +326,8 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_SESSION_BYTES_MIN (1u << 20)
 #define ISCSI_SESSION_BYTES_MAX (32u << 20)
 #define ISCSI_SESSION_PART 3u
+/* Of all that sessions may have: their shares leave it to what cannot wait. */
+#define ISCSI_UNASKED_PART 6u
 
 struct iscsi_session;
 struct task;
@@ -527,6 +531,8 @@ struct iscsi_session *iscsi__session_find(struct iscsi *iscsi,
 					  const struct iscsi_conn *conn);
 int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih);
 void iscsi__session_end(struct iscsi_session *session, const char *why);
+/* Pages that shares leave to what comes unasked. */
+size_t iscsi__unasked_pages(const struct iscsi *iscsi);
 void iscsi__session_kick(struct iscsi_session *session);
 /* Look what waits after @seconds, or earlier. */
 void iscsi__session_data_timer(struct iscsi_session *session, unsigned seconds);

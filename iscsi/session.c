@@ -102,6 +102,27 @@ static unsigned window_of(const struct iscsi_session *s)
 	return room != 0 ? MIN(window, room) : window;
 }
 
+size_t iscsi__unasked_pages(const struct iscsi *iscsi)
+{
+	return pages_most(iscsi->env->pages, PAGE_FRONT) / ISCSI_UNASKED_PART;
+}
+
+/*
+ * What is granted is not taken back, and many may begin at the same time: after a
+ * node failed all its hosts come.  So each begins with less than the one before,
+ * and what all may bring unasked finds memory; the window widens fast.
+ */
+static unsigned window_begin(const struct iscsi_session *s)
+{
+	const struct iscsi *iscsi = s->iscsi;
+	size_t others = (size_t)iscsi->sessions_count * iscsi->front->shards;
+	size_t bytes = iscsi__unasked_pages(iscsi) * PAGE_BYTES;
+	size_t fit = bytes / ISCSI_BEGIN_PART / (others + 1);
+
+	return (unsigned)MIN(DIV_UP(s->window, ISCSI_WINDOW_BEGIN),
+			     MAX(fit / s->keys.first_burst, 1u));
+}
+
 /* Memory for what @conn's login agreed upon, in nobody's list yet. */
 static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 {
@@ -123,9 +144,8 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 	s->exp_cmdsn = l->cmdsn;
 	s->max_cmdsn = s->exp_cmdsn - 1;
 	s->window_max = s->window = window_of(s);
-	/* What is granted is not taken back: many may begin at the same time. */
 	if (!s->discovery && !conn->dm->ops->rdma)
-		s->window = DIV_UP(s->window, ISCSI_WINDOW_BEGIN);
+		s->window = window_begin(s);
 	TAILQ_INIT(&s->held);
 	TAILQ_INIT(&s->tasks);
 	TAILQ_INIT(&s->parked);

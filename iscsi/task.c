@@ -301,17 +301,20 @@ static size_t share_of(const struct task *task)
 }
 
 /*
- * May @s hold @bytes: that of what is left, divided by @part?  Many may hold theirs
- * for long, as their host hangs and fetches nothing, or sends nothing: the next one
- * always has less, so that there is memory for those that go on.
+ * May @s hold @bytes: that of what is left, but for @keep pages, divided by @part?
+ * Many may hold theirs for long, as their host hangs and fetches nothing, or sends
+ * nothing: the next one always has less, so that there is memory for those that go
+ * on.
  */
-static bool may_hold(const struct iscsi_session *s, size_t bytes, unsigned part)
+static bool may_hold(const struct iscsi_session *s, size_t bytes, size_t keep,
+		     unsigned part)
 {
-	size_t promised = DIV_UP(s->iscsi->payload_bytes, PAGE_BYTES);
+	size_t promised = DIV_UP(s->iscsi->payload_bytes, PAGE_BYTES), left;
 
-	return bytes <= ISCSI_SESSION_BYTES_MIN ||
-	       bytes <= pages_left(s->iscsi->env->pages, PAGE_FRONT, promised) /
-				part * PAGE_BYTES;
+	if (bytes <= ISCSI_SESSION_BYTES_MIN)
+		return true;
+	left = pages_left(s->iscsi->env->pages, PAGE_FRONT, promised);
+	return bytes <= (left - MIN(left, keep)) / part * PAGE_BYTES;
 }
 
 /*
@@ -325,7 +328,8 @@ static bool share_has(const struct task *task)
 
 	return s->payload_bytes == 0 || TAILQ_FIRST(&s->tasks) == task ||
 	       (wanted <= ISCSI_SESSION_BYTES_MAX &&
-		may_hold(s, wanted, ISCSI_SESSION_PART));
+		may_hold(s, wanted, iscsi__unasked_pages(s->iscsi),
+			 ISCSI_SESSION_PART));
 }
 
 /* And not that of one that waits for it already? */
@@ -416,7 +420,7 @@ static int take_memory(struct task *task, const struct dm_pdu *pdu,
 		narrow(s); /* beyond its share each brings some all the same */
 	if (rv == -EBUSY && pdu != NULL) {
 		len = memory_landing(task, pdu->data_len);
-		if (may_hold(s, s->payload_bytes + len, 1))
+		if (may_hold(s, s->payload_bytes + len, 0, 1))
 			rv = buf_new(task, first, len);
 		rv = pressed(s, rv);
 	}
@@ -621,13 +625,28 @@ static bool take_room(struct task *task)
 	return true;
 }
 
+/*
+ * The window follows the memory: by one command more, where all of them could bring
+ * as much unasked as @task did and find a part of what is left, else by one less.
+ */
+static void window_follow(const struct task *task)
+{
+	struct iscsi_session *s = task->session;
+	size_t unasked = (size_t)(s->window + 1) * task->unsolicited;
+
+	if (may_hold(s, unasked, 0, ISCSI_SESSION_PART))
+		s->window += s->window < s->window_max;
+	else if (!s->conn->dm->ops->rdma) /* as in narrow() */
+		s->window -= s->window > 1;
+}
+
 static void execute(struct task *task)
 {
 	struct iscsi_session *s = task->session;
 	struct scsi_cmd *cmd = &task->cmd;
 
 	task->state = TASK_EXECUTE;
-	s->window += s->window < s->window_max;
+	window_follow(task);
 	if (task->buf != NULL && task->buf->len_bytes == task->write_len) {
 		cmd->data_out = sgl_get(task->buf);
 	} else if (task->buf != NULL && task->write_len > 0) {
