@@ -127,6 +127,7 @@ struct scsi_cmd {
 
 	/* in, set by the session before execute: min(edtl, transfer_len) bytes */
 	struct sgl *data_out;
+	uint64_t waited_ns; /* for our memory: of the time that hosts give it */
 
 	/* out */
 	enum scsi_status status;
@@ -142,6 +143,7 @@ struct scsi_cmd {
 	struct scsi_it_lun *it;
 	const struct scsi_op *op;
 	struct dom_io io;
+	uint64_t ready_ns; /* it waits for older commands since then */
 	uint64_t until_ns; /* all its steps are over */
 	struct env_task task;
 	TAILQ_ENTRY(scsi_cmd) link; /* the unit's task set, oldest first */

@@ -282,15 +282,25 @@ static void leave(struct scsi_cmd *cmd)
 	}
 }
 
+/* The host's clock runs since all that is the host's was here. */
+static void set_deadline(struct scsi_cmd *cmd)
+{
+	uint64_t now = env_now(cmd->target->env), waited = cmd->waited_ns;
+
+	if (cmd->ready_ns != 0)
+		waited += now - cmd->ready_ns;
+	waited = MIN(waited, SCSI_DEADLINE_NS - SCSI_LEAST_NS);
+	cmd->io.deadline_ns = now - waited + SCSI_DEADLINE_NS;
+	cmd->until_ns =
+		MAX(cmd->io.deadline_ns,
+		    now - waited + cmd->op->seconds * SEC - SCSI_ANSWER_NS);
+}
+
 static void run(struct scsi_cmd *cmd)
 {
-	uint64_t now = env_now(cmd->target->env);
-
 	cmd->state = CMD_RUNNING;
 	cmd->in_execute = true;
-	cmd->io.deadline_ns = now + SCSI_DEADLINE_NS;
-	cmd->until_ns = MAX(cmd->io.deadline_ns,
-			    now + cmd->op->seconds * SEC - SCSI_ANSWER_NS);
+	set_deadline(cmd);
 	/* One may have begun while this waited for its data. */
 	if (scsi__check_sanitize(cmd))
 		cmd->op->execute(cmd);
@@ -535,6 +545,7 @@ static void reset(struct scsi_cmd *cmd)
 	cmd->task.cb = turn;
 	cmd->seq = ++cmd->target->common->seq;
 	cmd->since_ns = env_now(cmd->target->env);
+	cmd->waited_ns = cmd->ready_ns = 0;
 	cmd->state = CMD_ANSWERED;
 	cmd->killed = cmd->told = cmd->in_execute = cmd->io_active = false;
 	cmd->lba = cmd->blocks = cmd->offset = cmd->left = 0;
@@ -589,6 +600,7 @@ void scsi_cmd_execute(struct scsi_cmd *cmd)
 		scsi__time_data(cmd);
 	if (cmd->lun != NULL && !may_run(cmd)) {
 		cmd->state = CMD_READY;
+		cmd->ready_ns = env_now(cmd->target->env);
 		cmd->lun->waiting++;
 		return;
 	}

@@ -47,6 +47,7 @@
  */
 #define SCSI_DEADLINE_NS (25 * SEC)
 #define SCSI_ANSWER_NS (5 * SEC)
+#define SCSI_LEAST_NS (5 * SEC) /* a command has, however long it waited */
 #define SCSI_LIST_MAX 65536u /* bytes of a parameter list */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 #define SCSI_THRESHOLD_AT 16u /* its descriptor in mode page 1C/02 */

@@ -677,6 +677,9 @@ static bool step(struct task *task)
 	}
 	if (cmd->killed)
 		return true; /* on_done() is on its way */
+	if (task->parked)
+		cmd->waited_ns =
+			env_now(task->session->iscsi->env) - task->since_ns;
 	if (cmd->dir != SCSI_DIR_OUT && !take_room(task))
 		return false;
 	rv = take_memory(task, NULL, NULL);

@@ -574,6 +574,38 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	end();
 }
 
+/* Its host's clock ran: what it waited is not there for storage any more. */
+TEST(iscsi_data, a_wait_for_memory_takes_of_the_deadline)
+{
+	struct iscsi_session *s;
+	struct task *task;
+	struct mock m;
+	unsigned n;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	s = m.dm.owner->session;
+	task = TAILQ_FIRST(&s->parked);
+	CHECK(task != NULL);
+	task->since_ns -= 15 * SEC;
+	fake_dom_hold(dom, true);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	settle();
+	for (unsigned i = 0; i < 4; i++)
+		serve_get(&m, 9);
+	settle();
+	CHECK_EQ(fake_dom_queued(dom), 1);
+	CHECK(task->cmd.io.deadline_ns <= env_now(ts.env) + 10 * SEC);
+	CHECK(task->cmd.io.deadline_ns > env_now(ts.env) + 5 * SEC);
+	fake_dom_hold(dom, false);
+	settle();
+	end();
+}
+
 /* Another nexus aborts it just then: it is answered for that, and goes on. */
 TEST(iscsi_data, a_write_that_waits_too_long_and_is_aborted)
 {

@@ -950,6 +950,36 @@ TEST(lun, steps_share_a_deadline)
 	rig_close(r);
 }
 
+static unsigned seconds_left(const struct rig_cmd *rc, uint64_t now)
+{
+	return (unsigned)((rc->cmd.io.deadline_ns - now + SEC / 2) / SEC);
+}
+
+/* So, too, the wait for older commands: some of the time is always left. */
+TEST(lun, a_wait_takes_of_the_deadline)
+{
+	static const uint8_t data[512] = { 0xab };
+	static const unsigned waits[] = { 0, 15, 60 }, left[] = { 25, 10, 5 };
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+	uint64_t now;
+
+	for (unsigned i = 0; i < ARRAY_LEN(waits); i++) {
+		begin_rw(r, &a, 0, true, 0, SCSI_ORDERED, true);
+		begin_rw(r, &b, 1, false, 8, SCSI_SIMPLE, false);
+		pass_time(r, waits[i] * SEC);
+		now = env_now(&r->me.loop.env);
+		rig_execute(&a, data, 512);
+		CHECK(memenv_run(&r->me, &b.done));
+		CHECK_EQ(seconds_left(&a, now), 25);
+		CHECK_EQ(seconds_left(&b, now), left[i]);
+		CHECK_EQ(b.cmd.until_ns, b.cmd.io.deadline_ns);
+		rig_end(&a);
+		rig_end(&b);
+	}
+	rig_close(r);
+}
+
 /* A write that was let in before, and has its data only now. */
 TEST(lun, sanitize_refuses_what_waited_for_data)
 {
