@@ -114,6 +114,23 @@ TEST(iscsi_session, a_gap_behind_a_gap)
 	end();
 }
 
+/* More that is held does not give the gap more time. */
+TEST(iscsi_session, a_gap_that_more_and_more_follows)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.cmdsn++;
+	TUR(&m);
+	gap_lasts(&m, ISCSI_DATA_SECONDS - 1);
+	CHECK(!m.closing);
+	TUR(&m);
+	gap_lasts(&m, 1);
+	CHECK(m.closing);
+	end();
+}
+
 /* What is held back keeps its data, and counts once. */
 TEST(iscsi_session, held_commands_keep_their_data)
 {
@@ -177,6 +194,52 @@ TEST(iscsi_session, too_many_commands_ahead_of_a_gap)
 	CHECK(!m.closing);
 	TUR(&m);
 	CHECK(m.closing);
+	end();
+}
+
+static void nop_with(struct mock *m, uint32_t len)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_NOP_OUT, ISCSI_FINAL };
+	static const uint8_t data[262144];
+
+	CHECK(len <= sizeof(data));
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, ISCSI_NO_TAG);
+	put_pdu(m, bhs, data, len);
+}
+
+TEST(iscsi_session, too_much_data_ahead_of_a_gap)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.cmdsn++;
+	for (unsigned i = 0; i < ISCSI_HELD_BYTES_MAX / 262144; i++)
+		nop_with(&m, 262144);
+	CHECK(!m.closing);
+	nop_with(&m, 4);
+	CHECK(m.closing);
+	end();
+}
+
+/* An echo that is not fetched is kept, in bounds; the answer itself comes. */
+TEST(iscsi_session, echoes_that_wait_are_bounded)
+{
+	const unsigned fit = ISCSI_ECHO_BYTES_MAX / 65536;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.deaf = true;
+	for (unsigned i = 0; i < 2 * fit; i++)
+		nop_with(&m, 65536);
+	settle();
+	CHECK_EQ(m.dm.owner->reply_bytes, ISCSI_ECHO_BYTES_MAX);
+	m.deaf = false;
+	env_defer(ts.env, &m.turn);
+	for (unsigned i = 0; i < 2 * fit; i++)
+		CHECK_EQ(next(&m)->len, i < fit ? 65536 : 0);
 	end();
 }
 
@@ -467,19 +530,44 @@ TEST(iscsi_session, logout_lets_tasks_finish)
 	end();
 }
 
+/* What was held back behind it came too late. */
+TEST(iscsi_session, a_logout_behind_a_gap)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_LOGOUT, 0x80 };
+	struct mock m;
+	uint32_t first;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.cmdsn++;
+	put_pdu(&m, bhs, NULL, 0);
+	TUR(&m);
+	m.cmdsn -= 3;
+	first = TUR(&m);
+	CHECK_EQ(answer(&m, first), 0);
+	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_LOGOUT_RSP);
+	CHECK(next(&m) == NULL);
+	CHECK(m.closed);
+	end();
+}
+
+/* Another connection's, for recovery, or for no known reason. */
 TEST(iscsi_session, foreign_logout_is_refused)
 {
-	uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, 0x81 };
 	struct mock m;
 	struct seen *s;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
-	put_be16(bhs + 20, 9);
-	put_pdu(&m, bhs, NULL, 0);
-	s = next(&m);
-	CHECK_EQ(s->bhs[0], ISCSI_OP_LOGOUT_RSP);
-	CHECK_EQ(s->bhs[2], 1);
+	for (unsigned reason = 1; reason <= 3; reason++) {
+		uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, (uint8_t)(0x80 | reason) };
+
+		put_be16(bhs + 20, 9);
+		put_pdu(&m, bhs, NULL, 0);
+		s = next(&m);
+		CHECK_EQ(s->bhs[0], ISCSI_OP_LOGOUT_RSP);
+		CHECK_EQ(s->bhs[2], reason);
+	}
 	CHECK_EQ(answer(&m, TUR(&m)), 0);
 	end();
 }
@@ -814,6 +902,26 @@ TEST(iscsi_session, discovery_gives_way)
 	login_text(&g, 7, text, sizeof(text) - 1);
 	CHECK_EQ(status_of(&g), 0x0302);
 	CHECK_EQ(answer(&d, TUR(&d)), 0);
+	end();
+}
+
+/* Discovery is for text: there are no commands, nor data of them. */
+TEST(iscsi_session, discovery_takes_no_commands)
+{
+	static const char text[] =
+		"InitiatorName=" WHO "\0SessionType=Discovery\0";
+	static const uint8_t data[512];
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	login_text(&m, 1, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&m), 0);
+	command(&m, 0xa0, 512, 0x2a, 0, 1, data, 512);
+	CHECK_EQ(next(&m)->bhs[2], REJECT_PROTOCOL);
+	CHECK_EQ(reject_of(&m, ISCSI_OP_TMF), REJECT_PROTOCOL);
+	CHECK_EQ(reject_of(&m, ISCSI_IMMEDIATE | ISCSI_OP_DATA_OUT),
+		 REJECT_PROTOCOL);
+	CHECK(!m.closing);
 	end();
 }
 
