@@ -187,6 +187,26 @@ TEST(iscsi_data, immediate_commands_with_data_up_to_the_limit)
 	end();
 }
 
+/* A session may always end. */
+TEST(iscsi_data, a_logout_beside_as_many_immediate_commands_as_there_may_be)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, 0x80 };
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	fake_dom_hold(dom, true);
+	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
+		immediate_write(&m);
+	put_pdu(&m, bhs, NULL, 0);
+	CHECK(next(&m) == NULL);
+	fake_dom_hold(dom, false);
+	for (unsigned i = 0; i < ISCSI_IMMEDIATE_MAX; i++)
+		CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_LOGOUT_RSP);
+	end();
+}
+
 /* Another clears the task set without TAS, while its data comes in. */
 TEST(iscsi_data, immediate_command_is_cleared_while_its_data_lands)
 {

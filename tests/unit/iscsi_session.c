@@ -797,6 +797,34 @@ TEST(iscsi_session, a_secret_that_changes_ends_logins)
 	end();
 }
 
+/* What was looked at in a login's first step is looked at in its last, too. */
+TEST(iscsi_session, access_that_changes_while_a_login_goes_on)
+{
+	static const char *const other[] = { "iqn.2026-11.example:other" };
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	for (unsigned i = 0; i < 3; i++) {
+		set_target(any);
+		mock_open(&m);
+		login_step(&m, 0x04, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+		CHECK_EQ(status_of(&m), 0);
+		if (i == 0)
+			set_target(other);
+		else if (i == 1)
+			secret_is("0123456789abcdef");
+		else
+			iscsi_target_unset(iscsi, IQN);
+		login_step(&m, 0x87, NULL, 0);
+		CHECK_EQ(status_of(&m), i == 0	 ? 0x0202
+					: i == 1 ? 0x0201
+						 : 0x0203);
+		settle();
+		CHECK(m.closed);
+	}
+	end();
+}
+
 TEST(iscsi_session, limits)
 {
 	struct mock a, b, c;
