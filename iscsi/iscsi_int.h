@@ -328,6 +328,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_SESSION_PART 3u
 /* Of all that sessions may have: their shares leave it to what cannot wait. */
 #define ISCSI_UNASKED_PART 6u
+#define ISCSI_UNASKED_LITTLE (256u << 10) /* from a session: nobody minds */
 
 struct iscsi_session;
 struct task;
@@ -474,6 +475,7 @@ struct iscsi_session {
 	size_t payload_bytes;
 	struct page_waiter pages;
 	unsigned window, window_max; /* commands it may have outstanding */
+	unsigned window_gain; /* commands that would have it wider */
 	uint64_t last_lun; /* whose congestion counts */
 	struct env_timer data_timer;
 	bool data_timer_on;

@@ -4,8 +4,8 @@
  *
  * A PDU with a CmdSN is executed when its turn comes: outside of the window it
  * is ignored, before its turn it is held.  The window is the back-pressure: it
- * begins small, widens with each command that found its memory, is halved where
- * memory is short, and is smaller while the objects below are congested.
+ * begins small, widens with the commands that find memory, is halved where one
+ * does not, and is smaller while the objects below are congested.
  *
  * A session ends with its connection.  Its tasks are aborted, and only when
  * none of them touches storage any more is the nexus closed and the memory

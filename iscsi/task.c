@@ -300,21 +300,26 @@ static size_t share_of(const struct task *task)
 	return memory_wanted(task);
 }
 
+/* Is @bytes no more than what is left, but for @keep pages, divided by @part? */
+static bool is_part(const struct iscsi_session *s, size_t bytes, size_t keep,
+		    unsigned part)
+{
+	size_t promised = DIV_UP(s->iscsi->payload_bytes, PAGE_BYTES);
+	size_t left = pages_left(s->iscsi->env->pages, PAGE_FRONT, promised);
+
+	return bytes <= (left - MIN(left, keep)) / part * PAGE_BYTES;
+}
+
 /*
- * May @s hold @bytes: that of what is left, but for @keep pages, divided by @part?
- * Many may hold theirs for long, as their host hangs and fetches nothing, or sends
- * nothing: the next one always has less, so that there is memory for those that go
- * on.
+ * May @s hold @bytes: that part of what is left?  Many may hold theirs for long, as
+ * their host hangs and fetches nothing, or sends nothing: the next one always has
+ * less, so that there is memory for those that go on.
  */
 static bool may_hold(const struct iscsi_session *s, size_t bytes, size_t keep,
 		     unsigned part)
 {
-	size_t promised = DIV_UP(s->iscsi->payload_bytes, PAGE_BYTES), left;
-
-	if (bytes <= ISCSI_SESSION_BYTES_MIN)
-		return true;
-	left = pages_left(s->iscsi->env->pages, PAGE_FRONT, promised);
-	return bytes <= (left - MIN(left, keep)) / part * PAGE_BYTES;
+	return bytes <= ISCSI_SESSION_BYTES_MIN ||
+	       is_part(s, bytes, keep, part);
 }
 
 /*
@@ -626,18 +631,28 @@ static bool take_room(struct task *task)
 }
 
 /*
- * The window follows the memory: by one command more, where all of them could bring
- * as much unasked as @task did and find a part of what is left, else by one less.
+ * The window follows the memory.  It widens where all of it could bring as much
+ * unasked as @task did and find a part of what is left, else it narrows: at once;
+ * and it widens slowly, as others may do the same before any of it is seen to be
+ * taken.
  */
 static void window_follow(const struct task *task)
 {
 	struct iscsi_session *s = task->session;
 	size_t unasked = (size_t)(s->window + 1) * task->unsolicited;
 
-	if (may_hold(s, unasked, 0, ISCSI_SESSION_PART))
-		s->window += s->window < s->window_max;
-	else if (!s->conn->dm->ops->rdma) /* as in narrow() */
+	if (unasked <= ISCSI_UNASKED_LITTLE) {
+		s->window_gain = s->window;
+	} else if (is_part(s, unasked, 0, ISCSI_SESSION_PART)) {
+		s->window_gain++;
+	} else if (!s->conn->dm->ops->rdma) { /* as in narrow() */
+		s->window_gain = 0;
 		s->window -= s->window > 1;
+	}
+	if (s->window_gain >= s->window) {
+		s->window_gain = 0;
+		s->window += s->window < s->window_max;
+	}
 }
 
 static void execute(struct task *task)

@@ -352,6 +352,51 @@ TEST(iscsi_data, residual_of_an_aborted_write)
 	}
 }
 
+/* Its answer waits for what comes unasked: the tag is in use until then. */
+TEST(iscsi_data, an_aborted_write_swallows_what_comes_unasked)
+{
+	uint8_t reset[ISCSI_BHS_LEN] = { 0x42, 0x80 | SCSI_LUN_RESET };
+	struct mock m, other;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	ready(&other, 2);
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	data_out(&m, itt, 0, 0, 4096, false);
+	put_be32(reset + 16, ++tag);
+	put_pdu(&other, reset, NULL, 0);
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(next(&other)->bhs[0], ISCSI_OP_TMF_RSP);
+	data_out(&m, itt, 1, 4096, 4096, true);
+	CHECK_EQ(answer(&m, itt), SCSI_TASK_ABORTED);
+	end();
+}
+
+/* Reading and writing at once is obsolete; a command without a tag is none. */
+TEST(iscsi_data, commands_that_are_none)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0x80 };
+	struct mock m;
+	struct seen *s;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	command(&m, 0xe0, 512, 0x2a, 0, 1, NULL, 0);
+	s = next(&m);
+	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
+	CHECK_EQ(s->data[4] & 0xf, 5);
+	CHECK_EQ(s->data[14], 0x20);
+	CHECK(TAILQ_EMPTY(&m.gets));
+	put_be32(bhs + 16, ISCSI_NO_TAG);
+	put_pdu(&m, bhs, NULL, 0);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_REJECT);
+	CHECK_EQ(s->bhs[2], REJECT_INVALID_FIELD);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	end();
+}
+
 /* The datamover says that a burst came out of sequence: that write fails. */
 TEST(iscsi_data, solicited_data_out_of_sequence)
 {
@@ -1157,4 +1202,47 @@ TEST(iscsi_data, many_writers_find_memory)
 TEST(iscsi_data, very_many_writers_find_memory)
 {
 	many_write(24, 15, 15);
+}
+
+/*
+ * Others may widen theirs, too: so slowly where much comes unasked, and not at all
+ * where little is left.
+ */
+TEST(iscsi_data, a_window_for_large_writes)
+{
+	static const char text[] = "InitiatorName=" WHO "\0TargetName=" IQN "\0"
+				   "FirstBurstLength=262144\0";
+	static uint8_t data[262144];
+	struct iscsi_session *s;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	login_text(&m, 1, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&m), 0);
+	CHECK_EQ(answer(&m, TUR(&m)), 2);
+	s = m.dm.owner->session;
+	s->window = 16;
+	CHECK_EQ(answer(&m, TUR(&m)), 0); /* it brings nothing */
+	CHECK_EQ(s->window, 17);
+	for (unsigned i = 0; i < 17; i++) {
+		CHECK_EQ(s->window, 17);
+		CHECK_EQ(answer(&m, command(&m, 0xa0, sizeof(data), 0x2a, 0,
+					    512, data, sizeof(data))),
+			 0);
+	}
+	CHECK_EQ(s->window, 18);
+	s->window = 3;
+	hoard_all();
+	hoard_keep(hoard_count - 2 * sizeof(data) / PAGE_BYTES);
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK_EQ(s->window, i < 2 ? 3 - i : 1);
+		CHECK_EQ(answer(&m, command(&m, 0xa0, sizeof(data), 0x2a, 0,
+					    512, data, sizeof(data))),
+			 0);
+	}
+	CHECK_EQ(s->window, 1);
+	CHECK_EQ(answer(&m, READ10(&m, 0, 8)), 0);
+	CHECK_EQ(s->window, 2);
+	hoard_keep(0);
+	end();
 }
