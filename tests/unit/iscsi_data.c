@@ -93,6 +93,30 @@ TEST(iscsi_data, unsolicited_data)
 	end();
 }
 
+/* Each PDU of it is a sign of life. */
+TEST(iscsi_data, unsolicited_data_that_takes_its_time)
+{
+	struct iscsi_session *s;
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	s = m.dm.owner->session;
+	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
+	iscsi__task_find(s, itt)->since_ns -= (ISCSI_DATA_SECONDS - 1) * SEC;
+	data_out(&m, itt, 0, 0, 4096, false);
+	iscsi__task_find(s, itt)->since_ns -= (ISCSI_DATA_SECONDS - 1) * SEC;
+	env_timer_stop(ts.env, &s->data_timer);
+	s->data_timer.cb(&s->data_timer);
+	CHECK(!m.closing);
+	iscsi__task_find(s, itt)->since_ns -= SEC;
+	env_timer_stop(ts.env, &s->data_timer);
+	s->data_timer.cb(&s->data_timer);
+	CHECK(m.closing);
+	end();
+}
+
 /* A write that came before a logout gets its data behind it. */
 TEST(iscsi_data, unsolicited_data_behind_a_logout)
 {
@@ -418,6 +442,8 @@ TEST(iscsi_data, solicited_data_out_of_sequence)
 	CHECK_EQ(s->bhs[3], SCSI_CHECK_CONDITION);
 	CHECK_EQ(s->data[2 + 2] & 0xf, 0x0b);
 	CHECK_EQ(get_be16(s->data + 2 + 12), 0x4b00);
+	CHECK_EQ(get_be32(s->bhs + 36), 3); /* R2Ts it had */
+	CHECK(TAILQ_EMPTY(&m.gets)); /* the others are taken back */
 	CHECK_EQ(answer(&m, READ10(&m, 8, 1)), 0);
 	CHECK_EQ(m.read_first, 0); /* nothing of it was written */
 	end();
@@ -611,14 +637,14 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	struct iscsi_session *s;
 	uint64_t busy, writes;
 	struct task *task;
-	unsigned n;
+	struct seen *seen;
 	struct mock m;
-	uint32_t itt;
+	unsigned n;
 
 	fixture((struct iscsi_config){ 0 });
 	ready(&m, 1);
 	n = memory_eat();
-	itt = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
 	CHECK(next(&m) == NULL);
 	s = m.dm.owner->session;
 	task = TAILQ_FIRST(&s->parked);
@@ -631,7 +657,11 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	busy = counted("basalt_scsi_busy_total");
 	writes = counted("basalt_scsi_writes_total");
 	s->data_timer.cb(&s->data_timer);
-	CHECK_EQ(answer(&m, itt), 0x28);
+	seen = next(&m);
+	CHECK(seen != NULL);
+	CHECK_EQ(seen->bhs[3], SCSI_TASK_SET_FULL);
+	CHECK_EQ(seen->bhs[1], ISCSI_FINAL | ISCSI_RESIDUAL_U);
+	CHECK_EQ(get_be32(seen->bhs + 44), 65536); /* it moved nothing */
 	CHECK_EQ(counted("basalt_scsi_busy_total"), busy + 1);
 	CHECK_EQ(counted("basalt_scsi_writes_total"), writes + 1);
 	while (n > 0)

@@ -5,7 +5,7 @@
 #include "iscsi/scsi_int.h"
 #include "tests/unit/iscsi_rig.h"
 
-enum { PENDING = 999, QUERY_TASK = 9, QUERY_ASYNC = 12 };
+enum { PENDING = 999, QUERY_TASK = 9, QUERY_TASK_SET = 10, QUERY_ASYNC = 12 };
 
 static uint32_t write_block(struct mock *m)
 {
@@ -279,6 +279,72 @@ TEST(iscsi_tmf, ends_older_commands_that_are_held)
 	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, gap), 0);
 	CHECK_EQ(hears(&m, other), 0x2500);
 	CHECK_EQ(answer(&m, behind), 0);
+	end();
+}
+
+/* A write to unit 1, whose data is asked for. */
+static uint32_t write_elsewhere(struct mock *m)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0, [9] = 1 };
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, 8192);
+	bhs[32] = 0x2a;
+	bhs[40] = 16;
+	put_pdu(m, bhs, NULL, 0);
+	return tag;
+}
+
+/* What is done to a unit leaves the session's tasks at another one alone. */
+TEST(iscsi_tmf, leaves_other_units_alone)
+{
+	static const unsigned functions[] = { QUERY_TASK_SET,
+					      SCSI_ABORT_TASK_SET,
+					      SCSI_CLEAR_TASK_SET,
+					      SCSI_LUN_RESET };
+	static const struct uuid second = { .b = { 9 } };
+	uint32_t itt, cmdsn;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	CHECK_EQ(fake_dom_add(dom, &second, 64u << 20), 0);
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = IQN,
+							 .lun = 1,
+							 .object = second,
+							 .name = "second",
+							 .block_bytes = 512 }),
+		 0);
+	settle();
+	ready(&m, 1);
+	CHECK_EQ(hears(&m, tur_elsewhere(&m)), 0x2900);
+	cmdsn = m.cmdsn;
+	itt = write_elsewhere(&m);
+	for (unsigned i = 0; i < ARRAY_LEN(functions); i++)
+		CHECK_EQ(tmf(&m, functions[i], ISCSI_NO_TAG, 0), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), 1);
+	CHECK(!TAILQ_EMPTY(&m.gets));
+	serve_get(&m, 1);
+	CHECK_EQ(answer(&m, itt), 0);
+	end();
+}
+
+/* One that is answered is in no task set, fetched or not. */
+TEST(iscsi_tmf, an_answer_is_no_task)
+{
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	m.deaf = true;
+	itt = TUR(&m);
+	settle();
+	CHECK_EQ(tmf(&m, QUERY_TASK_SET, ISCSI_NO_TAG, 0), PENDING);
+	m.deaf = false;
+	env_defer(ts.env, &m.turn);
+	CHECK_EQ(answer(&m, itt), 0);
+	CHECK_EQ(response_of(&m), 0);
 	end();
 }
 
