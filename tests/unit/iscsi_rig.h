@@ -249,6 +249,7 @@ static inline void end(void)
 }
 
 static uint32_t from; /* the address that initiators come from */
+static unsigned by_portal = 1; /* that they come in by */
 
 static inline void mock_open(struct mock *m)
 {
@@ -264,7 +265,7 @@ static inline void mock_open(struct mock *m)
 	m->dm.env = ts.env;
 	m->dm.peer.ss_family = m->dm.local.ss_family = AF_INET;
 	peer->sin_addr.s_addr = from;
-	m->dm.owner = iscsi_conn_accept(iscsi, &m->dm, 1);
+	m->dm.owner = iscsi_conn_accept(iscsi, &m->dm, by_portal);
 	m->cmdsn = 0xfffffffe; /* over the wrap, every time */
 }
 

@@ -492,6 +492,39 @@ static unsigned login_again(struct mock *m, uint16_t tsih, uint16_t cid)
 }
 
 /* Going on with a session is for its own connection (6.3.1). */
+/* The same name and ISID at another portal group is another nexus (4.4.1). */
+TEST(iscsi_session, portal_groups_have_sessions_of_their_own)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+	struct mock first, other, again;
+
+	fixture((struct iscsi_config){ 0 });
+	CHECK_EQ(iscsi_portal_declare(iscsi, 2, (struct sockaddr *)&any4, 2),
+		 0);
+	settle();
+	ready(&first, 1);
+	by_portal = 2;
+	ready(&other, 1);
+	CHECK(!first.closing);
+	/* Nor does it wait for one that comes again there. */
+	fake_dom_hold(dom, true);
+	fake_dom_stubborn(dom, true);
+	READ10(&first, 0, 8);
+	by_portal = 1;
+	login_text(&again, 1, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+	CHECK(next(&again) == NULL);
+	CHECK(first.closed);
+	by_portal = 2;
+	login(&first, 1);
+	CHECK(other.closed);
+	by_portal = 1;
+	fake_dom_stubborn(dom, false);
+	fake_dom_hold(dom, false);
+	CHECK_EQ(status_of(&again), 0);
+	CHECK_EQ(iscsi->sessions_count, 2);
+	end();
+}
+
 TEST(iscsi_session, reinstatement_by_its_handle)
 {
 	struct mock old, new;
