@@ -149,6 +149,30 @@ TEST(lun, reset)
 	rig_close(r);
 }
 
+/* Without TAS others hear of it by an attention; who did it does not. */
+TEST(lun, clear_without_tas)
+{
+	static const uint8_t list[] = { 0, 0, 0, 0, 0x0a, 0x0a, 0, 0x10,
+					0, 0, 0, 0, 0xff, 0xff, 0, 0 };
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	CHECK_EQ(rig_do(r, 0, CDB(0x15, 0x10, 0, 0, sizeof(list)), list,
+			sizeof(list), NULL, 0),
+		 GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 1));
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, true);
+	begin_rw(r, &b, 1, true, 0, SCSI_SIMPLE, true);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_CLEAR_TASK_SET, 0), 0);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	CHECK_EQ(b.answer, RIG_SILENT);
+	rig_end(&a);
+	rig_end(&b);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2f, 0));
+	rig_close(r);
+}
+
 /* Nothing concerned is left in the task set when the function is answered. */
 TEST(lun, tmf_waits)
 {

@@ -429,14 +429,15 @@ TEST(iscsi_tmf, outlives_the_unit_that_it_was_for)
 	end();
 }
 
-static uint32_t pr_out(struct mock *m, unsigned action, unsigned type,
-		       uint64_t key, uint64_t action_key)
+static uint32_t pr_out_with(struct mock *m, unsigned action, unsigned type,
+			    uint64_t key, uint64_t action_key, uint8_t flags)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
 	uint8_t list[24] = { 0 };
 
 	put_be64(list, key);
 	put_be64(list + 8, action_key);
+	list[20] = flags;
 	put_be32(bhs + 16, ++tag);
 	put_be32(bhs + 20, sizeof(list));
 	bhs[32] = 0x5f;
@@ -445,6 +446,47 @@ static uint32_t pr_out(struct mock *m, unsigned action, unsigned type,
 	put_be32(bhs + 37, sizeof(list));
 	put_pdu(m, bhs, list, sizeof(list));
 	return tag;
+}
+
+static uint32_t pr_out(struct mock *m, unsigned action, unsigned type,
+		       uint64_t key, uint64_t action_key)
+{
+	return pr_out_with(m, action, type, key, action_key, 0);
+}
+
+/* Its registration was for one port of the target, or for all. */
+TEST(iscsi_tmf, preempt_and_abort_goes_by_ports)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+	uint32_t write, elsewhere;
+	struct mock a, b, c;
+
+	for (unsigned all = 0; all < 2; all++) {
+		fixture((struct iscsi_config){ 0 });
+		CHECK_EQ(iscsi_portal_declare(iscsi, 2,
+					      (struct sockaddr *)&any4, 2),
+			 0);
+		settle();
+		ready(&a, 1);
+		by_portal = 2;
+		ready(&b, 1); /* the same initiator port as @a */
+		by_portal = 1;
+		ready(&c, 3);
+		CHECK_EQ(answer(&a, pr_out_with(&a, DOM_PR_REGISTER, 0, 0, 0xa,
+						all ? 4 : 0)),
+			 0);
+		CHECK_EQ(answer(&c, pr_out(&c, DOM_PR_REGISTER, 0, 0, 0xc)), 0);
+		write = command(&a, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+		elsewhere = command(&b, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+		CHECK_EQ(answer(&c, pr_out(&c, DOM_PR_PREEMPT_AND_ABORT, 5, 0xc,
+					   0xa)),
+			 0);
+		CHECK_EQ(answer(&a, write), SCSI_TASK_ABORTED);
+		if (!all)
+			serve_get(&b, 1);
+		CHECK_EQ(answer(&b, elsewhere), all ? SCSI_TASK_ABORTED : 0);
+		end();
+	}
 }
 
 TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
