@@ -4,6 +4,7 @@
 #include "tests/lib/scsi_rig.h"
 #include "tests/lib/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define GOOD 0u
@@ -261,6 +262,48 @@ TEST(scsi_reserve, transport_ids)
 	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), GOOD);
 	CHECK_EQ(rig_write(r, 0, 0, 1, 1), CONFLICT);
 	CHECK_EQ(rig_write(r, 1, 0, 1, 1), GOOD);
+	rig_close(r);
+}
+
+/* Longer than any name is, one more than we take, and without an end. */
+TEST(scsi_reserve, transport_ids_beyond_bounds)
+{
+	static const unsigned lengths[] = { 248, 1020, 1400 };
+	struct rig *r = rig_open(512);
+	uint8_t list[28 + 33 * 44] = { 0 }, d[512];
+
+	put_be64(list + 8, KEY0);
+	list[20] = 0x08; /* SPEC_I_PT */
+	list[28] = 0x45;
+	for (unsigned i = 0; i < ARRAY_LEN(lengths); i++) {
+		put_be32(list + 24, 4 + lengths[i]);
+		put_be16(list + 30, (uint16_t)lengths[i]);
+		memset(list + 32, 'a', lengths[i]);
+		memcpy(list + 32, "iqn.", 4);
+		memcpy(list + 32 + lengths[i] - 18, ",i,0x00023d000001", 18);
+		CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 32 + lengths[i]),
+			 RIG_SENSE(5, 0x26, 0));
+	}
+	put_be16(list + 30, 40);
+	memcpy(list + 32, "iqn.2026-11.test:abcdef,i,0x00023d000001", 40);
+	put_be32(list + 24, 44);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), RIG_SENSE(5, 0x26, 0));
+	for (unsigned i = 0; i < 33; i++) {
+		uint8_t *p = list + 28 + 44 * i;
+
+		memset(p, 0, 44);
+		p[0] = 0x45;
+		put_be16(p + 2, 40);
+		sprintf((char *)p + 4, "iqn.2026-11.test:x,i,0x00023d0000%02x",
+			i);
+	}
+	put_be32(list + 24, 33 * 44);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, sizeof(list)),
+		 RIG_SENSE(5, 0x26, 0));
+	pr_in(r, 0, d, 512);
+	CHECK_EQ(rig_got, 8); /* nobody is registered */
+	put_be32(list + 24, 32 * 44);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, sizeof(list) - 44), GOOD);
 	rig_close(r);
 }
 
