@@ -265,6 +265,30 @@ TEST(scsi_reserve, transport_ids)
 	rig_close(r);
 }
 
+/* READ FULL STATUS: of two, the one that holds it, or both. */
+TEST(scsi_reserve, holders)
+{
+	static const uint8_t types[] = { 5, 7, 8 };
+
+	for (unsigned i = 0; i < ARRAY_LEN(types); i++) {
+		struct rig *r = rig_open(512);
+		uint8_t d[512], *second;
+
+		CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+		CHECK_EQ(pr(r, 0, RESERVE, types[i], KEY0, 0), GOOD);
+		pr_in(r, 3, d, 512);
+		CHECK_EQ(get_be64(d + 8), KEY0);
+		CHECK_EQ(d[8 + 12], 1);
+		CHECK_EQ(d[8 + 13], types[i]);
+		second = d + 8 + 24 + get_be32(d + 8 + 20);
+		CHECK_EQ(get_be64(second), KEY1);
+		CHECK_EQ(second[12], i > 0);
+		CHECK_EQ(second[13], i > 0 ? types[i] : 0);
+		rig_close(r);
+	}
+}
+
 /* Longer than any name is, one more than we take, and without an end. */
 TEST(scsi_reserve, transport_ids_beyond_bounds)
 {
