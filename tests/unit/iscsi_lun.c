@@ -50,6 +50,34 @@ TEST(lun, task_attributes)
 	rig_close(r);
 }
 
+/* ORDERED waits for the last of those before it, not for the next that ends. */
+TEST(lun, ordered_waits_for_all)
+{
+	static const uint8_t data[512] = { 0xab };
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b, c, aca;
+
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, true);
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &b, 0, false, 8, SCSI_SIMPLE, false);
+	begin_rw(r, &c, 1, false, 0, SCSI_ORDERED, false);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &b.done));
+	rig_run(r);
+	CHECK(!c.done);
+	rig_execute(&a, data, 512);
+	CHECK(memenv_run(&r->me, &c.done));
+	CHECK(a.done);
+	rig_end(&a);
+	rig_end(&b);
+	rig_end(&c);
+	/* There is no ACA condition that such a command could belong to. */
+	begin_rw(r, &aca, 0, false, 0, SCSI_ACA, false);
+	CHECK_EQ(aca.answer, RIG_SENSE(5, 0x49, 0));
+	rig_end(&aca);
+	rig_close(r);
+}
+
 /* An ORDERED command waits for an older one whose data is still coming. */
 TEST(lun, ordered_waits_for_data)
 {
@@ -170,6 +198,20 @@ TEST(lun, clear_without_tas)
 	rig_end(&b);
 	CHECK_EQ(rig_tur(r, 0), GOOD);
 	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2f, 0));
+	rig_close(r);
+}
+
+/* A PREEMPT AND ABORT through another node: the object's owner ends it there. */
+TEST(lun, aborted_by_the_owner)
+{
+	struct rig *r = rig_open(512);
+
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_ANY,
+						    .times = 2,
+						    .status = -ECANCELED });
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0), RIG_STATUS(SCSI_TASK_ABORTED));
+	CHECK_EQ(rig_write(r, 0, 0, 8, 1), RIG_STATUS(SCSI_TASK_ABORTED));
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0), GOOD);
 	rig_close(r);
 }
 
