@@ -502,6 +502,7 @@ TEST(iscsi_tcp, data_out_outside_of_its_r2t)
 		{ 0x80, 0, 0, 4096, 4096, false }, /* a half is left out */
 		{ 0x00, 0, 0, 4096, 4096, false },
 		{ 0x80, 0, 0, 0, 8196, false }, /* more than was asked for */
+		{ 0x00, 0, 0, 0, 8196, false }, /* and more is to come */
 		{ 0x80, 0, 0, 0, 4096, false }, /* F ahead of the end */
 		{ 0x00, 0, 0, 0, 8192, false }, /* the end without F */
 		{ 0x80, 1, 0, 0, 8192, false }, /* of another unit */
