@@ -652,6 +652,15 @@ static void bad_long(struct message *m)
 	m->len = sizeof(m->bytes);
 }
 
+/* It fits into the receive behind the header, and into no pages. */
+static void bad_data(struct message *m)
+{
+	static const uint8_t data[2 * PAGE_BYTES + 8];
+
+	m->bytes[28] = ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE;
+	message_data(m, data, sizeof(data));
+}
+
 static void bad_stag(struct message *m)
 {
 	m->bytes[28 + 1] = ISCSI_FINAL | 0x40;
@@ -670,8 +679,8 @@ static void bad_login(struct message *m)
 }
 
 static void (*const bad[])(struct message *m) = {
-	bad_opcode, bad_short, bad_length,   bad_ahs,
-	bad_long,   bad_stag,  bad_data_out, bad_login,
+	bad_opcode, bad_short, bad_length,   bad_ahs,	bad_long,
+	bad_data,   bad_stag,  bad_data_out, bad_login,
 };
 
 TEST(iser_conn, malformed)
