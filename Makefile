@@ -152,6 +152,8 @@ $(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_next cmmds_target \
 $(O)/tests/unit/node_changes: LIBS += $(call wrap,cmmds_get cmmds_next \
 	cmmds_target cmmds_vdisk cmmds_subscribe cmmds_unsubscribe \
 	iscsi_target_set iscsi_target_unset iscsi_lun_set iscsi_lun_unset)
+$(O)/tests/unit/node_scrub: LIBS += $(call wrap,cmmds_get cmmds_put \
+	cmmds_propose lsom_scrub lsom_scrub_cancel lsom_disk_info shard_env)
 $(O)/tests/unit/node_disks: LIBS += $(call wrap,cmmds_next dom_disk_add \
 	dom_disk_components lsom_disk_attach lsom_disk_info lsom_disk_open \
 	lsom_disk_watch node__disk_locate node__serve_if_ready)
