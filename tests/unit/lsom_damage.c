@@ -5,20 +5,6 @@
  */
 #include "tests/unit/lsom_history.h"
 
-static bool block_used(const struct history *h, uint64_t place)
-{
-	const uint8_t *p = h->image + place * LSOM_BLOCK;
-
-	return p[0] != 0 || memcmp(p, p + 1, LSOM_BLOCK - 1) != 0;
-}
-
-/* Races do not depend on the block: for the slow search a sample is enough. */
-#ifdef __SANITIZE_THREAD__
-#define EVERY 13u
-#else
-#define EVERY 1u
-#endif
-
 /* Every block of the log, one after the other; also when it is rebuilt. */
 static void every_block(struct history *h)
 {

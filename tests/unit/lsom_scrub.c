@@ -55,13 +55,6 @@ static uint64_t scrub_bad(struct fixture *f)
 
 /* ---- each block of a log ---- */
 
-static bool block_used(const struct history *h, uint64_t place)
-{
-	const uint8_t *p = h->image + place * LSOM_BLOCK;
-
-	return p[0] != 0 || memcmp(p, p + 1, LSOM_BLOCK - 1) != 0;
-}
-
 /* It tells of those, and only those, that a reader would miss. */
 static unsigned place_check(struct history *h, struct lsom_comp *comp,
 			    uint64_t place)
@@ -102,23 +95,23 @@ static void every_block(struct history *h, unsigned step)
 		lsom_comp_put(comp);
 		power_off(&h->f);
 	}
-	CHECK(found > 10);
+	CHECK(found > 3);
 	history_free(h);
 }
 
 TEST(scrub, any_block_after_a_clean_stop)
 {
-	every_block(history_make(1, 60, false), 1);
+	every_block(history_make(1, 60, false), EVERY);
 }
 
 TEST(scrub, any_block_after_a_power_cut)
 {
-	every_block(history_make(2, 60, true), 1);
+	every_block(history_make(2, 60, true), EVERY);
 }
 
 TEST(scrub, some_block_of_a_cleaned_log)
 {
-	every_block(history_make(3, 1200, true), STEP);
+	every_block(history_make(3, 1200, true), STEP * EVERY);
 }
 
 /* ---- in service ---- */
