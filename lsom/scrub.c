@@ -49,6 +49,7 @@ struct lsom__scrub {
 	uint64_t live, done; /* blocks: of all, and of segments behind us */
 	uint32_t segment;
 	bool held; /* a reference to it */
+	bool again; /* its summary could not be read at first */
 	struct lsom__segment_header header;
 
 	uint8_t *buf; /* its summary; or a copy of its frames */
@@ -207,8 +208,12 @@ static void summary_here(struct env_io *io, int64_t res)
 			records_begin(c);
 		}
 	}
-	if (rv < 0)
+	if (rv < 0 && !c->again) {
+		c->again = true; /* it may be chance */
+		c->phase = SCRUB_FOOTER;
+	} else if (rv < 0 && c->disk->state != LSOM_DISK_FAILED) {
 		segment_unread(c, rv);
+	}
 	read_over(c);
 }
 
@@ -274,6 +279,7 @@ static int segment_next(struct lsom__scrub *c)
 		}
 		lsom__segment_read_get(disk, c->segment);
 		c->held = true;
+		c->again = false;
 		c->header = lsom__segment_header_of(disk, c->segment);
 		c->phase = SCRUB_FOOTER;
 		return 0;

@@ -24,7 +24,7 @@ static void forget(struct run *r)
 	}
 	if (r->aux_busy)
 		r->aux = AUX_MAYBE;
-	r->aux_busy = r->checkpointing = false;
+	r->aux_busy = r->checkpointing = r->scrubbing = false;
 	r->lsom = NULL;
 	r->disk = NULL;
 	r->comp = NULL;
@@ -419,6 +419,36 @@ static void checkpointed(struct lsom_checkpoint *req, int status)
 	((struct run *)req->data)->checkpointing = false;
 }
 
+/* Whatever moves meanwhile, what nobody spoilt is good. */
+static void scrubbed(struct lsom_scrub *req, int status)
+{
+	struct run *r = req->data;
+	r->scrubbing = false;
+	sim_trace(r->sim, "scrubbed: %s, %llu blocks, %llu bad",
+		  err_text(status), (unsigned long long)req->read_blocks,
+		  (unsigned long long)req->bad_count);
+	/* Where reads fail one may fail twice. */
+	if (status == 0 && !r->sim->disks[0].tampered &&
+	    r->fault != FAULT_READ &&
+	    (req->bad_count > 0 || req->segments_unread > 0))
+		sim_violation(r->sim,
+			      "a scrub finds %llu bad blocks, %u segments "
+			      "unread",
+			      (unsigned long long)req->bad_count,
+			      req->segments_unread);
+}
+
+static void scrub(struct run *r)
+{
+	if (r->scrubbing) {
+		if (sim_chance(r->sim, 20))
+			lsom_scrub_cancel(&r->scrub);
+		return;
+	}
+	r->scrub.data = r;
+	r->scrubbing = lsom_scrub(r->disk, &r->scrub, scrubbed) == 0;
+}
+
 static void work(struct run *r, unsigned ops)
 {
 	unsigned i, k;
@@ -443,6 +473,8 @@ static void work(struct run *r, unsigned ops)
 				lsom_checkpoint(r->disk, &r->checkpoint,
 						checkpointed) == 0;
 		}
+		if (r->sim->config.scrub && sim_chance(r->sim, 20))
+			scrub(r);
 		if (r->fault != FAULT_NONE && sim_chance(r->sim, 120))
 			comp__fault_now(r);
 		for (k = (unsigned)sim_random(r->sim, 12); k > 0; k--)

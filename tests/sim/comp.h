@@ -63,6 +63,8 @@ struct run {
 	bool aux_busy;
 	struct lsom_checkpoint checkpoint;
 	bool checkpointing;
+	struct lsom_scrub scrub;
+	bool scrubbing;
 
 	uint64_t crash_at; /* event */
 	bool created, down, header_rot, rebuild, rebuilt, last;

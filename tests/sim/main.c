@@ -1,14 +1,15 @@
 /*
  * main: options, a process a seed, and what is printed.
  *
- *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart] [--rough]
- *	    [--disable-rule R27]
+ *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart] [--scrub]
+ *	    [--rough] [--disable-rule R27]
  *	sim --trace SEED
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
  *
  * --apart: in mode comp the blocks lie far from each other, so that there are
- * more pages of the index than its memory holds.  --rough: in mode node
+ * more pages of the index than its memory holds.  --scrub: there the disk is
+ * scrubbed again and again, and where nothing rots that finds nothing.  --rough: in mode node
  * clients give up early or cancel, some of their writes are ORWRITEs, and the
  * object grows and shrinks meanwhile.
  *
@@ -254,7 +255,7 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node] "
-		"[--apart] [--rough] [--jobs N]\n"
+		"[--apart] [--scrub] [--rough] [--jobs N]\n"
 		"           [--trace SEED] [--disable-rule RULE] [--rules] "
 		"[--list-rules] [--quiet] [--keep-going]\n");
 	return 2;
@@ -280,6 +281,7 @@ int main(int argc, char **argv)
 		{ "mode", required_argument, NULL, 'm' },
 		{ "jobs", required_argument, NULL, 'j' },
 		{ "apart", no_argument, NULL, 'a' },
+		{ "scrub", no_argument, NULL, 'b' },
 		{ "rough", no_argument, NULL, 'g' },
 		{ "rules", no_argument, NULL, 'r' },
 		{ "list-rules", no_argument, NULL, 'l' },
@@ -331,6 +333,9 @@ int main(int argc, char **argv)
 		case 'a':
 			o.config.apart = true;
 			break;
+		case 'b':
+			o.config.scrub = true;
+			break;
 		case 'g':
 			o.config.rough = true;
 			break;
@@ -363,7 +368,9 @@ int main(int argc, char **argv)
 		printf("%s", res->text);
 		printf("FAILED: seed %llu; see it with: sim %s--trace %llu\n",
 		       (unsigned long long)res->failed_seed,
-		       o.config.apart ? "--apart --mode comp " : "",
+		       o.config.scrub	? "--scrub --mode comp "
+		       : o.config.apart ? "--apart --mode comp "
+					: "",
 		       (unsigned long long)res->failed_seed);
 		return 1;
 	}

@@ -93,6 +93,7 @@ struct sim_config {
 	unsigned ops; /* 0: as the seed has it */
 	uint64_t rules_off; /* a bit a rule: rules.c */
 	bool trace;
+	bool scrub; /* its disk is scrubbed, now and then */
 	bool apart; /* a component's blocks: more index pages than fit */
 	bool rough; /* clients give up, and the object gets other sizes */
 };
