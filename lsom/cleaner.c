@@ -214,10 +214,8 @@ static void summary_here(struct env_io *io, int64_t res)
 			rv = -EUCLEAN;
 		c->phase = CLEAN_READ_SUMMARY;
 	} else if (rv == 0) {
-		rv = lsom__summary_decode(c->buf, c->blocks, &c->header, &s);
-		if (rv == 0)
-			rv = lsom__frames_check(c->buf + sizeof(s), s.bytes,
-						c->disk->segment_blocks);
+		rv = lsom__summary_take(c->buf, c->blocks, &c->header,
+					c->disk->segment_blocks, &s);
 		if (rv == 0) {
 			c->frames = c->buf + sizeof(s);
 			c->bytes = s.bytes;

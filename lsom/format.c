@@ -311,3 +311,16 @@ int lsom__frames_check(const void *buf, size_t bytes, uint32_t segment_blocks)
 	}
 	return 0;
 }
+
+int lsom__summary_take(const void *blocks, uint32_t count,
+		       const struct lsom__segment_header *segment,
+		       uint32_t segment_blocks,
+		       struct lsom__summary_header *out)
+{
+	int rv = lsom__summary_decode(blocks, count, segment, out);
+
+	if (rv < 0)
+		return rv;
+	return lsom__frames_check((const uint8_t *)blocks + sizeof(*out),
+				  out->bytes, segment_blocks);
+}

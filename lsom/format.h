@@ -333,6 +333,15 @@ int lsom__records_check(const void *buf, size_t bytes, unsigned records,
 /* Check frames and their records. */
 int lsom__frames_check(const void *buf, size_t bytes, uint32_t segment_blocks);
 
+/*
+ * lsom__summary_decode(), and its frames are checked: they are @out->bytes behind
+ * the header at @blocks.
+ */
+int lsom__summary_take(const void *blocks, uint32_t count,
+		       const struct lsom__segment_header *segment,
+		       uint32_t segment_blocks,
+		       struct lsom__summary_header *out);
+
 static inline const uint32_t *
 lsom__record_crcs(const struct lsom__data_record *d)
 {

@@ -63,8 +63,7 @@ static int from_summary(struct lsom__recovery *rec, uint32_t segment,
 	h->head = s.head;
 	h->version = s.version;
 	if (s.head >= LSOM__HEADS || s.segment_sequence != f.segment_sequence ||
-	    lsom__summary_decode(rec->buf, f.blocks, h, &s) < 0 ||
-	    lsom__frames_check(rec->buf + sizeof(s), s.bytes, all) < 0 ||
+	    lsom__summary_take(rec->buf, f.blocks, h, all, &s) < 0 ||
 	    s.bytes < sizeof(first))
 		return -ENODATA;
 	memcpy(&first, rec->buf + sizeof(s), sizeof(first));

@@ -91,10 +91,7 @@ static int summary_read(struct lsom__recovery *rec, uint32_t segment,
 	rv = lsom__recovery_read(rec, segment, all - blocks, blocks, rec->buf);
 	if (rv < 0)
 		return rv;
-	rv = lsom__summary_decode(rec->buf, blocks, h, &s);
-	if (rv < 0)
-		return rv;
-	rv = lsom__frames_check(rec->buf + sizeof(s), s.bytes, all);
+	rv = lsom__summary_take(rec->buf, blocks, h, all, &s);
 	if (rv < 0)
 		return rv;
 	out->closed = true;

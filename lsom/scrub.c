@@ -165,9 +165,11 @@ static void read_start(struct lsom__scrub *c, void *mem, uint32_t block,
 
 static void segment_unread(struct lsom__scrub *c, int status)
 {
-	log_error("disk %s: scrub: the summary of segment %u: %s; what lies in "
-		  "it is not looked at",
-		  c->disk->path, c->segment, err_text(status));
+	if (c->req->segments_unread < LSOM_SCRUB_BAD_MAX)
+		log_error(
+			"disk %s: scrub: the summary of segment %u: %s; what lies in "
+			"it is not looked at",
+			c->disk->path, c->segment, err_text(status));
 	lsom__media_error(c->disk);
 	c->req->segments_unread++;
 	segment_leave(c);
@@ -197,11 +199,8 @@ static void summary_here(struct env_io *io, int64_t res)
 			rv = -EUCLEAN;
 		c->phase = SCRUB_SUMMARY;
 	} else if (rv == 0) {
-		rv = lsom__summary_decode(c->buf, c->buf_blocks, &c->header,
-					  &s);
-		if (rv == 0)
-			rv = lsom__frames_check(c->buf + sizeof(s), s.bytes,
-						all);
+		rv = lsom__summary_take(c->buf, c->buf_blocks, &c->header, all,
+					&s);
 		if (rv == 0) {
 			c->frames = c->buf + sizeof(s);
 			c->bytes = s.bytes;

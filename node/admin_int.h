@@ -213,8 +213,6 @@ int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn);
 void admin__iqn_default(const char *name, char *out, size_t len);
 void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 		    const char *vdisk, bool read_only, uint64_t expect);
-size_t admin__lun_key(const char *target, unsigned lun,
-		      uint8_t out[CMMDS_KEY_MAX]);
 
 /* As it is answered, or NULL: no memory; freed by _free in an array. */
 Admin__Lun *admin__lun_answer(struct node *node, const Directory__Lun *lun);

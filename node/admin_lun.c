@@ -8,17 +8,6 @@
 
 #define LUNS_MAX 256u /* of a target */
 
-size_t admin__lun_key(const char *target, unsigned lun,
-		      uint8_t out[CMMDS_KEY_MAX])
-{
-	size_t len = strlen(target);
-
-	assert(len + 3 <= CMMDS_KEY_MAX);
-	memcpy(out, target, len + 1);
-	put_be16(out + len + 1, (uint16_t)lun);
-	return len + 3;
-}
-
 void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 		    const char *vdisk, bool read_only, uint64_t expect)
 {
@@ -29,7 +18,7 @@ void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 	m.lun = lun;
 	m.vdisk = (char *)vdisk;
 	m.read_only = read_only;
-	cmmds_put(cmd, CMMDS_LUN, key, admin__lun_key(target, lun, key), expect,
+	cmmds_put(cmd, CMMDS_LUN, key, node__lun_key(target, lun, key), expect,
 		  &m.base);
 }
 
@@ -183,7 +172,7 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 
 	if (admin__name_ok(m->target, true) && m->lun <= ISCSI_LUN_MAX)
 		e = cmmds_get(cmmds, CMMDS_LUN, key,
-			      admin__lun_key(m->target, m->lun, key));
+			      node__lun_key(m->target, m->lun, key));
 	if (t == NULL)
 		return admin__why(r, -ENOENT, "basalt target list shows them.",
 				  "there is no target %.80s", m->target);

@@ -15,17 +15,9 @@
 /* The virtual disk whose object @oid is, or "". */
 static const char *vdisk_of(struct node *node, const struct uuid *oid)
 {
-	const struct cmmds_entry *e = NULL;
+	const struct cmmds_entry *e = node__vdisk_of(node, oid);
 
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v =
-			(const Directory__VDisk *)e->message;
-
-		if (v->oid.len == sizeof(oid->b) &&
-		    memcmp(v->oid.data, oid->b, sizeof(oid->b)) == 0)
-			return v->name;
-	}
-	return "";
+	return e != NULL ? ((const Directory__VDisk *)e->message)->name : "";
 }
 
 static char *disk_path(struct node *node, const struct uuid *id)

@@ -270,28 +270,12 @@ void admin__vdisk_create(struct admin_req *r)
 
 /* ---- resize ---- */
 
-static const struct cmmds_entry *vdisk_of(struct node *node,
-					  const struct uuid *oid)
-{
-	const struct cmmds_entry *e = NULL;
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v =
-			(const Directory__VDisk *)e->message;
-
-		if (v->oid.len == sizeof(*oid) &&
-		    memcmp(v->oid.data, oid->b, sizeof(*oid)) == 0)
-			return e;
-	}
-	return NULL;
-}
-
 static void resize_commit(struct dom_resize *req, struct cmmds_command *cmd)
 {
 	struct vdisk_ctx *ctx = req->data;
 	struct admin_req *r = ctx->r;
 	/* By its object: it may have been renamed while that got ready. */
-	const struct cmmds_entry *e = vdisk_of(r->node, &ctx->oid);
+	const struct cmmds_entry *e = node__vdisk_of(r->node, &ctx->oid);
 	Directory__VDisk v;
 	char size[SIZE_TEXT_MAX];
 
@@ -317,7 +301,7 @@ static bool resize_is_outdated(struct vdisk_ctx *ctx, int status)
 
 	return (status == -EAGAIN || status == -ENOENT) &&
 	       r->node->state == NODE_UP &&
-	       vdisk_of(r->node, &ctx->oid) != NULL && r->attempts++ < 8;
+	       node__vdisk_of(r->node, &ctx->oid) != NULL && r->attempts++ < 8;
 }
 
 /*
@@ -330,7 +314,7 @@ static bool resize_is_undone(struct vdisk_ctx *ctx, int status)
 	struct node *node = ctx->r->node;
 
 	if (!req->stored || req->size_bytes <= ctx->old_bytes ||
-	    node->state != NODE_UP || vdisk_of(node, &ctx->oid) == NULL)
+	    node->state != NODE_UP || node__vdisk_of(node, &ctx->oid) == NULL)
 		return false;
 	ctx->undoing = status;
 	return true;

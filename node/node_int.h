@@ -175,6 +175,14 @@ struct node_disk {
 	TAILQ_ENTRY(node_disk) link;
 };
 
+/* push.c: the directory's key of a LUN; its length. */
+size_t node__lun_key(const char *target, unsigned lun,
+		     uint8_t out[CMMDS_KEY_MAX]);
+
+/* objects.c: the virtual disk whose object @oid is, or NULL. */
+const struct cmmds_entry *node__vdisk_of(struct node *node,
+					 const struct uuid *oid);
+
 /* ---- scrub.c ---- */
 
 #define NODE_SCRUB_DAYS 30u

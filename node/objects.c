@@ -142,6 +142,24 @@ bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk)
 	return false;
 }
 
+/* ---- whose it is ---- */
+
+const struct cmmds_entry *node__vdisk_of(struct node *node,
+					 const struct uuid *oid)
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
+		const Directory__VDisk *v =
+			(const Directory__VDisk *)e->message;
+
+		if (v->oid.len == sizeof(*oid) &&
+		    memcmp(v->oid.data, oid->b, sizeof(*oid)) == 0)
+			return e;
+	}
+	return NULL;
+}
+
 /* ---- is data there? ---- */
 
 #define CHECK_WAIT_NS (5 * SEC) /* for a queue that is full */

@@ -12,7 +12,7 @@
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
 #include "base/util.h"
-#include "node/admin_int.h"
+#include "node/node_int.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -351,6 +351,17 @@ static void reconcile_all(struct push *push)
 
 /* ---- what changed ---- */
 
+size_t node__lun_key(const char *target, unsigned lun,
+		     uint8_t out[CMMDS_KEY_MAX])
+{
+	size_t len = strlen(target);
+
+	assert(len + 3 <= CMMDS_KEY_MAX);
+	memcpy(out, target, len + 1);
+	put_be16(out + len + 1, (uint16_t)lun);
+	return len + 3;
+}
+
 /* The directory's entry of it, or NULL. */
 static const struct cmmds_entry *touched_entry(struct push *push,
 					       const struct touched *c)
@@ -361,7 +372,7 @@ static const struct cmmds_entry *touched_entry(struct push *push,
 		return cmmds_get(push->node->cmmds, CMMDS_TARGET, c->target,
 				 strlen(c->target));
 	return cmmds_get(push->node->cmmds, CMMDS_LUN, key,
-			 admin__lun_key(c->target, c->lun, key));
+			 node__lun_key(c->target, c->lun, key));
 }
 
 /* Is what was told of each still found under the name it has, or had? */

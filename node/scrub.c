@@ -270,15 +270,8 @@ const Directory__VDisk *node__scrub_place(struct node *node,
 	*offset = bad->offset;
 	if (o->tree == NULL || !clom_offset(o->tree, &bad->cid, offset))
 		return NULL;
-	e = NULL;
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v = (const void *)e->message;
-
-		if (v->oid.len == sizeof(bad->oid) &&
-		    memcmp(v->oid.data, bad->oid.b, v->oid.len) == 0)
-			return v;
-	}
-	return NULL;
+	e = node__vdisk_of(node, &bad->oid);
+	return e != NULL ? (const Directory__VDisk *)e->message : NULL;
 }
 
 /* ---- of itself ---- */

@@ -280,7 +280,7 @@ static void lun_put(unsigned t, unsigned lun, unsigned v)
 	m->lun = lun;
 	m->vdisk = is.names[TARGETS + v];
 	m->read_only = one_in(2);
-	row->entry.key_len = admin__lun_key(m->target, lun, row->key);
+	row->entry.key_len = node__lun_key(m->target, lun, row->key);
 	change_end(row, CMMDS_LUN, true);
 }
 

@@ -104,8 +104,8 @@ TEST(node_names, lun_keys_are_in_order)
 {
 	uint8_t a[CMMDS_KEY_MAX], b[CMMDS_KEY_MAX];
 
-	CHECK_EQ(admin__lun_key("t", 1, a), 4);
-	CHECK_EQ(admin__lun_key("t", 256, b), 4);
+	CHECK_EQ(node__lun_key("t", 1, a), 4);
+	CHECK_EQ(node__lun_key("t", 256, b), 4);
 	CHECK(memcmp(a, b, 4) < 0);
 	CHECK(memcmp(a, "t\0\0\1", 4) == 0);
 }
