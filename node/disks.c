@@ -5,7 +5,7 @@
  * A disk that cannot be opened stays listed with the reason and the command
  * that helps; others go on.  What can get well by itself is tried again: what is
  * missing, cut short or an older copy once a look at the superblock says that it
- * is over, the rest after pauses that grow.  A disk that failed in service waits
+ * is over, the rest after pauses that grow (disk_look.c).  One that failed in service waits
  * for a command, lest it come and go.
  */
 #define LOG_ROOM LOG_NODE
@@ -72,8 +72,7 @@ bool node__disk_is_missing(const struct node_disk *d)
 		d->status == -ENODATA || d->status == -ERANGE);
 }
 
-/* A look at the superblock tells when it is over. */
-static bool is_looked_for(const struct node_disk *d)
+bool node__disk_is_looked_for(const struct node_disk *d)
 {
 	return !d->by_hand && !d->leaving &&
 	       (node__disk_is_missing(d) || node__disk_is_older(d));
@@ -182,7 +181,7 @@ static void disk_not_opened(struct node_disk *d)
 	d->pause_ns =
 		same ? MIN(d->pause_ns * 2, NODE_AGAIN_MAX_NS) : NODE_LOOK_NS;
 	/* What was not looked at yet is looked at when others are. */
-	d->next_ns = is_looked_for(d) && !same
+	d->next_ns = node__disk_is_looked_for(d) && !same
 			     ? 0
 			     : env_now(d->node->env) + d->pause_ns;
 	assert(d->pause_ns >= NODE_LOOK_NS);
@@ -722,113 +721,7 @@ static void on_change(struct cmmds_subscription *sub,
 		disk_leaves(d);
 }
 
-/* ---- those that are not open ---- */
-
-/* One look for a disk that is missing, or that is an older copy. */
-struct look {
-	struct env_work work;
-	struct node *node;
-	struct uuid id;
-	char path[256], found[256];
-	bool there;
-	uint64_t generation; /* of what is there */
-};
-
-static void look_work(struct env_work *work)
-{
-	struct look *l = container_of(work, struct look, work);
-	char why[256];
-
-	l->there = node__disk_locate(l->node->env, &l->node->cluster, &l->id,
-				     l->path, l->found, sizeof(l->found), why,
-				     sizeof(why)) == 0 &&
-		   node__disk_is_at(l->node->env, &l->node->cluster, &l->id,
-				    l->found, &l->generation);
-}
-
-/* Open it at @path without a command. */
-static void open_again(struct node_disk *d, const char *path)
-{
-	if (node__disk_open(d->node, &d->id, path, false, NULL, NULL) == 0)
-		d->again = true;
-}
-
-static void look_done(struct env_work *work)
-{
-	struct look *l = container_of(work, struct look, work);
-	struct node *node = l->node;
-	struct node_disk *d = node__disk_find(node, &l->id);
-
-	if (l->there && node->state == NODE_UP && d != NULL &&
-	    is_looked_for(d) &&
-	    (!node__disk_is_older(d) || l->generation != d->open.generation)) {
-		if (d->next_ns == 0) /* or it was there the last time */
-			log_info("disk %s: it is there now", d->path);
-		open_again(d, l->found);
-	}
-	free(l);
-	node->disks_looking--;
-	node__disks_work_done(node);
-}
-
-static void look_for(struct node_disk *d)
-{
-	struct look *l = calloc(1, sizeof(*l));
-
-	if (l == NULL)
-		return; /* the next time */
-	l->node = d->node;
-	l->id = d->id;
-	strcpy(l->path, d->path);
-	l->work.work = look_work;
-	l->work.done = look_done;
-	d->node->disks_looking++;
-	d->node->disks_works++;
-	env_work(d->node->env, NULL, &l->work);
-}
-
-/* Logged when it begins, and when it is over. */
-static void silence_look(struct node_disk *d)
-{
-	struct lsom_disk_info info;
-	bool silent;
-
-	lsom_disk_info(d->disk, &info);
-	silent = info.silent_ns >= LSOM_SILENT_NS;
-	if (silent && !d->silent)
-		log_error("disk %s: it has not answered for %llu s", d->path,
-			  (unsigned long long)(info.silent_ns / SEC));
-	else if (!silent && d->silent)
-		log_info("disk %s: it answers again", d->path);
-	d->silent = silent;
-}
-
-static void look_fired(struct env_timer *timer)
-{
-	struct node *node = container_of(timer, struct node, disks_look);
-	/* One that takes long is not asked again meanwhile. */
-	bool look = node->disks_looking == 0;
-	char path[sizeof(((struct node_disk *)0)->path)];
-	struct node_disk *d;
-
-	TAILQ_FOREACH (d, &node->disks, link) {
-		if (d->state == NODE_DISK_ONLINE)
-			silence_look(d);
-		if (env_now(node->env) < d->next_ns)
-			continue;
-		if (look && is_looked_for(d))
-			look_for(d);
-		if (!node__disk_is_retried(d))
-			continue;
-		strcpy(path, d->path);
-		open_again(d, path);
-	}
-	node__scrubs_look(node);
-	if (!node->swept)
-		node->swept = node__sweep(node);
-	node__datadir_ask(node);
-	env_timer_start(node->env, timer, NODE_LOOK_NS);
-}
+/* ---- beginning and end ---- */
 
 void node__disks_work_done(struct node *node)
 {
@@ -859,8 +752,7 @@ void node__disks_start(struct node *node)
 	cmmds_subscribe(node->cmmds, &node->disks_sub);
 	node->disks_subscribed = true;
 	node__datadir_ask(node);
-	node->disks_look.cb = look_fired;
-	env_timer_start(node->env, &node->disks_look, NODE_LOOK_NS);
+	node__disks_look(node);
 }
 
 bool node__disks_settled(struct node *node)

@@ -231,6 +231,9 @@ void node__disks_stop(struct node *node); /* then node__disks_stopped() */
 bool node__disks_settled(struct node *node);
 void node__disks_late(struct node *node); /* log what a shutdown waits for */
 
+/* disk_look.c: look at them every NODE_LOOK_NS, by node->disks_look. */
+void node__disks_look(struct node *node);
+
 /* One of node->disks_works has ended. */
 void node__disks_work_done(struct node *node);
 
@@ -257,6 +260,9 @@ char *node__disk_path(struct node *node, const Directory__Disk *disk);
 
 /* It is not there, not only there, or what is there is not whole. */
 bool node__disk_is_missing(const struct node_disk *disk);
+
+/* A look at the superblock tells when it is over. */
+bool node__disk_is_looked_for(const struct node_disk *disk);
 
 /* Only another try tells whether it is over; and it can be. */
 bool node__disk_is_retried(const struct node_disk *disk);
