@@ -24,13 +24,13 @@ int dom_object_open(struct dom *dom, struct dom_object_open *req,
 	req->cb = cb;
 	req->object = NULL;
 	memset(&req->task, 0, sizeof(req->task));
+	memset(&req->late, 0, sizeof(req->late));
 	if (!dom__mine(dom, oid))
 		return dom__far_open(dom, req);
 	owner = dom__owner_get(dom, oid);
 	if (owner == NULL)
 		return -ENOMEM;
-	TAILQ_INSERT_TAIL(&owner->opens, req, link);
-	dom__owner_step(owner);
+	dom__owner_open(owner, req);
 	return 0;
 }
 

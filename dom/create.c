@@ -1,18 +1,8 @@
 /*
- * create: new objects, and another size for those there are.
+ * create: new objects.
  *
  * A create is placed (clom.c), put into the directory in one command with what
- * the caller adds, and then opened once: takeover makes the components.  A
- * resize is the owner's, as it changes the layout: the owner comes to rest, the
- * new tree goes into the directory, and the takeover that follows, and any later
- * one, fits the components (takeover_fit.c).  So nothing is cut off that the
- * directory did not let go.  Bytes behind the end of an object within its last
- * block stay as they are, and are zeroed before it grows.
- *
- * A disk may turn out to be dead only when it shall take a component of a tree
- * that has grown.  By then the directory has the new tree, and the object cannot
- * be opened.  So what never came into being (cut.c) can be cut off again without
- * an owner that serves.
+ * the caller adds, and then opened once: takeover makes the components.
  *
  * What reserves space takes turns (room.c) from its look at the disks to the end of
  * its takeover.
@@ -56,12 +46,8 @@ void dom_disk_components(struct dom *dom, const struct uuid *disk,
 	}
 }
 
-/*
- * @tree was chosen by the disks as they are listed now.  One of them may go
- * before the command is applied, and then the command must not hold.
- */
-static void disks_expect(struct dom *dom, struct cmmds_command *cmd,
-			 const Directory__TreeNode *tree)
+void dom__disks_expect(struct dom *dom, struct cmmds_command *cmd,
+		       const Directory__TreeNode *tree)
 {
 	struct dom__disk *disk;
 
@@ -75,22 +61,13 @@ static void disks_expect(struct dom *dom, struct cmmds_command *cmd,
 	}
 }
 
-static void id_make(void *arg, struct uuid *out)
+void dom__id_make(void *arg, struct uuid *out)
 {
 	uuid_make(((struct dom *)arg)->env, out);
 }
 
-/* ---- a directory that is busy ---- */
-
-/* It takes so many commands at a time; who comes later asks again for a while. */
-struct patience {
-	uint64_t until_ns; /* 0: not asked yet */
-	struct env_timer timer;
-};
-
-/* True: @again runs a little later.  False: @status is what it ends with. */
-static bool busy(struct dom *dom, struct patience *p, int status,
-		 void (*again)(struct env_timer *timer))
+bool dom__busy(struct dom *dom, struct dom__patience *p, int status,
+	       void (*again)(struct env_timer *timer))
 {
 	uint64_t now = env_now(dom->env);
 
@@ -110,7 +87,7 @@ struct create {
 	struct cmmds_command cmd;
 	struct dom_object_open open;
 	unsigned unknowns;
-	struct patience patience;
+	struct dom__patience patience;
 };
 
 static void create_end(struct dom_create *req, int status)
@@ -146,7 +123,8 @@ static void create_opened(struct dom_object_open *open, int status)
 		snprintf(c->req->why, sizeof(c->req->why),
 			 "the object is in the directory, but its components "
 			 "cannot be made: %s",
-			 err_text(status));
+			 status == -ETIMEDOUT ? "a disk does not answer"
+					      : err_text(status));
 	create_stop(c, status);
 }
 
@@ -179,7 +157,7 @@ static int create_propose(struct create *c)
 	struct dom *dom = c->req->dom;
 	int rv = cmmds_propose(dom->cmmds, &c->cmd, 0, create_stored);
 
-	return busy(dom, &c->patience, rv, create_again) ? 0 : rv;
+	return dom__busy(dom, &c->patience, rv, create_again) ? 0 : rv;
 }
 
 static void create_again(struct env_timer *timer)
@@ -213,7 +191,7 @@ static void create_command(struct create *c, const Directory__Object *object)
 	cmmds_command_init(&c->cmd);
 	cmmds_put(&c->cmd, CMMDS_OBJECT, req->oid.b, sizeof(req->oid.b),
 		  CMMDS_MUST_NOT_EXIST, &object->base);
-	disks_expect(req->dom, &c->cmd, object->tree);
+	dom__disks_expect(req->dom, &c->cmd, object->tree);
 	uuid_format(&req->oid, oid);
 	if (req->commit != NULL)
 		req->commit(req, &c->cmd);
@@ -230,7 +208,7 @@ static int create_start(struct dom_create *req)
 	Directory__Object object = DIRECTORY__OBJECT__INIT;
 	struct clom_request place = { .size_bytes = req->size_bytes,
 				      .csn = 1,
-				      .uuid_make = id_make,
+				      .uuid_make = dom__id_make,
 				      .arg = dom };
 	bool forced = false;
 	struct dom__look s;
@@ -302,372 +280,6 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 	if (clom_reserved(policy, req->size_bytes) == 0 ||
 	    dom__turn_take(dom, &req->turn, create_turn))
 		rv = create_start(req);
-	if (rv < 0)
-		dom__turn_end(dom, &req->turn);
-	else
-		dom->jobs++;
-	return rv;
-}
-
-/* ---- resize ---- */
-
-struct dom__resize {
-	struct dom_resize *req;
-	struct dom__owner *owner;
-	struct cmmds_command cmd;
-	struct dom_object_open open;
-	struct dom_io tail;
-	unsigned unknowns;
-	bool proposed;
-	int closed; /* why the object cannot be opened: without it; 0 */
-	struct patience patience;
-};
-
-void dom__resize_end(struct dom_resize *req, int status)
-{
-	struct dom *dom = req->dom;
-
-	dom__turn_pass(dom, &req->turn, status);
-	dom->jobs--;
-	dom__kick(dom);
-	req->cb(req, status);
-}
-
-/* It may be taken over again. */
-static void closed_over(struct dom__resize *r)
-{
-	if (r->closed < 0)
-		r->owner->state = DOM__DOWN;
-	r->closed = 0;
-}
-
-static void resize_end(struct dom__resize *r, int status)
-{
-	struct dom_resize *req = r->req;
-	struct dom__owner *owner = r->owner;
-
-	if (status < 0 && req->why[0] == '\0')
-		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
-	closed_over(r);
-	owner->resize = NULL;
-	owner->resizing = false;
-	if (owner->state == DOM__READY) {
-		owner->hold = owner->restart || owner->deleted;
-		dom__op_start_parked(owner);
-	}
-	dom__owner_put(owner);
-	dom__owner_step(owner);
-	free(r);
-	dom__resize_end(req, status);
-}
-
-static void resize_stored(struct cmmds_command *cmd, int status)
-{
-	struct dom__resize *r = container_of(cmd, struct dom__resize, cmd);
-	struct dom__owner *owner = r->owner;
-
-	if (status == -ETIMEDOUT && r->unknowns++ < 3 &&
-	    cmmds_propose_again(cmd, 0, resize_stored) == 0)
-		return;
-	if (status < 0)
-		snprintf(r->req->why, sizeof(r->req->why), "%s",
-			 cmd->why[0] ? cmd->why : err_text(status));
-	cmmds_command_fini(cmd);
-	if (status < 0) {
-		/* The entry may have changed under us: read it again. */
-		owner->restart = true;
-		resize_end(r, status);
-		return;
-	}
-	r->req->stored = true;
-	closed_over(r);
-	owner->restart = true; /* the next takeover fits the components */
-	owner->hold = true;
-	dom__owner_step(owner);
-}
-
-static void resize_again(struct env_timer *timer);
-
-static void resize_send(struct dom__resize *r)
-{
-	struct dom *dom = r->owner->dom;
-	int rv = cmmds_propose(dom->cmmds, &r->cmd, 0, resize_stored);
-
-	if (rv == 0 || busy(dom, &r->patience, rv, resize_again))
-		return;
-	cmmds_command_fini(&r->cmd);
-	resize_end(r, rv);
-}
-
-static void resize_again(struct env_timer *timer)
-{
-	resize_send(container_of(timer, struct dom__resize, patience.timer));
-}
-
-static void resize_propose(struct dom__owner *owner)
-{
-	struct dom__resize *r = owner->resize;
-	struct dom *dom = owner->dom;
-	const Directory__Object *object = cmmds_object(dom->cmmds, &owner->oid);
-	Directory__ObjectCommand op = DIRECTORY__OBJECT_COMMAND__INIT;
-	const Directory__Policy *policy;
-	Directory__TreeNode *tree = NULL;
-	struct dom__look s;
-	int rv;
-
-	r->proposed = true;
-	if (object == NULL || object->deleted) {
-		resize_end(r, -ENOENT);
-		return;
-	}
-	policy = object->policy[0] ? cmmds_policy(dom->cmmds, object->policy)
-				   : NULL;
-	op.reserved_bytes =
-		clom_resized(policy, object->size_bytes, object->reserved_bytes,
-			     r->req->size_bytes);
-	rv = dom__look(dom, &r->req->oid, &s);
-	if (rv == 0) {
-		rv = clom__resize(&s.clom,
-				  &(struct clom_request){
-					  .policy = policy,
-					  .size_bytes = r->req->size_bytes,
-					  .reserved_bytes = op.reserved_bytes,
-					  .csn = object->csn + 1,
-					  .uuid_make = id_make,
-					  .arg = dom },
-				  object, &tree, r->req->why,
-				  sizeof(r->req->why));
-		free(s.disks);
-	}
-	if (rv == 0 && r->closed < 0 && !dom__cut_is_void(dom, object, tree)) {
-		directory__tree_node__free_unpacked(tree, NULL);
-		rv = r->closed;
-	}
-	if (rv < 0) {
-		resize_end(r, rv);
-		return;
-	}
-	assert(tree != NULL);
-	op.op = DIRECTORY__OBJECT_COMMAND__OP__RESIZE;
-	op.oid.data = owner->oid.b;
-	op.oid.len = sizeof(owner->oid.b);
-	op.expect_oepoch = object->oepoch;
-	op.expect_csn = object->csn;
-	op.tree = tree;
-	op.size_bytes = r->req->size_bytes;
-	op.reserved_set = true;
-	cmmds_command_init(&r->cmd);
-	cmmds_object_op(&r->cmd, &op);
-	disks_expect(dom, &r->cmd, tree);
-	directory__tree_node__free_unpacked(tree, NULL);
-	if (r->req->commit != NULL)
-		r->req->commit(r->req, &r->cmd);
-	resize_send(r);
-}
-
-static void resize_cut_checked(struct dom__owner *owner, int status)
-{
-	struct dom__resize *r = owner->resize;
-
-	if (owner->restart || owner->deleted) {
-		dom__owner_step(owner); /* quiet comes again, or its end */
-	} else if (status < 0) {
-		snprintf(r->req->why, sizeof(r->req->why),
-			 status == -ENOTEMPTY
-				 ? "data is written behind the new end"
-				 : "whether data is written behind the new end "
-				   "cannot be read now: %s",
-			 err_text(status));
-		resize_end(r, status);
-	} else {
-		resize_propose(owner);
-	}
-}
-
-/* Nothing runs at the owner, nor will before the resize ends: do it. */
-void dom__resize_quiet(struct dom__owner *owner)
-{
-	struct dom__resize *r = owner->resize;
-
-	if (r->proposed)
-		return;
-	if (r->req->undo)
-		resize_end(r, -EALREADY);
-	else if (r->req->keep_data && r->req->size_bytes < owner->size_bytes)
-		dom__cut_check(owner, r->req->size_bytes, resize_cut_checked);
-	else
-		resize_propose(owner);
-}
-
-/* May it go on though its object is closed? */
-static bool resize_may_close(const struct dom__resize *r)
-{
-	const struct dom__owner *owner = r->owner;
-	const Directory__Object *object =
-		cmmds_object(owner->dom->cmmds, &owner->oid);
-
-	return (r->req->undo || !r->req->keep_data) && !owner->deleted &&
-	       !owner->dom->closing && object != NULL && !object->deleted &&
-	       r->req->size_bytes < object->size_bytes;
-}
-
-/*
- * The object cannot be opened, because of @status: go on without, or end.  Nobody
- * takes it over while the command is on its way.
- */
-static void resize_closed(struct dom__resize *r, int status)
-{
-	if (!resize_may_close(r)) {
-		resize_end(r, status);
-		return;
-	}
-	assert(r->owner->state == DOM__DOWN);
-	r->owner->state = DOM__RELEASING;
-	r->closed = status;
-	resize_propose(r->owner);
-}
-
-/*
- * A takeover ended, with the new layout or without one, or none is to come.
- * While the command is on its way its answer ends the resize.
- */
-void dom__resize_taken(struct dom__owner *owner, int status)
-{
-	struct dom__resize *r = owner->resize;
-
-	if (r == NULL || (r->proposed && !r->req->stored) ||
-	    (status == 0 && !r->req->stored))
-		return;
-	if (!r->proposed) {
-		resize_closed(r, status);
-		return;
-	}
-	if (status == 0)
-		dom__gc_kick(owner->dom);
-	else
-		snprintf(r->req->why, sizeof(r->req->why),
-			 "the size is stored, but the object cannot be opened: "
-			 "%s",
-			 err_text(status));
-	resize_end(r, status);
-}
-
-/*
- * Ask for quiet; dom__resize_quiet() goes on, or dom__resize_taken() where the
- * object is closed.
- */
-static void resize_begin(struct dom__resize *r)
-{
-	if (r->open.object != NULL)
-		dom_object_close(r->open.object);
-	r->owner->resize = r;
-	r->owner->hold = true;
-	dom__owner_step(r->owner);
-}
-
-static void resize_tail(struct dom_io *io, int status)
-{
-	struct dom__resize *r = io->data;
-
-	if (status == 0) {
-		resize_begin(r);
-		return;
-	}
-	dom_object_close(r->open.object);
-	resize_end(r, status);
-}
-
-static void resize_opened(struct dom_object_open *open, int status)
-{
-	struct dom__resize *r = open->data;
-	uint64_t old_bytes = r->owner->size_bytes;
-
-	if (status < 0 && !resize_may_close(r)) {
-		resize_end(r, status);
-		return;
-	}
-	if (status < 0 && r->owner->state == DOM__DOWN) {
-		r->owner->resize = r;
-		resize_closed(r, status);
-		return;
-	}
-	if (status < 0 || r->req->size_bytes <= old_bytes ||
-	    old_bytes % DOM_BLOCK == 0) {
-		resize_begin(r);
-		return;
-	}
-	r->tail.data = r;
-	status = dom__unmap_tail(open->object, &r->tail, resize_tail);
-	if (status < 0)
-		resize_tail(&r->tail, status);
-}
-
-static int resize_start(struct dom_resize *req)
-{
-	struct dom *dom = req->dom;
-	struct dom__owner *owner;
-	struct dom__resize *r;
-	int rv;
-
-	if (!dom__mine(dom, &req->oid))
-		return dom__far_resize(dom, req);
-	r = calloc(1, sizeof(*r));
-	owner = r ? dom__owner_get(dom, &req->oid) : NULL;
-	if (owner == NULL) {
-		free(r);
-		return -ENOMEM;
-	}
-	r->req = req;
-	r->owner = owner;
-	r->open.data = r;
-	rv = owner->resizing
-		     ? -EBUSY
-		     : dom_object_open(dom, &r->open, &req->oid, resize_opened);
-	if (rv < 0) {
-		dom__owner_put(owner);
-		free(r);
-		return rv;
-	}
-	owner->resizing = true;
-	return 0;
-}
-
-static void resize_turn(struct dom_turn *turn, int status)
-{
-	struct dom_resize *req = container_of(turn, struct dom_resize, turn);
-	int rv = status < 0 ? status : resize_start(req);
-
-	dom__turn_why(req->why, sizeof(req->why), status);
-	if (rv < 0)
-		dom__resize_end(req, rv);
-}
-
-/* Is more to be reserved than is? */
-static bool resize_reserves(struct dom *dom, const struct dom_resize *req)
-{
-	const Directory__Object *o = cmmds_object(dom->cmmds, &req->oid);
-
-	return o != NULL &&
-	       clom_resized(o->policy[0] ? cmmds_policy(dom->cmmds, o->policy)
-					 : NULL,
-			    o->size_bytes, o->reserved_bytes,
-			    req->size_bytes) > o->reserved_bytes;
-}
-
-int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
-{
-	int rv = 0;
-
-	req->why[0] = '\0';
-	req->stored = false;
-	req->dom = dom;
-	req->cb = cb;
-	req->turn.mine = false;
-	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
-		return -EINVAL;
-	if (!resize_reserves(dom, req) ||
-	    dom__turn_take(dom, &req->turn, resize_turn))
-		rv = resize_start(req);
 	if (rv < 0)
 		dom__turn_end(dom, &req->turn);
 	else

@@ -15,7 +15,7 @@
 
 #define ITEMS_MAX 16u
 
-struct cut {
+struct dom__cut {
 	struct dom__owner *owner;
 	uint64_t patience_ns;
 	void (*cb)(struct dom__owner *owner, int status);
@@ -26,27 +26,38 @@ struct cut {
 	struct env_timer timer;
 };
 
-static void cut_end(struct cut *c, int status)
+static void cut_end(struct dom__cut *c, int status)
 {
 	struct dom__owner *owner = c->owner;
 	void (*cb)(struct dom__owner * owner, int status) = c->cb;
+	bool wanted = owner->cut == c;
 
 	free(c->runs);
 	free(c);
 	owner->running--;
 	if (status == -ESTALE)
 		dom__owner_lost(owner);
-	cb(owner, status);
+	if (wanted) {
+		owner->cut = NULL;
+		cb(owner, status);
+	} else {
+		dom__owner_step(owner);
+	}
 }
 
-static void look(struct cut *c);
+void dom__cut_forget(struct dom__owner *owner)
+{
+	owner->cut = NULL;
+}
+
+static void look(struct dom__cut *c);
 
 static void again_fired(struct env_timer *timer)
 {
-	look(container_of(timer, struct cut, timer));
+	look(container_of(timer, struct dom__cut, timer));
 }
 
-static void refused(struct cut *c, int status)
+static void refused(struct dom__cut *c, int status)
 {
 	struct dom *dom = c->owner->dom;
 
@@ -61,7 +72,7 @@ static void refused(struct cut *c, int status)
 
 static void scanned(struct dom__cm_scan *req, int status)
 {
-	struct cut *c = container_of(req, struct cut, scan);
+	struct dom__cut *c = container_of(req, struct dom__cut, scan);
 	struct dom__extent *run = &c->runs[c->at];
 
 	if (status < 0) {
@@ -78,7 +89,7 @@ static void scanned(struct dom__cm_scan *req, int status)
 	look(c);
 }
 
-static void look(struct cut *c)
+static void look(struct dom__cut *c)
 {
 	struct dom__owner *owner = c->owner;
 	const struct dom__extent *run;
@@ -110,7 +121,7 @@ void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
 {
 	uint64_t from = ROUND_DOWN(size_bytes, (uint64_t)DOM_BLOCK);
 	uint64_t end = ROUND_UP(owner->size_bytes, (uint64_t)DOM_BLOCK);
-	struct cut *c = calloc(1, sizeof(*c));
+	struct dom__cut *c = calloc(1, sizeof(*c));
 	struct dom__extent *runs = calloc(owner->leaves, sizeof(*runs));
 
 	if (c == NULL || runs == NULL) {
@@ -125,6 +136,7 @@ void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
 	c->runs = runs;
 	c->runs_count = dom__tree_spread(owner->tree, from, end - from, runs);
 	owner->running++;
+	owner->cut = c;
 	look(c);
 }
 

@@ -74,7 +74,8 @@ void dom_disk_components(struct dom *dom, const struct uuid *disk,
 
 /*
  * Find the object and its owner.  0; -ENOENT; -ENXIO (no complete copy can be
- * reached: a later try may succeed).  @object: a handle of its own per open.
+ * reached) and -ETIMEDOUT (a disk of it does not answer): a later try may succeed.
+ * @object: a handle of its own per open.
  */
 struct dom_object_open {
 	void *data;
@@ -84,6 +85,7 @@ struct dom_object_open {
 	struct uuid oid;
 	void (*cb)(struct dom_object_open *req, int status);
 	TAILQ_ENTRY(dom_object_open) link;
+	struct env_timer late;
 	struct env_task task;
 };
 typedef void (*dom_object_open_cb)(struct dom_object_open *req, int status);

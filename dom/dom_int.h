@@ -25,6 +25,7 @@
 #define DOM_BLOCK LSOM_BLOCK
 #define DOM_LEAVES_MAX 4096u
 #define DOM_DEADLINE_NS (25 * SEC)
+#define DOM__OPEN_NS (30 * SEC) /* longer than who takes over is patient */
 
 /* ---- tree.c ---- */
 
@@ -482,6 +483,7 @@ struct dom__owner {
 	struct dom__takeover *takeover;
 	struct cmmds_command release;
 	struct dom__resize *resize;
+	struct dom__cut *cut; /* that the resize waits for */
 
 	/* reservations */
 	struct dom_reservation reservation;
@@ -526,6 +528,7 @@ struct dom_object {
 struct dom__owner *dom__owner_find(struct dom *dom, const struct uuid *oid);
 struct dom__owner *dom__owner_get(struct dom *dom, const struct uuid *oid);
 void dom__owner_put(struct dom__owner *owner);
+void dom__owner_open(struct dom__owner *owner, struct dom_object_open *req);
 void dom__owner_step(struct dom__owner *owner); /* deferred */
 void dom__owner_lost(struct dom__owner *owner); /* fenced: take over again */
 void dom__owner_event(struct dom__owner *owner, enum dom_event event);
@@ -865,6 +868,8 @@ uint64_t dom__owner_kept(const struct dom__owner *owner);
  */
 void dom__cut_check(struct dom__owner *owner, uint64_t size_bytes,
 		    void (*cb)(struct dom__owner *owner, int status));
+/* @cb is not called any more. */
+void dom__cut_forget(struct dom__owner *owner);
 /*
  * Of a closed object: has nothing come into being of what @tree does not have any
  * more?
@@ -873,6 +878,23 @@ bool dom__cut_is_void(struct dom *dom, const Directory__Object *object,
 		      const Directory__TreeNode *tree);
 
 /* create.c */
+/*
+ * @tree was chosen by the disks as they are listed now.  One of them may go
+ * before the command is applied, and then the command must not hold.
+ */
+void dom__disks_expect(struct dom *dom, struct cmmds_command *cmd,
+		       const Directory__TreeNode *tree);
+void dom__id_make(void *arg, struct uuid *out); /* for clom; @arg: the dom */
+/* A directory takes so many commands at a time; who comes later asks again. */
+struct dom__patience {
+	uint64_t until_ns; /* 0: not asked yet */
+	struct env_timer timer;
+};
+/* True: @again runs a little later.  False: @status is what it ends with. */
+bool dom__busy(struct dom *dom, struct dom__patience *p, int status,
+	       void (*again)(struct env_timer *timer));
+
+/* resize.c */
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */
 void dom__resize_taken(struct dom__owner *owner, int status);
 void dom__resize_end(struct dom_resize *req, int status);

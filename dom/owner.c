@@ -255,6 +255,8 @@ static void open_end(struct dom_object_open *req, struct dom__owner *owner,
 	struct dom_object *object = NULL;
 	struct dom *dom = owner->dom;
 
+	TAILQ_REMOVE(&owner->opens, req, link);
+	env_timer_stop(dom->env, &req->late);
 	if (status == 0) {
 		object = calloc(1, sizeof(*object));
 		if (object == NULL)
@@ -279,10 +281,25 @@ static void opens_end(struct dom__owner *owner, int status)
 {
 	struct dom_object_open *req;
 
-	while ((req = TAILQ_FIRST(&owner->opens)) != NULL) {
-		TAILQ_REMOVE(&owner->opens, req, link);
+	while ((req = TAILQ_FIRST(&owner->opens)) != NULL)
 		open_end(req, owner, status);
-	}
+}
+
+/* A takeover waits for a disk as long as that hangs; who opens does not. */
+static void open_late(struct env_timer *timer)
+{
+	struct dom_object_open *req =
+		container_of(timer, struct dom_object_open, late);
+
+	open_end(req, dom__owner_find(req->dom, &req->oid), -ETIMEDOUT);
+}
+
+void dom__owner_open(struct dom__owner *owner, struct dom_object_open *req)
+{
+	TAILQ_INSERT_TAIL(&owner->opens, req, link);
+	req->late.cb = open_late;
+	env_timer_start(owner->dom->env, &req->late, DOM__OPEN_NS);
+	dom__owner_step(owner);
 }
 
 /* ---- taking and releasing ---- */

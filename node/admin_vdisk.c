@@ -218,7 +218,9 @@ static void on_created(struct dom_create *req, int status)
 			   "--force and repeat this.",
 			   "virtual disk %s is made, but its components cannot "
 			   "be made now: %s",
-			   m->name, err_text(status));
+			   m->name,
+			   status == -ETIMEDOUT ? "a disk does not answer"
+						: err_text(status));
 		admin__refuse(r);
 		return;
 	}
@@ -376,9 +378,12 @@ static void on_resized(struct dom_resize *req, int status)
 			   "virtual disk %s has data beyond %s", m->name,
 			   size_format(m->size_bytes, size));
 	else if (status == -EBUSY)
-		admin__why(r, status, "Try again in a moment.",
-			   "virtual disk %s cannot be resized now: %s", m->name,
-			   req->why[0] ? req->why : "its object is busy");
+		admin__why(
+			r, status,
+			"Try again in a moment; basalt health tells of disks "
+			"that do not answer.",
+			"virtual disk %s cannot be resized now: %s", m->name,
+			req->why[0] ? req->why : "its object is busy");
 	else if (status != -ETIMEDOUT || !admin__unknown(r, status))
 		admin__why(r, status, "basalt vdisk show tells its size now.",
 			   "virtual disk %s cannot be resized: %s", m->name,

@@ -85,6 +85,12 @@ static struct {
 	bool hold_directory;
 	unsigned works_count;
 	struct env_work *works[64];
+	struct env_lane *index[8]; /* the disks' */
+	unsigned index_count;
+	bool hold_index;
+	struct env_work *loads[64];
+	unsigned loads_count;
+	bool hurry; /* who waits for a disk does so for HURRY_NS */
 	unsigned held_count;
 	struct rig_held {
 		struct env_dev *dev;
@@ -149,12 +155,39 @@ static inline int faulty_lane_open(struct env *env, const char *name,
 
 	if (rv == 0 && strcmp(name, "raft") == 0)
 		faults.directory = *out;
+	if (rv == 0 && strcmp(name, "lsom-index") == 0) {
+		CHECK(faults.index_count < ARRAY_LEN(faults.index));
+		faults.index[faults.index_count++] = *out;
+	}
 	return rv;
+}
+
+static inline bool index_held(const struct env_lane *lane)
+{
+	for (unsigned i = 0; i < faults.index_count; i++)
+		if (faults.hold_index && faults.index[i] == lane)
+			return true;
+	return false;
+}
+
+#define HURRY_NS (300 * MSEC)
+
+static inline void faulty_timer(struct env *env, struct env_timer *timer,
+				uint64_t delay_ns)
+{
+	if (faults.hurry && delay_ns == DOM__OPEN_NS)
+		delay_ns = HURRY_NS;
+	faults.real->timer_start(env, timer, delay_ns);
 }
 
 static inline void faulty_work(struct env *env, struct env_lane *lane,
 			       struct env_work *work)
 {
+	if (index_held(lane)) {
+		CHECK(faults.loads_count < ARRAY_LEN(faults.loads));
+		faults.loads[faults.loads_count++] = work;
+		return;
+	}
 	if (!faults.hold_directory || lane != faults.directory) {
 		faults.real->work(env, lane, work);
 		return;
@@ -173,6 +206,15 @@ static inline void directory_release(void)
 	faults.works_count = 0;
 }
 
+/* What the indexes of the disks were asked while they were held back. */
+static inline void index_release(void)
+{
+	faults.hold_index = false;
+	for (unsigned i = 0; i < faults.loads_count; i++)
+		faults.real->work(faults.env, faults.index[0], faults.loads[i]);
+	faults.loads_count = 0;
+}
+
 static inline void faults_install(struct fixture *f)
 {
 	memset(&faults, 0, sizeof(faults));
@@ -184,6 +226,7 @@ static inline void faults_install(struct fixture *f)
 	faults.ops.dev_writev = faulty_writev;
 	faults.ops.lane_open = faulty_lane_open;
 	faults.ops.work = faulty_work;
+	faults.ops.timer_start = faulty_timer;
 	f->ts.env->ops = &faults.ops;
 }
 

@@ -1,0 +1,167 @@
+/*
+ * A disk begins to hang: who opens an object of it, makes one on it or gives one
+ * another size is answered all the same, and what it was to be comes to be once
+ * the disk is back.
+ */
+#include "tests/unit/dom_rig.h"
+
+/* From now on the disks take nothing more; who waits for them is in a hurry. */
+static void hang(void)
+{
+	faults.hurry = true;
+	faults.hold[0] = faults.hold[1] = true;
+}
+
+static void back(void)
+{
+	faults_release();
+	faults.hurry = false;
+}
+
+static void close_and_forget(struct fixture *f)
+{
+	dom_object_close(f->object);
+	f->object = NULL;
+	for (unsigned i = 0; i < 600 && owner_of(f) != NULL; i++)
+		nap(f, 10 * MSEC);
+	CHECK(owner_of(f) == NULL);
+}
+
+static void holds(struct fixture *f, size_t len, uint8_t byte)
+{
+	CHECK_EQ(do_read(f, 0, got, len), 0);
+	CHECK(all_is(got, len, byte));
+}
+
+/* One is refused while another, later one still has time. */
+TEST(dom_hang, who_opens)
+{
+	struct fixture *f = fixture_open();
+	struct dom_object_open later = { .data = f };
+
+	object_make(f, 2);
+	close_and_forget(f);
+	hang();
+	CHECK_EQ(object_open(f), -ETIMEDOUT);
+	CHECK(f->object == NULL && owner_of(f) != NULL);
+	faults.hurry = false;
+	CHECK_EQ(dom_object_open(f->dom, &later, &f->oid, on_opened), 0);
+	nap(f, 2 * HURRY_NS);
+	CHECK(!f->done);
+	back();
+	CHECK_EQ(wait_for(f), 0);
+	holds(f, 2 * MB, 0xa5);
+	fixture_close(f);
+}
+
+TEST(dom_hang, who_makes)
+{
+	struct fixture *f = fixture_open();
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(9);
+	hang();
+	CHECK_EQ(create(f, SIZE, "p"), -ETIMEDOUT);
+	CHECK(strstr(f->why, "its components cannot be made: a disk does not "
+			     "answer") != NULL);
+	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
+	back();
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_write(f, 0, buf_a, MB, 0, 0), 0);
+	fixture_close(f);
+}
+
+/* Rest does not come; what waited with it goes on. */
+TEST(dom_hang, who_resizes)
+{
+	struct fixture *f = fixture_open();
+	struct resize r;
+	struct req slow = { 0 }, parked = { 0 };
+
+	object_make(f, 1);
+	hang();
+	slow.io.deadline_ns = env_now(f->ts.env) + 100 * MSEC;
+	write_start(f, &slow, 0, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &slow), -ETIMEDOUT);
+	resize_start(f, &r, SIZE + 4 * MB, true);
+	nap(f, 50 * MSEC);
+	CHECK(owner_of(f)->resize != NULL);
+	parked.io.data = &parked;
+	CHECK_EQ(dom_read(f->object, &parked.io, MB, B, on_req), 0);
+	nap(f, 50 * MSEC);
+	CHECK(!parked.done && !r.done);
+	run(&r.done);
+	CHECK_EQ(r.status, -EBUSY);
+	CHECK(!r.req.stored);
+	CHECK(strcmp(r.req.why, "a disk of it does not answer") == 0);
+	CHECK_EQ(req_wait(f, &parked), 0);
+	sgl_put(parked.io.sgl);
+	back();
+	CHECK_EQ(resize_to(f, SIZE + 4 * MB), 0);
+	CHECK_EQ(dom_object_size(f->object), SIZE + 4 * MB);
+	fixture_close(f);
+}
+
+static void then_hang(struct dom_resize *req, struct cmmds_command *cmd)
+{
+	(void)req;
+	(void)cmd;
+	hang();
+}
+
+/* The directory has the size, and the takeover hangs. */
+TEST(dom_hang, whose_size_is_stored)
+{
+	struct fixture *f = fixture_open();
+	struct resize r = { 0 };
+
+	object_make(f, 2);
+	r.req = (struct dom_resize){ .data = &r,
+				     .oid = f->oid,
+				     .size_bytes = 2 * MB,
+				     .commit = then_hang };
+	CHECK_EQ(dom_resize(f->dom, &r.req, on_resize), 0);
+	run(&r.done);
+	CHECK_EQ(r.status, -ENXIO);
+	CHECK(r.req.stored);
+	CHECK(strcmp(r.req.why, "the size is stored, but the object cannot be "
+				"opened: a disk of it does not answer") == 0);
+	CHECK(!owner_of(f)->resizing && owner_of(f)->resize == NULL);
+	/* Nor is there another size before it is open with this one. */
+	resize_start(f, &r, SIZE, true);
+	run(&r.done);
+	CHECK_EQ(r.status, -EBUSY);
+	back();
+	holds(f, 2 * MB, 0xa5);
+	CHECK_EQ(dom_object_size(f->object), 2 * MB);
+	CHECK_EQ(resize_to(f, SIZE), 0);
+	fixture_close(f);
+}
+
+/* What would be cut off cannot be looked at. */
+TEST(dom_hang, whose_data_is_not_seen)
+{
+	struct fixture *f = fixture_open();
+	struct resize r;
+
+	object_make(f, 2);
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	faults.hurry = faults.hold_index = true;
+	resize_start(f, &r, MB, true);
+	run(&r.done);
+	CHECK_EQ(r.status, -EBUSY);
+	CHECK(owner_of(f)->running > 0);
+	/* The next one does not hear what that one asked. */
+	resize_start(f, &r, 2 * MB, true);
+	nap(f, 50 * MSEC);
+	CHECK(!r.done);
+	faults.hurry = false;
+	index_release();
+	run(&r.done);
+	CHECK_EQ(r.status, 0);
+	CHECK_EQ(dom_object_size(f->object), 2 * MB);
+	holds(f, 2 * MB, 0xa5);
+	fixture_close(f);
+}
