@@ -486,7 +486,8 @@ struct dom_drop {
 	unsigned dropped; /* out */
 	/* private */
 	struct dom *here, *there;
-	bool taken, more;
+	bool taken, picked, more;
+	unsigned deleting;
 	int status;
 	struct env_task task;
 	void (*cb)(struct dom_drop *req, int status);

@@ -731,6 +731,8 @@ struct dom__disk {
 	uint8_t pressed; /* of all but the room that is for anybody */
 	bool low_space, removing, healthy, silent;
 	unsigned metas; /* creations under way */
+	unsigned deleting; /* by gc */
+	bool deletions_failed; /* of those, one has */
 	uint64_t used_bytes, usable_bytes, kept_bytes;
 	unsigned components;
 	TAILQ_HEAD(, dom__cm) cms;

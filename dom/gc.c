@@ -14,6 +14,10 @@
  * an administrator says that it shall go (a drop).  That is asked for behind the
  * barrier, too, and once more before each deletion: an entry that is there by
  * then keeps what is left.
+ *
+ * A run begins a batch of deletions on each disk that has none under way, and
+ * does not wait for them: one that hangs keeps nobody else's space.  The last
+ * of a batch has the next run begin.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -26,9 +30,16 @@
 #define RETRY_NS (1 * SEC)
 
 struct victim {
-	struct dom__disk *disk;
 	struct uuid cid;
 	struct dom_drop *drop; /* NULL: the directory let it go */
+};
+
+struct deletion {
+	struct dom__gc *gc;
+	struct dom__disk *disk;
+	struct dom__cm *cm;
+	struct dom_drop *drop;
+	struct lsom_meta meta;
 };
 
 TAILQ_HEAD(drops, dom_drop);
@@ -40,11 +51,9 @@ struct dom__gc {
 	struct env_timer timer;
 	struct env_task task;
 	struct cmmds_barrier barrier;
-	struct victim victims[BATCH];
-	unsigned victims_count, at;
-	struct dom__disk *looking;
-	struct dom__cm *cm;
-	struct lsom_meta meta;
+	struct victim victims[BATCH]; /* of the disk that is looked at */
+	unsigned victims_count, room;
+	unsigned deleting; /* on all disks */
 	struct cmmds_command cmd;
 	struct drops drops; /* those `taken` belong to the run */
 };
@@ -59,7 +68,7 @@ static void drop_fail(struct dom_drop *drop, int status)
 		drop->status = status;
 }
 
-/* The drops of this run are done, but those of more victims than a run takes. */
+/* The drops of this run are done, but those of which something is left to do. */
 static void drops_end(struct dom__gc *gc, int status)
 {
 	struct dom_drop *drop, *next;
@@ -69,10 +78,8 @@ static void drops_end(struct dom__gc *gc, int status)
 			continue;
 		if (status < 0)
 			drop_fail(drop, status);
-		if (drop->more && drop->status == 0) {
-			drop->more = false;
+		if (drop->deleting > 0 || (drop->more && drop->status == 0))
 			continue;
-		}
 		TAILQ_REMOVE(&gc->drops, drop, link);
 		dom__dropped(drop);
 	}
@@ -82,8 +89,11 @@ static void drops_take(struct dom__gc *gc)
 {
 	struct dom_drop *drop;
 
-	TAILQ_FOREACH (drop, &gc->drops, link)
+	TAILQ_FOREACH (drop, &gc->drops, link) {
 		drop->taken = true;
+		drop->more = false;
+		drop->picked = drop->deleting > 0;
+	}
 }
 
 static struct dom_drop *drop_of(struct dom__gc *gc, const struct uuid *oid)
@@ -164,7 +174,8 @@ void dom__gc_close(struct dom *dom)
 
 bool dom__gc_idle(const struct dom *dom)
 {
-	return !dom->gc->busy && !dom->gc->task.queued;
+	return !dom->gc->busy && !dom->gc->task.queued &&
+	       dom->gc->deleting == 0;
 }
 
 void dom__gc_kick(struct dom *dom)
@@ -251,91 +262,102 @@ static void look_at(struct lsom_comp *comp, void *arg)
 			drop_fail(drop, -EBUSY);
 		return;
 	}
-	if (gc->victims_count == BATCH) {
-		gc->again = true;
+	/* There is another run behind each batch, and behind each of a drop. */
+	if (gc->victims_count == gc->room || (drop != NULL && drop->picked)) {
 		if (drop != NULL)
 			drop->more = true;
 		return;
 	}
-	gc->victims[gc->victims_count++] = (struct victim){ .disk = gc->looking,
-							    .cid = meta->cid,
-							    .drop = drop };
+	if (drop != NULL)
+		drop->picked = true;
+	gc->victims[gc->victims_count++] =
+		(struct victim){ .cid = meta->cid, .drop = drop };
 }
 
-static void tombstones(struct dom__gc *gc);
-static void victim_next(struct dom__gc *gc);
+/* ---- deletions ---- */
 
-static void victim_gone(struct lsom_meta *meta, int status)
+static void deleted(struct lsom_meta *meta, int status)
 {
-	struct dom__gc *gc = container_of(meta, struct dom__gc, meta);
-	const struct victim *v = &gc->victims[gc->at];
+	struct deletion *d = container_of(meta, struct deletion, meta);
+	struct dom__gc *gc = d->gc;
+	struct dom__disk *disk = d->disk;
+	struct dom_drop *drop = d->drop;
 	char cid[UUID_TEXT_LEN];
 
-	uuid_format(&v->cid, cid);
-	/* Of a disk of another shard; without memory; no segment was free. */
-	gc->retry |=
-		status == -ETIMEDOUT || status == -ENOMEM || status == -ENOSPC;
-	if (v->drop != NULL && status < 0)
-		drop_fail(v->drop, status);
-	else if (v->drop != NULL)
-		v->drop->dropped++;
+	uuid_format(&meta->meta.cid, cid);
 	if (status < 0)
 		log_warn("component %s cannot be deleted: %s", cid,
 			 err_text(status));
 	else
 		log_info("component %s is %s: deleted", cid,
-			 v->drop != NULL ? "given up" : "no longer needed");
-	dom__cm_put(gc->cm);
-	gc->cm = NULL;
-	gc->at++;
-	victim_next(gc);
+			 drop != NULL ? "given up" : "no longer needed");
+	if (drop != NULL) {
+		drop->deleting--;
+		if (status < 0)
+			drop_fail(drop, status);
+		else
+			drop->dropped++;
+	}
+	gc->deleting--;
+	disk->deletions_failed |= status < 0;
+	if (--disk->deleting == 0) {
+		/* Of a disk of another shard; no memory; no free segment. */
+		if (disk->deletions_failed && !gc->dom->closing)
+			env_timer_start(gc->dom->env, &gc->timer, RETRY_NS);
+		else
+			dom__gc_kick(gc->dom);
+		disk->deletions_failed = false;
+	}
+	dom__cm_put(d->cm);
+	free(d);
 }
 
-/* 0: victim_gone() follows. */
-static int victim_delete(struct dom__gc *gc, struct victim *v)
+/* 0: deleted() follows. */
+static int component_delete(struct dom__gc *gc, struct dom__disk *disk,
+			    const struct victim *v)
 {
-	const struct uuid *oid;
-	struct dom__disk *disk;
-	int rv;
+	struct deletion *d = calloc(1, sizeof(*d));
+	int rv = d != NULL ? dom__cm_get(disk, &v->cid, &d->cm) : -ENOMEM;
 
-	TAILQ_FOREACH (disk, &gc->dom->disks, link) {
-		if (disk == v->disk)
-			break;
-	}
-	if (gc->dom->closing)
-		return -ESHUTDOWN;
-	if (disk == NULL || disk->removing)
-		return -ENODEV;
-	rv = dom__cm_get(disk, &v->cid, &gc->cm);
-	if (rv < 0)
-		return rv;
-	gc->meta = (struct lsom_meta){ .op = LSOM_DELETE,
-				       .meta = *lsom_comp_meta(gc->cm->comp) };
-	oid = &gc->meta.meta.oid;
-	if (v->drop != NULL && cmmds_object(gc->dom->cmmds, oid) != NULL)
-		rv = -EEXIST;
-	else
-		rv = lsom_comp_update(gc->cm->comp, &gc->meta, victim_gone);
 	if (rv < 0) {
-		dom__cm_put(gc->cm);
-		gc->cm = NULL;
+		free(d);
+		return rv;
 	}
-	return rv;
+	d->gc = gc;
+	d->disk = disk;
+	d->drop = v->drop;
+	d->meta = (struct lsom_meta){ .op = LSOM_DELETE,
+				      .meta = *lsom_comp_meta(d->cm->comp) };
+	rv = lsom_comp_update(d->cm->comp, &d->meta, deleted);
+	if (rv < 0) {
+		dom__cm_put(d->cm);
+		free(d);
+		return rv;
+	}
+	gc->deleting++;
+	disk->deleting++;
+	if (d->drop != NULL)
+		d->drop->deleting++;
+	return 0;
 }
 
-static void victim_next(struct dom__gc *gc)
+static void disk_look(struct dom__gc *gc, struct dom__disk *disk)
 {
-	for (; gc->at < gc->victims_count; gc->at++) {
-		struct victim *v = &gc->victims[gc->at];
-		int rv = victim_delete(gc, v);
+	/* A failed one deletes nothing: a batch of it is for ever. */
+	if (disk->removing || !disk->healthy)
+		return;
+	/* While a batch is under way there is room for none. */
+	gc->room = disk->deleting > 0 ? 0 : BATCH;
+	gc->victims_count = 0;
+	lsom_comp_each(disk->lsom, look_at, gc);
+	for (unsigned i = 0; i < gc->victims_count; i++) {
+		const struct victim *v = &gc->victims[i];
+		int rv = component_delete(gc, disk, v);
 
-		if (rv == 0)
-			return;
 		gc->retry |= rv == -EBUSY || rv == -ENOMEM;
-		if (v->drop != NULL && rv != -ENOENT)
+		if (rv < 0 && rv != -ENOENT && v->drop != NULL)
 			drop_fail(v->drop, rv);
 	}
-	tombstones(gc);
 }
 
 static bool leaves_gone(struct dom *dom, const Directory__TreeNode *node)
@@ -402,6 +424,8 @@ static bool comps_gone(struct dom *dom, const struct uuid *oid)
 	return !search.found;
 }
 
+static void tombstones(struct dom__gc *gc);
+
 static void tombstone_gone(struct cmmds_command *cmd, int status)
 {
 	struct dom__gc *gc = container_of(cmd, struct dom__gc, cmd);
@@ -452,9 +476,8 @@ static void tombstones(struct dom__gc *gc)
 static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 {
 	struct dom__gc *gc = container_of(barrier, struct dom__gc, barrier);
+	struct dom__disk *disk;
 
-	gc->victims_count = 0;
-	gc->at = 0;
 	gc->retry = status == -ETIMEDOUT;
 	if (status < 0 || gc->dom->closing) {
 		drops_end(gc, status < 0 ? status : -ESHUTDOWN);
@@ -462,10 +485,7 @@ static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 		return;
 	}
 	drops_check(gc);
-	TAILQ_FOREACH (gc->looking, &gc->dom->disks, link) {
-		/* A failed one deletes nothing: a batch of it is for ever. */
-		if (!gc->looking->removing && gc->looking->healthy)
-			lsom_comp_each(gc->looking->lsom, look_at, gc);
-	}
-	victim_next(gc);
+	TAILQ_FOREACH (disk, &gc->dom->disks, link)
+		disk_look(gc, disk);
+	tombstones(gc);
 }

@@ -165,3 +165,53 @@ TEST(dom_hang, whose_data_is_not_seen)
 	holds(f, 2 * MB, 0xa5);
 	fixture_close(f);
 }
+
+static unsigned components_on(struct fixture *f, unsigned disk)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disks[disk], &info);
+	return info.components;
+}
+
+static void gone_wait(struct fixture *f, const struct uuid *oid)
+{
+	for (unsigned i = 0; i < 1000 && cmmds_object(f->cmmds, oid); i++)
+		nap(f, 10 * MSEC);
+	CHECK(cmmds_object(f->cmmds, oid) == NULL);
+}
+
+/* What is deleted of a disk that hangs waits; what is of another goes. */
+TEST(dom_hang, who_deletes)
+{
+	struct fixture *f = fixture_open();
+	const struct uuid both = uuid_of(9), one = uuid_of(20);
+	unsigned there, hangs;
+
+	object_make(f, 2); /* its components are on both disks */
+	close_and_forget(f);
+	policy_put(f, 1, 0);
+	f->oid = one;
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	nap(f, 2500 * MSEC); /* its owner is gone */
+	there = components_on(f, 0) == 2 ? 0 : 1;
+	hangs = 1 - there;
+	CHECK_EQ(components_on(f, there), 2);
+	faults.hold[hangs] = true;
+	f->oid = both;
+	object_delete(f);
+	for (unsigned i = 0; i < 1000 && components_on(f, there) == 2; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(components_on(f, there), 1);
+	CHECK_EQ(components_on(f, hangs), 1);
+	f->oid = one;
+	object_delete(f);
+	gone_wait(f, &one);
+	CHECK_EQ(components_on(f, there), 0);
+	CHECK(cmmds_object(f->cmmds, &both) != NULL);
+	CHECK(!dom__gc_idle(f->dom));
+	faults_release();
+	gone_wait(f, &both);
+	CHECK_EQ(components_on(f, hangs), 0);
+	fixture_close(f);
+}

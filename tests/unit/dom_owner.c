@@ -779,12 +779,19 @@ TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
 /* It is refused meanwhile: at once, or its callback hears of it. */
 static int refuse;
 static bool refuse_later;
-static struct lsom_meta *refused;
-static lsom_meta_cb refused_cb;
+static unsigned refused_count;
+static struct {
+	struct lsom_meta *req;
+	lsom_meta_cb cb;
+} refused[DISKS];
 
 static void refused_task(struct env_task *task)
 {
-	refused_cb(refused, refuse);
+	(void)task;
+	while (refused_count > 0) {
+		refused_count--;
+		refused[refused_count].cb(refused[refused_count].req, refuse);
+	}
 }
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -802,8 +809,9 @@ int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 		return __real_lsom_comp_update(comp, req, cb);
 	if (!refuse_later)
 		return refuse;
-	refused = req;
-	refused_cb = cb;
+	CHECK(refused_count < ARRAY_LEN(refused));
+	refused[refused_count].req = req;
+	refused[refused_count++].cb = cb;
 	env_defer(faults.env, &task);
 	return 0;
 }
