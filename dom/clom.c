@@ -3,11 +3,11 @@
  *
  * A leg is one component, or RAID0 over as many disks as the policy's stripe
  * width; a size beyond one leg's makes a CONCAT of legs.  Disks with the most
- * free space come first, then those with the fewest components.  What is
- * reserved of a leaf must be free on its disk: used by nobody and kept for
- * nobody.  The rest may be promised many times.  What needs several fault
- * domains is refused with what is missing, or with force_provision placed as one
- * copy and flagged.
+ * space come first, both that is free and that is promised to nobody, then those
+ * with the fewest components.  What is reserved of a leaf must be free on its
+ * disk: used by nobody and kept for nobody.  The rest may be promised many times.
+ * What needs several fault domains is refused with what is missing, or with
+ * force_provision placed as one copy and flagged.
  */
 #include "dom/dom_int.h"
 
@@ -155,12 +155,17 @@ err:
 
 /* ---- choosing ---- */
 
+static unsigned components(const struct place *p, unsigned i)
+{
+	return p->snapshot->disks[i].components + p->added[i];
+}
+
 static bool usable(const struct place *p, unsigned i)
 {
 	const struct clom_disk *d = &p->snapshot->disks[i];
 
 	return d->healthy && !d->removing &&
-	       d->components + p->added[i] < DISK_COMPONENTS_MAX;
+	       components(p, i) < DISK_COMPONENTS_MAX;
 }
 
 /* Signed: thin provisioning may promise more than there is. */
@@ -170,6 +175,19 @@ static int64_t space_left(const struct place *p, unsigned i)
 
 	return (int64_t)d->usable_bytes - (int64_t)d->used_bytes -
 	       (int64_t)d->kept_bytes - (int64_t)p->planned[i];
+}
+
+/*
+ * As if all that is promised were written: thin components take no space at
+ * first, and would all come to one disk.
+ */
+static int64_t promises_left(const struct place *p, unsigned i)
+{
+	const struct clom_disk *d = &p->snapshot->disks[i];
+	uint64_t taken = d->used_bytes + d->kept_bytes;
+
+	return (int64_t)d->usable_bytes -
+	       (int64_t)MAX(taken, d->promised_bytes) - (int64_t)p->planned[i];
 }
 
 /* What may still be reserved there. */
@@ -182,14 +200,15 @@ static int64_t room_left(const struct place *p, unsigned i)
 }
 
 /*
- * What speaks for a disk: its space, and as much as a tenth of it more where no
- * request has to go to another shard.
+ * What speaks for a disk: its space, what there is and what will be, each with a
+ * tenth of it more where no request has to go to another shard.
  */
 static int64_t worth(const struct place *p, unsigned i)
 {
 	const struct clom_disk *d = &p->snapshot->disks[i];
 
-	return space_left(p, i) + (d->near ? (int64_t)d->usable_bytes / 10 : 0);
+	return space_left(p, i) + promises_left(p, i) +
+	       (d->near ? (int64_t)d->usable_bytes / 5 : 0);
 }
 
 /*
@@ -216,7 +235,8 @@ static int disk_best(struct place *p, const bool *taken, uint64_t size)
 		}
 		a = worth(p, i);
 		b = worth(p, (unsigned)best);
-		if (a > b || (a == b && p->added[i] < p->added[best]))
+		if (a > b || (a == b &&
+			      components(p, i) < components(p, (unsigned)best)))
 			best = (int)i;
 	}
 	if (best >= 0)

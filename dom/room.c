@@ -53,6 +53,33 @@ static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
 	return sum;
 }
 
+/* The sizes of the leaves that there are, at their disks. */
+static void promised(const struct dom__look *look,
+		     const Directory__TreeNode *node)
+{
+	struct uuid id;
+
+	if (node->leaf != NULL && dom__uuid_of(&node->leaf->disk, &id))
+		for (unsigned i = 0; i < look->clom.disks_count; i++)
+			if (uuid_equal(&look->disks[i].disk, &id))
+				look->disks[i].promised_bytes +=
+					node->size_bytes;
+	for (size_t i = 0; i < node->n_children; i++)
+		promised(look, node->children[i]);
+}
+
+static void all_promised(const struct dom *dom, const struct dom__look *look)
+{
+	const struct cmmds_entry *entry = NULL;
+
+	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
+		const Directory__Object *o = (const void *)entry->message;
+
+		if (o != NULL && !o->deleted && o->tree != NULL)
+			promised(look, o->tree);
+	}
+}
+
 int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 {
 	const struct cmmds_entry *entry;
@@ -87,6 +114,7 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		/* Not yet in the directory, or no more: nothing goes there. */
 		out->removing = disk->removing || msg == NULL || msg->removing;
 	}
+	all_promised(dom, look);
 	return 0;
 }
 

@@ -102,6 +102,50 @@ TEST(dom_clom, placed_and_refused)
 	CHECK_EQ(place(&p, 700 << 20, &tree, &forced, why), -ENOSPC);
 }
 
+static unsigned disk_for(uint64_t size)
+{
+	Directory__TreeNode *tree;
+	char why[256];
+	unsigned disk;
+	bool forced;
+
+	CHECK_EQ(place(NULL, size, &tree, &forced, why), 0);
+	disk = tree->leaf->disk.data[0];
+	directory__tree_node__free_unpacked(tree, NULL);
+	return disk;
+}
+
+/* What is promised counts as what is written does; then what is there at all. */
+TEST(dom_clom, thin_ones_are_spread)
+{
+	disks[1].promised_bytes = 190 << 20;
+	CHECK_EQ(disk_for(10 << 20), 2); /* 300 + 110 of 2, 200 + 200 of 3 */
+	disks[1].promised_bytes = 210 << 20;
+	CHECK_EQ(disk_for(10 << 20), 3);
+	/* No better for being written. */
+	disks[1].used_bytes = 150 << 20;
+	disks[1].kept_bytes = 50 << 20;
+	CHECK_EQ(disk_for(10 << 20), 3);
+	/* More may be promised than there is: the least so of all. */
+	disks[0].promised_bytes = 1000 << 20;
+	disks[1].promised_bytes = 2000ull << 20;
+	disks[2].promised_bytes = 3000ull << 20;
+	CHECK_EQ(disk_for(10 << 20), 1);
+	for (unsigned i = 0; i < 3; i++)
+		disks[i].promised_bytes = 0;
+	disks[1].used_bytes = disks[1].kept_bytes = 0;
+	/* All alike: the fewest components. */
+	disks[1].usable_bytes = disks[0].usable_bytes = disks[2].usable_bytes;
+	disks[0].components = disks[2].components = 2;
+	CHECK_EQ(disk_for(10 << 20), 2);
+	disks[1].components = 3;
+	CHECK_EQ(disk_for(10 << 20), 1);
+	for (unsigned i = 0; i < 3; i++)
+		disks[i].components = 0;
+	disks[0].usable_bytes = 100 << 20;
+	disks[1].usable_bytes = 300 << 20;
+}
+
 /* Sizes up and down over leg edges always make a tree that maps. */
 TEST(dom_clom, resizing)
 {

@@ -244,6 +244,35 @@ static void resize_begin(struct fixture *f, struct two *one, unsigned n,
 	CHECK_EQ(dom_resize(f->dom, &one->resize, on_other), 0);
 }
 
+/* Nothing is written: each disk gets its share of them all the same. */
+TEST(dom_space, thin_ones_are_spread)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_disk_info info;
+
+	reserve_put(f, "thin", 1, 0);
+	for (unsigned n = 50; n < 58; n++) {
+		f->oid = uuid_of(n);
+		CHECK_EQ(create(f, 4 * MB, "thin"), 0);
+	}
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info);
+		CHECK_EQ(info.components, 4);
+	}
+	/* A large one is as many of them. */
+	f->oid = uuid_of(60);
+	CHECK_EQ(create(f, 16 * MB, "thin"), 0);
+	for (unsigned n = 61; n < 65; n++) {
+		f->oid = uuid_of(n);
+		CHECK_EQ(create(f, 4 * MB, "thin"), 0);
+	}
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_disk_info(f->disks[i], &info);
+		CHECK(info.components == 5 || info.components == 8);
+	}
+	fixture_close(f);
+}
+
 /* Neither knows of the other by the directory. */
 TEST(dom_space, two_at_once)
 {
