@@ -303,6 +303,8 @@ TEST(dom_object, not_grown_onto_a_disk_that_goes)
 	if (memcmp(tree->leaf->disk.data, other.b, sizeof(other)) == 0)
 		other = uuid_of(101);
 	disk_erase(f, &cmd, &other);
+	CHECK_EQ(resize_to(f, 300ull << 30), -ENOENT);
+	/* Nor onto one that is not listed. */
 	CHECK_EQ(resize_to(f, 300ull << 30), 0);
 	tree = cmmds_object(f->cmmds, &f->oid)->tree;
 	CHECK_EQ(tree->n_children, 2);
