@@ -120,6 +120,9 @@ static inline int kv_get(struct kv *kv, struct kv_slice key, void **out,
 /*
  * Apply all changes or none.  With config.log durable on return; without, it
  * becomes durable in order, by kv_flush() or by itself.
+ *
+ * Without a log -ENOSPC, of this and of kv_flush(), loses nothing: what was applied
+ * is read as before, and both may be asked again until there is room.
  */
 static inline int kv_apply(struct kv *kv, struct kv_batch *batch)
 {

@@ -36,6 +36,7 @@ struct rocks {
 	uint32_t number; /* in the record; 0: it is not recorded */
 	kv_merge_fn merge;
 	_Atomic int merge_status; /* of the last one that failed */
+	_Atomic bool full; /* that was logged */
 };
 
 /* What RocksDB says, and what it comes from; the first that is found. */
@@ -58,21 +59,25 @@ static const struct {
 };
 
 /* Log what RocksDB says, and make it a status. */
-static int rocks_status(const struct rocks *r, const char *doing, char *err)
+static int rocks_status(struct rocks *r, const char *doing, char *err)
 {
 	int status = -EIO;
 
-	if (err == NULL)
+	if (err == NULL) {
+		r->full = false;
 		return 0;
+	}
 	/* Corruption, to it; we know better. */
 	if (strstr(err, "Could not perform merge") != NULL)
 		status = r->merge_status;
 	for (size_t i = 0; i < ARRAY_LEN(causes) && status == -EIO; i++)
 		if (strstr(err, causes[i].says) != NULL)
 			status = causes[i].status;
-	if (status != -ENOENT)
+	/* Who waits for room asks again and again. */
+	if (status != -ENOENT && !(status == -ENOSPC && r->full))
 		log_error("store %s: %s: %s%s", r->path, doing, err,
 			  status == -ENOMEM ? " (out of memory)" : "");
+	r->full |= status == -ENOSPC;
 	rocksdb_free(err);
 	return status;
 }

@@ -7,8 +7,8 @@
  * on the loop: pages over several turns, for guests wait meanwhile, and those
  * that change again once more; all that is left, with the rest, in the last one,
  * which is when it begins as far as others are concerned.  It is applied on the
- * index lane (behind which page loads queue, so a page that is evicted from then
- * on comes back with it), flushed on another.  Then a superblock says that it was.
+ * index lane (a page that is evicted after that comes back with it), flushed on
+ * another.  Then a superblock says that it was.
  * Only then do segments that were emptied before it began become free.
  *
  * One that finds no memory while it is put together stays as it is, and goes on
@@ -16,6 +16,11 @@
  * serves meanwhile, and the log takes what there is room for.  Cleaned segments
  * do not become free, so if that lasts guests are slowed, then they wait, and
  * in the end get -ENOSPC (log.c), until there is memory again.
+ *
+ * So it is where the store finds no room, which people make again: RocksDB keeps
+ * what it was given, goes on by itself once there is some, and what it refused is
+ * in the batch.  That is asked again, for ten minutes: then the disk fails, for
+ * it may be one that stays so, and there may be other copies to go on with.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/index_store.h"
@@ -33,6 +38,7 @@
 #define TURN_PAGES 256u /* under 1 ms */
 #define TICK_NS (5 * SEC)
 #define BUSY_TICKS 6u /* it waits for the log to rest */
+#define ROOM_WAIT_NS (600 * SEC)
 
 static struct histogram times = {
 	.name = "basalt_lsom_checkpoint_seconds",
@@ -58,6 +64,8 @@ struct checkpoint {
 	uint64_t number;
 	uint64_t covered[LSOM__HEADS]; /* batches */
 	int status;
+	uint64_t full_ns; /* the store has found no room since; 0: it has */
+	struct env_timer again;
 	TAILQ_HEAD(, lsom_checkpoint) reqs;
 };
 
@@ -435,6 +443,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	if (status < 0) {
 		lsom__index_fail(disk, "writing the index", status);
 	} else {
+		disk->index_full &= disk->state == LSOM_DISK_FAILED;
 		disk->flushed_number = c->number;
 		memcpy(disk->flushed_covered, c->covered, sizeof(c->covered));
 	}
@@ -463,6 +472,52 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	lsom__disk_changed(disk);
 }
 
+/* ---- in the store ---- */
+
+static void apply_start(struct checkpoint *c);
+static void flush_start(struct checkpoint *c);
+
+static void room_asked(struct env_timer *timer)
+{
+	struct checkpoint *c = container_of(timer, struct checkpoint, again);
+
+	if (c->disk->checkpoint_applied == c->number)
+		flush_start(c);
+	else
+		apply_start(c);
+}
+
+/* Who closes the disk does not wait: the log has all of it. */
+static bool room_awaited(const struct checkpoint *c)
+{
+	const struct lsom_disk *disk = c->disk;
+
+	return c->status == -ENOSPC && !disk->closing &&
+	       disk->state != LSOM_DISK_FAILED &&
+	       (c->full_ns == 0 ||
+		env_now(disk->env) - c->full_ns < ROOM_WAIT_NS);
+}
+
+static void store_failed(struct checkpoint *c)
+{
+	struct lsom_disk *disk = c->disk;
+
+	if (!room_awaited(c)) {
+		checkpoint_done(c, c->status);
+		return;
+	}
+	if (c->full_ns == 0) {
+		log_error("disk %s: no room to write its index: the log is not "
+			  "let go until there is",
+			  disk->path);
+		c->full_ns = env_now(disk->env);
+	}
+	disk->index_full = true;
+	c->again.cb = room_asked;
+	env_timer_start(disk->env, &c->again, TICK_NS);
+	lsom__disk_changed(disk);
+}
+
 static void flush_work(struct env_work *work)
 {
 	struct checkpoint *c = container_of(work, struct checkpoint, work);
@@ -485,9 +540,12 @@ static void flush_done(struct env_work *work)
 	struct lsom_disk *disk = c->disk;
 	uint64_t at;
 
-	if (c->status < 0 || disk->kv == NULL ||
-	    disk->state == LSOM_DISK_FAILED) {
-		checkpoint_done(c, c->status);
+	if (c->status < 0) {
+		store_failed(c);
+		return;
+	}
+	if (disk->kv == NULL || disk->state == LSOM_DISK_FAILED) {
+		checkpoint_done(c, 0);
 		return;
 	}
 	disk->super.index_flushed = c->number;
@@ -509,9 +567,22 @@ static void apply_done(struct env_work *work)
 	struct checkpoint *c = container_of(work, struct checkpoint, work);
 
 	if (c->status < 0) {
-		checkpoint_done(c, c->status);
+		store_failed(c);
 		return;
 	}
+	c->disk->checkpoint_applied = c->number;
+	flush_start(c);
+}
+
+static void apply_start(struct checkpoint *c)
+{
+	c->work.work = apply_work;
+	c->work.done = apply_done;
+	env_work(c->disk->env, c->disk->index_lane, &c->work);
+}
+
+static void flush_start(struct checkpoint *c)
+{
 	c->work.work = flush_work;
 	c->work.done = flush_done;
 	env_work(c->disk->env, c->disk->flush_lane, &c->work);
@@ -655,9 +726,7 @@ static void checkpoint_run(struct env_task *task)
 		env_work(disk->env, disk->index_lane, &c->work);
 		return;
 	}
-	c->work.work = apply_work;
-	c->work.done = apply_done;
-	env_work(disk->env, disk->index_lane, &c->work);
+	apply_start(c);
 }
 
 void lsom__checkpoint_start(struct lsom_disk *disk)

@@ -562,8 +562,10 @@ static void congestion_now(const struct lsom_disk *disk,
 	out[LSOM_CONGESTION_INDEX] = 0;
 	if (disk->kv != NULL)
 		out[LSOM_CONGESTION_INDEX] =
-			MAX(ratio(disk->dirty_count, pages * 2),
-			    ratio(disk->loads, 1024));
+			disk->index_full
+				? 255
+				: MAX(ratio(disk->dirty_count, pages * 2),
+				      ratio(disk->loads, 1024));
 	out[LSOM_CONGESTION_MEMORY] =
 		disk->checkpoint_starved ? 255
 					 : ratio(disk->reads, LSOM__READS_MAX);
@@ -605,15 +607,8 @@ void lsom__disk_changed(struct lsom_disk *disk)
 		env_defer(disk->env, &disk->watch_task);
 }
 
-void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
-{
-	/* A thin device answers so, too: there another place is full. */
-	if (disk->state != LSOM_DISK_FAILED)
-		disk->index_full = status == -ENOSPC;
-	lsom__disk_fail(disk, what, status);
-}
-
-void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
+static void disk_fail(struct lsom_disk *disk, const char *what, int status,
+		      bool index_full)
 {
 	if (disk->state == LSOM_DISK_FAILED)
 		return;
@@ -621,6 +616,7 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 		 err_text(status));
 	disk->failed_status = status;
 	disk->failed_untold = true;
+	disk->index_full = index_full;
 	if (disk->recovery != NULL || disk->state == LSOM_DISK_OPENING) {
 		/* Its opening will fail, and who asked for that hears why. */
 		disk->state = LSOM_DISK_FAILED;
@@ -633,6 +629,17 @@ void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 	lsom__cleaner_kick(disk);
 	lsom__checkpoint_fail(disk, -ENODEV);
 	lsom__disk_changed(disk);
+}
+
+void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
+{
+	disk_fail(disk, what, status, status == -ENOSPC);
+}
+
+/* A thin device says ENOSPC, too: there another place is full. */
+void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
+{
+	disk_fail(disk, what, status, false);
 }
 
 void lsom_disk_watch(struct lsom_disk *disk, struct lsom_disk_watch *watch)

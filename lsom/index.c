@@ -677,9 +677,9 @@ void lsom__pages_evict(struct lsom_disk *disk)
 	     disk->pages_count > disk->lsom->pages_max;
 	     page = next, tries--) {
 		next = TAILQ_NEXT(page, lru);
-		/* In a batch that no load queues behind yet, it has to stay. */
+		/* In a batch that the store does not have yet, it has to stay. */
 		if (page->pins == 0 && page->loaded &&
-		    page->put_number <= disk->checkpoint_number)
+		    page->put_number <= disk->checkpoint_applied)
 			lsom__page_free(page);
 	}
 }

@@ -104,7 +104,8 @@ struct lsom_disk_info {
 	enum lsom_disk_state state;
 	char path[256];
 	char failure[160]; /* why, when FAILED */
-	bool index_full; /* that is: no room where the index is */
+	/* No room where its index is: why it FAILED, or will in ten minutes. */
+	bool index_full;
 	char damage[160]; /* what opening it found lost; "": nothing */
 	/*
 	 * Since then: reads that the device failed, whether or not anybody

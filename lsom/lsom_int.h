@@ -337,7 +337,7 @@ struct lsom_disk {
 	char path[256];
 	char failure[160], damage[160];
 	int failed_status;
-	bool index_full; /* what failed it */
+	bool index_full; /* what failed it, or will */
 	struct env_dev_info info;
 	struct lsom__super super;
 	bool super_torn; /* when it was opened one of the two was not whole */
@@ -391,6 +391,7 @@ struct lsom_disk {
 	struct lsom__position position; /* of the index as it was opened */
 	uint64_t recovered_records;
 	uint64_t checkpoint_number; /* the last one begun */
+	uint64_t checkpoint_applied; /* the last one in the store */
 	uint64_t flushed_number; /* the last one durable */
 	uint64_t flushed_covered[LSOM__HEADS]; /* batches that it covers */
 	uint64_t checkpoint_pos; /* pos_next when it began */

@@ -328,6 +328,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->silent_ms = info->silent_ns / MSEC;
 	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
 		       : t->silent[0] != '\0'	       ? t->silent
+		       : info->index_full	       ? NODE_INDEX_FULL
 		       : info->damage[0] != '\0'       ? info->damage
 		       : scrubbed_bad		       ? t->scrubbed
 						       : t->media;
@@ -338,13 +339,15 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->congestion = congestion;
 	out->recovery_ms = info->recovery_ns / MSEC;
 	out->log_generation = info->generation;
-	out->health =
-		info->state == LSOM_DISK_FAILED || t->silent[0] != '\0' ? "bad"
-		: info->state == LSOM_DISK_FULL || info->damage[0] != '\0' ||
-				scrubbed_bad || info->media_errors > 0 ||
-				info->uncovered_bytes > 0
-			? "warning"
-			: "ok";
+	out->health = info->state == LSOM_DISK_FAILED || t->silent[0] != '\0' ||
+				      info->index_full
+			      ? "bad"
+		      : info->state == LSOM_DISK_FULL ||
+				      info->damage[0] != '\0' || scrubbed_bad ||
+				      info->media_errors > 0 ||
+				      info->uncovered_bytes > 0
+			      ? "warning"
+			      : "ok";
 	t->space.raw_bytes = info->raw_bytes;
 	t->space.used_bytes = info->used_bytes;
 	t->space.reserved_bytes =
@@ -357,6 +360,8 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		node__disk_failed_fix(d, info, t->fix, sizeof(t->fix));
 	else if (t->silent[0] != '\0')
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_SILENT_FIX);
+	else if (info->index_full)
+		node__disk_failed_fix(d, info, t->fix, sizeof(t->fix));
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),
 			 "Add a disk, or delete or unmap data");

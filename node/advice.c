@@ -86,11 +86,19 @@ void node__disk_failed_fix(const struct node_disk *d,
 			   size_t len)
 {
 	char word[NODE_DISK_WORD_MAX], retry[NODE_DISK_WORD_MAX + 32];
+	char waits[sizeof(retry) + 80];
 
 	snprintf(retry, sizeof(retry), "basalt disk retry %s",
 		 node__disk_word(d, word));
+	snprintf(waits, sizeof(waits),
+		 "it goes on by itself; where that took over ten minutes, by: "
+		 "%s",
+		 retry);
 	if (info->index_full)
-		node__datadir_fix(d->node, retry, out, len);
+		node__datadir_fix(d->node,
+				  info->state == LSOM_DISK_FAILED ? retry
+								  : waits,
+				  out, len);
 	else
 		snprintf(out, len,
 			 "If the fault was the cable's, its data comes back "

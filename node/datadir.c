@@ -2,7 +2,7 @@
  * datadir: what is left where data_dir is.
  *
  * The directory and the indexes grow there.  What cannot be written down ends:
- * a disk when its index is full, the daemon when its directory is.
+ * a disk some time after its index is full, the daemon when its directory is.
  */
 #include "base/size.h"
 #include "base/util.h"

@@ -95,6 +95,12 @@ static void online_look(const struct node_disk *d, struct health_result *out)
 		FIX(out, "%s", NODE_SILENT_FIX);
 		return;
 	}
+	if (info.index_full) {
+		say(out, HEALTH_BAD, "disk %.100s: %s", d->path,
+		    NODE_INDEX_FULL);
+		node__disk_failed_fix(d, &info, out->fix, sizeof(out->fix));
+		return;
+	}
 	if (info.damage[0] != '\0') {
 		say(out, HEALTH_WARN, "disk %.100s: when it was opened, %.120s",
 		    d->path, info.damage);

@@ -301,6 +301,10 @@ bool node__is_plain(const char *word);
 	"See to it: the kernel's log may say why.  It goes on when it "        \
 	"answers, and is out of service when the kernel gives it up."
 
+/* One that waits for room where its index is: lsom_disk_info.index_full. */
+#define NODE_INDEX_FULL                                                        \
+	"no space is left for its index: it goes on without for ten minutes"
+
 /* What to do where others have space that is reserved. */
 #define NODE_UNCOVERED_FIX                                                     \
 	"Delete or unmap data on it, or delete a virtual disk there that "     \
@@ -317,7 +321,7 @@ const char *node__disk_word(const struct node_disk *disk,
 /* What to do about a disk that is FAILED or CLOSED. */
 void node__disk_fix(const struct node_disk *disk, char *out, size_t len);
 
-/* What to do about one that failed in service. */
+/* What to do about one that failed in service, or waits for room for its index. */
 void node__disk_failed_fix(const struct node_disk *disk,
 			   const struct lsom_disk_info *info, char *out,
 			   size_t len);

@@ -221,6 +221,8 @@ static int sim_kv_apply(struct kv *kv, struct kv_batch *batch)
 
 	if (sim->cut)
 		return -EIO;
+	if (sim->apply_status < 0)
+		return sim->apply_status;
 	wb_store_apply(&sim->store, batch);
 	return 0;
 }
@@ -231,6 +233,8 @@ static int sim_kv_flush(struct kv *kv)
 
 	if (sim->cut || counted_out(&sim->fail_flush))
 		return -EIO;
+	if (sim->flush_status < 0)
+		return sim->flush_status;
 	wb_store_flush(&sim->store);
 	return 0;
 }

@@ -374,6 +374,181 @@ TEST(faults, flush_of_the_index_fails)
 	fixture_close(f);
 }
 
+/* ---- no room where the index is ---- */
+
+enum { FULL_PAGES = 48 }; /* more than the cache holds */
+
+static void pages_write(struct fixture *f, struct lsom_comp *comp, unsigned lsn)
+{
+	for (unsigned i = 0; i < FULL_PAGES; i++)
+		CHECK_EQ(put(f, comp, (uint64_t)i * LSOM__PAGE_SLOTS, 1,
+			     LSN(1, lsn + i), lsn + i),
+			 0);
+	lsom_decided(comp,
+		     &(struct lsom_decided){
+			     .stable_lsn = LSN(1, lsn + FULL_PAGES - 1) });
+}
+
+static void pages_check(struct fixture *f, struct lsom_comp *comp, unsigned lsn)
+{
+	lsom_decided(comp,
+		     &(struct lsom_decided){
+			     .stable_lsn = LSN(1, lsn + FULL_PAGES - 1) });
+	for (unsigned i = 0; i < FULL_PAGES; i++)
+		CHECK_EQ(get(f, comp, (uint64_t)i * LSOM__PAGE_SLOTS, lsn + i),
+			 1);
+}
+
+/* Written twice; the index has the first of it, and a checkpoint is refused. */
+static struct lsom_comp *index_filled(struct fixture *f, int *status,
+				      struct call *c,
+				      struct lsom_checkpoint *req)
+{
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, (uint64_t)FULL_PAGES * LSOM__PAGE_SLOTS), 0);
+	comp = comp_of(f, 1);
+	pages_write(f, comp, 1);
+	pages_check(f, comp, 1);
+	CHECK_EQ(checkpoint(f), 0);
+	pages_write(f, comp, 101);
+	pages_check(f, comp, 101);
+	*status = -ENOSPC;
+	*c = (struct call){ .f = f };
+	req->data = c;
+	CHECK_EQ(lsom_checkpoint(f->disk, req, checkpoint_answered), 0);
+	while (!f->disk->index_full)
+		CHECK(sim_env_turn(&f->sim));
+	return comp;
+}
+
+static void is_waiting(struct fixture *f, bool waits)
+{
+	struct lsom_disk_info info;
+
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_ONLINE);
+	CHECK_EQ(info.index_full, waits);
+	CHECK_EQ(info.congestion[LSOM_CONGESTION_INDEX] == 255, waits);
+}
+
+/* The disk serves all that it has, takes more, and goes on when there is. */
+static void full_then_room(struct fixture *f, int *status)
+{
+	struct lsom_checkpoint req;
+	struct lsom_comp *comp;
+	struct call c;
+
+	comp = index_filled(f, status, &c, &req);
+	for (unsigned i = 0; i < 20; i++) {
+		f->sim.loop.env.now_ns += 6 * SEC;
+		timers_due(&f->sim);
+		pages_check(f, comp, 101);
+		CHECK(!c.done);
+		is_waiting(f, true);
+	}
+	pages_write(f, comp, 201);
+	pages_check(f, comp, 201);
+	*status = 0;
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(c.status, 0);
+	CHECK_EQ(checkpoint(f), 0);
+	is_waiting(f, false);
+	CHECK(f->disk->pages_count < FULL_PAGES);
+	pages_check(f, comp, 201);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	CHECK_EQ(f->disk->recovered_records, 0);
+	comp = comp_of(f, 1);
+	pages_check(f, comp, 201);
+	lsom_comp_put(comp);
+}
+
+TEST(faults, no_room_for_the_index_is_waited_for)
+{
+	struct fixture *f = fixture_open(31);
+
+	full_then_room(f, &f->sim.apply_status);
+	fixture_close(f);
+	f = fixture_open(32);
+	full_then_room(f, &f->sim.flush_status);
+	fixture_close(f);
+}
+
+/* Not for ever; and a disk that is closed does not wait. */
+static void full_to_the_end(struct fixture *f, int *status, bool closing)
+{
+	struct lsom_disk_close req = { .data = f };
+	struct lsom_checkpoint wanted;
+	struct lsom_disk_info info;
+	struct lsom_comp *comp;
+	struct call c;
+	uint64_t since;
+
+	comp = index_filled(f, status, &c, &wanted);
+	since = env_now(f->disk->env);
+	if (closing) {
+		f->done = false;
+		lsom_comp_put(comp);
+		CHECK_EQ(lsom_disk_close(f->disk, &req, closed), 0);
+		CHECK(sim_env_run(&f->sim, &f->done));
+		CHECK(env_now(&f->sim.loop.env) - since < 10 * SEC);
+	} else {
+		(void)sim_env_run(&f->sim, &c.done); /* ten minutes */
+		CHECK(sim_env_run(&f->sim, &c.done));
+		CHECK(env_now(f->disk->env) - since > 600 * SEC);
+		failed_check(f, comp);
+		lsom_disk_info(f->disk, &info);
+		CHECK(info.index_full);
+		lsom_comp_put(comp);
+		disk_close(f);
+	}
+	CHECK(c.done);
+	CHECK(c.status < 0);
+	*status = 0;
+	CHECK_EQ(disk_open(f, false), 0);
+	comp = comp_of(f, 1);
+	pages_check(f, comp, 101);
+	lsom_comp_put(comp);
+}
+
+TEST(faults, no_room_for_the_index_is_not_waited_for_for_ever)
+{
+	struct fixture *f;
+
+	for (unsigned i = 0; i < 4; i++) {
+		f = fixture_open(33 + i);
+		full_to_the_end(
+			f, i % 2 ? &f->sim.apply_status : &f->sim.flush_status,
+			i / 2);
+		fixture_close(f);
+	}
+}
+
+/* The log's device fails meanwhile: that is why, then. */
+TEST(faults, a_disk_fails_that_waits_for_room)
+{
+	struct fixture *f = fixture_open(37);
+	struct lsom_checkpoint wanted;
+	struct lsom_disk_info info;
+	struct lsom_comp *comp;
+	struct call c;
+
+	comp = index_filled(f, &f->sim.flush_status, &c, &wanted);
+	f->sim.fail_write = 1;
+	CHECK(put(f, comp, 0, 1, LSN(1, 300), 300) < 0);
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.state, LSOM_DISK_FAILED);
+	CHECK(!info.index_full);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK(c.status < 0);
+	lsom_disk_info(f->disk, &info);
+	CHECK(!info.index_full);
+	lsom_comp_put(comp);
+	f->sim.flush_status = 0;
+	fixture_close(f);
+}
+
 TEST(faults, reads_fail)
 {
 	struct fixture *f = fixture_open(4);
