@@ -232,7 +232,7 @@ static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 			break;
 	if (t == NULL)
 		return 0;
-	if (lsom__comp_by_key(disk, key) == NULL && c->oldest >= t->pos) {
+	if (c->oldest >= t->pos) {
 		TAILQ_REMOVE(&disk->tombs, t, link);
 		disk->tombs_dirty = true;
 		free(t);
@@ -279,7 +279,7 @@ int lsom__carry_record(struct lsom__cleaner *c, const struct lsom__record *r)
 		return 0; /* carried by the first walk */
 	if (r->type == LSOM__R_DELETE)
 		return tomb_step(c, r->component);
-	if (c->ranged && (c->range.comp != comp || comp->deleted))
+	if (c->ranged && c->range.comp != comp)
 		lsom__carry_unpin(c); /* deleted since its pages were pinned */
 	if (comp == NULL || comp->deleted)
 		return 0;

@@ -794,3 +794,141 @@ TEST(decided, an_index_places_a_version_nowhere)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* ---- what comes between a move and its end ---- */
+
+/* The request to the cleaner's head that is in flight, taken off the disk. */
+static struct env_io *cleaner_hold(struct fixture *f)
+{
+	const struct lsom__head *head = &f->disk->heads[LSOM__HEAD_CLEANER];
+	struct sim_env *sim = &f->sim;
+	struct env_io *io;
+
+	while (TAILQ_EMPTY(&head->inflight))
+		CHECK(sim_env_turn(sim));
+	io = &TAILQ_FIRST(&head->inflight)->io;
+	for (size_t i = 0; i < sim->ios_count; i++)
+		if (sim->ios[i] == io) {
+			sim->ios[i] = sim->ios[--sim->ios_count];
+			return io;
+		}
+	fail();
+	return NULL;
+}
+
+static void cleaner_go_on(struct fixture *f, struct env_io *io)
+{
+	f->sim.ios[f->sim.ios_count++] = io;
+	while (f->disk->cleaner->step.queued || !f->disk->cleaner->settled)
+		CHECK(sim_env_turn(&f->sim));
+	leave(f, LSOM__NONE);
+}
+
+/* Fill the disk, so that there is something to clean; then make page 0 go. */
+static void cleaning_needed(struct fixture *f, const struct lsom_comp *comp)
+{
+	struct lsom_comp *other = comp_of(f, 2);
+	uint64_t i;
+
+	for (i = 2; f->disk->segments_free > 5; i++)
+		fill_some(f, i * 200, 200);
+	checkpoint_make(f);
+	while (i-- > 2 && lsom__page_find(comp, 0) != NULL)
+		CHECK_EQ(get(f, other, i * 200, 1), 1);
+	CHECK(lsom__page_find(comp, 0) == NULL);
+	lsom_comp_put(other);
+}
+
+/*
+ * A prepared version is decided while it is moved, and the page that it was entered
+ * in has gone to the store when the move ends.  It stays where it is, until it is
+ * moved as what it is now.
+ */
+TEST(decided, a_move_ends_behind_its_commit)
+{
+	struct fixture *f = fixture_open(43);
+	struct lsom_comp *comp, *other;
+	struct env_io *io;
+	uint32_t victim;
+	uint64_t i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	other = comp_of(f, 2);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
+	victim = f->disk->heads[LSOM__HEAD_GUEST].segment;
+	fill_some(f, 0, 200);
+	fill_some(f, 200, 200);
+	cleaning_needed(f, comp);
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_CLOSED);
+	leave(f, victim);
+	lsom__cleaner_kick(f->disk);
+	io = cleaner_hold(f);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 5) });
+	CHECK(lsom__page_find(comp, 0) != NULL);
+	checkpoint_make(f);
+	for (i = 3; i < 30 && lsom__page_find(comp, 0) != NULL; i++)
+		CHECK_EQ(get(f, other, i * 200, 1), 1);
+	CHECK(lsom__page_find(comp, 0) == NULL);
+	cleaner_go_on(f, io);
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_CLOSED);
+	CHECK_EQ(get(f, comp, 0, 5), 1);
+	f->sim.loop.env.now_ns += 10 * SEC;
+	clean(f, victim, 0);
+	CHECK(f->disk->segments[victim].state != LSOM__SEG_CLOSED);
+	CHECK_EQ(get(f, comp, 0, 5), 1);
+	lsom_comp_put(comp);
+	lsom_comp_put(other);
+	fixture_close(f);
+}
+
+/*
+ * A component is deleted between two turns of the walk through one of its records.
+ * The next record is another's, and its pages are looked at, not those.
+ */
+TEST(decided, a_deletion_in_the_middle_of_a_record)
+{
+	struct fixture *f = fixture_open(44);
+	struct lsom_comp *comp, *gone;
+	struct call c = { .f = f };
+	struct lsom__entry e;
+	struct env_io *io;
+	uint32_t victim;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	CHECK_EQ(create(f, 3, 256), 0);
+	comp = comp_of(f, 1);
+	gone = comp_of(f, 3);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 5), 5), 0);
+	fill_some(f, 0, 200);
+	fill_some(f, 200, 200);
+	CHECK_EQ(put(f, gone, 0, 150, LSN(1, 1), 3), 0);
+	victim = f->disk->heads[LSOM__HEAD_GUEST].segment;
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 6), 0), 0);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 6) });
+	CHECK_EQ(f->disk->heads[LSOM__HEAD_GUEST].segment, victim);
+	/* So it is moved block by block. */
+	for (unsigned i = 0; i < 75; i++)
+		CHECK_EQ(put(f, gone, i * 2, 1, LSN(1, i + 2), 4), 0);
+	cleaning_needed(f, comp);
+	CHECK_EQ(get(f, gone, 1, 3), 1); /* its page is there */
+	CHECK(lsom__page_find(comp, 0) == NULL);
+	leave(f, victim);
+	lsom__cleaner_kick(f->disk);
+	io = cleaner_hold(f);
+	CHECK(f->disk->cleaner->ranged && f->disk->cleaner->range.comp == gone);
+	c.m.op = LSOM_DELETE;
+	CHECK_EQ(finish(&c, lsom_comp_update(gone, &c.m, meta_done)), 0);
+	CHECK(gone->reaped);
+	lsom_comp_put(gone);
+	cleaner_go_on(f, io);
+	CHECK(f->disk->segments[victim].state != LSOM__SEG_CLOSED);
+	CHECK_EQ(get(f, comp, 0, 0), 0);
+	lsom__slots_get(&lsom__page_find(comp, 0)->slots, 0, &e);
+	CHECK_EQ(e.kind, LSOM__E_HOLE);
+	CHECK(lsom__segment_of(f->disk, e.place) != victim);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
