@@ -1,8 +1,16 @@
-/* log: one line an event, to standard error. */
+/*
+ * log: one line an event, to standard error.
+ *
+ * Who reads that may stop doing so: a pager, a terminal, a journal that is stuck.
+ * Who logs is a shard's loop as a rule, and must not stand for it: after a while
+ * lines are lost, and counted.
+ */
 #include "base/log.h"
 #include "base/tame.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +19,13 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define LINE_BYTES 1024u /* no more than PIPE_BUF: no write is cut */
+#define WRITE_WAIT_MS 100 /* for whoever reads; then no more, until he does */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool stuck;
+static unsigned lost; /* lines, since */
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
@@ -50,12 +65,11 @@ void log_open(void)
 	journal = strcmp(stream, ours) == 0;
 }
 
-void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
+static size_t line_make(char line[LINE_BYTES], enum log_room room,
+			enum log_level level, const char *fmt, va_list ap)
 {
-	char line[1024];
 	struct timespec ts;
 	struct tm tm;
-	va_list ap;
 	size_t n;
 	int rv;
 
@@ -63,27 +77,64 @@ void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 	gmtime_r(&ts.tv_sec, &tm);
 	strcpy(line, journal ? priorities[level] : "");
 	n = strlen(line);
-	n += strftime(line + n, sizeof(line) - n, "%Y-%m-%dT%H:%M:%S", &tm);
-	rv = snprintf(line + n, sizeof(line) - n,
+	n += strftime(line + n, LINE_BYTES - n, "%Y-%m-%dT%H:%M:%S", &tm);
+	rv = snprintf(line + n, LINE_BYTES - n,
 		      ".%03ldZ %-5s %s: ", ts.tv_nsec / 1000000,
 		      level_names[level], room_names[room]);
 	n += (size_t)rv;
-	va_start(ap, fmt);
-	rv = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
-	va_end(ap);
+	rv = vsnprintf(line + n, LINE_BYTES - n - 1, fmt, ap);
 	if (rv > 0)
 		n += (size_t)rv;
-	if (n > sizeof(line) - 2) /* cut */
-		n = sizeof(line) - 2;
+	if (n > LINE_BYTES - 2) /* cut */
+		n = LINE_BYTES - 2;
 	line[n] = '\0';
 	text_tame(line);
 	for (size_t i = 0; i < n; i++) /* names from the wire stay one line */
 		if (line[i] == '\n')
 			line[i] = '?';
 	line[n++] = '\n';
-	/* One write, so that lines of several threads do not mix. */
-	if (write(STDERR_FILENO, line, n) < 0)
-		return; /* nowhere left to say it */
+	return n;
+}
+
+/* One write, so that lines of several processes do not mix.  False: it is lost. */
+static bool line_put(const char *line, size_t n)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+	stuck = poll(&p, 1, stuck ? 0 : WRITE_WAIT_MS) == 0;
+	if (!stuck && write(STDERR_FILENO, line, n) < 0)
+		return true; /* nowhere left to say it */
+	return !stuck;
+}
+
+static bool lost_put(const char *fmt, ...)
+{
+	char line[LINE_BYTES];
+	va_list ap;
+	size_t n;
+
+	va_start(ap, fmt);
+	n = line_make(line, LOG_BASE, LOG_WARN_L, fmt, ap);
+	va_end(ap);
+	return line_put(line, n);
+}
+
+void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
+{
+	char line[LINE_BYTES];
+	va_list ap;
+	size_t n;
+
+	va_start(ap, fmt);
+	n = line_make(line, room, level, fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&lock);
+	if (lost > 0 &&
+	    lost_put("%u lines are lost that nobody read in time", lost))
+		lost = 0;
+	if (lost > 0 || !line_put(line, n))
+		lost++;
+	pthread_mutex_unlock(&lock);
 }
 
 int log_level_set(const char *room, const char *level)

@@ -29,7 +29,10 @@ enum log_room {
 		LOG_ROOMS
 };
 
-/* Lines go to standard error; thread safe. */
+/*
+ * Lines go to standard error; thread safe.  Where nobody reads them they are lost,
+ * and it is told how many: it takes no longer than a tenth of a second.
+ */
 void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 bool log_enabled(enum log_room room, enum log_level level);

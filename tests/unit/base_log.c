@@ -3,10 +3,13 @@
 #include "base/log.h"
 #include "tests/lib/test.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What log_write() puts to standard error, with that for the journal's stream. */
@@ -86,4 +89,70 @@ TEST(base_log, what_is_told_is_tame)
 		     line);
 	CHECK(strstr(line, "one ?[31m?? ?? ? \xc3\xbc \xe2\x82\xac \xc3\n") !=
 	      NULL);
+}
+
+static double seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* What is there to read. */
+static char *drained(int fd)
+{
+	static char text[1u << 20];
+	size_t n = 0;
+	ssize_t got;
+
+	CHECK_EQ(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	while ((got = read(fd, text + n, sizeof(text) - 1 - n)) > 0)
+		n += (size_t)got;
+	text[n] = '\0';
+	return text;
+}
+
+/* Lines until nobody has room for them, and some that come when he has. */
+static void unread(int ends[2])
+{
+	int saved = dup(STDERR_FILENO);
+	char *first, *then, *p;
+	double since;
+	unsigned i;
+
+	alarm(30); /* or it would wait for ever */
+	CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
+	since = seconds();
+	for (i = 0; i < 10000; i++)
+		log_write(LOG_ROOM, LOG_INFO_L, "unread %u", i);
+	since = seconds() - since;
+	first = strdup(drained(ends[0]));
+	log_write(LOG_ROOM, LOG_INFO_L, "read again");
+	log_write(LOG_ROOM, LOG_INFO_L, "and again");
+	then = drained(ends[0]);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(ends[0]);
+	close(ends[1]);
+	alarm(0);
+	CHECK(since < 5);
+	for (i = 0, p = first; (p = strstr(p, "unread")) != NULL; i++)
+		p++;
+	free(first);
+	CHECK(i > 0 && i < 10000);
+	CHECK_EQ(atoi(strstr(then, "base: ") + 6), 10000 - (int)i);
+	CHECK(strstr(then, " warn  base: ") < strstr(then, "read again\n"));
+	CHECK(strstr(then, "and again\n") != NULL);
+	CHECK(strstr(strstr(then, "lost") + 4, "lost") == NULL);
+}
+
+TEST(base_log, nobody_reads)
+{
+	int ends[2];
+
+	CHECK_EQ(pipe(ends), 0);
+	unread(ends);
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	unread(ends);
 }
