@@ -22,6 +22,7 @@ struct lsom__frames {
 /* A head's run of batches, as far as it has been followed. */
 struct lsom__run {
 	uint64_t generation, expected, durable;
+	uint32_t from, to; /* of the order: the generation's segments */
 	uint16_t head;
 	bool ended;
 };
@@ -65,7 +66,7 @@ struct lsom__recovery {
 	struct lsom__segment_header *headers; /* sequence 0: none */
 	uint8_t *header_from; /* of each */
 	struct lsom__frames **open; /* of generations that were not closed */
-	uint32_t *order; /* segments in use, by sequence */
+	uint32_t *order; /* segments in use, by generation and sequence */
 	uint32_t order_count;
 	bool *void_segment; /* holds nothing that counts */
 	bool *from_table; /* the index knows it as it is */

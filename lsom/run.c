@@ -252,7 +252,7 @@ static bool of_run(const struct lsom__recovery *rec,
 static uint32_t run_next(const struct lsom__recovery *rec,
 			 const struct lsom__run *run, uint32_t i)
 {
-	while (++i < rec->order_count)
+	while (++i < run->to)
 		if (of_run(rec, run, rec->order[i]))
 			return rec->order[i];
 	return LSOM__NONE;
@@ -305,7 +305,7 @@ static void run_plan(struct lsom__recovery *rec, const struct lsom__run *run)
 	uint32_t i;
 
 	lsom__ahead_plan(&rec->ahead);
-	for (i = 0; i < rec->order_count; i++)
+	for (i = run->from; i < run->to; i++)
 		if (of_run(rec, run, rec->order[i]) && !is_settled(rec, run, i))
 			lsom__ahead_add(&rec->ahead, rec->order[i]);
 }
@@ -318,7 +318,7 @@ static int run_read(struct lsom__recovery *rec, struct lsom__run *run)
 	int rv;
 
 	run_plan(rec, run);
-	for (i = 0; i < rec->order_count; i++) {
+	for (i = run->from; i < run->to; i++) {
 		seg = rec->order[i];
 		if (!of_run(rec, run, seg))
 			continue;
@@ -365,12 +365,12 @@ static void run_parked(struct lsom__recovery *rec, struct lsom__run *run,
 }
 
 /* From here on they are read again where they are wanted. */
-static void parked_free(struct lsom__recovery *rec)
+static void parked_free(struct lsom__recovery *rec, const struct lsom__run *run)
 {
 	struct lsom__frames *f;
 	uint32_t i;
 
-	for (i = 0; i < rec->order_count; i++) {
+	for (i = run->from; i < run->to; i++) {
 		f = rec->open[rec->order[i]];
 		if (f == NULL || !f->parked)
 			continue;
@@ -399,7 +399,7 @@ static int run_find(struct lsom__recovery *rec, struct lsom__run *run)
 	if (run->generation == rec->covered_generation)
 		run->durable = MAX(run->durable, rec->covered[run->head]);
 	rv = run_read(rec, run);
-	for (i = 0; i < rec->order_count && rv == 0; i++) {
+	for (i = run->from; i < run->to && rv == 0; i++) {
 		seg = rec->order[i];
 		if (!of_run(rec, run, seg))
 			continue;
@@ -422,57 +422,65 @@ static int run_find(struct lsom__recovery *rec, struct lsom__run *run)
 			rec->void_segment[seg] = true;
 		}
 	}
-	parked_free(rec);
+	parked_free(rec, run);
 	return rv;
 }
 
-static int by_sequence(const void *a, const void *b, void *arg)
+/* Headers that lie may have sequences of one generation within another's. */
+static int by_age(const void *a, const void *b, void *arg)
 {
 	const struct lsom__recovery *rec = arg;
-	uint64_t x = rec->headers[*(const uint32_t *)a].sequence;
-	uint64_t y = rec->headers[*(const uint32_t *)b].sequence;
+	const struct lsom__segment_header *x =
+		&rec->headers[*(const uint32_t *)a];
+	const struct lsom__segment_header *y =
+		&rec->headers[*(const uint32_t *)b];
 
-	return x < y ? -1 : x > y;
+	if (x->generation != y->generation)
+		return x->generation < y->generation ? -1 : 1;
+	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
-/* The next generation behind @g that a segment is of; 0: there is none. */
-static uint64_t generation_next(const struct lsom__recovery *rec, uint64_t g)
+/* Where the generation ends whose first segment is at place @i of the order. */
+static uint32_t generation_end(const struct lsom__recovery *rec, uint32_t i)
 {
-	uint64_t next = 0, of;
-	uint32_t i;
+	const uint64_t g = rec->headers[rec->order[i]].generation;
 
-	for (i = 0; i < rec->order_count; i++) {
-		of = rec->headers[rec->order[i]].generation;
-		if (of > g && (next == 0 || of < next))
-			next = of;
-	}
-	return next;
+	while (i < rec->order_count &&
+	       rec->headers[rec->order[i]].generation == g)
+		i++;
+	return i;
 }
 
 int lsom__runs_find(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
 	struct lsom__run run;
-	uint64_t g = disk->super.generation_closed;
+	uint32_t i, to;
+	uint64_t g;
 	unsigned h;
-	uint32_t i;
 	int rv;
 
 	for (i = 0; i < disk->super.segments; i++)
 		if (rec->headers[i].sequence != 0)
 			rec->order[rec->order_count++] = i;
-	qsort_r(rec->order, rec->order_count, sizeof(*rec->order), by_sequence,
-		rec);
+	qsort_r(rec->order, rec->order_count, sizeof(*rec->order), by_age, rec);
 	lsom__segments_undo(rec);
 	/* Not one by one: a header that lies may be of any. */
-	while ((g = generation_next(rec, g)) != 0)
-		for (h = 0; h < LSOM__HEADS; h++) {
+	for (i = 0; i < rec->order_count; i = to) {
+		g = rec->headers[rec->order[i]].generation;
+		to = generation_end(rec, i);
+		for (h = 0;
+		     h < LSOM__HEADS && g > disk->super.generation_closed;
+		     h++) {
 			run = (struct lsom__run){ .generation = g,
+						  .from = i,
+						  .to = to,
 						  .head = (uint16_t)h,
 						  .expected = 1 };
 			rv = run_find(rec, &run);
 			if (rv < 0)
 				return rv;
 		}
+	}
 	return 0;
 }

@@ -7,6 +7,8 @@
 
 #include "tests/lib/memkv.h"
 
+#include <time.h>
+
 #define RUN 48u /* blocks of a write: a tiny segment has room for one */
 #define SUPERS 2u
 #define FEW 48u /* reads; of free ones a window, and what was open */
@@ -20,6 +22,44 @@ static int opening(struct fixture *f)
 static uint64_t reads(const struct fixture *f)
 {
 	return f->sim.reads_alone + f->sim.reads_together;
+}
+
+/*
+ * Headers that lie, each of a generation of its own, make an opening look at each
+ * of them, not at all of them for each.
+ */
+TEST(headers, each_of_another_generation)
+{
+	const uint32_t n = 100000;
+	struct fixture *f = fixture_open(9);
+	struct lsom_disk *disk = calloc(1, sizeof(*disk));
+	struct lsom__recovery rec = { .disk = disk };
+	clock_t since;
+
+	disk->lsom = f->lsom;
+	disk->super.segments = n;
+	rec.headers = calloc(n, sizeof(*rec.headers));
+	rec.order = calloc(n, sizeof(*rec.order));
+	rec.open = calloc(n, sizeof(*rec.open));
+	rec.void_segment = malloc(n);
+	memset(rec.void_segment, true, n); /* so that none is read */
+	for (uint32_t i = 0; i < n; i++) {
+		rec.headers[i].sequence = i + 1;
+		rec.headers[i].generation = 1 + i * 7919ull % n;
+		rec.headers[i].head = LSOM__HEAD_GUEST;
+	}
+	since = clock();
+	CHECK_EQ(lsom__runs_find(&rec), 0);
+	CHECK(clock() - since < 5 * CLOCKS_PER_SEC);
+	CHECK_EQ(rec.order_count, n);
+	for (uint32_t i = 0; i < n; i++)
+		CHECK_EQ(rec.headers[rec.order[i]].generation, i + 1);
+	free(rec.void_segment);
+	free(rec.open);
+	free(rec.order);
+	free(rec.headers);
+	free(disk);
+	fixture_close(f);
 }
 
 /* ---- how many ---- */
