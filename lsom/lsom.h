@@ -279,7 +279,7 @@ struct lsom_scrub {
 	uint64_t read_blocks;
 	uint64_t bad_count; /* blocks in use that are not what was written */
 	struct lsom_scrub_bad bad[LSOM_SCRUB_BAD_MAX]; /* the first of them */
-	unsigned segments_unread; /* nobody knows what should be there */
+	unsigned segments_unread; /* nobody knows all that should be there */
 	/* private */
 	bool cancelled;
 	void (*cb)(struct lsom_scrub *req, int status);

@@ -4,17 +4,17 @@
  * Segment by segment, in their order on the disk, so that a spinning one does not
  * seek: the summary says which block should have which checksum, and the index is
  * only asked about those that do not.  One I/O at a time; while others use the disk
- * it rests as long as it has read.
+ * it rests as long as it has read.  Where the summary is no good the batches are
+ * looked for one by one, as in a recovery, on a worker.
  *
  * A block that nothing points to may be bad as it likes.  What is being emptied or
  * written meanwhile is looked at as it was found; the reference that a read holds
  * bars reuse.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/recover_int.h"
 
 #include "base/crc.h"
-#include "base/err.h"
 #include "base/log.h"
 #include "base/util.h"
 
@@ -31,6 +31,7 @@ enum scrub_phase {
 	SCRUB_SEGMENT, /* look for the next one */
 	SCRUB_FOOTER,
 	SCRUB_SUMMARY,
+	SCRUB_SCAN, /* for its batches */
 	SCRUB_RECORDS, /* of it: which block should be what */
 	SCRUB_DATA,
 	SCRUB_SUSPECTS, /* does anything point there? */
@@ -51,6 +52,10 @@ struct lsom__scrub {
 	bool held; /* a reference to it */
 	bool again; /* its summary could not be read at first */
 	struct lsom__segment_header header;
+	struct env_work scan;
+	struct lsom__recovery rec; /* that the scan takes it for */
+	struct lsom__frames found;
+	int scan_status;
 
 	uint8_t *buf; /* its summary; or a copy of its frames */
 	uint32_t buf_blocks;
@@ -163,16 +168,13 @@ static void read_start(struct lsom__scrub *c, void *mem, uint32_t block,
 
 /* ---- what a segment should hold ---- */
 
-static void segment_unread(struct lsom__scrub *c, int status)
+static void segment_unread(struct lsom__scrub *c, const char *how_much)
 {
 	if (c->req->segments_unread < LSOM_SCRUB_BAD_MAX)
-		log_error(
-			"disk %s: scrub: the summary of segment %u: %s; what lies in "
-			"it is not looked at",
-			c->disk->path, c->segment, err_text(status));
-	lsom__media_error(c->disk);
+		log_error("disk %s: scrub: %s what lies in segment %u is not "
+			  "looked at",
+			  c->disk->path, how_much, c->segment);
 	c->req->segments_unread++;
-	segment_leave(c);
 }
 
 static void records_begin(struct lsom__scrub *c)
@@ -184,6 +186,84 @@ static void records_begin(struct lsom__scrub *c)
 	c->block = c->alone_end = 0;
 	c->suspects_count = c->suspects_done = 0;
 	c->phase = SCRUB_RECORDS;
+}
+
+static void scan_work(struct env_work *work)
+{
+	struct lsom__scrub *c = container_of(work, struct lsom__scrub, scan);
+
+	c->scan_status = lsom__segment_scan(&c->rec, c->segment, &c->found);
+}
+
+/* Are all of its batches found?  A torn one may lie behind them. */
+static bool scan_is_whole(const struct lsom__scrub *c)
+{
+	const struct lsom__segment *seg = &c->disk->segments[c->segment];
+	struct lsom__frame frame;
+	uint64_t n = 0;
+	size_t at;
+
+	for (at = 0; at < c->found.bytes;) {
+		memcpy(&frame, c->found.mem + at, sizeof(frame));
+		at += sizeof(frame) + frame.records_bytes;
+		n += frame.batch <= seg->last_batch;
+	}
+	return n == seg->last_batch - seg->first_batch + 1;
+}
+
+static void scan_free(struct lsom__scrub *c)
+{
+	free(c->rec.headers);
+	free(c->rec.buf);
+	memset(&c->rec, 0, sizeof(c->rec));
+	lsom__frames_fini(&c->found);
+	memset(&c->found, 0, sizeof(c->found));
+}
+
+static void scan_done(struct env_work *work)
+{
+	struct lsom__scrub *c = container_of(work, struct lsom__scrub, scan);
+
+	if (c->scan_status == 0 && c->found.bytes > 0) {
+		if (!scan_is_whole(c))
+			segment_unread(c, "some of");
+		free(c->buf);
+		c->frames = c->buf = c->found.mem;
+		c->bytes = c->found.bytes;
+		c->found.mem = NULL;
+		records_begin(c);
+	} else {
+		if (c->disk->state != LSOM_DISK_FAILED)
+			segment_unread(c, "all of");
+		segment_leave(c);
+	}
+	scan_free(c);
+	read_over(c);
+}
+
+static void scan_start(struct lsom__scrub *c)
+{
+	struct lsom_disk *disk = c->disk;
+
+	c->rec.disk = disk;
+	c->rec.headers = calloc(disk->super.segments, sizeof(*c->rec.headers));
+	c->rec.buf = aligned_alloc(LSOM_BLOCK, disk->super.segment_bytes);
+	lsom__media_error(disk);
+	if (c->rec.headers == NULL || c->rec.buf == NULL) {
+		scan_free(c);
+		segment_unread(c, "all of");
+		segment_leave(c);
+		return;
+	}
+	log_warn("disk %s: scrub: the summary of segment %u is damaged: its "
+		 "batches are read one by one",
+		 disk->path, c->segment);
+	c->rec.headers[c->segment] = c->header;
+	c->waits = true;
+	c->since_ns = env_now(disk->env);
+	c->scan.work = scan_work;
+	c->scan.done = scan_done;
+	env_work(disk->env, NULL, &c->scan);
 }
 
 static void summary_here(struct env_io *io, int64_t res)
@@ -207,11 +287,10 @@ static void summary_here(struct env_io *io, int64_t res)
 			records_begin(c);
 		}
 	}
-	if (rv < 0 && !c->again) {
-		c->again = true; /* it may be chance */
-		c->phase = SCRUB_FOOTER;
-	} else if (rv < 0 && c->disk->state != LSOM_DISK_FAILED) {
-		segment_unread(c, rv);
+	if (rv < 0) {
+		/* It may be chance. */
+		c->phase = c->again ? SCRUB_SCAN : SCRUB_FOOTER;
+		c->again = true;
 	}
 	read_over(c);
 }
@@ -541,6 +620,9 @@ static int phase_step(struct lsom__scrub *c)
 		break;
 	case SCRUB_SUMMARY:
 		rv = summary_get(c);
+		break;
+	case SCRUB_SCAN:
+		scan_start(c);
 		break;
 	case SCRUB_RECORDS:
 		rv = records_step(c);

@@ -203,25 +203,59 @@ TEST(scrub, a_read_that_fails)
 	fixture_close(f);
 }
 
-/* Nobody knows what should lie there: that is told. */
+static void header_rot_now(struct fixture *f, struct lsom_comp *comp,
+			   uint64_t block)
+{
+	struct lsom__entry e;
+
+	entry_get(comp, block, &e);
+	f->sim.disk.now[(e.place - 1) * LSOM_BLOCK] ^= 1;
+}
+
+/*
+ * The batches tell what should lie there, each of itself and the one before.  Where
+ * not all are found, that is told.
+ */
 TEST(scrub, a_summary_that_rots)
 {
 	struct fixture *f = fixture_open(4);
+	struct lsom_disk_info info;
 	struct lsom_comp *comp;
 	struct scrub *c;
 
 	CHECK_EQ(create(f, 1, 8192), 0);
 	comp = comp_of(f, 1);
-	for (unsigned i = 0; i < 8; i++)
-		CHECK_EQ(put(f, comp, i * 100, 100, LSN(1, i + 1), i + 1), 0);
+	for (unsigned i = 0; i < 16; i++)
+		CHECK_EQ(put(f, comp, i * 50, 50, LSN(1, i + 1), i + 1), 0);
 	f->sim.disk.now[(lsom__place(f->disk, 0, f->disk->segment_blocks) *
 			 LSOM_BLOCK) -
 			1] ^= 1;
 	CHECK_EQ(f->disk->segments[0].state, LSOM__SEG_CLOSED);
+	CHECK_EQ(scrub_bad(f), 0);
+	lsom_disk_info(f->disk, &info);
+	CHECK_EQ(info.media_errors, 1);
+	rot_now(f, comp, 60);
+	header_rot_now(f, comp, 50);
+	CHECK_EQ(scrub_bad(f), 1);
+	/* So that neither it nor the next one says what was in it. */
+	header_rot_now(f, comp, 100);
 	c = scrub_make(f);
 	CHECK_EQ(c->req.segments_unread, 1);
 	CHECK_EQ(c->req.bad_count, 0);
-	CHECK(c->req.read_blocks > 500);
+	CHECK(c->req.read_blocks > 700);
+	free(c);
+	rot_now(f, comp, 20);
+	rot_now(f, comp, 160);
+	c = scrub_make(f);
+	CHECK_EQ(c->req.segments_unread, 1);
+	CHECK_EQ(c->req.bad_count, 2);
+	free(c);
+	/* Nothing is found any more. */
+	memset(f->sim.disk.now + lsom__place(f->disk, 0, 1) * LSOM_BLOCK, 0,
+	       (size_t)(f->disk->segment_blocks - 1) * LSOM_BLOCK);
+	c = scrub_make(f);
+	CHECK_EQ(c->req.segments_unread, 1);
+	CHECK_EQ(c->req.bad_count, 0);
 	free(c);
 	lsom_comp_put(comp);
 	fixture_close(f);
