@@ -21,7 +21,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define OPEN_BYTES_MIN (1u << 20) /* a manifest, a log's first blocks */
+/* A manifest, a log's first blocks, and what compactions take meanwhile. */
+#define OPEN_BYTES_MIN (8u << 20)
 
 struct rocks {
 	struct kv kv;
@@ -338,7 +339,8 @@ static int parent_open(const char *path)
 
 /*
  * Debian's build has assertions on, and one of them ends the process when a
- * store is opened, or made, and its first writes find no space.
+ * store is opened, or made, and its first writes find no space.  A store that was
+ * full when it was closed begins with compactions, beside those writes.
  */
 static bool has_room(const struct kv_config *config)
 {
