@@ -475,6 +475,8 @@ static void work(struct run *r, unsigned ops)
 		}
 		if (r->sim->config.scrub && sim_chance(r->sim, 20))
 			scrub(r);
+		if (r->sim->config.full && sim_chance(r->sim, 200))
+			comp__full(r);
 		if (r->fault != FAULT_NONE && sim_chance(r->sim, 120))
 			comp__fault_now(r);
 		for (k = (unsigned)sim_random(r->sim, 12); k > 0; k--)

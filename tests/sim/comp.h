@@ -104,5 +104,6 @@ void comp__aux_change(struct run *r);
 void comp__aux_check(struct run *r);
 /* comp_fault.c */
 void comp__fault_now(struct run *r);
+void comp__full(struct run *r);
 
 #endif

@@ -43,6 +43,21 @@ static void header_rot(struct run *r)
 		  found, i);
 }
 
+/* Not so long that the log's end is told: a checkpoint comes in between. */
+void comp__full(struct run *r)
+{
+	uint64_t ns = sim_random(r->sim, 15 * SEC);
+	struct lsom_disk_info info;
+
+	lsom_disk_info(r->disk, &info);
+	if (info.index_full)
+		return;
+	for (unsigned i = 0; i < r->sim->stores_count; i++)
+		r->sim->stores[i].full_until = r->sim->now_ns + ns;
+	sim_trace(r->sim, "FAULT: no space for the index for %llu ms",
+		  (unsigned long long)(ns / MSEC));
+}
+
 void comp__fault_now(struct run *r)
 {
 	struct sim_disk *d = &r->sim->disks[0];

@@ -221,6 +221,8 @@ static int k_apply(struct kv *kv, struct kv_batch *batch)
 		sim_trace(s->sim, "%s: FAULT: a batch fails", s->path);
 		return -EIO;
 	}
+	if (s->sim->now_ns < s->full_until)
+		return -ENOSPC;
 	wb_store_apply(&s->wb, batch);
 	if (s->log)
 		wb_store_flush(&s->wb);
@@ -229,6 +231,8 @@ static int k_apply(struct kv *kv, struct kv_batch *batch)
 
 static int k_flush(struct kv *kv)
 {
+	if (store_of(kv)->sim->now_ns < store_of(kv)->full_until)
+		return -ENOSPC;
 	wb_store_flush(wb_kv_store(kv));
 	return 0;
 }
@@ -271,7 +275,7 @@ void sim_store_cut(struct sim_store *s)
 {
 	wb_store_tear(&s->wb, &s->sim->random);
 	wb_store_restore(&s->wb);
-	s->apply_eio = 0;
+	s->apply_eio = s->full_until = 0;
 }
 
 void sim_store_wipe(struct sim *sim, const char *path)

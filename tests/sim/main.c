@@ -2,14 +2,15 @@
  * main: options, a process a seed, and what is printed.
  *
  *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart] [--scrub]
- *	    [--rough] [--disable-rule R27]
+ *	    [--full] [--rough] [--disable-rule R27]
  *	sim --trace SEED
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
  *
  * --apart: in mode comp the blocks lie far from each other, so that there are
  * more pages of the index than its memory holds.  --scrub: there the disk is
- * scrubbed again and again, and where nothing rots that finds nothing.  --rough: in mode node
+ * scrubbed again and again, and where nothing rots that finds nothing.  --full: there
+ * the blocks lie apart, too, and the index finds no space at times.  --rough: in mode node
  * clients give up early or cancel, some of their writes are ORWRITEs, and the
  * object grows and shrinks meanwhile.
  *
@@ -255,7 +256,7 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node] "
-		"[--apart] [--scrub] [--rough] [--jobs N]\n"
+		"[--apart] [--scrub] [--full] [--rough] [--jobs N]\n"
 		"           [--trace SEED] [--disable-rule RULE] [--rules] "
 		"[--list-rules] [--quiet] [--keep-going]\n");
 	return 2;
@@ -282,6 +283,7 @@ int main(int argc, char **argv)
 		{ "jobs", required_argument, NULL, 'j' },
 		{ "apart", no_argument, NULL, 'a' },
 		{ "scrub", no_argument, NULL, 'b' },
+		{ "full", no_argument, NULL, 'f' },
 		{ "rough", no_argument, NULL, 'g' },
 		{ "rules", no_argument, NULL, 'r' },
 		{ "list-rules", no_argument, NULL, 'l' },
@@ -336,6 +338,9 @@ int main(int argc, char **argv)
 		case 'b':
 			o.config.scrub = true;
 			break;
+		case 'f':
+			o.config.full = o.config.apart = true;
+			break;
 		case 'g':
 			o.config.rough = true;
 			break;
@@ -369,6 +374,7 @@ int main(int argc, char **argv)
 		printf("FAILED: seed %llu; see it with: sim %s--trace %llu\n",
 		       (unsigned long long)res->failed_seed,
 		       o.config.scrub	? "--scrub --mode comp "
+		       : o.config.full	? "--full --mode comp "
 		       : o.config.apart ? "--apart --mode comp "
 					: "",
 		       (unsigned long long)res->failed_seed);

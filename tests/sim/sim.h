@@ -51,6 +51,7 @@ struct sim_store {
 	struct wb_store wb;
 	bool log; /* every batch is durable at once */
 	uint64_t apply_eio;
+	uint64_t full_until; /* it has no space */
 };
 
 struct env_dev {
@@ -95,6 +96,7 @@ struct sim_config {
 	bool trace;
 	bool scrub; /* its disk is scrubbed, now and then */
 	bool apart; /* a component's blocks: more index pages than fit */
+	bool full; /* its index finds no space, for a while */
 	bool rough; /* clients give up, and the object gets other sizes */
 };
 

@@ -376,7 +376,7 @@ void sim_power_off(struct sim *sim)
 	for (i = 0; i < sim->disks_count; i++)
 		sim_disk_mend(&sim->disks[i]);
 	for (i = 0; i < sim->stores_count; i++)
-		sim->stores[i].apply_eio = 0;
+		sim->stores[i].apply_eio = sim->stores[i].full_until = 0;
 	sim->now_ns += SEC;
 }
 
