@@ -27,6 +27,11 @@
 #define ROUNDS 4u
 #define LATE_NS (100 * MSEC) /* of a timer: by a stall only */
 #define SPIN_IN_FLIGHT 2u /* with more, the wake-ups are shared anyway */
+/*
+ * Threads for blocking work that has no lane.  A disk that hangs keeps those that
+ * look at it: libuv's usual four are gone with as many disks.
+ */
+#define WORKERS "32"
 
 struct shards {
 	unsigned count;
@@ -534,6 +539,8 @@ int shards_open(const struct shards_config *config, struct shards **out)
 	if (count == 0)
 		count = cpus <= 2 ? 1 : (unsigned)cpus / 2;
 	count = MIN(count, (unsigned)ARRAY_LEN(all->shard));
+	/* libuv looks when the first work comes. */
+	(void)setenv("UV_THREADPOOL_SIZE", WORKERS, 0);
 	histogram_register(&turns);
 	shard__uring_times_register();
 	rv = shards_new(config, count, &all);

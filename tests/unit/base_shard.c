@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -171,6 +172,66 @@ TEST(shard, lane_keeps_order)
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(c[i].ran, i + 1);
 	env_lane_close(ts.env, lane);
+	test_shard_close(&ts);
+}
+
+#define HUNG 16u
+
+static sem_t hang;
+
+static void hang_fn(struct env_work *work)
+{
+	while (sem_wait(&hang) < 0)
+		CHECK_EQ(errno, EINTR);
+}
+
+static void hang_done(struct env_work *work)
+{
+	done = ++works == 1 + HUNG;
+}
+
+static void quick_fn(struct env_work *work)
+{
+}
+
+static void quick_done(struct env_work *work)
+{
+	works++;
+	done = true;
+}
+
+static void on_overdue(struct env_timer *timer)
+{
+	done = true;
+}
+
+/* Disks that hang leave workers to others. */
+TEST(shard, work_beside_work_that_hangs)
+{
+	struct env_work hung[HUNG],
+		quick = { .work = quick_fn, .done = quick_done };
+	struct env_timer late = { .cb = on_overdue };
+	struct test_shard ts;
+
+	test_shard_open(&ts);
+	done = false;
+	works = 0;
+	sem_init(&hang, 0, 0);
+	for (unsigned i = 0; i < HUNG; i++) {
+		hung[i] =
+			(struct env_work){ .work = hang_fn, .done = hang_done };
+		env_work(ts.env, NULL, &hung[i]);
+	}
+	env_work(ts.env, NULL, &quick);
+	env_timer_start(ts.env, &late, 10 * SEC);
+	test_run(&ts, &done);
+	CHECK_EQ(works, 1);
+	env_timer_stop(ts.env, &late);
+	done = false;
+	for (unsigned i = 0; i < HUNG; i++)
+		sem_post(&hang);
+	test_run(&ts, &done);
+	sem_destroy(&hang);
 	test_shard_close(&ts);
 }
 
