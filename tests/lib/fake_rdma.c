@@ -431,11 +431,11 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 		container_of(channel, struct fake_channel, channel);
 
 	if (c->events == 0) {
-		fake_rdma__hush(channel->fd);
 		errno = EAGAIN;
 		return -1;
 	}
-	c->events--;
+	if (--c->events == 0)
+		fake_rdma__hush(channel->fd);
 	*cq = c->cq;
 	*cq_context = c->cq->cq_context;
 	container_of(c->cq, struct fake_cq, cq)->unacked++;

@@ -54,6 +54,8 @@ void fake_rdma_remove_told(struct fake_peer *peer);
  * and behind its acknowledgement: what others may do then.
  */
 void fake_rdma_hook(void (*cb)(bool acked));
+/* @cb runs once, before a completion queue is armed next. */
+void fake_rdma_before_arming(void (*cb)(void));
 /* The system has it no more, or again; nobody is told. */
 void fake_rdma_hide(bool hidden);
 /*
@@ -85,6 +87,7 @@ bool fake_peer_send(struct fake_peer *peer, const void *message, size_t len);
 /* The oldest message that arrived, freed by the caller; NULL: none. */
 struct fake_message {
 	uint32_t invalidated; /* 0: none */
+	bool fenced; /* it waited for READs that were posted before */
 	size_t len;
 	uint8_t bytes[];
 } * fake_peer_receive(struct fake_peer *peer);

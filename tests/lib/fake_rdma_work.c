@@ -39,10 +39,23 @@ static int op_poll_cq(struct ibv_cq *cq_, int max, struct ibv_wc *wc)
 	return n;
 }
 
-static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+static void (*before_arming)(void);
+
+void fake_rdma_before_arming(void (*cb)(void))
 {
 	LOCKED;
 
+	before_arming = cb;
+}
+
+static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	LOCKED;
+	void (*cb)(void) = before_arming;
+
+	before_arming = NULL;
+	if (cb != NULL)
+		cb();
 	/* As real ones do: only what completes from now on tells. */
 	container_of(cq, struct fake_cq, cq)->armed = true;
 	return 0;
@@ -115,6 +128,7 @@ static void arrive(struct fake_peer *peer, const struct work *w)
 	struct message *in = calloc(1, sizeof(*in));
 
 	m->len = len;
+	m->fenced = (w->wr.send_flags & IBV_SEND_FENCE) != 0;
 	m->invalidated = w->wr.opcode == IBV_WR_SEND_WITH_INV
 				 ? w->wr.invalidate_rkey
 				 : 0;

@@ -239,6 +239,18 @@ TEST(iser_conn, no_invalidation_without_leave)
 	end();
 }
 
+/* Nor by a device that cannot: the initiator is told so. */
+TEST(iser_conn, no_invalidation_by_the_device)
+{
+	fixture();
+	LIST_FIRST(&iser->devices)->rdma->attr.device_cap_flags = 0;
+	ready();
+	CHECK_EQ(get_be32(fake_peer_private(peer)), 0xc0000000);
+	write_send(0, 64, 0, 4);
+	good(0);
+	end();
+}
+
 /* Initiators have 128 receives, whatever the window is elsewhere. */
 TEST(iser_conn, window_that_leaves_receives)
 {
@@ -570,6 +582,22 @@ TEST(iser_conn, logout_and_stay)
 		turns();
 	CHECK_EQ(iser->leaving_count, 1);
 	end();
+}
+
+/* Nor are more of them kept than that. */
+TEST(iser_conn, many_stay)
+{
+	for (unsigned kept = 255; kept <= 256; kept++) {
+		fixture();
+		ready();
+		iser->leaving_count = kept;
+		logout();
+		while (counter_value(&iser__conns) > 0)
+			turns();
+		CHECK_EQ(iser->leaving_count, 256);
+		iser->leaving_count -= kept;
+		end();
+	}
 }
 
 /* An STag is of one buffer; a command with two has none that can go. */
@@ -973,6 +1001,19 @@ TEST(iser_conn, own_receives_are_bounded)
 		CHECK_EQ(iser->own_receives, 0);
 	}
 	peer = NULL;
+	end();
+}
+
+/* Nor is one let in that could not have those of its window. */
+TEST(iser_conn, own_receives_are_too_few)
+{
+	fixture_with((struct fake_rdma_config){ .no_srq = true });
+	LIST_FIRST(&iser->devices)->rdma->attr.max_qp_wr =
+		ISER_WINDOW_MAX + RECV_SPARE - 1;
+	dial(0x80, 4);
+	CHECK_EQ(login_status(), 0x0302);
+	LIST_FIRST(&iser->devices)->rdma->attr.max_qp_wr++;
+	ready();
 	end();
 }
 

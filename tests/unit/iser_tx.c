@@ -1,0 +1,193 @@
+/*
+ * iser_tx: the send queue: long answers of a login, tasks that share a list, what
+ * waits for whom, and the last word.
+ */
+#include "iscsi/iscsi_int.h"
+#include "tests/unit/iser_initiator.h"
+
+#define UNKNOWN_KEYS 8u
+
+static const char *unknown(char which, unsigned i, const char *value)
+{
+	static char pair[64];
+
+	snprintf(pair, sizeof(pair), "X-com.example.nobody-knows-%c%u=%s",
+		 which, i, value);
+	return pair;
+}
+
+/* A Login Request, of one login all of them, whose answer fits no slot. */
+static void login_part(char which, uint8_t flags)
+{
+	struct message *m = login_message("");
+	uint32_t len = (uint32_t)(m->len - ISER_FIXED_LEN);
+
+	if (which != 'a') /* the keys have been sent */
+		m->len = ISER_FIXED_LEN + (len = 0);
+	for (unsigned i = 0; i < UNKNOWN_KEYS; i++) {
+		const char *pair = unknown(which, i, "1");
+		size_t n = strlen(pair) + 1;
+
+		memcpy(m->bytes + m->len, pair, n);
+		m->len += n;
+		len += (uint32_t)n;
+	}
+	m->bytes[28 + 1] = flags;
+	put_be24(m->bytes + 28 + 5, len);
+	put_be32(m->bytes + 28 + 16, 1);
+	CHECK(give(m));
+}
+
+static void login_answer(char which)
+{
+	struct fake_message *m = receive();
+
+	CHECK(m != NULL);
+	CHECK_EQ(m->bytes[28], ISCSI_OP_LOGIN_RSP);
+	CHECK_EQ(get_be16(m->bytes + 28 + 36), 0);
+	CHECK(m->len > ISER_FIXED_LEN + TX_SLOT_DATA);
+	for (unsigned i = 0; i < UNKNOWN_KEYS; i++)
+		CHECK(has_text(m, unknown(which, i, "NotUnderstood")));
+	free(m);
+}
+
+/* An initiator that fetches nothing asks on: each answer is its own. */
+TEST(iser_tx, long_answers)
+{
+	fixture();
+	dial(0x80, 4);
+	fake_peer_hold(peer, true);
+	login_part('a', 0x04);
+	login_part('b', 0x04);
+	login_part('c', 0x87);
+	CHECK_EQ(TAILQ_FIRST(&iser->conns)->tx.sends_out, 1);
+	fake_peer_hold(peer, false);
+	for (char which = 'a'; which <= 'c'; which++)
+		login_answer(which);
+	end();
+}
+
+/* The next message's tag lies in the same list as that of the last one. */
+static void tag_beside(void)
+{
+	unsigned list = iscsi_itt_bucket(itt);
+
+	while (iscsi_itt_bucket(++itt) != list)
+		;
+	itt--;
+}
+
+/* A task ends while its data is fetched; that of its neighbour is fetched on. */
+TEST(iser_tx, abort_leaves_the_neighbour)
+{
+	static uint8_t data[64 << 10];
+	struct fake_message *answer;
+	uint32_t first, second;
+	struct message *m;
+
+	fixture();
+	ready();
+	pattern(data, sizeof(data), 5);
+	fake_peer_hold(peer, true);
+	write_send(0, 128, 0, 4);
+	first = itt;
+	tag_beside();
+	m = command(0x20, sizeof(data));
+	rw10(m, 0x2a, 1024, sizeof(data) / 512);
+	put_be32(m->bytes + 4, KEY + 1);
+	put_be64(m->bytes + 8, BASE + 4096);
+	fake_peer_expose(peer, KEY + 1, data, sizeof(data));
+	CHECK(give(m));
+	second = itt;
+	CHECK_EQ(iscsi_itt_bucket(first), iscsi_itt_bucket(second));
+	m = message(ISCSI_OP_TMF | ISCSI_IMMEDIATE, ISCSI_FINAL | 1);
+	put_be32(m->bytes + 28 + 20, first);
+	put_be32(m->bytes + 28 + 32, cmdsn - 2);
+	CHECK(give(m));
+	fake_peer_hold(peer, false);
+	for (unsigned i = 0; i < 2; i++) {
+		bool tmf;
+
+		answer = receive();
+		CHECK(answer != NULL);
+		tmf = answer->bytes[28] == ISCSI_OP_TMF_RSP;
+		CHECK_EQ(get_be32(answer->bytes + 28 + 16),
+			 tmf ? second + 1 : second);
+		CHECK_EQ(answer->bytes[28 + (tmf ? 2 : 3)], 0);
+		free(answer);
+	}
+	read_back(1024, sizeof(data) / 512, 5);
+	end();
+}
+
+/* An answer waits for fetches of its own task, and for nobody else's. */
+TEST(iser_tx, no_fence_for_the_neighbour)
+{
+	struct fake_message *answer;
+	uint32_t other;
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	write_send(0, 128, 0, 4);
+	tag_beside();
+	CHECK(give(command(0, 0)));
+	other = itt;
+	fake_peer_hold(peer, false);
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK_EQ(get_be32(answer->bytes + 28 + 16), other);
+	CHECK(!answer->fenced);
+	free(answer);
+	answer = receive();
+	CHECK(answer != NULL);
+	free(answer);
+	end();
+}
+
+/* Whose logout was refused has not said goodbye: it is told of the end. */
+TEST(iser_tx, refused_logout)
+{
+	struct fake_message *answer;
+
+	fixture();
+	ready();
+	CHECK(give(
+		message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL | 2)));
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK_EQ(answer->bytes[28], ISCSI_OP_LOGOUT_RSP);
+	CHECK_EQ(answer->bytes[28 + 2], 2); /* no recovery of connections */
+	free(answer);
+	CHECK_EQ(iscsi_portal_drop(iscsi, 1, NULL), 0);
+	turns();
+	CHECK_EQ(fake_peer_state(peer), FAKE_DOWN);
+	end();
+}
+
+static const struct message *late;
+
+static void send_late(void)
+{
+	CHECK(fake_peer_send(peer, late->bytes, late->len));
+}
+
+/*
+ * A message comes between the last look at the completions and their arming,
+ * which tells of later ones only.
+ */
+TEST(iser_tx, one_before_the_arming)
+{
+	struct message first;
+
+	fixture();
+	ready();
+	CHECK(!TAILQ_FIRST(&iser->conns)->hot);
+	first = *message(ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE, ISCSI_FINAL);
+	put_be32(first.bytes + 28 + 16, ISCSI_NO_TAG); /* and no answer */
+	late = command(0, 0);
+	fake_rdma_before_arming(send_late);
+	CHECK(give(&first));
+	good(0);
+	end();
+}
