@@ -754,6 +754,7 @@ struct iscsi {
 	TAILQ_HEAD(, iscsi_conn) conns;
 	TAILQ_HEAD(, iscsi_session) sessions;
 	unsigned conns_count, sessions_count, listeners_count;
+	unsigned busy_count; /* sessions that have commands */
 	size_t payload_bytes; /* that its sessions hold, or are promised */
 	unsigned targets_closing;
 	uint16_t tsih_last;

@@ -150,7 +150,8 @@ void iscsi__task_maybe_free(struct task *task)
 	assert(!task->hashed);
 	assert(!task->counted);
 	TAILQ_REMOVE(&s->tasks, task, link);
-	s->tasks_count--;
+	if (--s->tasks_count == 0)
+		s->iscsi->busy_count--;
 	if (task->aborted)
 		s->aborted_count--;
 	else
@@ -497,7 +498,8 @@ static void link_task(struct task *task)
 			 bucket);
 	task->hashed = true;
 	TAILQ_INSERT_TAIL(&s->tasks, task, link);
-	s->tasks_count++;
+	if (s->tasks_count++ == 0)
+		s->iscsi->busy_count++;
 	task->counted = true;
 	iscsi__in_flight_more(s);
 	if (task->immediate)
@@ -632,18 +634,20 @@ static bool take_room(struct task *task)
 
 /*
  * The window follows the memory.  It widens where all of it could bring as much
- * unasked as @task did and find a part of what is left, else it narrows: at once;
- * and it widens slowly, as others may do the same before any of it is seen to be
- * taken.
+ * unasked as @task did and find a part of what is left, so that all that are at
+ * work have theirs, else it narrows: at once; and it widens slowly, as others may
+ * do the same before any of it is seen to be taken.
  */
 static void window_follow(const struct task *task)
 {
 	struct iscsi_session *s = task->session;
 	size_t unasked = (size_t)(s->window + 1) * task->unsolicited;
+	/* There may be as many on each of the other shards. */
+	unsigned busy = s->iscsi->busy_count * s->iscsi->front->shards;
 
 	if (unasked <= ISCSI_UNASKED_LITTLE) {
 		s->window_gain = s->window;
-	} else if (is_part(s, unasked, 0, ISCSI_SESSION_PART)) {
+	} else if (is_part(s, unasked, 0, MAX(busy, ISCSI_SESSION_PART))) {
 		s->window_gain++;
 	} else if (!s->conn->dm->ops->rdma) { /* as in narrow() */
 		s->window_gain = 0;

@@ -1276,3 +1276,37 @@ TEST(iscsi_data, a_window_for_large_writes)
 	hoard_keep(0);
 	end();
 }
+
+/* What is left is for all that are at work, not for each. */
+TEST(iscsi_data, a_window_among_others)
+{
+	static const char text[] = "InitiatorName=" WHO "\0TargetName=" IQN "\0"
+				   "FirstBurstLength=262144\0";
+	static uint8_t data[262144];
+	static struct mock m[10];
+	struct iscsi_session *s;
+
+	fixture((struct iscsi_config){ 0 });
+	login_text(&m[0], 1, text, sizeof(text) - 1);
+	CHECK_EQ(status_of(&m[0]), 0);
+	CHECK_EQ(answer(&m[0], TUR(&m[0])), 2);
+	for (unsigned i = 1; i < ARRAY_LEN(m); i++)
+		ready(&m[i], (uint8_t)(i + 1));
+	s = m[0].dm.owner->session;
+	for (unsigned at_work = 0; at_work < 2; at_work++) {
+		s->window = 64;
+		s->window_gain = 0;
+		fake_dom_hold(dom, true);
+		for (unsigned i = 1; i < ARRAY_LEN(m) && at_work; i++)
+			READ10(&m[i], 0, 8);
+		settle();
+		command(&m[0], 0xa0, sizeof(data), 0x2a, 0, 512, data,
+			sizeof(data));
+		settle();
+		CHECK_EQ(s->window, 64 - at_work);
+		CHECK_EQ(s->window_gain, 1 - at_work);
+		fake_dom_hold(dom, false);
+		settle();
+	}
+	end();
+}
