@@ -5,8 +5,8 @@
  *
  * The session is a state machine on its shard's loop.  It calls dm_ops down;
  * the datamover calls dm_up up.  A call down never calls up before it returns,
- * but for notice_keys(); a call up may call down, terminate() included, and the
- * datamover looks at its state again when it comes back.
+ * but for notice_keys() and land_again(); a call up may call down, terminate()
+ * included, and the datamover looks at its state again when it comes back.
  *
  *	down			TCP			iSER
  *	send_control		PDU into sendmsg	SEND (with invalidate)
@@ -15,6 +15,7 @@
  *	notice_keys		digests, lengths	RDSLs, depth
  *	enable			digests from here on	receives posted first
  *	task_done		forget R2Ts		forget READs
+ *	land_again		read on			-
  *	detach, attach		the socket		completions, events
  *	terminate		close			disconnect
  *
@@ -160,6 +161,11 @@ struct dm_ops {
 	 */
 	void (*task_done)(struct dm_conn *conn, uint32_t itt);
 	/*
+	 * What land() waits for may be there: it is asked again, and more may go
+	 * up, before this returns.  NULL where dm_conn.later_ns is never set.
+	 */
+	void (*land_again)(struct dm_conn *conn);
+	/*
 	 * Close.  Every dm_send and dm_data in flight gets its callback, then
 	 * dm_up.closed() runs, last.
 	 */
@@ -182,7 +188,9 @@ struct dm_up {
 	 * @data_len bytes of data follow: where shall they land?  Returns the
 	 * sgl and sets *@sgl_offset (the datamover shares it until the PDU is
 	 * complete), or NULL: drop them (the PDU is still delivered, sgl NULL).
-	 * iSER does not ask: its data came with the header.
+	 * Or, before dm_conn.later_ns, NULL with dm_conn.later set: nothing is
+	 * read until land_again(), at the latest until then, and it is asked
+	 * again.  iSER does not ask: its data came with the header.
 	 */
 	struct sgl *(*land)(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 			    size_t *sgl_offset);
@@ -227,6 +235,8 @@ struct dm_conn {
 	 */
 	unsigned unsent;
 	bool no_immediate; /* what it sends as immediate data is not to be had */
+	bool later; /* said by land() */
+	uint64_t later_ns; /* before this time it may be; 0: never */
 };
 
 /*

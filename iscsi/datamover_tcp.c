@@ -77,7 +77,7 @@ void iscsi__tcp_poll(struct tcp_conn *conn)
 
 	if (conn->handle != HANDLE_OPEN)
 		return;
-	if (!conn->lost)
+	if (!conn->lost && conn->rx != RX_LATER)
 		events |= UV_READABLE;
 	if (!conn->lost && conn->want_write)
 		events |= UV_WRITABLE;
@@ -138,6 +138,8 @@ static void on_timer(struct env_timer *timer)
 				"the initiator reads nothing");
 		return;
 	}
+	if (conn->rx == RX_LATER && now >= conn->dm.later_ns)
+		iscsi__tcp_land_again(conn);
 	iscsi__tcp_timer(conn);
 }
 
@@ -151,6 +153,8 @@ void iscsi__tcp_timer(struct tcp_conn *conn)
 		due = conn->pdu_since_ns + conn->pdu_ms * MSEC;
 	if (conn->tx_since_ns != 0)
 		due = MIN(due, conn->tx_since_ns + TCP_SEND_MS * MSEC);
+	if (conn->rx == RX_LATER)
+		due = MIN(due, conn->dm.later_ns);
 	if (due == UINT64_MAX)
 		return;
 	conn->timer_on = true;
@@ -443,6 +447,14 @@ static void tcp_task_done(struct dm_conn *dm, uint32_t itt)
 	}
 }
 
+static void tcp_land_again(struct dm_conn *dm)
+{
+	struct tcp_conn *conn = tcp_of(dm);
+
+	if (tcp_alive(conn) && conn->rx == RX_LATER)
+		iscsi__tcp_land_again(conn);
+}
+
 static const struct dm_ops tcp_ops = {
 	.name = "tcp",
 	.send_control = tcp_send_control,
@@ -451,6 +463,7 @@ static const struct dm_ops tcp_ops = {
 	.notice_keys = tcp_notice_keys,
 	.enable = tcp_enable,
 	.task_done = tcp_task_done,
+	.land_again = tcp_land_again,
 	.terminate = tcp_terminate,
 	.detach = tcp_detach,
 	.attach = tcp_attach,

@@ -620,6 +620,8 @@ struct task {
 struct task *iscsi__task_find(struct iscsi_session *session, uint32_t itt);
 struct task *iscsi__task_new(struct iscsi_session *session,
 			     const struct dm_pdu *pdu, bool quiet);
+/* There was no place for its data: is there one now? */
+void iscsi__task_land_again(struct task *task, const struct dm_pdu *pdu);
 void iscsi__task_landed(struct task *task);
 void iscsi__task_pool_free(struct iscsi_session *session);
 void iscsi__task_abort(struct task *task);

@@ -367,7 +367,14 @@ static void on_turn(struct env_task *task)
 
 static void on_pages(struct page_waiter *waiter)
 {
-	iscsi__session_kick(container_of(waiter, struct iscsi_session, pages));
+	struct iscsi_session *s =
+		container_of(waiter, struct iscsi_session, pages);
+	struct dm_conn *dm = s->conn->dm;
+
+	if (dm->later)
+		dm->ops->land_again(dm);
+	else
+		iscsi__session_kick(s);
 }
 
 /* ---- timers ---- */

@@ -179,7 +179,8 @@ struct sgl *iscsi__session_land(struct iscsi_conn *conn,
 	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE))
 		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
 					   s->exp_cmdsn, s->max_cmdsn);
-	else if (conn->immediates >= ISCSI_IMMEDIATE_MAX)
+	else if (conn->landing == NULL &&
+		 conn->immediates >= ISCSI_IMMEDIATE_MAX)
 		return NULL;
 	*sgl_offset = 0;
 	if (place < 0)
@@ -192,7 +193,10 @@ struct sgl *iscsi__session_land(struct iscsi_conn *conn,
 			return NULL;
 		return conn->landing_held;
 	}
-	assert(conn->landing == NULL);
+	if (conn->landing != NULL) { /* it was put off */
+		iscsi__task_land_again(conn->landing, pdu);
+		return conn->landing->buf;
+	}
 	conn->landing = iscsi__task_new(s, pdu, true);
 	if (conn->landing == NULL)
 		return NULL;

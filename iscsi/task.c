@@ -8,9 +8,10 @@
  * its data leaves out of the pages that the object layer filled.
  *
  * Memory is reserved before anything is asked for.  What finds none waits, in
- * order of arrival.  Data that is on its way already cannot wait: memory is taken
- * for that much, the rest waits; where there is not even that the command is
- * answered TASK SET FULL after swallowing it.
+ * order of arrival.  Data that is on its way already can wait only where nothing
+ * else of the session has memory: then its socket is not read for a while.  Else
+ * memory is taken for that much, the rest waits; where there is not even that the
+ * command is answered TASK SET FULL after swallowing it.
  */
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/iscsi_int.h"
@@ -509,13 +510,57 @@ static void link_task(struct task *task)
 	counter_add(&iscsi__commands, 1);
 }
 
-/* Hand it to the command set, and take memory if data is to come. */
-static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi)
+/*
+ * There is no memory for what comes with @task: wait for it, and do not read on?
+ * Not if this session has some, as what ends with data that lies behind this would
+ * not end.
+ */
+static bool put_off(struct task *task)
+{
+	struct iscsi_session *s = task->session;
+	struct dm_conn *dm = s->conn->dm;
+
+	if (env_now(s->iscsi->env) >= dm->later_ns || s->payload_bytes > 0 ||
+	    s->pages.queued)
+		return false;
+	dm->later = true;
+	page_wait(s->iscsi->env->pages, PAGE_FRONT,
+		  DIV_UP(memory_wanted(task), PAGE_BYTES) + 1, &s->pages);
+	return true;
+}
+
+/* Its first memory, where data comes with @pdu, or behind it; @first: if here. */
+static void begin_data(struct task *task, const struct dm_pdu *pdu,
+		       struct sgl *first, bool may_wait)
+{
+	bool coming = pdu->data_len > 0 || !task->final;
+	int rv = take_memory(task, coming ? pdu : NULL, first);
+
+	if (rv == -EBUSY && coming) {
+		if (!may_wait || !put_off(task))
+			iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
+	} else if (rv < 0 && rv != -EBUSY) {
+		iscsi__task_fail(task, 0x0b, 0x55, 0x03);
+	}
+}
+
+void iscsi__task_land_again(struct task *task, const struct dm_pdu *pdu)
+{
+	struct iscsi_session *s = task->session;
+
+	page_wait_stop(s->iscsi->env->pages, &s->pages); /* the time is up */
+	begin_data(task, pdu, NULL, true);
+}
+
+/*
+ * Hand it to the command set, and take memory if data is to come: which lies here,
+ * or, @landing, comes when it has a place.
+ */
+static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi,
+		  bool landing)
 {
 	struct scsi_cmd *cmd = &task->cmd;
-	bool coming = pdu->data_len > 0 || !task->final;
 	struct sgl *first = NULL;
-	int rv;
 
 	task->state = TASK_DATA;
 	task->live = scsi_cmd_begin(cmd);
@@ -533,11 +578,7 @@ static void begin(struct task *task, const struct dm_pdu *pdu, bool bidi)
 		first = pdu->sgl;
 	if (first != NULL && first->len_bytes == task->write_len)
 		return; /* and are all: take_data() */
-	rv = take_memory(task, coming ? pdu : NULL, first);
-	if (rv == -EBUSY && coming)
-		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
-	else if (rv < 0 && rv != -EBUSY)
-		iscsi__task_fail(task, 0x0b, 0x55, 0x03);
+	begin_data(task, pdu, first, landing);
 }
 
 /*
@@ -579,7 +620,7 @@ struct task *iscsi__task_new(struct iscsi_session *s, const struct dm_pdu *pdu,
 	}
 	link_task(task);
 	task->since_ns = env_now(s->iscsi->env);
-	begin(task, pdu, bidi);
+	begin(task, pdu, bidi, quiet);
 	return task;
 }
 

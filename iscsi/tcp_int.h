@@ -18,6 +18,11 @@
 #define TCP_SLOTS 64u
 #define TCP_IOV 256u
 #define TCP_SEND_MS 30000u
+/*
+ * So long data that finds no place is not read, and all that lies behind it waits,
+ * pings and task management, too: Linux takes 5 s of silence for an end.
+ */
+#define TCP_LATER_NS (3 * SEC)
 /* Accepting failed: how soon it is tried again, and at the latest. */
 #define TCP_RETRY_NS (100 * MSEC)
 #define TCP_RETRY_NS_MAX (2 * SEC)
@@ -61,7 +66,7 @@ struct tx_slot {
 	size_t offset, len;
 };
 
-enum rx_state { RX_HEADER, RX_DATA, RX_TAIL };
+enum rx_state { RX_HEADER, RX_LATER, RX_DATA, RX_TAIL };
 
 /* Of the poll handle: libuv may be asked to close it only while it is open. */
 enum tcp_handle { HANDLE_CLOSED, HANDLE_CLOSING, HANDLE_OPEN };
@@ -95,6 +100,8 @@ struct tcp_conn {
 	bool stray;
 	unsigned strays; /* since the last Data-Out of a task */
 	uint64_t pdu_since_ns; /* 0: between PDUs */
+	uint64_t put_off_ns; /* in RX_LATER: since when */
+	uint64_t waited_ns; /* what lies in the socket, for data before it */
 
 	/* sending */
 	struct tx_queue queue, cancelled;
@@ -135,6 +142,8 @@ void iscsi__tcp_poll(struct tcp_conn *conn);
 void iscsi__tcp_timer(struct tcp_conn *conn);
 /* tcp_rx.c */
 void iscsi__tcp_receive(struct tcp_conn *conn);
+/* In RX_LATER: ask again where the data shall lie, and go on. */
+void iscsi__tcp_land_again(struct tcp_conn *conn);
 void iscsi__tcp_rx_fini(struct tcp_conn *conn);
 struct dm_data *iscsi__tcp_get_find(struct tcp_conn *conn, uint32_t itt,
 				    uint32_t ttt);

@@ -9,6 +9,9 @@
  * is not read with its header, headers are read alone while such data is about:
  * when it was asked for, and for some PDUs after any came unasked.
  *
+ * Where data finds no memory the session may put it off: then nothing is read for
+ * a while, and TCP holds the initiator up.
+ *
  * Lengths are checked before anything is allocated for them.
  */
 #include "iscsi/tcp_int.h"
@@ -85,6 +88,27 @@ static void begin_solicited(struct tcp_conn *conn)
 	conn->sgl_offset = get->sgl_offset + td->done;
 }
 
+/* There is no place for its data yet. */
+static void put_off(struct tcp_conn *conn)
+{
+	uint64_t now = env_now(conn->dm.env);
+
+	conn->rx = RX_LATER;
+	conn->put_off_ns = now;
+	conn->pdu_since_ns = 0; /* it is not the peer's time */
+	iscsi__tcp_poll(conn);
+	conn->timer_on = true;
+	env_timer_start(conn->dm.env, &conn->timer, conn->dm.later_ns - now);
+}
+
+static struct sgl *land(struct tcp_conn *conn, size_t *offset)
+{
+	conn->dm.later = false;
+	conn->dm.later_ns = env_now(conn->dm.env) + TCP_LATER_NS -
+			    MIN(conn->waited_ns, TCP_LATER_NS);
+	return conn->dm.up->land(conn->dm.owner, &conn->pdu, offset);
+}
+
 /* The header is in: decide where the data will lie. */
 static void begin_data(struct tcp_conn *conn)
 {
@@ -108,8 +132,10 @@ static void begin_data(struct tcp_conn *conn)
 	if (opcode == ISCSI_OP_COMMAND || opcode == ISCSI_OP_DATA_OUT) {
 		size_t offset = 0;
 
-		sgl = conn->dm.up->land(conn->dm.owner, pdu, &offset);
-		if (sgl != NULL && tcp_alive(conn)) {
+		sgl = land(conn, &offset);
+		if (conn->dm.later && tcp_alive(conn)) {
+			put_off(conn);
+		} else if (sgl != NULL && tcp_alive(conn)) {
 			assert(offset + pdu->data_len <= sgl->len_bytes);
 			conn->sgl = sgl_get(sgl);
 			conn->sgl_offset = offset;
@@ -287,6 +313,9 @@ static void parse(struct tcp_conn *conn)
 				conn->pdu_since_ns = env_now(conn->dm.env);
 			more = parse_header(conn);
 			break;
+		case RX_LATER:
+			more = false;
+			break;
 		case RX_DATA:
 			n = MIN(avail, conn->pdu.data_len - conn->data_got);
 			data_copy(conn, conn->buf + conn->start, n);
@@ -359,6 +388,8 @@ static bool read_some(struct tcp_conn *conn)
 	do {
 		got = recvmsg(conn->fd, &msg, MSG_DONTWAIT);
 	} while (got < 0 && errno == EINTR);
+	if (got < 0 || (size_t)got < asked)
+		conn->waited_ns = 0; /* it has no more */
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return false;
 	if (got <= 0) {
@@ -378,12 +409,25 @@ void iscsi__tcp_receive(struct tcp_conn *conn)
 	/* A budget, so that one fast peer does not starve the others. */
 	for (unsigned round = 0; more && round < 32; round++) {
 		parse(conn);
-		if (!tcp_alive(conn))
+		if (!tcp_alive(conn) || conn->rx == RX_LATER)
 			break;
 		more = read_some(conn);
 	}
 	parse(conn);
 	iscsi__tcp_timer(conn);
+}
+
+void iscsi__tcp_land_again(struct tcp_conn *conn)
+{
+	uint64_t now = env_now(conn->dm.env);
+
+	conn->waited_ns += now - conn->put_off_ns;
+	conn->pdu_since_ns = now;
+	conn->rx = RX_DATA;
+	begin_data(conn);
+	if (tcp_alive(conn))
+		iscsi__tcp_receive(conn);
+	iscsi__tcp_poll(conn);
 }
 
 void iscsi__tcp_rx_fini(struct tcp_conn *conn)

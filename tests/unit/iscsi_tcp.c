@@ -18,6 +18,7 @@ static struct sockaddr_storage bound;
 /* What came in and was not looked at yet. */
 struct client {
 	int fd;
+	uint8_t isid;
 	bool hd, dd;
 	uint32_t cmdsn, itt;
 	uint8_t in[8 << 20];
@@ -202,6 +203,7 @@ static void login(const char *more, size_t more_len)
 	memcpy(text, names, sizeof(names) - 1);
 	memcpy(text + sizeof(names) - 1, more, more_len);
 	bhs[8] = 0x80;
+	bhs[13] = cl.isid;
 	put_be32(bhs + 16, 1);
 	put_be32(bhs + 24, cl.cmdsn);
 	put_pdu(bhs, text, (uint32_t)(sizeof(names) - 1 + more_len), 4096);
@@ -703,6 +705,175 @@ TEST(iscsi_tcp, a_burst_over_a_slow_link)
 	} while (pdu.bhs[0] == ISCSI_OP_NOP_IN);
 	CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
 	CHECK_EQ(pdu.bhs[3], 0);
+	end();
+}
+
+/* ---- data that finds no memory ---- */
+
+static void ask(uint8_t opcode, uint8_t flags)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { opcode | ISCSI_IMMEDIATE,
+				       ISCSI_FINAL | flags };
+
+	put_be32(bhs + 16, ++cl.itt);
+	put_be32(bhs + 20, ISCSI_NO_TAG);
+	put_be32(bhs + 24, cl.cmdsn);
+	put_pdu(bhs, NULL, 0, 4096);
+}
+
+/* A write of 8 KiB that all come with it. */
+static uint32_t small_write(uint32_t lba)
+{
+	return command(0xa0, 8192, 0x2a, lba, 16, pattern, 8192, 16384);
+}
+
+static bool silent(void)
+{
+	run(20);
+	pull();
+	return cl.start == cl.end && !cl.eof;
+}
+
+static void answered(uint8_t opcode, uint32_t itt, uint8_t status)
+{
+	struct pdu pdu;
+
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], opcode);
+	CHECK_EQ(get_be32(pdu.bhs + 16), itt);
+	CHECK_EQ(pdu.bhs[3], status);
+}
+
+/* All memory is somebody else's, and @writes come at once, then a ping. */
+static struct tcp_conn *writes_without_memory(unsigned writes)
+{
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	fill(5);
+	hoard_all();
+	for (unsigned i = 0; i < writes; i++)
+		small_write(8 + 16 * i);
+	ask(ISCSI_OP_NOP_OUT, 0);
+	CHECK(silent());
+	return tcp_of(TAILQ_FIRST(&iscsi->conns)->dm);
+}
+
+static void time_is_up(struct tcp_conn *conn)
+{
+	conn->put_off_ns -= TCP_LATER_NS;
+	conn->dm.later_ns -= TCP_LATER_NS;
+	env_timer_start(ts.env, &conn->timer, 0);
+}
+
+/* It is not read before it has some. */
+TEST(iscsi_tcp, data_waits_for_memory)
+{
+	uint32_t itt;
+
+	(void)writes_without_memory(1);
+	itt = cl.itt;
+	hoard_keep(hoard_count - 8);
+	answered(ISCSI_OP_NOP_IN, itt, 0);
+	answered(ISCSI_OP_RESPONSE, itt - 1, 0);
+	/* Another one waits as well: nothing lies behind it for long. */
+	hoard_all();
+	itt = small_write(0);
+	CHECK(silent());
+	hoard_keep(0);
+	answered(ISCSI_OP_RESPONSE, itt, 0);
+	read_all(0, 8192, 24000, 65536);
+	end();
+}
+
+/* For a while: a ping is answered in time, however many writes are before it. */
+TEST(iscsi_tcp, data_does_not_wait_for_ever)
+{
+	struct tcp_conn *conn = writes_without_memory(3);
+	uint32_t itt = cl.itt;
+
+	time_is_up(conn);
+	for (unsigned i = 3; i > 0; i--)
+		answered(ISCSI_OP_RESPONSE, itt - i, SCSI_TASK_SET_FULL);
+	answered(ISCSI_OP_NOP_IN, itt, 0);
+	/* The next one has its own time. */
+	itt = small_write(0);
+	CHECK(silent());
+	time_is_up(conn);
+	answered(ISCSI_OP_RESPONSE, itt, SCSI_TASK_SET_FULL);
+	hoard_keep(0);
+	write_all(0, 65536, 8192, 8192, 65536);
+	read_all(0, 65536, 24000, 65536);
+	end();
+}
+
+/* What ends with data behind it does not wait for this, nor this for that. */
+TEST(iscsi_tcp, data_does_not_wait_for_what_lies_behind_it)
+{
+	struct pdu pdu;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	command(0xa0, 65536, 0x2a, 0, 128, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+	hoard_all();
+	itt = small_write(256);
+	answered(ISCSI_OP_RESPONSE, itt, SCSI_TASK_SET_FULL);
+	hoard_keep(0);
+	end();
+}
+
+/* Its session ends meanwhile: by us, by another login, with its socket, with all. */
+TEST(iscsi_tcp, data_that_waits_and_the_end)
+{
+	for (unsigned how = 0; how < 4; how++) {
+		(void)writes_without_memory(1);
+		if (how == 0) {
+			CHECK_EQ(iscsi_portal_drop(iscsi, 1, NULL), 0);
+			CHECK(hung_up());
+		} else if (how == 1) {
+			close(cl.fd);
+			LOGIN(KEYS);
+			CHECK_EQ(iscsi->sessions_count, 1);
+		} else if (how == 2) {
+			struct iscsi_conn *conn = TAILQ_FIRST(&iscsi->conns);
+
+			close(cl.fd);
+			cl.fd = -1;
+			time_is_up(tcp_of(conn->dm));
+			for (unsigned i = 0; i < 1000 && iscsi->conns_count > 0;
+			     i++)
+				run(1);
+			CHECK_EQ(iscsi->conns_count, 0);
+		}
+		iscsi_end();
+		hoard_keep(0);
+		end();
+	}
+}
+
+/* Another initiator's reset ends the command; its data is swallowed. */
+TEST(iscsi_tcp, data_that_waits_and_a_reset)
+{
+	uint32_t itt;
+	int fd;
+
+	(void)writes_without_memory(1);
+	itt = cl.itt;
+	fd = cl.fd;
+	cl.isid = 1;
+	LOGIN(KEYS);
+	ask(ISCSI_OP_TMF, SCSI_LUN_RESET);
+	answered(ISCSI_OP_TMF_RSP, cl.itt, 0);
+	close(cl.fd);
+	cl.isid = 0;
+	cl.fd = fd;
+	hoard_keep(0);
+	answered(ISCSI_OP_RESPONSE, itt - 1, SCSI_TASK_ABORTED);
+	answered(ISCSI_OP_NOP_IN, itt, 0);
 	end();
 }
 
