@@ -25,6 +25,9 @@ TEST(iser_conn, depths)
 	turns();
 	dial(0xc0, 0); /* it serves no RDMA READ */
 	CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+	LIST_FIRST(&iser->devices)->rdma->attr.max_qp_init_rd_atom = 64;
+	dial(0xc0, 255);
+	CHECK_EQ(fake_peer_depth(peer), TX_READS_MAX);
 	end();
 }
 
@@ -104,6 +107,37 @@ TEST(iser_conn, no_copies)
 	good(KEY);
 	read_back(8, 128, 2);
 	CHECK_EQ(copied(), before + 8192 + 6144);
+	end();
+}
+
+/* Text that lies in two pages, which are no neighbours. */
+TEST(iser_conn, text_in_two_pages)
+{
+	static const char behind[] = "X-com.example.behind=1";
+	struct fake_message *answer;
+	struct message *m;
+
+	fixture();
+	hoard_all();
+	/* Every other page is free. */
+	for (unsigned i = 0; i < hoard_count; i += 2) {
+		sgl_put(hoard[i]);
+		hoard[i] = NULL;
+	}
+	dial(0x80, 4);
+	m = login_message("");
+	/* NULs between pairs are passed over. */
+	memset(m->bytes + m->len, 0, 6000);
+	m->len = ISER_FIXED_LEN + 6000;
+	memcpy(m->bytes + m->len, behind, sizeof(behind));
+	m->len += sizeof(behind);
+	put_be24(m->bytes + 28 + 5, (uint32_t)(m->len - ISER_FIXED_LEN));
+	CHECK(give(m));
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK(has_text(answer, "X-com.example.behind=NotUnderstood"));
+	free(answer);
+	hoard_keep(0);
 	end();
 }
 
@@ -1014,6 +1048,37 @@ TEST(iser_conn, own_receives_are_too_few)
 	CHECK_EQ(login_status(), 0x0302);
 	LIST_FIRST(&iser->devices)->rdma->attr.max_qp_wr++;
 	ready();
+	end();
+}
+
+/* Those of a connection that has gone are not posted again, and keep no memory. */
+TEST(iser_conn, receives_of_one_that_left)
+{
+	struct fake_peer *first;
+	struct message *m;
+	unsigned posted;
+	size_t used;
+
+	fixture();
+	ready();
+	first = peer;
+	peer = NULL;
+	dial(0x80, 4);
+	m = login_message("");
+	put_be32(m->bytes + 28 + 8, 0x00023d01); /* a port of its own */
+	CHECK(give(m));
+	free(receive());
+	fake_peer_disconnect(first);
+	turns();
+	fake_peer_free(first);
+	posted = LIST_FIRST(&iser->devices)->recvq->posted;
+	used = arena_used(ts.arena, PAGE_FRONT);
+	m = message(ISCSI_OP_NOP_OUT | ISCSI_IMMEDIATE, ISCSI_FINAL);
+	put_be32(m->bytes + 28 + 16, ISCSI_NO_TAG);
+	for (unsigned i = 0; i < 100; i++)
+		CHECK(give(m));
+	CHECK_EQ(LIST_FIRST(&iser->devices)->recvq->posted, posted - 100);
+	CHECK_EQ(arena_used(ts.arena, PAGE_FRONT), used - 100 * RECV_PAGES);
 	end();
 }
 

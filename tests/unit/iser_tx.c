@@ -165,6 +165,47 @@ TEST(iser_tx, refused_logout)
 	end();
 }
 
+/* The initiator hung up before its answer had left: its id stays for nobody. */
+TEST(iser_tx, logout_and_gone)
+{
+	struct message *m;
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	m = message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL);
+	CHECK(give(m));
+	CHECK(TAILQ_FIRST(&iser->conns)->goodbye);
+	fake_peer_disconnect(peer);
+	while (counter_value(&iser__conns) > 0)
+		turns();
+	CHECK_EQ(iser->leaving_count, 0);
+	end();
+}
+
+/* More answers than there are places to send from: each has its turn. */
+TEST(iser_tx, places_to_send_from)
+{
+	struct fake_message *answer;
+	unsigned count = 0;
+
+	fixture();
+	ready();
+	fake_peer_hold(peer, true);
+	for (unsigned i = 0; i < ISER_WINDOW_MAX; i++)
+		CHECK(give(command(0, 0)));
+	CHECK_EQ(TAILQ_FIRST(&iser->conns)->tx.sends_out, TX_SLOTS);
+	fake_peer_hold(peer, false);
+	while ((answer = receive()) != NULL) {
+		count++;
+		CHECK_EQ(get_be32(answer->bytes + 28 + 16),
+			 itt - ISER_WINDOW_MAX + count);
+		free(answer);
+	}
+	CHECK_EQ(count, ISER_WINDOW_MAX);
+	end();
+}
+
 static const struct message *late;
 
 static void send_late(void)
