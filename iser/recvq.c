@@ -285,10 +285,10 @@ static int post(struct recvq *q, struct ibv_recv_wr *wr)
 static unsigned batch_take(struct recvq *q, struct env *env,
 			   struct ibv_recv_wr *wr)
 {
-	unsigned wanted = MIN(q->wanted, q->capacity), n = 0;
 	struct recv_slot *slot;
+	unsigned n = 0;
 
-	while (n < BATCH && q->posted < wanted &&
+	while (n < BATCH && q->posted < q->wanted &&
 	       (slot = SLIST_FIRST(&q->idle)) != NULL) {
 		if (slot_equip(slot, env->pages) < 0) {
 			fill_wait(q, env);
@@ -330,7 +330,7 @@ bool iser__recvq_short(struct recvq *q)
 	bool is;
 
 	q_lock(q);
-	is = q->posted < q->wanted && !SLIST_EMPTY(&q->idle);
+	is = q->posted < q->wanted;
 	q_unlock(q);
 	return is;
 }
