@@ -36,15 +36,18 @@ bool iscsi__task_waits(const struct task *task)
 		task->state == TASK_PARKED);
 }
 
+/* All others of the unit wait for it. */
+static bool is_barrier(const struct task *task)
+{
+	return task->cmd.attr == SCSI_ORDERED || task->cmd.attr == SCSI_HEAD;
+}
+
 /* How long its data is waited for. */
 unsigned iscsi__task_data_seconds(const struct task *task)
 {
-	bool barrier =
-		task->cmd.attr == SCSI_ORDERED || task->cmd.attr == SCSI_HEAD;
-
 	/* One that was answered already is not in the task set any more. */
-	return task->live && barrier ? ISCSI_BARRIER_DATA_SECONDS
-				     : ISCSI_DATA_SECONDS;
+	return task->live && is_barrier(task) ? ISCSI_BARRIER_DATA_SECONDS
+					      : ISCSI_DATA_SECONDS;
 }
 
 /* ---- the end ---- */
@@ -513,7 +516,7 @@ static void link_task(struct task *task)
 /*
  * There is no memory for what comes with @task: wait for it, and do not read on?
  * Not if this session has some, as what ends with data that lies behind this would
- * not end.
+ * not end; nor if those who have some may have to wait for @task.
  */
 static bool put_off(struct task *task)
 {
@@ -521,7 +524,7 @@ static bool put_off(struct task *task)
 	struct dm_conn *dm = s->conn->dm;
 
 	if (env_now(s->iscsi->env) >= dm->later_ns || s->payload_bytes > 0 ||
-	    s->pages.queued)
+	    s->pages.queued || is_barrier(task))
 		return false;
 	dm->later = true;
 	page_wait(s->iscsi->env->pages, PAGE_FRONT,

@@ -826,6 +826,22 @@ TEST(iscsi_tcp, data_does_not_wait_for_what_lies_behind_it)
 	end();
 }
 
+/* Others that have memory may wait for it. */
+TEST(iscsi_tcp, data_of_an_ordered_command_does_not_wait)
+{
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	hoard_all();
+	itt = command(0xa0 | SCSI_ORDERED, 8192, 0x2a, 0, 16, pattern, 8192,
+		      16384);
+	answered(ISCSI_OP_RESPONSE, itt, SCSI_TASK_SET_FULL);
+	hoard_keep(0);
+	end();
+}
+
 /* Its session ends meanwhile: by us, by another login, with its socket, with all. */
 TEST(iscsi_tcp, data_that_waits_and_the_end)
 {
