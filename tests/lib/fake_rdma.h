@@ -93,6 +93,8 @@ struct fake_message {
 } * fake_peer_receive(struct fake_peer *peer);
 /* Work requests are taken, but nothing is done, until it is let go. */
 void fake_peer_hold(struct fake_peer *peer, bool hold);
+/* But for the next @n of them. */
+void fake_peer_let(struct fake_peer *peer, unsigned n);
 /* Nor does an end of it come back. */
 void fake_peer_freeze(struct fake_peer *peer, bool freeze);
 /* RDMA READs in flight at most, since it connected. */

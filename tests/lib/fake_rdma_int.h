@@ -104,6 +104,7 @@ struct fake_peer {
 	uint8_t private[4];
 	unsigned depth, offered, reads_max;
 	bool hold, frozen, error;
+	unsigned let; /* that are done all the same */
 	struct {
 		uint8_t *memory;
 		size_t len;

@@ -67,6 +67,15 @@ void fake_peer_hold(struct fake_peer *peer, bool hold)
 		fake_rdma__qp_work(peer->qp);
 }
 
+void fake_peer_let(struct fake_peer *peer, unsigned n)
+{
+	LOCKED;
+
+	peer->let = n;
+	if (peer->qp != NULL)
+		fake_rdma__qp_work(peer->qp);
+}
+
 void fake_peer_freeze(struct fake_peer *peer, bool freeze)
 {
 	LOCKED;

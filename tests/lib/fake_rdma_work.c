@@ -213,9 +213,12 @@ void fake_rdma__qp_work(struct fake_qp *qp)
 		fake_rdma__qp_error(qp);
 		return;
 	}
-	while ((!peer->hold && (w = STAILQ_FIRST(&qp->works)) != NULL)) {
+	while ((!peer->hold || peer->let > 0) &&
+	       (w = STAILQ_FIRST(&qp->works)) != NULL) {
 		enum ibv_wc_status status = work_do(peer, w);
 
+		if (peer->hold)
+			peer->let--;
 		work_end(qp, w, status);
 		if (status != IBV_WC_SUCCESS) {
 			fake_rdma__qp_error(qp);

@@ -22,7 +22,7 @@ static void login_part(char which, uint8_t flags)
 	struct message *m = login_message("");
 	uint32_t len = (uint32_t)(m->len - ISER_FIXED_LEN);
 
-	if (which != 'a') /* the keys have been sent */
+	if (which != '0') /* the keys have been sent */
 		m->len = ISER_FIXED_LEN + (len = 0);
 	for (unsigned i = 0; i < UNKNOWN_KEYS; i++) {
 		const char *pair = unknown(which, i, "1");
@@ -51,16 +51,30 @@ static void login_answer(char which)
 	free(m);
 }
 
-/* An initiator that fetches nothing asks on: each answer is its own. */
+/*
+ * An initiator that fetches nothing asks on: each answer is its own.  The first
+ * one, which asks for the rest of a text, is short.
+ */
 TEST(iser_tx, long_answers)
 {
+	struct iser_conn *conn;
+	struct fake_message *m;
+
 	fixture();
 	dial(0x80, 4);
+	conn = TAILQ_FIRST(&iser->conns);
 	fake_peer_hold(peer, true);
+	login_part('0', ISCSI_CONTINUE | 0x04);
 	login_part('a', 0x04);
 	login_part('b', 0x04);
+	CHECK_EQ(conn->tx.sends_out, 2);
+	fake_peer_let(peer, 1);
+	m = receive();
+	CHECK(m != NULL);
+	CHECK_EQ(m->len, ISER_FIXED_LEN);
+	free(m);
+	CHECK_EQ(conn->tx.sends_out, 1); /* its pages are in use */
 	login_part('c', 0x87);
-	CHECK_EQ(TAILQ_FIRST(&iser->conns)->tx.sends_out, 1);
 	fake_peer_hold(peer, false);
 	login_answer('a');
 	login_answer('b');
