@@ -38,7 +38,17 @@ void cmmds__turn_end_soon(struct cmmds *cmmds)
 static void check_store(struct health_check *check, struct health_result *out)
 {
 	const struct cmmds *cmmds = check->data;
+	struct shell_info info;
 
+	shell__info(cmmds->shell, &info);
+	if (info.full) {
+		out->level = HEALTH_BAD;
+		snprintf(out->cause, sizeof(out->cause),
+			 "the directory has no space left: nothing can be "
+			 "changed");
+		snprintf(out->fix, sizeof(out->fix),
+			 "free space in data_dir: it goes on of itself");
+	}
 	if (!cmmds->failed)
 		return;
 	out->level = HEALTH_BAD;
@@ -484,6 +494,7 @@ void cmmds_info(struct cmmds *cmmds, struct cmmds_info *out)
 	shell__info(cmmds->shell, &info);
 	*out = (struct cmmds_info){
 		.leader = info.leader,
+		.full = info.full,
 		.term = info.term,
 		.commit_index = info.commit,
 		.applied_index = info.applied,

@@ -12,7 +12,10 @@
  * truncation before append and snapshot before trimming hold by construction,
  * and a crash leaves a prefix.
  *
- * A failed write is the end: nothing is written or reported after it.
+ * A failed write is the end: nothing is written or reported after it.  Only one
+ * that found no space waits until there is some: RocksDB takes no write after it,
+ * so it is opened afresh, which leaves all that was durable, and is given the same
+ * batch, which may be there in part or whole.
  */
 #define LOG_ROOM LOG_CMMDS
 #include "base/log.h"
@@ -25,11 +28,13 @@
 
 /* Fewer keys than this are deleted one by one: cheaper for readers. */
 #define DELETE_SINGLY 64u
+#define FULL_NS (5 * SEC) /* between tries where there is no space */
 
 struct raft_store {
 	struct env *env;
 	struct env_lane *lane;
-	struct kv *kv;
+	struct kv *
+		kv; /* NULL: there was no space, and it is to be opened again */
 	char *path;
 
 	const struct store_ops *ops;
@@ -42,8 +47,10 @@ struct raft_store {
 	uint64_t durable;
 	uint64_t first, last; /* of the log once the queue is empty */
 	bool busy, failed, closing;
+	bool full; /* @writing waits for space */
 	int status; /* of the batch just written; the worker's */
 	struct env_work work;
+	struct env_timer full_timer;
 	struct env_task task; /* starts a batch at the end of the turn */
 
 	void (*close_cb)(void *arg);
@@ -321,17 +328,23 @@ static int load(struct store_open *req, struct kv *kv)
 	return check_loaded(req);
 }
 
-static void open_work(struct env_work *work)
+static int store_kv_open(struct raft_store *store, bool create, struct kv **out)
 {
-	struct store_open *req = container_of(work, struct store_open, work);
 	struct kv_config config = {
-		.path = req->store->path,
-		.create = req->found,
+		.path = store->path,
+		.create = create,
 		.log = true,
 		.memory_bytes = 16u << 20,
 	};
+
+	return env_kv_open(store->env, &config, out);
+}
+
+static void open_work(struct env_work *work)
+{
+	struct store_open *req = container_of(work, struct store_open, work);
 	struct kv *kv = NULL;
-	int rv = env_kv_open(req->store->env, &config, &kv);
+	int rv = store_kv_open(req->store, req->found, &kv);
 
 	if (rv == -EUCLEAN) {
 		req->status = damaged(req, "RocksDB cannot open it");
@@ -388,6 +401,7 @@ static void open_done(struct env_work *work)
 }
 
 static void store_start(struct env_task *task);
+static void on_full_timer(struct env_timer *timer);
 
 int store__open(struct env *env, const char *path, const struct uuid *node,
 		bool found_it, struct store_open *req,
@@ -403,6 +417,7 @@ int store__open(struct env *env, const char *path, const struct uuid *node,
 	store->env = env;
 	store->path = cmmds__copy(path, strlen(path) + 1);
 	store->task.cb = store_start;
+	store->full_timer.cb = on_full_timer;
 	kv_batch_init(&store->gathering);
 	kv_batch_init(&store->writing);
 	memset(&req->loaded, 0, sizeof(req->loaded));
@@ -450,7 +465,33 @@ static void write_work(struct env_work *work)
 {
 	struct raft_store *store = container_of(work, struct raft_store, work);
 
-	store->status = kv_apply(store->kv, &store->writing);
+	store->status = 0;
+	if (store->kv == NULL)
+		store->status = store_kv_open(store, false, &store->kv);
+	if (store->status == 0)
+		store->status = kv_apply(store->kv, &store->writing);
+	if (store->status == -ENOSPC) {
+		kv_close(store->kv);
+		store->kv = NULL;
+	}
+}
+
+static void store_start_soon(struct raft_store *store)
+{
+	if (!store->task.queued)
+		env_defer(store->env, &store->task);
+}
+
+static void on_full_timer(struct env_timer *timer)
+{
+	store_start_soon(container_of(timer, struct raft_store, full_timer));
+}
+
+/* While it is opened, and closed, nobody waits for space. */
+static bool waits_for_space(const struct raft_store *store)
+{
+	return store->status == -ENOSPC && store->durable > 0 &&
+	       !store->closing;
 }
 
 static void write_done(struct env_work *work)
@@ -458,6 +499,19 @@ static void write_done(struct env_work *work)
 	struct raft_store *store = container_of(work, struct raft_store, work);
 
 	store->busy = false;
+	if (waits_for_space(store)) {
+		if (!store->full)
+			log_error("directory store %s: no space left: changes "
+				  "wait until there is some",
+				  store->path);
+		store->full = true;
+		env_timer_start(store->env, &store->full_timer, FULL_NS);
+		return;
+	}
+	if (store->full && store->status == 0)
+		log_info("directory store %s: there is space again",
+			 store->path);
+	store->full = false;
 	store->writing_bytes = 0;
 	kv_batch_clear(&store->writing);
 	if (store->status != 0) {
@@ -473,17 +527,22 @@ static void write_done(struct env_work *work)
 		if (!store->closing)
 			store->ops->durable(store->arg, store->durable);
 	}
-	if (!store->task.queued)
-		env_defer(store->env, &store->task);
+	store_start_soon(store);
 }
 
 static void store_start(struct env_task *task)
 {
 	struct raft_store *store = container_of(task, struct raft_store, task);
 
-	if (store->busy)
+	/* A write for which there was no space goes first, and at the end again. */
+	if (store->busy ||
+	    (env_timer_active(&store->full_timer) && !store->closing))
 		return;
-	if (!store->failed && store->gathering.changes_count > 0) {
+	env_timer_stop(store->env, &store->full_timer);
+	if (store->full) {
+		store->work.work = write_work;
+		store->work.done = write_done;
+	} else if (!store->failed && store->gathering.changes_count > 0) {
 		struct kv_batch batch = store->writing;
 
 		store->writing = store->gathering;
@@ -506,8 +565,7 @@ static void store_start(struct env_task *task)
 static uint64_t queued(struct raft_store *store)
 {
 	assert(!store->closing);
-	if (!store->task.queued)
-		env_defer(store->env, &store->task);
+	store_start_soon(store);
 	return ++store->ticket;
 }
 
@@ -597,12 +655,16 @@ uint64_t store__durable(const struct raft_store *store)
 	return store->durable;
 }
 
+bool store__full(const struct raft_store *store)
+{
+	return store->full;
+}
+
 void store__close(struct raft_store *store, void (*cb)(void *arg), void *arg)
 {
 	assert(!store->closing);
 	store->closing = true;
 	store->close_cb = cb;
 	store->close_arg = arg;
-	if (!store->task.queued)
-		env_defer(store->env, &store->task);
+	store_start_soon(store);
 }

@@ -95,6 +95,21 @@ bool admin__stopping(struct admin_req *r)
 	return true;
 }
 
+/* True: nothing can be changed now, and it is said why. */
+static bool is_full(struct admin_req *r)
+{
+	struct cmmds_info info;
+	char fix[300];
+
+	cmmds_info(r->node->cmmds, &info);
+	if (!info.full)
+		return false;
+	node__datadir_fix(r->node, "repeat the command.", fix, sizeof(fix));
+	admin__why(r, -ENOSPC, fix,
+		   "the directory has no space left: it takes no change now");
+	return true;
+}
+
 /* ---- changes of the directory ---- */
 
 static void change_try(struct admin_req *r);
@@ -189,7 +204,7 @@ static void change_try(struct admin_req *r)
 {
 	int rv;
 
-	if (is_stopping(r)) {
+	if (is_stopping(r) || is_full(r)) {
 		change_fail(r);
 		return;
 	}
@@ -268,56 +283,61 @@ struct command {
 	const char *name;
 	void (*handle)(struct admin_req *r);
 	bool anywhere; /* also in no cluster */
+	bool changes; /* the directory */
 };
 
-#define COMMAND(NAME, handler, anywhere)                                       \
+#define ROW(NAME, handler, anywhere, changes)                                  \
 	{                                                                      \
-		ADMIN__REQUEST__COMMAND_##NAME, #NAME, handler, anywhere       \
+		ADMIN__REQUEST__COMMAND_##NAME, #NAME, handler, anywhere,      \
+			changes                                                \
 	}
+#define ANYWHERE(NAME, handler) ROW(NAME, handler, true, false)
+#define COMMAND(NAME, handler) ROW(NAME, handler, false, false)
+#define CHANGE(NAME, handler) ROW(NAME, handler, false, true)
 
 static const struct command commands[] = {
-	COMMAND(CLUSTER_INIT, admin__cluster_init, true),
-	COMMAND(CLUSTER_STATUS, admin__cluster_status, true),
-	COMMAND(DISK_ADD, admin__disk_add, false),
-	COMMAND(DISK_LIST, admin__disk_list, false),
-	COMMAND(DISK_REMOVE, admin__disk_remove, false),
-	COMMAND(DISK_REBUILD, admin__disk_rebuild, false),
-	COMMAND(DISK_RETRY, admin__disk_retry, false),
-	COMMAND(DISK_SCRUB, admin__disk_scrub, false),
-	COMMAND(POLICY_CREATE, admin__policy_create, false),
-	COMMAND(POLICY_LIST, admin__policy_list, false),
-	COMMAND(POLICY_SHOW, admin__policy_show, false),
-	COMMAND(POLICY_SET, admin__policy_set, false),
-	COMMAND(POLICY_DELETE, admin__policy_delete, false),
-	COMMAND(VDISK_CREATE, admin__vdisk_create, false),
-	COMMAND(VDISK_LIST, admin__vdisk_list, false),
-	COMMAND(VDISK_SHOW, admin__vdisk_show, false),
-	COMMAND(VDISK_RESIZE, admin__vdisk_resize, false),
-	COMMAND(VDISK_SET, admin__vdisk_set, false),
-	COMMAND(VDISK_RENAME, admin__vdisk_rename, false),
-	COMMAND(VDISK_DELETE, admin__vdisk_delete, false),
-	COMMAND(TARGET_CREATE, admin__target_create, false),
-	COMMAND(TARGET_SET, admin__target_set, false),
-	COMMAND(TARGET_LIST, admin__target_list, false),
-	COMMAND(TARGET_SHOW, admin__target_show, false),
-	COMMAND(TARGET_DELETE, admin__target_delete, false),
-	COMMAND(LUN_ADD, admin__lun_add, false),
-	COMMAND(LUN_LIST, admin__lun_list, false),
-	COMMAND(LUN_REMOVE, admin__lun_remove, false),
-	COMMAND(SESSION_LIST, admin__session_list, false),
-	COMMAND(SESSION_DROP, admin__session_drop, false),
-	COMMAND(PORTAL_LIST, admin__portal_list, false),
-	COMMAND(PORTAL_SET, admin__portal_set, false),
-	COMMAND(OBJECT_SHOW, admin__object_show, false),
-	COMMAND(OBJECT_LIST, admin__object_list, false),
-	COMMAND(OBJECT_DROP, admin__object_drop, false),
-	COMMAND(OBJECT_ACCEPT, admin__object_accept, false),
-	COMMAND(HEALTH, admin__health, true),
-	COMMAND(METRICS, admin__metrics, true),
-	COMMAND(LATENCY, admin__latency, false),
-	COMMAND(VDISK_STATS, admin__vdisk_stats, false),
-	COMMAND(EVENTS, admin__events, false),
-	COMMAND(LOG_LEVEL, admin__log_level, true),
+	ANYWHERE(CLUSTER_INIT, admin__cluster_init),
+	ANYWHERE(CLUSTER_STATUS, admin__cluster_status),
+	CHANGE(DISK_ADD, admin__disk_add),
+	COMMAND(DISK_LIST, admin__disk_list),
+	CHANGE(DISK_REMOVE, admin__disk_remove),
+	COMMAND(DISK_REBUILD, admin__disk_rebuild),
+	COMMAND(DISK_RETRY, admin__disk_retry),
+	COMMAND(DISK_SCRUB, admin__disk_scrub),
+	CHANGE(POLICY_CREATE, admin__policy_create),
+	COMMAND(POLICY_LIST, admin__policy_list),
+	COMMAND(POLICY_SHOW, admin__policy_show),
+	CHANGE(POLICY_SET, admin__policy_set),
+	CHANGE(POLICY_DELETE, admin__policy_delete),
+	CHANGE(VDISK_CREATE, admin__vdisk_create),
+	COMMAND(VDISK_LIST, admin__vdisk_list),
+	COMMAND(VDISK_SHOW, admin__vdisk_show),
+	CHANGE(VDISK_RESIZE, admin__vdisk_resize),
+	CHANGE(VDISK_SET, admin__vdisk_set),
+	CHANGE(VDISK_RENAME, admin__vdisk_rename),
+	CHANGE(VDISK_DELETE, admin__vdisk_delete),
+	CHANGE(TARGET_CREATE, admin__target_create),
+	CHANGE(TARGET_SET, admin__target_set),
+	COMMAND(TARGET_LIST, admin__target_list),
+	COMMAND(TARGET_SHOW, admin__target_show),
+	CHANGE(TARGET_DELETE, admin__target_delete),
+	CHANGE(LUN_ADD, admin__lun_add),
+	COMMAND(LUN_LIST, admin__lun_list),
+	CHANGE(LUN_REMOVE, admin__lun_remove),
+	COMMAND(SESSION_LIST, admin__session_list),
+	COMMAND(SESSION_DROP, admin__session_drop),
+	COMMAND(PORTAL_LIST, admin__portal_list),
+	CHANGE(PORTAL_SET, admin__portal_set),
+	COMMAND(OBJECT_SHOW, admin__object_show),
+	COMMAND(OBJECT_LIST, admin__object_list),
+	CHANGE(OBJECT_DROP, admin__object_drop),
+	CHANGE(OBJECT_ACCEPT, admin__object_accept),
+	ANYWHERE(HEALTH, admin__health),
+	ANYWHERE(METRICS, admin__metrics),
+	COMMAND(LATENCY, admin__latency),
+	COMMAND(VDISK_STATS, admin__vdisk_stats),
+	COMMAND(EVENTS, admin__events),
+	ANYWHERE(LOG_LEVEL, admin__log_level),
 };
 
 void admin__dispatch(struct admin_req *r)
@@ -343,7 +363,11 @@ void admin__dispatch(struct admin_req *r)
 	uuid_format(&id, r->id);
 	log_debug("request %s of %s: %s", r->id, r->who, c->name);
 	if (c->anywhere || node->state == NODE_UP) {
-		c->handle(r);
+		/* Before it begins anything else. */
+		if (c->changes && is_full(r))
+			admin__refuse(r);
+		else
+			c->handle(r);
 		return;
 	}
 	switch (node->state) {

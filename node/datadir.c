@@ -1,8 +1,8 @@
 /*
  * datadir: what is left where data_dir is.
  *
- * The directory and the indexes grow there.  What cannot be written down ends:
- * a disk some time after its index is full, the daemon when its directory is.
+ * The directory and the indexes grow there.  What cannot be written down waits for
+ * space: changes of the directory, and for some time a disk's index.
  */
 #include "base/size.h"
 #include "base/util.h"

@@ -262,8 +262,8 @@ static void check_datadir(struct health_check *check, struct health_result *out)
 	say(out, out->level, "data_dir %.150s: %s", node->config->data_dir,
 	    why);
 	FIX(out,
-	    "%s: disks stop when their index cannot be written, and basaltd "
-	    "when its directory cannot.",
+	    "%s: disks stop when their index cannot be written, and nothing "
+	    "can be changed when the directory cannot.",
 	    node->datadir.status < 0  ? "See that it is there, as it was"
 	    : node->datadir.read_only ? "The kernel's log may say why"
 				      : "Free space there");

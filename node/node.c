@@ -345,20 +345,15 @@ static void on_directory(struct cmmds_open *req, int status)
 static void on_directory_failed(void *arg, int status, const char *why)
 {
 	struct node *node = arg;
-	char text[800], fix[300];
+	char text[600];
 
 	if (node->state == NODE_STOPPING || node->state == NODE_CLOSED)
 		return;
-	if (status == -ENOSPC)
-		node__datadir_fix(node, "restart basaltd.", fix, sizeof(fix));
-	else
-		snprintf(fix, sizeof(fix),
-			 "Look at the disk under it, then start basaltd "
-			 "again.");
 	snprintf(text, sizeof(text),
-		 "the directory in %s has stopped: %s. %s What was "
-		 "acknowledged is durable",
-		 node->directory_path, why, fix);
+		 "the directory in %s has stopped: %s. Look at the disk under "
+		 "it, then start basaltd again. What was acknowledged is "
+		 "durable",
+		 node->directory_path, why);
 	node_fail(node, text);
 }
 

@@ -415,6 +415,95 @@ TEST(cmmds_crash, failed_write)
 	CHECK(failed_later >= 5);
 }
 
+static bool f_full(struct failing *f)
+{
+	struct cmmds_info info;
+
+	cmmds_info(f->open.opened, &info);
+	CHECK_EQ(f->failed, 0);
+	CHECK(cmmds_session_valid(f->open.opened));
+	return info.full;
+}
+
+static void f_late(struct cmmds_command *cmd, int status)
+{
+	struct failing *f = cmd->data;
+
+	CHECK(status == 0 || status == -ETIMEDOUT || status == -ESHUTDOWN);
+	f->answers++;
+	f->acked += status == 0;
+	cmmds_command_fini(cmd);
+}
+
+static void f_propose(struct failing *f, unsigned i)
+{
+	Directory__Policy p = DIRECTORY__POLICY__INIT;
+	struct cmmds_command *cmd = &f->cmds[i];
+	char name[16];
+
+	snprintf(name, sizeof(name), "p%u", i);
+	p.name = name;
+	cmd->data = f;
+	cmmds_command_init(cmd);
+	cmmds_put(cmd, CMMDS_POLICY, name, strlen(name), 0, &p.base);
+	CHECK_EQ(cmmds_propose(f->open.opened, cmd, 0, f_late), 0);
+	world_run(&f->w, f->w.now_ns + MSEC);
+}
+
+static unsigned f_policies(struct failing *f)
+{
+	const struct cmmds_entry *e = NULL;
+	unsigned n = 0;
+
+	while ((e = cmmds_next(f->open.opened, CMMDS_POLICY, e)) != NULL)
+		n++;
+	return n;
+}
+
+/* Without space changes wait, and are made once when there is some. */
+TEST(cmmds_crash, no_space)
+{
+	static struct failing f;
+
+	log_level_set("all", "error");
+	for (unsigned seed = 1; seed <= 16; seed++) {
+		memset(&f, 0, sizeof(f));
+		world_init(&f.w, seed, "X", 0);
+		CHECK_EQ(f_open(&f, true), 0);
+		f_propose(&f, 0);
+		world_run(&f.w, f.w.now_ns + SEC);
+		CHECK_EQ(f.acked, 1);
+		CHECK(!f_full(&f));
+		f.w.nodes[0].full = true;
+		for (unsigned i = 1; i < 4; i++)
+			f_propose(&f, i);
+		world_run(&f.w, f.w.now_ns + 12 * SEC);
+		CHECK(f_full(&f));
+		CHECK_EQ(f.answers, 4);
+		CHECK_EQ(f.acked, 1);
+		f_propose(&f, 4);
+		f.w.nodes[0].full = false;
+		world_run(&f.w, f.w.now_ns + 6 * SEC);
+		CHECK(!f_full(&f));
+		CHECK_EQ(f.acked, 2);
+		CHECK_EQ(f_policies(&f), 5);
+		/* Nobody waits for space at the end. */
+		f.w.nodes[0].full = true;
+		f_propose(&f, 5);
+		world_run(&f.w, f.w.now_ns + seed * 500 * MSEC);
+		CHECK(f_full(&f));
+		f_close(&f);
+		CHECK_EQ(f.answers, 6);
+		CHECK_EQ(f_open(&f, false), -ENOSPC);
+		f.w.nodes[0].full = false;
+		CHECK_EQ(f_open(&f, false), 0);
+		CHECK(f_policies(&f) >= 5);
+		f_close(&f);
+		CHECK(f.w.wrong[0] == '\0');
+		world_fini(&f.w);
+	}
+}
+
 /* A store that cannot be read is not an empty one: nothing is founded over it. */
 TEST(cmmds_crash, unreadable_is_not_empty)
 {

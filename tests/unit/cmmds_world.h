@@ -43,6 +43,7 @@ struct world_node {
 	bool write_failed; /* since it was opened */
 	int fail_scan; /* what is there cannot be read, for this */
 	uint64_t fail_write; /* fail the Nth from now on; 0: none */
+	bool full; /* no space: neither for a write nor to open */
 	uint64_t slow_ns;
 	STAILQ_HEAD(, env_task) tasks;
 	struct env_work *work;
@@ -251,6 +252,13 @@ static inline int world_kv_apply(struct kv *kv, struct kv_batch *batch)
 		n->write_failed = true;
 		return -EIO;
 	}
+	if (n->full) {
+		/* It may be there all the same. */
+		if (world_random(n->world, 2) == 0)
+			kv_apply(n->table, batch);
+		n->write_failed = true;
+		return -ENOSPC;
+	}
 	return kv_apply(n->table, batch);
 }
 
@@ -281,8 +289,11 @@ static inline int world_env_kv_open(struct env *env,
 				    const struct kv_config *config,
 				    struct kv **out)
 {
-	struct world_kv *kv = cmmds__alloc(sizeof(*kv));
+	struct world_kv *kv;
 
+	if (node_of(env)->full)
+		return -ENOSPC;
+	kv = cmmds__alloc(sizeof(*kv));
 	kv->kv.ops = &world_kv_ops;
 	kv->node = node_of(env);
 	kv->node->write_failed = false;
