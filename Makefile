@@ -161,6 +161,8 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
+$(O)/tests/unit/node_metrics: LIBS += $(call wrap,calloc malloc realloc \
+	cmmds_next iscsi_usage_each iscsi_session_each)
 $(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc cmmds_next \
 	cmmds_vdisk cmmds_target iscsi_usage_each iscsi_session_each \
 	admin__reply admin__progress)

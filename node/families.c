@@ -121,16 +121,14 @@ static uint64_t number_at(const void *record, size_t at)
 	return n;
 }
 
-static void vdisks_put(FILE *f, struct node *node)
+static bool vdisks_put(FILE *f, struct node *node)
 {
 	size_t count = 0;
 	struct node_usage *all = node__usages(node, &count);
 
-	if (all == NULL || count == 0) {
-		free(all);
-		return;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(vdisk_families); i++) {
+	if (all == NULL)
+		return false;
+	for (size_t i = 0; count > 0 && i < ARRAY_LEN(vdisk_families); i++) {
 		const struct vdisk_family *v = &vdisk_families[i];
 
 		head_put(f, v->name, v->type, v->help);
@@ -142,6 +140,7 @@ static void vdisks_put(FILE *f, struct node *node)
 		}
 	}
 	free(all);
+	return true;
 }
 
 /* ---- disks ---- */
@@ -240,7 +239,7 @@ static void check_put(const struct health_check *check,
 	fprintf(arg, "\"} %d\n", (int)result->level);
 }
 
-void node__families_put(FILE *f, struct node *node)
+bool node__families_put(FILE *f, struct node *node)
 {
 	if (node->state != NODE_STOPPING) {
 		head_put(f, "basalt_health_level", "gauge",
@@ -248,7 +247,7 @@ void node__families_put(FILE *f, struct node *node)
 		health_each(check_put, f);
 	}
 	if (node->state != NODE_UP)
-		return;
+		return true;
 	disks_put(f, node);
-	vdisks_put(f, node);
+	return vdisks_put(f, node);
 }

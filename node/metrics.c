@@ -15,6 +15,7 @@
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define HTTP_CONNS_MAX 32u
@@ -267,22 +268,56 @@ static void text_times(struct histogram *histogram, void *arg)
 		(unsigned long long)v.count);
 }
 
+/* What is printed; a memory stream of libc would not say that it is cut. */
+struct text {
+	char *data;
+	size_t len, room;
+};
+
+static ssize_t text_write(void *cookie, const char *data, size_t len)
+{
+	struct text *t = cookie;
+
+	if (len >= t->room - t->len) {
+		size_t room = 2 * t->room + len;
+		char *more = realloc(t->data, room);
+
+		if (more == NULL)
+			return 0; /* the stream has an error from now on */
+		t->data = more;
+		t->room = room;
+	}
+	memcpy(t->data + t->len, data, len);
+	t->len += len;
+	t->data[t->len] = '\0';
+	return (ssize_t)len;
+}
+
 char *node__metrics_text(void)
 {
-	char *text = NULL;
-	size_t len;
-	FILE *f = open_memstream(&text, &len);
+	struct text t = { .room = 64u << 10 };
+	char buffer[4096];
+	bool whole;
+	FILE *f;
 
-	if (f == NULL)
-		return NULL;
-	counter_each(text_add, f);
-	histogram_each(text_times, f);
-	node__families_put(f, the_node);
-	if (fclose(f) != 0) {
-		free(text);
+	t.data = malloc(t.room);
+	f = t.data == NULL ? NULL
+			   : fopencookie(&t, "w",
+					 (cookie_io_functions_t){
+						 .write = text_write });
+	if (f == NULL) {
+		free(t.data);
 		return NULL;
 	}
-	return text;
+	setvbuf(f, buffer, _IOFBF, sizeof(buffer));
+	counter_each(text_add, f);
+	histogram_each(text_times, f);
+	whole = node__families_put(f, the_node) && !ferror(f);
+	if (fclose(f) != 0 || !whole) {
+		free(t.data);
+		return NULL;
+	}
+	return t.data;
 }
 
 /* ---- over HTTP ---- */
@@ -319,7 +354,9 @@ static enum MHD_Result on_http(void *arg, struct MHD_Connection *conn,
 			      MHD_RESPMEM_PERSISTENT, "text/plain");
 	text = node__metrics_text();
 	if (text == NULL)
-		return MHD_NO;
+		return answer(conn, MHD_HTTP_SERVICE_UNAVAILABLE,
+			      "no memory: ask again\n", MHD_RESPMEM_PERSISTENT,
+			      "text/plain");
 	return answer(conn, MHD_HTTP_OK, text, MHD_RESPMEM_MUST_FREE,
 		      "text/plain; version=0.0.4");
 }

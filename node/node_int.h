@@ -430,8 +430,8 @@ struct node_usage {
  */
 struct node_usage *node__usages(struct node *node, size_t *count);
 
-/* Metrics with labels: of each disk, virtual disk and health check. */
-void node__families_put(FILE *f, struct node *node);
+/* Metrics with labels: of each disk, virtual disk and health check.  False: no memory. */
+bool node__families_put(FILE *f, struct node *node);
 
 /* ---- shards.c ---- */
 
