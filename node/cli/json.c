@@ -41,11 +41,20 @@ static json_t *text_json(const char *text)
 	return s;
 }
 
+/* U+0080 to U+009F command a terminal as well; Jansson leaves them as they are. */
+static size_t text_flags(const char *text)
+{
+	for (; (text = strchr(text, 0xc2)) != NULL; text++)
+		if ((unsigned char)text[1] < 0xa0)
+			return JSON_ENSURE_ASCII;
+	return 0;
+}
+
 static void text_print(const char *text)
 {
 	json_t *s = text_json(text);
 
-	json_dumpf(s, stdout, JSON_ENCODE_ANY);
+	json_dumpf(s, stdout, JSON_ENCODE_ANY | text_flags(text));
 	json_decref(s);
 }
 
@@ -161,7 +170,9 @@ void cli_json_error(const char *error, const char *fix, int status,
 			  "fix", text_json(fix ? fix : ""), "code",
 			  err_name(status), "unknown", unknown);
 
-	json_dumpf(object, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+	json_dumpf(object, stdout,
+		   JSON_INDENT(2) | JSON_PRESERVE_ORDER | text_flags(error) |
+			   text_flags(fix ? fix : ""));
 	putchar('\n');
 	json_decref(object);
 }

@@ -166,7 +166,7 @@ static bool is_whole(const char *word, const struct cli_option *option)
 	       (word[2 + len] == '\0' || word[2 + len] == '=');
 }
 
-/* What is wrong before --json is reached is told as JSON, too. */
+/* It may stand anywhere; what is wrong before it is told as JSON, too. */
 static bool json_among(int argc, char **argv)
 {
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -182,7 +182,6 @@ static int options_parse(int argc, char **argv, const char *mode,
 {
 	int c, rv;
 
-	call->json = json_among(argc, argv);
 	optind = 0;
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, mode, p->longs, NULL)) != -1) {
@@ -252,6 +251,7 @@ int cli_parse(int argc, char **argv, struct cli_call *call, int *status)
 	const char *group, *verb;
 	int words;
 
+	call->json = json_among(argc, argv);
 	options_add(&p, cli_globals);
 	*status = options_parse(argc, argv, "+:h", &p, call, &help, &version);
 	if (*status != 0)
