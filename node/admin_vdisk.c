@@ -315,7 +315,7 @@ static bool resize_is_undone(struct vdisk_ctx *ctx, int status)
 	const struct dom_resize *req = &ctx->resize;
 	struct node *node = ctx->r->node;
 
-	if (!req->stored || req->size_bytes <= ctx->old_bytes ||
+	if (status == 0 || !req->stored || req->size_bytes <= ctx->old_bytes ||
 	    node->state != NODE_UP || node__vdisk_of(node, &ctx->oid) == NULL)
 		return false;
 	ctx->undoing = status;
