@@ -5,7 +5,6 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 /* ---- cluster init ---- */
@@ -272,7 +271,10 @@ void admin__session_list(struct admin_req *r)
 	a.texts = calloc(n + 1, sizeof(*a.texts));
 	a.addresses = calloc(n + 1, sizeof(*a.addresses));
 	list = calloc(n + 1, sizeof(*list));
-	assert(a.items && a.texts && a.addresses && list);
+	if (!a.items || !a.texts || !a.addresses || !list) {
+		admin__no_memory(r);
+		goto done;
+	}
 	iscsi_session_each(r->node->iscsi, session_add, &a);
 	for (size_t i = 0; i < a.count; i++)
 		list[i] = &a.items[i];
@@ -282,6 +284,7 @@ void admin__session_list(struct admin_req *r)
 	response.result_case = ADMIN__RESPONSE__RESULT_SESSIONS;
 	response.sessions = &sessions;
 	admin__reply(r, &response);
+done:
 	free(a.items);
 	free(a.texts);
 	free(a.addresses);

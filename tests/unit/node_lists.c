@@ -245,6 +245,8 @@ void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 		is.lines = (unsigned)response->vdisk_stats->n_vdisks;
 		for (unsigned i = 0; i < is.lines; i++)
 			stat_check(response->vdisk_stats->vdisks[i]);
+	} else if (response->result_case == ADMIN__RESPONSE__RESULT_SESSIONS) {
+		is.lines = (unsigned)response->sessions->n_sessions;
 	} else {
 		is.lines = (unsigned)response->targets->n_targets;
 		for (unsigned i = 0; i < is.lines; i++)
@@ -335,4 +337,28 @@ TEST(node_lists, without_memory)
 	}
 	fail_at = 0;
 	CHECK(refused > N);
+}
+
+TEST(node_lists, sessions_without_memory)
+{
+	struct admin_req r = { .node = &node };
+	struct test_shard ts;
+	unsigned refused = 0;
+
+	fill();
+	test_shard_open(&ts);
+	node.env = ts.env;
+	node.shards = ts.shards;
+	do {
+		fail_at = ++refused;
+		is.done = false;
+		admin__session_list(&r);
+		CHECK(is.done);
+		CHECK_EQ(is.status, fail_at == 0 ? -ENOMEM : 0);
+		CHECK_EQ(is.lines, fail_at == 0 ? 0 : 4);
+	} while (is.status < 0);
+	fail_at = 0;
+	CHECK_EQ(refused, 5);
+	node.shards = NULL;
+	test_shard_close(&ts);
 }
