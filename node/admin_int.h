@@ -248,6 +248,15 @@ void admin__index_close(struct admin_index *x);
  */
 size_t admin__portals(struct node *node, bool tcp, char (*out)[64], size_t max);
 
+/* admin_state.c: of the disks in service, and of all objects. */
+struct admin_space {
+	unsigned disks;
+	uint64_t raw_bytes, usable_bytes, used_bytes, kept_bytes;
+	uint64_t reserved_bytes;
+	uint64_t provisioned_bytes; /* what they take once all is written */
+};
+void admin__space_sum(struct node *node, struct admin_space *out);
+
 /* objects.c: what an object is now, computed, never stored. */
 const Directory__Object *admin__object(struct node *node,
 				       const ProtobufCBinaryData *oid);

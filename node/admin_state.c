@@ -6,6 +6,7 @@
 #include "node/admin_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- cluster init ---- */
 
@@ -95,33 +96,50 @@ static void count_one(const struct iscsi_session_info *info, void *arg)
 	*(unsigned *)arg += 1;
 }
 
-static void status_space(struct node *node, struct status_answer *a)
+void admin__space_sum(struct node *node, struct admin_space *out)
 {
 	const struct cmmds_entry *e = NULL;
 	struct lsom_disk_info info;
 	struct node_disk *d;
-	uint64_t usable = 0, taken;
 
+	memset(out, 0, sizeof(*out));
 	TAILQ_FOREACH (d, &node->disks, link) {
 		if (d->state != NODE_DISK_ONLINE)
 			continue;
 		lsom_disk_info(d->disk, &info);
 		if (info.state == LSOM_DISK_FAILED || admin__disk_pending(d))
 			continue;
-		a->m.disks_online++;
-		a->space.raw_bytes += info.raw_bytes;
-		a->space.used_bytes += info.used_bytes;
-		a->space.kept_bytes += info.kept_bytes;
-		usable += info.usable_bytes;
+		out->disks++;
+		out->raw_bytes += info.raw_bytes;
+		out->used_bytes += info.used_bytes;
+		out->kept_bytes += info.kept_bytes;
+		out->usable_bytes += info.usable_bytes;
 	}
 	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
 		const Directory__Object *o = (void *)e->message;
 
-		if (!o->deleted)
-			a->space.reserved_bytes += o->reserved_bytes;
+		if (o->deleted)
+			continue;
+		out->reserved_bytes += o->reserved_bytes;
+		out->provisioned_bytes += node__tree_raw(o->tree);
 	}
-	taken = a->space.used_bytes + a->space.kept_bytes;
-	a->space.free_bytes = usable - MIN(usable, taken);
+}
+
+static void status_space(struct node *node, struct status_answer *a)
+{
+	struct admin_space sum;
+	uint64_t taken;
+
+	admin__space_sum(node, &sum);
+	taken = sum.used_bytes + sum.kept_bytes;
+	a->m.disks_online = sum.disks;
+	a->space.raw_bytes = sum.raw_bytes;
+	a->space.used_bytes = sum.used_bytes;
+	a->space.kept_bytes = sum.kept_bytes;
+	a->space.reserved_bytes = sum.reserved_bytes;
+	a->m.provisioned_bytes = sum.provisioned_bytes;
+	a->m.usable_bytes = sum.usable_bytes;
+	a->space.free_bytes = sum.usable_bytes - MIN(sum.usable_bytes, taken);
 }
 
 static void status_objects(struct node *node, struct status_answer *a)

@@ -18,7 +18,9 @@ struct vdisk_ctx {
 	int undoing; /* why a resize is taken back; 0: it is not */
 	struct uuid oid;
 	Directory__Target *target; /* of --export, ready to be put */
-	char gone_target[CMMDS_KEY_MAX + 1], idle_target[CMMDS_KEY_MAX + 1];
+	char gone_target[CMMDS_KEY_MAX + 1];
+	char idle_target[CMMDS_KEY_MAX + 1]; /* one of @idle_count */
+	unsigned idle_count;
 	int has_data; /* 1, 0, -errno: not known */
 	bool checked;
 };
@@ -152,6 +154,24 @@ static void create_commit(struct dom_create *req, struct cmmds_command *cmd)
 		    m->export ? ", exported" : "");
 }
 
+/* May virtual disks take more than the disks have? */
+static bool overcommitted(struct node *node, char *note, size_t len)
+{
+	char may[SIZE_TEXT_MAX], has[SIZE_TEXT_MAX];
+	struct admin_space sum;
+
+	admin__space_sum(node, &sum);
+	if (sum.provisioned_bytes <= sum.usable_bytes)
+		return false;
+	snprintf(note, len,
+		 "Virtual disks may take %s in all, and the disks have %s: "
+		 "when these are full, writes to what is not reserved are "
+		 "refused.",
+		 size_format(sum.provisioned_bytes, may),
+		 size_format(sum.usable_bytes, has));
+	return true;
+}
+
 static void create_done(struct vdisk_ctx *ctx)
 {
 	struct admin_req *r = ctx->r;
@@ -159,10 +179,10 @@ static void create_done(struct vdisk_ctx *ctx)
 	const Directory__Object *o =
 		cmmds_object(r->node->cmmds, &ctx->create.oid);
 	char size[SIZE_TEXT_MAX], what[700], id[UUID_TEXT_LEN], why[160];
-	char access_note[300], forced_note[300];
+	char access_note[300], forced_note[300], thin_note[300];
 	Directory__Target *t = ctx->target;
 	char *iqn = t != NULL ? t->iqn : "";
-	char *notes[2];
+	char *notes[3];
 	size_t n = 0;
 
 	uuid_format(&ctx->create.oid, id);
@@ -184,6 +204,9 @@ static void create_done(struct vdisk_ctx *ctx)
 			 why);
 		notes[n++] = forced_note;
 	}
+	if (o != NULL && o->reserved_bytes < node__tree_raw(o->tree) &&
+	    overcommitted(r->node, thin_note, sizeof(thin_note)))
+		notes[n++] = thin_note;
 	admin__done(r, what, notes, n, id, iqn);
 	target_free(t);
 }
@@ -544,6 +567,8 @@ static void delete_target(struct vdisk_ctx *ctx, struct cmmds_command *cmd,
 	t = (const Directory__Target *)e->message;
 	if (t->made_for.len != sizeof(ctx->oid) ||
 	    memcmp(t->made_for.data, ctx->oid.b, sizeof(ctx->oid)) != 0) {
+		/* LUNs of a target follow each other. */
+		ctx->idle_count += strcmp(ctx->idle_target, name) != 0;
 		strcpy(ctx->idle_target, name);
 		return;
 	}
@@ -559,6 +584,7 @@ static void delete_luns(struct admin_req *r, struct cmmds_command *cmd,
 	const struct cmmds_entry *l = NULL;
 
 	ctx->gone_target[0] = ctx->idle_target[0] = '\0';
+	ctx->idle_count = 0;
 	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL) {
 		const Directory__Lun *lun = (const Directory__Lun *)l->message;
 
@@ -624,11 +650,20 @@ static void delete_applied(struct admin_req *r)
 {
 	const Admin__Name *m = r->msg->vdisk_delete;
 	struct vdisk_ctx *ctx = r->ctx;
+	char idle[200] = "";
 
-	admin__ok(r, "virtual disk %s deleted%s%s%s%s", m->name,
-		  ctx->gone_target[0] ? ", and its target" : "",
-		  ctx->idle_target[0] ? "; target " : "", ctx->idle_target,
-		  ctx->idle_target[0] ? " has no LUN now, and stays" : "");
+	if (ctx->idle_count > 1)
+		snprintf(idle, sizeof(idle),
+			 "; target %.100s and %u other%s have no LUN now, and "
+			 "stay",
+			 ctx->idle_target, ctx->idle_count - 1,
+			 ctx->idle_count > 2 ? "s" : "");
+	else if (ctx->idle_count == 1)
+		snprintf(idle, sizeof(idle),
+			 "; target %.100s has no LUN now, and stays",
+			 ctx->idle_target);
+	admin__ok(r, "virtual disk %s deleted%s%s", m->name,
+		  ctx->gone_target[0] ? ", and its target" : "", idle);
 }
 
 static void on_delete_checked(void *arg, int result)

@@ -44,13 +44,17 @@ static void line_size(const char *label, uint64_t bytes)
 	printf("  %-10s %8s\n", label, size_format(bytes, text));
 }
 
-static void show_space(const Admin__Space *s)
+static void show_space(const Admin__ClusterStatus *m)
 {
+	const Admin__Space *s = m->space;
+
 	line_size("raw", s->raw_bytes);
+	line_size("usable", m->usable_bytes);
 	line_size("used", s->used_bytes);
 	line_size("reserved", s->reserved_bytes);
 	line_size("kept", s->kept_bytes);
 	line_size("free", s->free_bytes);
+	line_size("vdisk size", m->provisioned_bytes);
 }
 
 static void show_status(const Admin__ClusterStatus *m)
@@ -86,7 +90,7 @@ static void show_status(const Admin__ClusterStatus *m)
 	       strcmp(m->health, "ok") == 0 ? "" : " (basalt health)");
 	printf("space\n");
 	if (m->space != NULL)
-		show_space(m->space);
+		show_space(m);
 }
 
 /* The blocks that a scrub has found. */
