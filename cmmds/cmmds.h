@@ -43,6 +43,7 @@ enum cmmds_kind {
 #define CMMDS_KEY_MAX 255u
 #define CMMDS_VALUE_MAX (256u << 10)
 #define CMMDS_EVENTS_MAX 1000u
+#define CMMDS_SCRUB_DAYS_MAX 3650u
 
 /*
  * The newest Cluster.feature_level this program knows: it writes nothing above

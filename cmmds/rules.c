@@ -214,6 +214,8 @@ static int check_cluster(const Directory__Cluster *old,
 	if (old != NULL && m->feature_level < old->feature_level)
 		return rules__refuse(why, "cluster: the feature level does not "
 					  "fall");
+	if (m->scrub_days > CMMDS_SCRUB_DAYS_MAX)
+		return rules__refuse(why, "cluster: scrubs too far apart");
 	return 0;
 }
 

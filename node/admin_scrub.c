@@ -35,11 +35,70 @@ static int scrub_refused(struct admin_req *r, const struct node_disk *d, int rv)
 			  d->path, known.percent);
 }
 
+/* ---- how often ---- */
+
+static int every_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	const Admin__DiskScrub *m = r->msg->disk_scrub;
+	const struct cmmds_entry *e =
+		cmmds_get(r->node->cmmds, CMMDS_CLUSTER, "", 0);
+	Directory__Cluster c;
+
+	if (e == NULL)
+		return admin__why(r, -EAGAIN, "Try again in a moment.",
+				  "the cluster is not in the directory yet");
+	c = *(const Directory__Cluster *)e->message;
+	c.scrub_days = m->days;
+	c.scrub_off = m->days == 0;
+	cmmds_put(cmd, CMMDS_CLUSTER, "", 0, e->revision, &c.base);
+	if (m->days == 0)
+		cmmds_audit(cmd, r->who,
+			    "disks are not scrubbed of themselves");
+	else
+		cmmds_audit(cmd, r->who, "disks are scrubbed every %u days",
+			    m->days);
+	return 0;
+}
+
+static void every_applied(struct admin_req *r)
+{
+	const Admin__DiskScrub *m = r->msg->disk_scrub;
+
+	if (m->days == 0)
+		admin__ok(r, "disks are not scrubbed of themselves any more; "
+			     "one that is being scrubbed goes on");
+	else
+		admin__ok(r,
+			  "each disk is scrubbed %u day%s after it was added "
+			  "or scrubbed last",
+			  m->days, m->days == 1 ? "" : "s");
+}
+
+static void scrub_every(struct admin_req *r)
+{
+	const Admin__DiskScrub *m = r->msg->disk_scrub;
+
+	if (m->days <= CMMDS_SCRUB_DAYS_MAX && !m->stop && m->disk[0] == '\0') {
+		admin__change(r, every_build, every_applied);
+		return;
+	}
+	admin__why(r, -EINVAL, NULL,
+		   "--every: 1 to %u days, or off; it holds for all disks, "
+		   "and is given alone",
+		   CMMDS_SCRUB_DAYS_MAX);
+	admin__refuse(r);
+}
+
 void admin__disk_scrub(struct admin_req *r)
 {
-	struct node_disk *d = admin__disk_named(r, r->msg->disk_scrub->disk);
+	struct node_disk *d;
 	int rv;
 
+	if (r->msg->disk_scrub->every) {
+		scrub_every(r);
+		return;
+	}
+	d = admin__disk_named(r, r->msg->disk_scrub->disk);
 	if (d == NULL || admin__disk_leaving(r, d) < 0) {
 		admin__refuse(r);
 		return;

@@ -181,6 +181,7 @@ static void status_up(struct node *node, struct status_answer *a)
 	a->m.directory_revision = info.revision;
 	a->m.nodes = entries_count(node->cmmds, CMMDS_NODE);
 	a->m.disks = entries_count(node->cmmds, CMMDS_DISK);
+	a->m.scrub_days = node__scrub_days(node);
 	a->m.targets = entries_count(node->cmmds, CMMDS_TARGET);
 	e = cmmds_get(node->cmmds, CMMDS_CLUSTER, "", 0);
 	if (e != NULL)

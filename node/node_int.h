@@ -185,7 +185,7 @@ const struct cmmds_entry *node__vdisk_of(struct node *node,
 
 /* ---- scrub.c ---- */
 
-#define NODE_SCRUB_DAYS 30u
+#define NODE_SCRUB_DAYS 30u /* unless the directory says otherwise */
 
 struct node_scrub {
 	struct node_disk *d;
@@ -219,9 +219,11 @@ void node__scrub_known(const struct node_disk *d, struct node_scrubbed *out);
 const Directory__VDisk *node__scrub_place(struct node *node,
 					  const struct lsom_scrub_bad *bad,
 					  uint64_t *offset);
-/* Is a disk to be read through of itself? */
-bool node__scrub_due(uint64_t added_wall_ns, uint64_t scrubbed_wall_ns,
-		     uint64_t now_wall_ns);
+/* How many days after a disk was scrubbed it is due; 0: never. */
+unsigned node__scrub_days(struct node *node);
+/* Is a disk to be read through of itself?  @days: not 0. */
+bool node__scrub_due(unsigned days, uint64_t added_wall_ns,
+		     uint64_t scrubbed_wall_ns, uint64_t now_wall_ns);
 /* Now and then: begin what is due. */
 void node__scrubs_look(struct node *node);
 

@@ -2,8 +2,8 @@
  * scrub: disks are read through, by command and of themselves.
  *
  * What rots where nobody reads is found while there is another copy, or a backup
- * that still has it.  Each disk is due NODE_SCRUB_DAYS after it was added or read
- * through last, one disk of a node at a time.  When that was, and how many blocks
+ * that still has it.  Each disk is due some days after it was added or read
+ * through last, as the directory says, one disk of a node at a time.  When that was, and how many blocks
  * were bad, is kept with the disk in the directory; which ones they are only until
  * the daemon ends, as the log has them too.
  */
@@ -276,19 +276,29 @@ const Directory__VDisk *node__scrub_place(struct node *node,
 
 /* ---- of itself ---- */
 
-bool node__scrub_due(uint64_t added_wall_ns, uint64_t scrubbed_wall_ns,
-		     uint64_t now_wall_ns)
+unsigned node__scrub_days(struct node *node)
+{
+	const struct cmmds_entry *e =
+		cmmds_get(node->cmmds, CMMDS_CLUSTER, "", 0);
+	const Directory__Cluster *c = e != NULL ? (void *)e->message : NULL;
+
+	if (c != NULL && c->scrub_off)
+		return 0;
+	return c != NULL && c->scrub_days > 0 ? c->scrub_days : NODE_SCRUB_DAYS;
+}
+
+bool node__scrub_due(unsigned days, uint64_t added_wall_ns,
+		     uint64_t scrubbed_wall_ns, uint64_t now_wall_ns)
 {
 	uint64_t since =
 		scrubbed_wall_ns != 0 ? scrubbed_wall_ns : added_wall_ns;
 
 	/* A clock that was wrong does not put it off for ever. */
-	return since > now_wall_ns ||
-	       now_wall_ns - since >= NODE_SCRUB_DAYS * DAY_NS;
+	return since > now_wall_ns || now_wall_ns - since >= days * DAY_NS;
 }
 
 /* When it was read through last, or 0 if it is not to be now. */
-static bool is_candidate(struct node_disk *d, uint64_t *since)
+static bool is_candidate(struct node_disk *d, unsigned days, uint64_t *since)
 {
 	const struct cmmds_entry *e =
 		cmmds_get(d->node->cmmds, CMMDS_DISK, d->id.b, sizeof(d->id.b));
@@ -303,7 +313,7 @@ static bool is_candidate(struct node_disk *d, uint64_t *since)
 	m = (const Directory__Disk *)e->message;
 	*since = m->scrubbed_wall_ns;
 	return !m->removing &&
-	       node__scrub_due(m->added_wall_ns, m->scrubbed_wall_ns,
+	       node__scrub_due(days, m->added_wall_ns, m->scrubbed_wall_ns,
 			       env_wall_ns(d->node->env));
 }
 
@@ -311,13 +321,17 @@ void node__scrubs_look(struct node *node)
 {
 	struct node_disk *d, *best = NULL;
 	uint64_t since, oldest = UINT64_MAX;
+	unsigned days;
 
 	if (node->state != NODE_UP)
+		return;
+	days = node__scrub_days(node);
+	if (days == 0)
 		return;
 	TAILQ_FOREACH (d, &node->disks, link) {
 		if (node__scrub_runs(d))
 			return;
-		if (is_candidate(d, &since) && since <= oldest) {
+		if (is_candidate(d, days, &since) && since <= oldest) {
 			oldest = since;
 			best = d;
 		}

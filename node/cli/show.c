@@ -86,6 +86,11 @@ static void show_status(const Admin__ClusterStatus *m)
 	       m->compliance, m->vdisks_unavailable);
 	printf("  targets    %u, %u session%s\n", m->targets, m->sessions,
 	       m->sessions == 1 ? "" : "s");
+	if (m->scrub_days > 0)
+		printf("  scrubs     every %u day%s\n", m->scrub_days,
+		       m->scrub_days == 1 ? "" : "s");
+	else
+		printf("  scrubs     off\n");
 	printf("  health     %s%s\n", m->health,
 	       strcmp(m->health, "ok") == 0 ? "" : " (basalt health)");
 	printf("space\n");

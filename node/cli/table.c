@@ -124,9 +124,20 @@ static int disk_remove(struct cli_call *c)
 static int disk_scrub(struct cli_call *c)
 {
 	Admin__DiskScrub *m = BODY(c, DISK_SCRUB, disk_scrub, disk_scrub);
+	const char *every = cli_option(c, "every");
 
-	m->disk = c->args[0];
 	m->stop = cli_has(c, "stop");
+	m->every = every != NULL;
+	if (m->every && (c->args_count > 0 || m->stop))
+		return cli_usage(c, "--every holds for all disks: it is given "
+				    "alone");
+	if (m->every)
+		return strcmp(every, "off") == 0
+			       ? CLI_DONE
+			       : cli_number(c, "every", UINT32_MAX, &m->days);
+	if (c->args_count == 0)
+		return cli_usage(c, "a word is missing: DISK");
+	m->disk = c->args[0];
 	return CLI_DONE;
 }
 
@@ -445,7 +456,10 @@ static const struct cli_option o_disk_remove[] = {
 	FORCE("remove it though virtual disks lose their data"), END
 };
 static const struct cli_option o_disk_scrub[] = {
-	{ "stop", NULL, "call it off", false }, END
+	{ "stop", NULL, "call it off", false },
+	{ "every", "DAYS", "when each disk of the cluster is due, or off",
+	  false },
+	END
 };
 static const struct cli_option o_disk_rebuild[] = {
 	FORCE("even under sessions, or though older data comes back"), END
@@ -606,8 +620,8 @@ static const char scrub_more[] =
 	"request at a time, and at half speed while others use the disk; basalt disk\n"
 	"list tells how far it is, and which blocks of which virtual disks were not\n"
 	"what was written.  A disk is scrubbed of itself 30 days after it was added\n"
-	"or scrubbed last, one disk of a node at a time; basalt events has the\n"
-	"outcomes.";
+	"or scrubbed last, or as many as --every says, which is kept for the whole\n"
+	"cluster; one disk of a node at a time.  basalt events has the outcomes.";
 
 static const char list_more[] =
 	"After the directory was put back from a backup, the disks may hold more\n"
@@ -656,7 +670,7 @@ const struct cli_command cli_commands[] = {
 	{ "disk", "retry", "DISK", 1, 1,
 	  "open a disk again that is not open, or that failed in service", none,
 	  disk_retry, retry_more },
-	{ "disk", "scrub", "DISK", 1, 1,
+	{ "disk", "scrub", "[DISK]", 0, 1,
 	  "read a disk through, to find what has rotted", o_disk_scrub,
 	  disk_scrub, scrub_more },
 	{ "policy", "create", "NAME", 1, 1, "make a policy", o_policy_create,

@@ -22,6 +22,8 @@ static struct node_disk *disks[DISKS];
 static Directory__Disk listed[DISKS];
 static struct cmmds_entry entries[DISKS];
 static bool failed[DISKS];
+static Directory__Cluster cluster;
+static struct cmmds_entry cluster_entry = { .message = &cluster.base };
 
 static struct lsom_scrub *running; /* of any disk */
 static lsom_scrub_cb running_cb;
@@ -50,6 +52,8 @@ const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 					   enum cmmds_kind kind,
 					   const void *key, size_t len)
 {
+	if (kind == CMMDS_CLUSTER)
+		return &cluster_entry;
 	for (unsigned i = 0; i < DISKS; i++)
 		if (kind == CMMDS_DISK && memcmp(disks[i]->id.b, key, len) == 0)
 			return entries[i].message != NULL ? &entries[i] : NULL;
@@ -201,22 +205,22 @@ TEST(scrub, is_due_after_a_month)
 {
 	const uint64_t added = 1000 * DAY;
 
-	CHECK(!node__scrub_due(added, 0, added));
-	CHECK(!node__scrub_due(added, 0, added + NODE_SCRUB_DAYS * DAY - 1));
-	CHECK(node__scrub_due(added, 0, added + NODE_SCRUB_DAYS * DAY));
+	CHECK(!node__scrub_due(30, added, 0, added));
+	CHECK(!node__scrub_due(30, added, 0, added + 30 * DAY - 1));
+	CHECK(node__scrub_due(30, added, 0, added + 30 * DAY));
 	/* From the last one on. */
-	CHECK(!node__scrub_due(added, added + 40 * DAY, added + 60 * DAY));
-	CHECK(node__scrub_due(added, added + 40 * DAY, added + 70 * DAY));
+	CHECK(!node__scrub_due(30, added, added + 40 * DAY, added + 60 * DAY));
+	CHECK(node__scrub_due(30, added, added + 40 * DAY, added + 70 * DAY));
 }
 
 /* A clock that was ahead when the disk was added does not bar it for years. */
 TEST(scrub, is_due_whatever_the_clock_was)
 {
-	CHECK(node__scrub_due(9000 * DAY, 0, 1000 * DAY));
-	CHECK(node__scrub_due(1000 * DAY, 9000 * DAY, 1001 * DAY));
-	CHECK(!node__scrub_due(9000 * DAY, 1000 * DAY, 1001 * DAY));
+	CHECK(node__scrub_due(30, 9000 * DAY, 0, 1000 * DAY));
+	CHECK(node__scrub_due(30, 1000 * DAY, 9000 * DAY, 1001 * DAY));
+	CHECK(!node__scrub_due(30, 9000 * DAY, 1000 * DAY, 1001 * DAY));
 	/* By an earlier version: not known. */
-	CHECK(node__scrub_due(0, 0, 1000 * DAY));
+	CHECK(node__scrub_due(30, 0, 0, 1000 * DAY));
 }
 
 /* One at a time, the one that waits longest first; then none for a month. */
@@ -247,6 +251,30 @@ TEST(scrub, of_itself)
 	pass(2 * DAY);
 	CHECK(runs(0));
 	end();
+}
+
+/* As often as the cluster wants, or never. */
+TEST(scrub, as_often_as_is_set)
+{
+	fixture();
+	CHECK_EQ(node__scrub_days(&node), 30);
+	cluster.scrub_off = true;
+	CHECK_EQ(node__scrub_days(&node), 0);
+	pass(10 * DAY);
+	CHECK_EQ(begun, 0);
+	cluster.scrub_off = false;
+	cluster.scrub_days = 5;
+	for (unsigned i = 0; i < DISKS; i++)
+		listed[i].scrubbed_wall_ns = (i == 1 ? 1004 : 1008) * DAY;
+	pass(DAY);
+	CHECK(runs(1));
+	scrub_end(0);
+	pass(DAY);
+	CHECK_EQ(begun, 1);
+	pass(2 * DAY);
+	CHECK_EQ(begun, 2);
+	end();
+	cluster = (Directory__Cluster)DIRECTORY__CLUSTER__INIT;
 }
 
 TEST(scrub, not_of_what_goes_or_is_not_there)
