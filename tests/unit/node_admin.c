@@ -23,6 +23,7 @@ static struct {
 	struct dom_io *map;
 	struct env_timer later;
 	bool hangs; /* dom takes what it is asked, and does not answer */
+	bool full; /* the directory has no space */
 	/* The virtual disk v is a LUN of so many targets; and there is t. */
 	unsigned exports;
 	int opened; /* less what was closed */
@@ -135,6 +136,7 @@ void __wrap_cmmds_audit(struct cmmds_command *cmd, const char *who,
 void __wrap_cmmds_info(struct cmmds *cmmds, struct cmmds_info *out)
 {
 	memset(out, 0, sizeof(*out));
+	out->full = is.full;
 }
 
 int __wrap_cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
@@ -339,6 +341,35 @@ TEST(node_admin, a_disk_is_made_with_its_export_or_not_at_all)
 		free(r.ctx);
 		test_shard_close(&ts);
 	}
+}
+
+/* What changes the directory is not begun while that has no space. */
+TEST(node_admin, nothing_begins_without_space)
+{
+	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
+	Admin__DiskScrub scrub = ADMIN__DISK_SCRUB__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	struct admin_req r = { .node = &node, .msg = &msg };
+
+	create.name = "v";
+	create.size_bytes = 1 << 20;
+	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
+	msg.vdisk_create = &create;
+	open_it();
+	is.full = true;
+	admin__dispatch(&r);
+	CHECK_EQ(is.status, -ENOSPC);
+	CHECK(is.create == NULL);
+	CHECK(strstr(is.fix, "free space there, then repeat") != NULL);
+	/* Nor what turns out to change it later. */
+	scrub.every = true;
+	scrub.days = 7;
+	msg.command_case = ADMIN__REQUEST__COMMAND_DISK_SCRUB;
+	msg.disk_scrub = &scrub;
+	is.status = 0;
+	admin__dispatch(&r);
+	CHECK_EQ(is.status, -ENOSPC);
+	test_shard_close(&ts);
 }
 
 /* Its object is ready when basaltd stops: then it is there. */
