@@ -33,8 +33,7 @@
 struct raft_store {
 	struct env *env;
 	struct env_lane *lane;
-	struct kv *
-		kv; /* NULL: there was no space, and it is to be opened again */
+	struct kv *kv; /* NULL: no space; it is to be opened again */
 	char *path;
 
 	const struct store_ops *ops;

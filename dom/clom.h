@@ -14,8 +14,7 @@ struct clom_disk {
 	char fault_domain[64]; /* the node's id where none is set */
 	uint64_t usable_bytes, used_bytes;
 	uint64_t kept_bytes; /* reserved, and not yet used */
-	uint64_t
-		promised_bytes; /* size of all its components, written or not */
+	uint64_t promised_bytes; /* sizes of its components, written or not */
 	unsigned components;
 	bool healthy, removing;
 	bool near; /* driven by the shard that the object is on */

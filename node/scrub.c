@@ -3,9 +3,9 @@
  *
  * What rots where nobody reads is found while there is another copy, or a backup
  * that still has it.  Each disk is due some days after it was added or read
- * through last, as the directory says, one disk of a node at a time.  When that was, and how many blocks
- * were bad, is kept with the disk in the directory; which ones they are only until
- * the daemon ends, as the log has them too.
+ * through last, as the directory says, one disk of a node at a time.  When that
+ * was, and how many blocks were bad, is kept with the disk in the directory; which
+ * ones they are only until the daemon ends, as the log has them too.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/err.h"
