@@ -114,6 +114,7 @@ struct disk_remove {
 	struct uuid id;
 	bool marked; /* what was proposed last */
 	char path[256], index_path[300];
+	struct env_timer late;
 	struct env_work work;
 	struct admin_req *r;
 };
@@ -199,6 +200,7 @@ static void remove_closed(struct node_disk *d, int status, void *arg)
 	struct admin_req *r = arg;
 	struct disk_remove *ctx = r->ctx;
 
+	env_timer_stop(r->node->env, &ctx->late);
 	/* Done it is; the next start finds the index and sweeps it away. */
 	if (r->node->state != NODE_UP) {
 		remove_done(ctx);
@@ -207,6 +209,20 @@ static void remove_closed(struct node_disk *d, int status, void *arg)
 	ctx->work.work = index_work;
 	ctx->work.done = index_done;
 	env_work(r->node->env, NULL, &ctx->work);
+}
+
+/* It hangs.  The directory forgot it, so it will not be opened again. */
+static void remove_late(struct env_timer *timer)
+{
+	struct disk_remove *ctx = container_of(timer, struct disk_remove, late);
+	struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
+
+	assert(d != NULL && d->done == remove_closed);
+	d->done = NULL;
+	admin__ok(ctx->r,
+		  "disk %s removed; it does not answer, and is let go when it "
+		  "does, or when basaltd ends",
+		  ctx->path);
 }
 
 /* The directory forgot it; the subscription may have begun to close it. */
@@ -226,7 +242,10 @@ static void remove_applied(struct admin_req *r)
 	} else if (d == NULL ||
 		   node__disk_close(d, true, remove_closed, r) < 0) {
 		remove_closed(d, 0, r);
+		return;
 	}
+	ctx->late.cb = remove_late;
+	env_timer_start(r->node->env, &ctx->late, ADMIN__CLOSE_NS);
 }
 
 static void remove_failed(struct admin_req *r)

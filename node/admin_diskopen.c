@@ -24,6 +24,7 @@ struct reopen {
 	char path[256];
 	bool rebuild;
 	struct env_timer tick;
+	uint64_t until_ns; /* it is to be closed */
 	/* of a rebuild */
 	struct lsom_checkpoint checkpoint;
 	unsigned components;
@@ -31,12 +32,33 @@ struct reopen {
 
 /* ---- both ---- */
 
+static void reopen_closed(struct node_disk *d, int status, void *arg);
+
+/* True: it hangs, and the request ended. */
+static bool closing_late(struct reopen *ctx, struct node_disk *d)
+{
+	char word[NODE_DISK_WORD_MAX], fix[sizeof(ctx->r->fix)];
+
+	if (d == NULL || d->done != reopen_closed ||
+	    env_now(ctx->r->node->env) < ctx->until_ns)
+		return false;
+	d->done = NULL;
+	snprintf(fix, sizeof(fix),
+		 "It is closed when it answers; then: basalt disk %s %s",
+		 ctx->rebuild ? "rebuild" : "retry", node__disk_word(d, word));
+	admin__why(ctx->r, -EBUSY, fix, "disk %s does not answer", d->path);
+	admin__refuse(ctx->r);
+	return true;
+}
+
 static void on_tick(struct env_timer *timer)
 {
 	struct reopen *ctx = container_of(timer, struct reopen, tick);
-	const struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
+	struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
 	bool closing = d == NULL || d->state == NODE_DISK_CLOSING;
 
+	if (closing_late(ctx, d))
+		return;
 	admin__progress(ctx->r, closing ? 0 : d->open.percent,
 			closing	       ? "closing the disk"
 			: ctx->rebuild ? "rebuilding the index from the log"
@@ -167,6 +189,7 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 	ctx->rebuild = rebuild;
 	strcpy(ctx->path, d->path);
 	ctx->tick.cb = on_tick;
+	ctx->until_ns = env_now(r->node->env) + ADMIN__CLOSE_NS;
 	env_timer_start(r->node->env, &ctx->tick, SEC);
 	if (d->state != NODE_DISK_ONLINE) {
 		reopen_open(ctx);
@@ -326,6 +349,21 @@ static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
 	return true;
 }
 
+/* True: it would not come to be closed for it. */
+static bool is_silent(struct admin_req *r, const struct node_disk *d)
+{
+	struct lsom_disk_info info;
+
+	if (d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &info);
+	if (info.silent_ns < LSOM_SILENT_NS)
+		return false;
+	admin__why(r, -EBUSY, NODE_SILENT_FIX, "disk %s does not answer",
+		   d->path);
+	return true;
+}
+
 /* True, and why: sessions would see the disk go. */
 static bool rebuild_disturbs(struct admin_req *r, const struct node_disk *d)
 {
@@ -347,7 +385,7 @@ void admin__disk_rebuild(struct admin_req *r)
 	struct node_disk *d = admin__disk_named(r, r->msg->disk_rebuild->disk);
 	bool force = r->msg->disk_rebuild->force;
 
-	if (d == NULL || admin__disk_leaving(r, d) < 0 ||
+	if (d == NULL || admin__disk_leaving(r, d) < 0 || is_silent(r, d) ||
 	    (!force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
 		admin__refuse(r);
 	else

@@ -171,6 +171,9 @@ bool admin__disk_pending(const struct node_disk *disk);
 	"that command again: the disk is not formatted twice."
 int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 
+/* A disk that hangs is closed when it answers: nobody waits for it longer. */
+#define ADMIN__CLOSE_NS (30 * SEC)
+
 /*
  * admin_disk.c: a removal by force has given it up in the directory, and did not
  * go on: its command ended, with basaltd or without an answer.

@@ -237,8 +237,11 @@ static void on_created(struct dom_create *req, int status)
 	target_free(ctx->target);
 	if (create_entered(ctx)) {
 		admin__why(r, status,
-			   "See to that, then basalt vdisk delete it with "
-			   "--force and repeat this.",
+			   status == -ETIMEDOUT
+				   ? "They are when it does (basalt health); "
+				     "or basalt vdisk delete it with --force."
+				   : "See to that, then basalt vdisk delete it "
+				     "with --force and repeat this.",
 			   "virtual disk %s is made, but its components cannot "
 			   "be made now: %s",
 			   m->name,
