@@ -18,6 +18,7 @@
 
 #include "base/kv.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,6 +65,7 @@ struct env_work {
 	struct env *env;
 	struct env_lane *lane;
 	STAILQ_ENTRY(env_work) link;
+	atomic_bool handed;
 	void *impl[16];
 };
 

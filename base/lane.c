@@ -92,12 +92,18 @@ void shard__lane_close(struct env_lane *lane)
 static_assert(sizeof(uv_work_t) <= sizeof(((struct env_work *)0)->impl),
 	      "env_work has room for libuv's request");
 
+/*
+ * @handed goes with the work to the pool and back: a thread sanitizer does not see
+ * into libuv, which orders the same by its locks.
+ */
 static void pool_work(uv_work_t *req)
 {
 	struct env_work *work =
 		container_of((void *)req, struct env_work, impl);
 
+	(void)atomic_load_explicit(&work->handed, memory_order_acquire);
 	work->work(work);
+	atomic_store_explicit(&work->handed, false, memory_order_release);
 }
 
 static void pool_done(uv_work_t *req, int status)
@@ -105,6 +111,7 @@ static void pool_done(uv_work_t *req, int status)
 	struct env_work *work =
 		container_of((void *)req, struct env_work, impl);
 
+	(void)atomic_load_explicit(&work->handed, memory_order_acquire);
 	/* By way of the inbox: callbacks run inside a turn only. */
 	shard__work_done(shard_of(work->env), work);
 }
@@ -114,8 +121,12 @@ void shard__work(struct env *env, struct env_lane *lane, struct env_work *work)
 	work->env = env;
 	work->lane = lane;
 	if (lane == NULL) {
-		int rv = uv_queue_work(&shard_of(env)->loop, (void *)work->impl,
-				       pool_work, pool_done);
+		int rv;
+
+		atomic_store_explicit(&work->handed, true,
+				      memory_order_release);
+		rv = uv_queue_work(&shard_of(env)->loop, (void *)work->impl,
+				   pool_work, pool_done);
 
 		assert(rv == 0);
 		return;
