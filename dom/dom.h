@@ -487,7 +487,8 @@ struct dom_drop {
 	/* private */
 	struct dom *here, *there;
 	bool taken, picked, more;
-	unsigned deleting;
+	unsigned deleting, failures;
+	uint64_t number;
 	int status;
 	struct env_task task;
 	void (*cb)(struct dom_drop *req, int status);

@@ -733,6 +733,7 @@ struct dom__disk {
 	unsigned metas; /* creations under way */
 	unsigned deleting; /* by gc */
 	bool deletions_failed; /* of those, one has */
+	uint64_t drop_refused; /* the drop that failed here last */
 	uint64_t used_bytes, usable_bytes, kept_bytes;
 	unsigned components;
 	TAILQ_HEAD(, dom__cm) cms;

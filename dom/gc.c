@@ -27,6 +27,7 @@
 #include <stdlib.h>
 
 #define BATCH 64u
+#define DROP_FAILURES_MAX 64u
 #define RETRY_NS (1 * SEC)
 
 struct victim {
@@ -53,8 +54,10 @@ struct dom__gc {
 	struct cmmds_barrier barrier;
 	struct victim victims[BATCH]; /* of the disk that is looked at */
 	unsigned victims_count, room;
+	struct dom__disk *looking;
 	unsigned deleting; /* on all disks */
 	struct cmmds_command cmd;
+	uint64_t drops_count;
 	struct drops drops; /* those `taken` belong to the run */
 };
 
@@ -76,9 +79,11 @@ static void drops_end(struct dom__gc *gc, int status)
 	TAILQ_FOREACH_SAFE (drop, &gc->drops, link, next) {
 		if (!drop->taken)
 			continue;
-		if (status < 0)
+		if (status < 0) {
 			drop_fail(drop, status);
-		if (drop->deleting > 0 || (drop->more && drop->status == 0))
+			drop->more = false;
+		}
+		if (drop->deleting > 0 || drop->more)
 			continue;
 		TAILQ_REMOVE(&gc->drops, drop, link);
 		dom__dropped(drop);
@@ -118,8 +123,25 @@ static void drops_check(struct dom__gc *gc)
 	}
 }
 
+static void drop_failed_on(struct dom_drop *drop, struct dom__disk *disk,
+			   int status)
+{
+	drop_fail(drop, status);
+	drop->failures++;
+	disk->drop_refused = drop->number;
+}
+
+/* Where a deletion of it failed it is not tried again. */
+static bool drop_refused(const struct dom_drop *drop,
+			 const struct dom__disk *disk)
+{
+	return drop->failures >= DROP_FAILURES_MAX ||
+	       (drop->failures > 0 && disk->drop_refused == drop->number);
+}
+
 void dom__gc_drop(struct dom *dom, struct dom_drop *drop)
 {
+	drop->number = ++dom->gc->drops_count;
 	TAILQ_INSERT_TAIL(&dom->gc->drops, drop, link);
 	dom__gc_kick(dom);
 }
@@ -262,6 +284,8 @@ static void look_at(struct lsom_comp *comp, void *arg)
 			drop_fail(drop, -EBUSY);
 		return;
 	}
+	if (drop != NULL && drop_refused(drop, gc->looking))
+		return;
 	/* There is another run behind each batch, and behind each of a drop. */
 	if (gc->victims_count == gc->room || (drop != NULL && drop->picked)) {
 		if (drop != NULL)
@@ -294,7 +318,7 @@ static void deleted(struct lsom_meta *meta, int status)
 	if (drop != NULL) {
 		drop->deleting--;
 		if (status < 0)
-			drop_fail(drop, status);
+			drop_failed_on(drop, disk, status);
 		else
 			drop->dropped++;
 	}
@@ -348,15 +372,16 @@ static void disk_look(struct dom__gc *gc, struct dom__disk *disk)
 		return;
 	/* While a batch is under way there is room for none. */
 	gc->room = disk->deleting > 0 ? 0 : BATCH;
+	gc->looking = disk;
 	gc->victims_count = 0;
 	lsom_comp_each(disk->lsom, look_at, gc);
 	for (unsigned i = 0; i < gc->victims_count; i++) {
 		const struct victim *v = &gc->victims[i];
 		int rv = component_delete(gc, disk, v);
 
-		gc->retry |= rv == -EBUSY || rv == -ENOMEM;
+		gc->retry |= rv < 0 && rv != -ENOENT;
 		if (rv < 0 && rv != -ENOENT && v->drop != NULL)
-			drop_fail(v->drop, rv);
+			drop_failed_on(v->drop, disk, rv);
 	}
 }
 

@@ -278,6 +278,7 @@ int dom_drop(struct dom *dom, struct dom_drop *req, dom_drop_cb cb)
 	req->dropped = 0;
 	req->status = 0;
 	req->taken = req->more = false;
+	req->deleting = req->failures = 0;
 	req->task.cb = drop_there;
 	dom->jobs++;
 	env_post(req->there->env, &req->task);

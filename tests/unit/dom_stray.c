@@ -344,6 +344,64 @@ static bool deleting(struct fixture *f)
 	return false;
 }
 
+/* Deletions are refused. */
+static int refuse;
+static struct lsom_meta *refused;
+
+static void refused_task(struct env_task *task)
+{
+	(void)task;
+	refused->cb(refused, refuse);
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+			    lsom_meta_cb cb);
+int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+			    lsom_meta_cb cb);
+
+int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
+			    lsom_meta_cb cb)
+{
+	static struct env_task task = { .cb = refused_task };
+
+	if (refuse == 0 || req->op != LSOM_DELETE)
+		return __real_lsom_comp_update(comp, req, cb);
+	req->cb = cb;
+	refused = req;
+	env_defer(faults.env, &task);
+	return 0;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* Who wants it gone hears that it cannot be deleted now, and can ask again. */
+TEST(dom_stray, that_cannot_be_deleted)
+{
+	struct fixture *f = fixture_open();
+	struct fixture dropped = { 0 };
+	struct dom_drop req = { .data = &dropped, .oid = uuid_of(200) };
+
+	object_make(f, 1);
+	directory_keep(f);
+	other_make(f, 200, LEG + SIZE, MB);
+	directory_put_back(f);
+	CHECK_EQ(components_of(f, req.oid), 2);
+	refuse = -ENOSPC;
+	CHECK_EQ(dom_drop(f->dom, &req, on_dropped), 0);
+	run(&dropped.done);
+	CHECK_EQ(dropped.status, -ENOSPC);
+	CHECK_EQ(req.dropped, 0);
+	refuse = 0;
+	CHECK_EQ(components_of(f, req.oid), 2);
+	dropped.done = false;
+	req = (struct dom_drop){ .data = &dropped, .oid = uuid_of(200) };
+	CHECK_EQ(dom_drop(f->dom, &req, on_dropped), 0);
+	run(&dropped.done);
+	CHECK_EQ(dropped.status, 0);
+	CHECK_EQ(req.dropped, 2);
+	fixture_close(f);
+}
+
 /* The directory knows it again between two deletions: the second is not. */
 TEST(dom_stray, known_between_deletions)
 {
