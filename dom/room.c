@@ -20,55 +20,34 @@
 
 /* ---- what clom looks at ---- */
 
-/* What is reserved on @disk for leaves that lsom does not know of yet. */
-static uint64_t coming_on(const struct uuid *disk,
-			  const Directory__TreeNode *node, uint64_t size_bytes,
-			  uint64_t reserved_bytes)
+/*
+ * The leaves of @object at their disks: what they are promised, and what is reserved
+ * for those that lsom does not know of yet.
+ */
+static void leaves_look(const struct dom__look *look,
+			const Directory__Object *object,
+			const Directory__TreeNode *node)
 {
-	uint64_t sum = 0;
 	struct uuid id;
 
-	if (node->leaf != NULL && !node->leaf->created &&
-	    dom__uuid_of(&node->leaf->disk, &id) && uuid_equal(&id, disk))
-		sum = clom_share(node->size_bytes, size_bytes, reserved_bytes);
-	for (size_t i = 0; i < node->n_children; i++)
-		sum += coming_on(disk, node->children[i], size_bytes,
-				 reserved_bytes);
-	return sum;
-}
+	for (unsigned i = 0; node->leaf != NULL && i < look->clom.disks_count &&
+			     dom__uuid_of(&node->leaf->disk, &id);
+	     i++) {
+		struct clom_disk *disk = &look->disks[i];
 
-static uint64_t disk_coming(struct dom *dom, const struct uuid *disk)
-{
-	const struct cmmds_entry *entry = NULL;
-	uint64_t sum = 0;
-
-	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
-		const Directory__Object *o = (const void *)entry->message;
-
-		if (o != NULL && !o->deleted && o->reserved_bytes > 0 &&
-		    o->tree != NULL)
-			sum += coming_on(disk, o->tree, o->size_bytes,
-					 o->reserved_bytes);
+		if (!uuid_equal(&disk->disk, &id))
+			continue;
+		disk->promised_bytes += node->size_bytes;
+		if (object->reserved_bytes > 0 && !node->leaf->created)
+			disk->kept_bytes +=
+				clom_share(node->size_bytes, object->size_bytes,
+					   object->reserved_bytes);
 	}
-	return sum;
-}
-
-/* The sizes of the leaves that there are, at their disks. */
-static void promised(const struct dom__look *look,
-		     const Directory__TreeNode *node)
-{
-	struct uuid id;
-
-	if (node->leaf != NULL && dom__uuid_of(&node->leaf->disk, &id))
-		for (unsigned i = 0; i < look->clom.disks_count; i++)
-			if (uuid_equal(&look->disks[i].disk, &id))
-				look->disks[i].promised_bytes +=
-					node->size_bytes;
 	for (size_t i = 0; i < node->n_children; i++)
-		promised(look, node->children[i]);
+		leaves_look(look, object, node->children[i]);
 }
 
-static void all_promised(const struct dom *dom, const struct dom__look *look)
+static void objects_look(const struct dom *dom, const struct dom__look *look)
 {
 	const struct cmmds_entry *entry = NULL;
 
@@ -76,7 +55,7 @@ static void all_promised(const struct dom *dom, const struct dom__look *look)
 		const Directory__Object *o = (const void *)entry->message;
 
 		if (o != NULL && !o->deleted && o->tree != NULL)
-			promised(look, o->tree);
+			leaves_look(look, o, o->tree);
 	}
 }
 
@@ -105,8 +84,7 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		uuid_format(&dom->node, out->fault_domain);
 		out->usable_bytes = disk->usable_bytes;
 		out->used_bytes = disk->used_bytes;
-		out->kept_bytes =
-			disk->kept_bytes + disk_coming(dom, &disk->id);
+		out->kept_bytes = disk->kept_bytes;
 		out->components = disk->components;
 		/* Nobody waits for one that hangs. */
 		out->healthy = disk->healthy && !disk->silent;
@@ -114,7 +92,7 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		/* Not yet in the directory, or no more: nothing goes there. */
 		out->removing = disk->removing || msg == NULL || msg->removing;
 	}
-	all_promised(dom, look);
+	objects_look(dom, look);
 	return 0;
 }
 

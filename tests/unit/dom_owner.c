@@ -1,7 +1,7 @@
 /*
  * The life of an owner: what waits for it is answered, whatever ends meanwhile.
  */
-#include "tests/unit/dom_rig.h"
+#include "tests/unit/dom_refuse.h"
 
 /* A collection is asked for when the room has been told to look at its end. */
 TEST(dom_owner, closed_with_a_collection_asked_for)
@@ -775,47 +775,6 @@ TEST(dom_owner, a_leg_cut_off_goes_under_an_open_object)
 }
 
 /* ---- no memory, or no room in the log, for a deletion ---- */
-
-/* It is refused meanwhile: at once, or its callback hears of it. */
-static int refuse;
-static bool refuse_later;
-static unsigned refused_count;
-static struct {
-	struct lsom_meta *req;
-	lsom_meta_cb cb;
-} refused[DISKS];
-
-static void refused_task(struct env_task *task)
-{
-	(void)task;
-	while (refused_count > 0) {
-		refused_count--;
-		refused[refused_count].cb(refused[refused_count].req, refuse);
-	}
-}
-
-/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
-int __real_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
-			    lsom_meta_cb cb);
-int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
-			    lsom_meta_cb cb);
-
-int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
-			    lsom_meta_cb cb)
-{
-	static struct env_task task = { .cb = refused_task };
-
-	if (refuse == 0 || req->op != LSOM_DELETE)
-		return __real_lsom_comp_update(comp, req, cb);
-	if (!refuse_later)
-		return refuse;
-	CHECK(refused_count < ARRAY_LEN(refused));
-	refused[refused_count].req = req;
-	refused[refused_count++].cb = cb;
-	env_defer(faults.env, &task);
-	return 0;
-}
-/* NOLINTEND(bugprone-reserved-identifier) */
 
 /* It is tried again, though nothing else is deleted. */
 static void deletes_after(struct fixture *f, int status, bool later)

@@ -3,7 +3,7 @@
  * deleted or accepted as an administrator says.  dom_stray_far.c runs this on
  * several shards.
  */
-#include "tests/unit/dom_rig.h"
+#include "tests/unit/dom_refuse.h"
 
 #define LEG (256ull << 30)
 
@@ -344,36 +344,6 @@ static bool deleting(struct fixture *f)
 	return false;
 }
 
-/* Deletions are refused. */
-static int refuse;
-static struct lsom_meta *refused;
-
-static void refused_task(struct env_task *task)
-{
-	(void)task;
-	refused->cb(refused, refuse);
-}
-
-/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
-int __real_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
-			    lsom_meta_cb cb);
-int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
-			    lsom_meta_cb cb);
-
-int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
-			    lsom_meta_cb cb)
-{
-	static struct env_task task = { .cb = refused_task };
-
-	if (refuse == 0 || req->op != LSOM_DELETE)
-		return __real_lsom_comp_update(comp, req, cb);
-	req->cb = cb;
-	refused = req;
-	env_defer(faults.env, &task);
-	return 0;
-}
-/* NOLINTEND(bugprone-reserved-identifier) */
-
 /* Who wants it gone hears that it cannot be deleted now, and can ask again. */
 TEST(dom_stray, that_cannot_be_deleted)
 {
@@ -387,6 +357,7 @@ TEST(dom_stray, that_cannot_be_deleted)
 	directory_put_back(f);
 	CHECK_EQ(components_of(f, req.oid), 2);
 	refuse = -ENOSPC;
+	refuse_later = true;
 	CHECK_EQ(dom_drop(f->dom, &req, on_dropped), 0);
 	run(&dropped.done);
 	CHECK_EQ(dropped.status, -ENOSPC);
