@@ -478,7 +478,8 @@ int dom_strays(struct dom *dom, struct dom_strays *req, dom_strays_cb cb);
  * Delete the components of @oid on this node's disks, if behind a barrier the
  * directory has no entry for it: with one, -EEXIST and nothing was deleted.  Else
  * 0 or the first error, and how many are deleted durably either way; those of a
- * disk that is away or has failed stay.
+ * disk that is away or has failed stay.  -ETIMEDOUT: a disk of it does not answer;
+ * what was begun there may be deleted yet.
  */
 struct dom_drop {
 	void *data;
@@ -489,6 +490,7 @@ struct dom_drop {
 	bool taken, picked, more;
 	unsigned deleting, failures;
 	uint64_t number;
+	struct env_timer late;
 	int status;
 	struct env_task task;
 	void (*cb)(struct dom_drop *req, int status);

@@ -41,6 +41,7 @@ struct deletion {
 	struct dom__cm *cm;
 	struct dom_drop *drop;
 	struct lsom_meta meta;
+	TAILQ_ENTRY(deletion) link;
 };
 
 TAILQ_HEAD(drops, dom_drop);
@@ -55,7 +56,7 @@ struct dom__gc {
 	struct victim victims[BATCH]; /* of the disk that is looked at */
 	unsigned victims_count, room;
 	struct dom__disk *looking;
-	unsigned deleting; /* on all disks */
+	TAILQ_HEAD(, deletion) deletions; /* on all disks */
 	struct cmmds_command cmd;
 	uint64_t drops_count;
 	struct drops drops; /* those `taken` belong to the run */
@@ -69,6 +70,33 @@ static void drop_fail(struct dom_drop *drop, int status)
 {
 	if (drop->status == 0)
 		drop->status = status;
+}
+
+static void drop_end(struct dom__gc *gc, struct dom_drop *drop)
+{
+	env_timer_stop(gc->dom->env, &drop->late);
+	TAILQ_REMOVE(&gc->drops, drop, link);
+	dom__dropped(drop);
+}
+
+/* Nothing has come of it for long: a disk hangs.  What was begun may be done yet. */
+static void drop_late(struct env_timer *timer)
+{
+	struct dom_drop *drop = container_of(timer, struct dom_drop, late);
+	struct dom__gc *gc = drop->there->gc;
+	struct deletion *d;
+
+	TAILQ_FOREACH (d, &gc->deletions, link)
+		if (d->drop == drop)
+			d->drop = NULL;
+	drop_fail(drop, -ETIMEDOUT);
+	drop_end(gc, drop);
+}
+
+static void drop_wait(struct dom_drop *drop)
+{
+	drop->late.cb = drop_late;
+	env_timer_start(drop->there->env, &drop->late, DOM__OPEN_NS);
 }
 
 /* The drops of this run are done, but those of which something is left to do. */
@@ -85,8 +113,7 @@ static void drops_end(struct dom__gc *gc, int status)
 		}
 		if (drop->deleting > 0 || drop->more)
 			continue;
-		TAILQ_REMOVE(&gc->drops, drop, link);
-		dom__dropped(drop);
+		drop_end(gc, drop);
 	}
 }
 
@@ -142,6 +169,7 @@ static bool drop_refused(const struct dom_drop *drop,
 void dom__gc_drop(struct dom *dom, struct dom_drop *drop)
 {
 	drop->number = ++dom->gc->drops_count;
+	drop_wait(drop);
 	TAILQ_INSERT_TAIL(&dom->gc->drops, drop, link);
 	dom__gc_kick(dom);
 }
@@ -182,6 +210,7 @@ int dom__gc_open(struct dom *dom)
 		return -ENOMEM;
 	dom->gc->dom = dom;
 	TAILQ_INIT(&dom->gc->drops);
+	TAILQ_INIT(&dom->gc->deletions);
 	dom->gc->task.cb = gc_task;
 	dom->gc->timer.cb = gc_timer;
 	return 0;
@@ -197,7 +226,7 @@ void dom__gc_close(struct dom *dom)
 bool dom__gc_idle(const struct dom *dom)
 {
 	return !dom->gc->busy && !dom->gc->task.queued &&
-	       dom->gc->deleting == 0;
+	       TAILQ_EMPTY(&dom->gc->deletions);
 }
 
 void dom__gc_kick(struct dom *dom)
@@ -316,13 +345,14 @@ static void deleted(struct lsom_meta *meta, int status)
 		log_info("component %s is %s: deleted", cid,
 			 drop != NULL ? "given up" : "no longer needed");
 	if (drop != NULL) {
+		drop_wait(drop);
 		drop->deleting--;
 		if (status < 0)
 			drop_failed_on(drop, disk, status);
 		else
 			drop->dropped++;
 	}
-	gc->deleting--;
+	TAILQ_REMOVE(&gc->deletions, d, link);
 	disk->deletions_failed |= status < 0;
 	if (--disk->deleting == 0) {
 		/* Of a disk of another shard; no memory; no free segment. */
@@ -358,7 +388,7 @@ static int component_delete(struct dom__gc *gc, struct dom__disk *disk,
 		free(d);
 		return rv;
 	}
-	gc->deleting++;
+	TAILQ_INSERT_TAIL(&gc->deletions, d, link);
 	disk->deleting++;
 	if (d->drop != NULL)
 		d->drop->deleting++;

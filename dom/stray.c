@@ -279,6 +279,7 @@ int dom_drop(struct dom *dom, struct dom_drop *req, dom_drop_cb cb)
 	req->status = 0;
 	req->taken = req->more = false;
 	req->deleting = req->failures = 0;
+	memset(&req->late, 0, sizeof(req->late));
 	req->task.cb = drop_there;
 	dom->jobs++;
 	env_post(req->there->env, &req->task);

@@ -342,7 +342,9 @@ static void on_dropped(struct dom_drop *drop, int status)
 			   "basalt object list --unknown shows what is left; "
 			   "basalt disk list tells how the disks are.",
 			   "object %s: %u of %u components deleted, then: %s",
-			   one->id, dropped, one->count, err_text(status));
+			   one->id, dropped, one->count,
+			   status == -ETIMEDOUT ? "a disk does not answer"
+						: err_text(status));
 	admin__refuse(r);
 }
 

@@ -344,6 +344,37 @@ static bool deleting(struct fixture *f)
 	return false;
 }
 
+/* Nor does who wants it gone wait for a disk that hangs. */
+TEST(dom_stray, on_a_disk_that_hangs)
+{
+	struct fixture *f = fixture_open();
+	struct fixture dropped = { 0 };
+	struct dom_drop req = { .data = &dropped, .oid = uuid_of(200) };
+
+	object_make(f, 1);
+	directory_keep(f);
+	other_make(f, 200, LEG + SIZE, MB);
+	directory_put_back(f);
+	CHECK_EQ(components_of(f, req.oid), 2);
+	faults.hold[0] = faults.hurry = true;
+	CHECK_EQ(dom_drop(f->dom, &req, on_dropped), 0);
+	run(&dropped.done);
+	CHECK_EQ(dropped.status, -ETIMEDOUT);
+	CHECK(req.dropped <= 1);
+	CHECK(!dom__gc_idle(f->dom));
+	faults.hurry = false;
+	faults_release();
+	for (unsigned i = 0; i < 1000 && !dom__gc_idle(f->dom); i++)
+		nap(f, 10 * MSEC);
+	dropped.done = false;
+	req = (struct dom_drop){ .data = &dropped, .oid = uuid_of(200) };
+	CHECK_EQ(dom_drop(f->dom, &req, on_dropped), 0);
+	run(&dropped.done);
+	CHECK_EQ(dropped.status, 0);
+	CHECK_EQ(components_of(f, req.oid), 0);
+	fixture_close(f);
+}
+
 /* Who wants it gone hears that it cannot be deleted now, and can ask again. */
 TEST(dom_stray, that_cannot_be_deleted)
 {
