@@ -669,12 +669,31 @@ static void seats_add(struct node_disk *d)
 	env_post(shard_env(d->node->shards, next), &d->seats[next].there);
 }
 
+/*
+ * How long the disk has not answered.  One that is being closed is its home's
+ * alone: had it answered since, it would soon be closed.
+ */
+static uint64_t silent_ns(const struct node_disk *d)
+{
+	struct lsom_disk_info info;
+
+	if (d->state == NODE_DISK_CLOSING && d->closing_silent_ns > 0)
+		return d->closing_silent_ns + env_now(d->node->env) -
+		       d->closing_ns;
+	if (d->state != NODE_DISK_ONLINE)
+		return 0;
+	lsom_disk_info(d->disk, &info);
+	return info.silent_ns;
+}
+
 int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 		     void *arg)
 {
 	if (d->state != NODE_DISK_ONLINE)
 		return -EBUSY;
 	d->by_hand = node__disk_has_failed(d);
+	d->closing_silent_ns = silent_ns(d);
+	d->closing_ns = env_now(d->node->env);
 	d->state = NODE_DISK_CLOSING;
 	d->erase = forget;
 	d->done = done;
@@ -767,17 +786,14 @@ bool node__disks_settled(struct node *node)
 
 void node__disks_late(struct node *node)
 {
-	struct lsom_disk_info info = { 0 };
 	struct node_disk *d;
 
 	TAILQ_FOREACH (d, &node->disks, link) {
-		if (d->state == NODE_DISK_ONLINE)
-			lsom_disk_info(d->disk, &info);
-		if (d->state == NODE_DISK_ONLINE &&
-		    info.silent_ns >= LSOM_SILENT_NS)
+		uint64_t silent = silent_ns(d);
+
+		if (silent >= LSOM_SILENT_NS)
 			log_error("disk %s: it has not answered for %llu s",
-				  d->path,
-				  (unsigned long long)(info.silent_ns / SEC));
+				  d->path, (unsigned long long)(silent / SEC));
 		else if (d->state == NODE_DISK_OPENING ||
 			 d->state == NODE_DISK_CLOSING)
 			log_error("disk %s: it is not closed yet", d->path);

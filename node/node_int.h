@@ -164,6 +164,7 @@ struct node_disk {
 	bool erase; /* drop the record once it is closed, or not opened */
 	bool leaving; /* a command is taking it out of the directory */
 	bool silent; /* that it does not answer was logged */
+	uint64_t closing_ns, closing_silent_ns; /* then: how long it had not */
 	bool by_hand; /* it failed in service: only a command opens it again */
 	bool again; /* the open that runs was nobody's command */
 	uint64_t pause_ns,
