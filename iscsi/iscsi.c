@@ -42,6 +42,8 @@ void iscsi__init(struct iscsi *iscsi, const struct iscsi_config *config,
 	iscsi->config = *config;
 	defaults(&iscsi->config);
 	scsi_common_init(&iscsi->scsi);
+	iscsi->scsi.lookup = iscsi__lookup;
+	iscsi->scsi.iscsi = iscsi;
 	TAILQ_INIT(&iscsi->targets);
 	TAILQ_INIT(&iscsi->portals);
 	TAILQ_INIT(&iscsi->conns);

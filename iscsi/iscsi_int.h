@@ -7,6 +7,7 @@
  *	sessions.c	all sessions, as node sees them
  *	iscsi_stats.c	counters, and the check of logins
  *	target.c	targets, who may log in, their units
+ *	lookup.c	which unit has a name, of whatever target
  *	pdu.c text.c	formats
  *	login.c login_keys.c chap.c	negotiation, without I/O
  *	conn.c		a connection: acceptance, login, replies, its end
@@ -213,6 +214,12 @@ void iscsi__target_take(struct iscsi *iscsi, struct iscsi_target *t);
 void iscsi__target_remove(struct iscsi_target *t, const char *why,
 			  struct iscsi_message *goodbye);
 void iscsi__target_end_sessions(struct iscsi_target *t, const char *why);
+
+/* ---- lookup.c ---- */
+
+/* For struct scsi_common. */
+void iscsi__lookup(struct iscsi *iscsi, struct scsi_lookup *req,
+		   scsi_lookup_cb cb);
 
 /* ---- homes.c: in the front ---- */
 

@@ -83,6 +83,10 @@ void scsi_common_init(struct scsi_common *common)
 	TAILQ_INIT(&common->units);
 	TAILQ_INIT(&common->tmfs);
 	TAILQ_INIT(&common->sanitizes);
+	TAILQ_INIT(&common->copies);
+	common->copies_count = 0;
+	common->lookup = NULL;
+	common->iscsi = NULL;
 	common->seq = 0;
 	scsi__ops_index(common);
 }

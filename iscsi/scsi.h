@@ -59,6 +59,31 @@ struct scsi_target;
 struct scsi_lun;
 struct scsi_tmf_req;
 
+/* The name that VPD page 83 has for the unit of an object: NAA 3. */
+#define SCSI_NAA_BYTES 8u
+void scsi_naa(const struct uuid *object, uint8_t out[SCSI_NAA_BYTES]);
+
+/*
+ * Another target's unit, by its name.  May the initiator of a session with @target
+ * use it: could it log in there without proving more than it has proved here?
+ */
+struct scsi_lookup {
+	uint8_t naa[SCSI_NAA_BYTES];
+	char initiator_port[256];
+	const char *target; /* name */
+	/* out */
+	struct uuid object;
+	uint32_t block_bytes;
+	bool read_only;
+	/* private */
+	struct iscsi *asker, *home;
+	int status;
+	struct env_task task;
+	void (*cb)(struct scsi_lookup *req, int status);
+};
+/* 0; -ENOENT: none that it may use; -ENXIO: it is not open now. */
+typedef void (*scsi_lookup_cb)(struct scsi_lookup *req, int status);
+
 /*
  * What the targets of one loop share: a logical unit is an object, whichever of
  * them shows it.  Their owner's, from before the first to after the last.
@@ -67,6 +92,12 @@ struct scsi_common {
 	TAILQ_HEAD(, scsi_lun) units; /* with an object, of all targets */
 	TAILQ_HEAD(, scsi_tmf_req) tmfs; /* functions that wait for tasks */
 	TAILQ_HEAD(, scsi_sanitize) sanitizes; /* one an object at most */
+	TAILQ_HEAD(, scsi_copy) copies; /* EXTENDED COPY that run */
+	unsigned copies_count;
+	/* Set by the owner; NULL: there are no other targets. */
+	void (*lookup)(struct iscsi *iscsi, struct scsi_lookup *req,
+		       scsi_lookup_cb cb);
+	struct iscsi *iscsi; /* for that */
 	uint64_t seq; /* commands and functions by age */
 	uint8_t ops[256]; /* by opcode: from 1, its first place in scsi__ops */
 };
@@ -159,6 +190,7 @@ struct scsi_cmd {
 	struct page *page;
 	void (*cancel)(struct scsi_cmd *cmd); /* a wait without I/O */
 	void *memory; /* parsed parameter data; freed at the end */
+	struct scsi_copy *copy;
 };
 
 /*

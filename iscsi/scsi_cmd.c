@@ -554,6 +554,7 @@ static void reset(struct scsi_cmd *cmd)
 	cmd->page = NULL;
 	cmd->cancel = NULL;
 	cmd->memory = NULL;
+	cmd->copy = NULL;
 }
 
 /* False: answered. */

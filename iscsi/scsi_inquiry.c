@@ -33,7 +33,7 @@ static void standard(struct scsi_cmd *cmd)
 	d[2] = 6; /* SPC-4 */
 	d[3] = 0x12; /* HISUP, format 2 */
 	d[4] = sizeof(d) - 5;
-	d[5] = 0x10; /* TPGS: implicit */
+	d[5] = 0x10 | 0x08; /* TPGS: implicit; 3PC */
 	d[6] = 0x10; /* MULTIP */
 	d[7] = 0x02; /* CMDQUE */
 	memcpy(d + 8, VENDOR, 8);
@@ -89,19 +89,25 @@ static size_t designator_name(uint8_t *p, unsigned code_set, unsigned type,
 #define PIV 0x80u
 #define ISCSI_PROTOCOL 0x50u
 
+/* NAA 3 is locally assigned: 60 bits of the object's id. */
+void scsi_naa(const struct uuid *object, uint8_t out[SCSI_NAA_BYTES])
+{
+	put_be64(out, get_be64(object->b) ^ get_be64(object->b + 8));
+	out[0] = (uint8_t)(0x30 | (out[0] & 0x0f));
+}
+
 /*
  * The unit's names come from the object alone: the same on every portal and
- * node, for ever.  NAA 3 is locally assigned: 60 bits of the object's id.
+ * node, for ever.
  */
 static size_t vpd_identification(struct scsi_cmd *cmd, uint8_t *p)
 {
 	const struct scsi_lun *lun = cmd->lun;
 	char text[64];
-	uint8_t naa[8], word[4] = { 0 };
+	uint8_t naa[SCSI_NAA_BYTES], word[4] = { 0 };
 	uint8_t *start = p;
 
-	put_be64(naa, get_be64(lun->oid.b) ^ get_be64(lun->oid.b + 8));
-	naa[0] = (uint8_t)(0x30 | (naa[0] & 0x0f));
+	scsi_naa(&lun->oid, naa);
 	p += designator(p, 1, 3, naa, sizeof(naa));
 
 	memcpy(text, VENDOR, 8);
@@ -206,6 +212,7 @@ static const struct {
 	{ 0x86, false, vpd_extended },
 	{ 0x87, false, vpd_mode_policy },
 	{ 0x88, false, vpd_ports },
+	{ 0x8f, false, scsi__copy_vpd },
 	{ 0xb0, false, vpd_block_limits },
 	{ 0xb1, false, vpd_characteristics },
 	{ 0xb2, false, vpd_provisioning },

@@ -9,6 +9,7 @@
  *	scsi_inquiry.c	INQUIRY, VPD pages, REPORT LUNS, capacity
  *	scsi_mode.c scsi_log.c scsi_reserve.c scsi_report.c
  *	scsi_sanitize.c scsi_sanitize_run.c	the command, and its long work
+ *	scsi_copy.c scsi_copy_run.c	EXTENDED COPY, likewise
  *	lun.c scsi_tmf.c	units, nexuses; task management
  *	scsi_stats.c	counters
  */
@@ -49,6 +50,14 @@
 #define SCSI_ANSWER_NS (5 * SEC)
 #define SCSI_LEAST_NS (5 * SEC) /* a command has, however long it waited */
 #define SCSI_LIST_MAX 65536u /* bytes of a parameter list */
+/* Of EXTENDED COPY: told by RECEIVE COPY RESULTS and VPD 8F. */
+#define SCSI_COPY_CSCDS_MAX 16u /* copy sources and copy destinations */
+#define SCSI_COPY_SEGMENTS_MAX 16u
+#define SCSI_COPY_LIST_MAX                                                     \
+	(SCSI_COPY_CSCDS_MAX * 32u + SCSI_COPY_SEGMENTS_MAX * 28u)
+#define SCSI_COPY_SEGMENT_MAX (16u << 20) /* bytes */
+#define SCSI_COPY_STEP (1u << 20) /* bytes of memory that one takes */
+#define SCSI_COPIES_MAX 32u /* at a time, of one shard */
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 #define SCSI_THRESHOLD_AT 16u /* its descriptor in mode page 1C/02 */
 
@@ -64,6 +73,7 @@
 #define SENSE_MISCOMPARE SENSE(0xe, 0x1d, 0x00)
 #define SENSE_BECOMING_READY SENSE(2, 0x04, 0x01)
 #define SENSE_SANITIZING SENSE(2, 0x04, 0x1b)
+#define SENSE_UNREACHABLE SENSE(0xa, 0x08, 0x04) /* a copy's unit */
 
 /* Pending unit attentions, a bit each; a lower bit is reported first. */
 enum scsi_ua {
@@ -114,6 +124,15 @@ struct scsi_op {
 	uint16_t seconds; /* recommended time limit */
 };
 
+/* How far an EXTENDED COPY is, and how it ended (SPC-4 6.18). */
+enum scsi_copy_state { COPY_RUNS, COPY_DONE, COPY_FAILED };
+struct scsi_copy_result {
+	uint8_t list_id;
+	uint8_t state; /* enum scsi_copy_state */
+	unsigned segments; /* that are behind it */
+	uint64_t bytes;
+};
+
 /* A nexus at a unit. */
 struct scsi_it_lun {
 	struct scsi_lun *lun;
@@ -124,6 +143,7 @@ struct scsi_it_lun {
 	unsigned refs; /* the nexus's, and one a command */
 	struct scsi_nexus_closing *closing;
 	struct scsi_nexus_closing *release; /* @io is it */
+	struct scsi_copy_result copies[4]; /* the last ones; COPY_RUNS: none */
 	struct dom_io io; /* the SPC-2 release at the end */
 	struct dom_pr pr;
 	TAILQ_ENTRY(scsi_it_lun) link;
@@ -203,6 +223,9 @@ bool scsi__check_field(struct scsi_cmd *cmd, unsigned byte, int bit);
 bool scsi__check_param(struct scsi_cmd *cmd, unsigned sense, unsigned byte);
 bool scsi__check_progress(struct scsi_cmd *cmd, unsigned sense,
 			  uint16_t progress);
+/* A copy's @segment failed; @byte of its descriptor is why, 0: none is. */
+bool scsi__check_segment(struct scsi_cmd *cmd, unsigned sense, unsigned segment,
+			 unsigned byte);
 bool scsi__conflict(struct scsi_cmd *cmd);
 /* Status and sense for a -errno of dom. */
 void scsi__status(struct scsi_cmd *cmd, int status);
@@ -380,8 +403,59 @@ static inline bool scsi__check_sanitize(struct scsi_cmd *cmd)
 }
 void scsi__sanitize_stop(struct scsi_lun *lun);
 
+/* ---- scsi_copy_run.c ---- */
+
+/* A copy source or copy destination. */
+struct scsi_cscd {
+	unsigned at; /* byte of the parameter list */
+	bool named; /* by a name of ours: @naa */
+	uint8_t naa[SCSI_NAA_BYTES];
+	uint32_t block_bytes; /* as the list says */
+	/* private to scsi_copy_run.c */
+	struct scsi_copy *copy;
+	struct scsi_it_lun *it; /* of the command's own target; a reference */
+	bool known; /* @lookup holds for this step */
+	struct scsi_lookup lookup;
+	struct dom_object_open open;
+	struct dom_object *object; /* another target's: a handle of ours */
+	struct dom_nexus nexus; /* there */
+};
+
+struct scsi_copy_segment {
+	unsigned from, to; /* cscds[] */
+	uint64_t from_lba, to_lba, len; /* @len in bytes */
+	unsigned bad; /* sense data that its turn ends with, or 0 */
+	uint64_t done;
+};
+
+struct scsi_copy {
+	struct scsi_copy_result result;
+	bool identified; /* by its list identifier */
+	bool hold; /* and to be told of when it has ended */
+	unsigned cscds_count, segments_count;
+	struct scsi_cscd cscds[SCSI_COPY_CSCDS_MAX];
+	struct scsi_copy_segment segments[SCSI_COPY_SEGMENTS_MAX];
+	/* private to scsi_copy_run.c */
+	struct scsi_target *target;
+	struct scsi_cmd *cmd; /* NULL: it has ended */
+	unsigned refs; /* the command's, and one a handle and a wait */
+	unsigned at; /* segments[] */
+	uint64_t offset; /* of the step, in its segment */
+	struct sgl *sgl; /* what was read */
+	size_t written; /* of that */
+	TAILQ_ENTRY(scsi_copy) link;
+};
+
+/* Takes @copy (malloc()ed), the parameter list understood; ends @cmd. */
+void scsi__copy_begin(struct scsi_cmd *cmd, struct scsi_copy *copy);
+const struct scsi_copy_result *scsi__copy_result(const struct scsi_it_lun *it,
+						 uint8_t list_id);
+/* scsi_copy.c: what follows the header of VPD page 8F. */
+size_t scsi__copy_vpd(struct scsi_cmd *cmd, uint8_t *p);
+
 /* ---- scsi_stats.c ---- */
 
+extern struct counter scsi__copied_bytes;
 /* @cmd has its answer. */
 void scsi__count(const struct scsi_cmd *cmd);
 /*
@@ -427,6 +501,8 @@ SCSI_HANDLER(report_luns);
 SCSI_HANDLER(opcodes);
 SCSI_HANDLER(port_groups);
 SCSI_HANDLER(tmf_report);
+SCSI_HANDLER(copy);
+SCSI_HANDLER(copy_results);
 void scsi__good(struct scsi_cmd *cmd);
 void scsi__request_sense(struct scsi_cmd *cmd);
 void scsi__capacity10(struct scsi_cmd *cmd);

@@ -7,6 +7,7 @@
 #define SKS_CDB 0x40u
 #define SKS_BIT 0x08u
 #define SKS_VALID 0x80u
+#define SKS_SEGMENT 0x20u
 
 static unsigned fixed_format(uint8_t *buf, unsigned sense, const uint64_t *info,
 			     const uint8_t *sks)
@@ -66,7 +67,7 @@ static bool check(struct scsi_cmd *cmd, unsigned sense, const uint64_t *info,
 {
 	bool descriptor = cmd->lun != NULL && cmd->lun->d_sense;
 
-	static_assert(SCSI_SENSE_MAX >= 32, "two descriptors fit");
+	static_assert(SCSI_SENSE_MAX >= 44, "three descriptors fit");
 	cmd->status = SCSI_CHECK_CONDITION;
 	cmd->sense_len =
 		scsi__sense_format(cmd->sense, descriptor, sense, info, sks);
@@ -114,6 +115,32 @@ bool scsi__check_progress(struct scsi_cmd *cmd, unsigned sense,
 
 	put_be16(sks + 1, progress);
 	return check(cmd, sense, NULL, sks);
+}
+
+/*
+ * SPC-4 5.16.7.4: the number of the segment is in the COMMAND-SPECIFIC INFORMATION
+ * field; the field pointer counts from the segment's first byte (SD).
+ */
+bool scsi__check_segment(struct scsi_cmd *cmd, unsigned sense, unsigned segment,
+			 unsigned byte)
+{
+	uint8_t sks[3] = { SKS_VALID | SKS_SEGMENT };
+	uint8_t *d;
+
+	put_be16(sks + 1, (uint16_t)byte);
+	check(cmd, sense, NULL, byte != 0 ? sks : NULL);
+	if ((cmd->sense[0] & 0x7f) == 0x70) {
+		put_be16(cmd->sense + 10, (uint16_t)segment);
+		return false;
+	}
+	d = cmd->sense + cmd->sense_len;
+	memset(d, 0, 12);
+	d[0] = 0x01;
+	d[1] = 0x0a;
+	put_be16(d + 10, (uint16_t)segment);
+	cmd->sense[7] += 12;
+	cmd->sense_len += 12;
+	return false;
 }
 
 bool scsi__conflict(struct scsi_cmd *cmd)

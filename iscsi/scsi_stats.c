@@ -11,6 +11,7 @@
 COUNTER(reads, "reads", "commands that return the medium's data");
 COUNTER(writes, "writes", "commands that write data");
 COUNTER(unmaps, "unmaps", "UNMAP, WRITE SAME and SANITIZE");
+COUNTER(copies, "copies", "EXTENDED COPY");
 COUNTER(others, "others", "all other commands");
 COUNTER(checks, "check_conditions", "commands that ended with sense data");
 COUNTER(not_ready, "not_ready", "of these: not ready");
@@ -23,10 +24,16 @@ COUNTER(aborted, "aborted", "commands that were aborted");
 COUNTER(busy, "busy", "commands answered BUSY or TASK SET FULL");
 COUNTER(conflicts, "reservation_conflicts", "reservation conflicts");
 
+struct counter scsi__copied_bytes = {
+	.name = "basalt_scsi_copied_bytes_total",
+	.help = "bytes that EXTENDED COPY has copied",
+};
+
 static struct counter *const all[] = {
-	&reads,	      &writes,	&unmaps,  &others,     &checks,
-	&not_ready,   &medium,	&illegal, &attentions, &protect,
-	&miscompares, &aborted, &busy,	  &conflicts,
+	&reads,	     &writes,	 &unmaps,      &others,
+	&checks,     &not_ready, &medium,      &illegal,
+	&attentions, &protect,	 &miscompares, &aborted,
+	&busy,	     &conflicts, &copies,      &scsi__copied_bytes,
 };
 
 static struct histogram read_times = {
@@ -64,13 +71,11 @@ void scsi__stats_register(void)
 		counter_register(all[i]);
 }
 
-enum kind { OTHERS, READS, WRITES, UNMAPS };
+enum kind { OTHERS, READS, WRITES, UNMAPS, COPIES };
 
 static struct counter *const counters[] = {
-	[OTHERS] = &others,
-	[READS] = &reads,
-	[WRITES] = &writes,
-	[UNMAPS] = &unmaps,
+	[OTHERS] = &others, [READS] = &reads,	[WRITES] = &writes,
+	[UNMAPS] = &unmaps, [COPIES] = &copies,
 };
 
 static const uint8_t kinds[256] = {
@@ -78,7 +83,7 @@ static const uint8_t kinds[256] = {
 	[0x0a] = WRITES, [0x2a] = WRITES, [0x2e] = WRITES, [0x89] = WRITES,
 	[0x8a] = WRITES, [0x8b] = WRITES, [0x8e] = WRITES, [0x9c] = WRITES,
 	[0xaa] = WRITES, [0xae] = WRITES, [0x41] = UNMAPS, [0x42] = UNMAPS,
-	[0x48] = UNMAPS, [0x93] = UNMAPS,
+	[0x48] = UNMAPS, [0x93] = UNMAPS, [0x83] = COPIES,
 };
 
 static enum kind kind(const struct scsi_cmd *cmd)
@@ -216,6 +221,7 @@ void scsi__time_end(struct scsi_cmd *cmd)
 	case UNMAPS:
 		add(&usage->unmaps, 1);
 		break;
+	case COPIES:
 	case OTHERS:
 		break;
 	}

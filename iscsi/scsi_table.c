@@ -123,6 +123,13 @@ const struct scsi_op scsi__ops[] = {
 	  scsi__pr_out_parse, scsi__pr_out, 10 },
 	{ 0x5f, 7, 10, N, OP_SANITIZE, { 0, 0x1f, 0xff, 0, 0, B4 },
 	  scsi__pr_out_parse, scsi__pr_out, 10 },
+	/* EXTENDED COPY(LID1), RECEIVE COPY STATUS, OPERATING PARAMETERS */
+	{ 0x83, 0x00, 16, W, 0, { 0, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, B4 },
+	  scsi__copy_parse, scsi__copy, 60 },
+	{ 0x84, 0x00, 16, W, 0, { 0, 0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, B4 },
+	  scsi__copy_results_parse, scsi__copy_results, 5 },
+	{ 0x84, 0x03, 16, N, 0, { 0, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, B4 },
+	  scsi__copy_results_parse, scsi__copy_results, 5 },
 	/* READ(16), COMPARE AND WRITE, WRITE(16), ORWRITE(16) */
 	{ 0x88, -1, 16, R, READS, { 0, 0x18, B8, B4 }, scsi__read_parse,
 	  scsi__read, 30 },

@@ -222,6 +222,27 @@ static void volume_read(struct fake_volume *v, struct sgl *sgl, uint64_t offset)
 	}
 }
 
+/* As dom: a block that is a hole is the page of zeros.  NULL: no memory. */
+static struct sgl *volume_holes(struct fake_volume *v, struct sgl *sgl,
+				uint64_t offset)
+{
+	struct sgl_piece *pieces =
+		malloc(sgl->pieces_count * sizeof(*pieces) + 1);
+	struct sgl *holes;
+
+	assert(pieces != NULL);
+	for (unsigned i = 0; i < sgl->pieces_count; i++) {
+		pieces[i] = sgl->pieces[i];
+		if (block_at(v, offset, false) == NULL)
+			pieces[i].page = page_zero();
+		offset += pieces[i].len;
+	}
+	holes = sgl_of_pieces(sgl->home, pieces, sgl->pieces_count);
+	free(pieces);
+	sgl_put(sgl);
+	return holes;
+}
+
 static void volume_write(struct fake_volume *v, const struct sgl *sgl,
 			 uint64_t offset, bool or)
 {
@@ -379,7 +400,8 @@ static int perform(struct dom_io *io, struct fake_req *r, bool *changed)
 		if (rv < 0)
 			return rv == -EINVAL ? -ENOMEM : -EBUSY;
 		volume_read(v, io->sgl, r->offset);
-		return 0;
+		io->sgl = volume_holes(v, io->sgl, r->offset);
+		return io->sgl != NULL ? 0 : -ENOMEM;
 	case FAKE_WRITE:
 		volume_write(v, r->data, r->offset, false);
 		return 0;

@@ -5,12 +5,13 @@ import basalt
 
 TOOL = "iscsi-test-cu"
 
-# What a fixed disk without third-party copy may skip.
+# What a fixed disk may skip.
 SKIPS = re.compile(
-    r"^SCSI\.(ExtendedCopy|ReceiveCopyResults|PreventAllow|NoMedia|ReadOnly)\."
+    r"^SCSI\.(PreventAllow|NoMedia|ReadOnly)\."
     r"|^SCSI\.StartStopUnit\.")
 # One part says [SKIPPED], the rest of the test goes on and counts.
-PARTS = re.compile(r"^\w+\.(WriteSame1[06]\.ZeroBlocks|WriteAtomic16\.VPD)$")
+PARTS = re.compile(r"^\w+\.(WriteSame1[06]\.ZeroBlocks|WriteAtomic16\.VPD|"
+                   r"ExtendedCopy\.ValidTgtDescr)$")
 
 # By itself this one fails with every target: before anything could set it, it
 # asserts that its own 'reconnect_succeeded' is 1.  It passes as the second of

@@ -18,6 +18,16 @@ void rig_run(struct rig *rig)
 	memenv_run(&rig->me, &never);
 }
 
+struct uuid rig_oid(unsigned lun)
+{
+	struct uuid oid;
+
+	memset(oid.b, (int)lun + 1, sizeof(oid.b));
+	oid.b[1] ^= 0x80; /* its halves differ: so do NAA names */
+	oid.b[2] = 0;
+	return oid;
+}
+
 int rig_lun(struct rig *rig, unsigned lun, uint64_t bytes, bool read_only)
 {
 	struct iscsi_lun_conf conf = {
@@ -28,7 +38,7 @@ int rig_lun(struct rig *rig, unsigned lun, uint64_t bytes, bool read_only)
 	};
 	int rv;
 
-	memset(conf.object.b, (int)lun + 1, sizeof(conf.object.b));
+	conf.object = rig_oid(lun);
 	if (lun == 0)
 		rig->oid = conf.object;
 	rv = fake_dom_add(rig->dom, &conf.object, bytes);

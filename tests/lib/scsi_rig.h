@@ -31,6 +31,7 @@ struct rig *rig_open(uint32_t block);
 void rig_close(struct rig *rig);
 void rig_login(struct rig *rig, unsigned n);
 void rig_logout(struct rig *rig, unsigned n);
+struct uuid rig_oid(unsigned lun); /* of the object there */
 int rig_lun(struct rig *rig, unsigned lun, uint64_t bytes, bool read_only);
 /* Until nothing is left to do. */
 void rig_run(struct rig *rig);

@@ -318,11 +318,11 @@ TEST(scsi_info, opcodes)
 		cdb[op->len - 1] = 4; /* NACA */
 		CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, NULL, 0), INVALID_CDB);
 	}
-	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0c, 3, 0x83, 0, 0, 0, 0, 0, 64), NULL,
+	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0c, 3, 0x85, 0, 0, 0, 0, 0, 64), NULL,
 			0, one, 64),
 		 GOOD);
 	CHECK_EQ(one[1], 1);
-	CHECK_EQ(rig_do(r, 0, CDB(0x83), NULL, 0, NULL, 0),
+	CHECK_EQ(rig_do(r, 0, CDB(0x85), NULL, 0, NULL, 0),
 		 RIG_SENSE(5, 0x20, 0));
 	CHECK_EQ(rig_do(r, 0, CDB(0x9e, 0x1f), NULL, 0, NULL, 0), INVALID_CDB);
 	rig_close(r);
