@@ -174,8 +174,6 @@ static struct scsi_lun *own_find(const struct scsi_copy *copy,
 {
 	const struct scsi_target *target = copy->target;
 
-	if (is_name_of(cscd, &copy->cmd->lun->oid))
-		return copy->cmd->lun;
 	for (unsigned i = 0; i < target->luns_size; i++)
 		if (target->luns[i] != NULL &&
 		    is_name_of(cscd, &target->luns[i]->oid))
@@ -285,14 +283,12 @@ static int find(struct scsi_copy *copy, struct scsi_cscd *cscd)
 	}
 	lun = cscd->object == NULL ? own_find(copy, cscd) : NULL;
 	if (lun != NULL) {
-		struct scsi_it_lun *it = scsi__it_get(copy->cmd->nexus, lun);
-
-		if (it == NULL) {
+		cscd->it = scsi__it_get(copy->cmd->nexus, lun);
+		if (cscd->it == NULL) {
 			fail_status(copy, -EBUSY);
 			return -1;
 		}
-		it->refs++;
-		cscd->it = it;
+		cscd->it->refs++;
 		return 0;
 	}
 	if (common->lookup == NULL) {

@@ -20,6 +20,10 @@
 #define STEPS 3000u
 #define FIRST_BURST 8192u /* as in LOGIN_TEXT */
 #define TAGS 4096u
+#define FAR "iqn.2026-11.internal.basalt:far"
+
+static struct uuid far_oid = { .b = { 3, 2, 1 } };
+static bool copies; /* with EXTENDED COPY: seeds from before have none */
 
 static struct initiator {
 	struct mock mock;
@@ -29,6 +33,7 @@ static struct initiator {
 	/* A command whose data is on its way. */
 	bool landing;
 	uint8_t bhs[ISCSI_BHS_LEN];
+	uint8_t list[108]; /* of an EXTENDED COPY */
 	struct dm_pdu pdu;
 	struct sgl *sgl;
 } initiators[INITIATORS];
@@ -178,6 +183,48 @@ static bool writes(uint8_t opcode)
 	return strchr("\x2a\x41\x42\x2e\x15\x2f", opcode) != NULL;
 }
 
+/* The disk, one of another target, or none. */
+static void cscd_fill(uint8_t *d)
+{
+	d[0] = 0xe4;
+	d[4] = 1;
+	d[5] = 3;
+	d[7] = 8;
+	scsi_naa(one_in(2) ? &oid : &far_oid, d + 8);
+	if (one_in(20))
+		d[9]++;
+	put_be24(d + 29, 512);
+}
+
+/* EXTENDED COPY of a segment, with all its data. */
+static uint32_t copy_make(struct initiator *i)
+{
+	uint8_t *bhs = i->bhs, *list = i->list;
+	uint32_t len = sizeof(i->list);
+
+	memset(list, 0, len);
+	list[1] = (uint8_t)(below(4) << 3);
+	put_be16(list + 2, 64);
+	put_be32(list + 8, 28);
+	cscd_fill(list + 16);
+	cscd_fill(list + 48);
+	list[80] = 2;
+	list[83] = 24;
+	list[85] = (uint8_t)below(2);
+	list[87] = (uint8_t)below(2);
+	put_be16(list + 90, (uint16_t)below(8192));
+	put_be64(list + 92, below(1000));
+	put_be64(list + 100, below(1000));
+	if (one_in(10))
+		list[below(len)] ^= (uint8_t)(1u << below(8));
+	bhs[1] = ISCSI_FINAL | 0x20 | 1;
+	put_be32(bhs + 20, len);
+	memset(bhs + 32, 0, 16);
+	bhs[32] = 0x83;
+	put_be32(bhs + 32 + 10, len);
+	return len;
+}
+
 /* Fills i->bhs; returns the length of its immediate data. */
 static uint32_t command_make(struct initiator *i)
 {
@@ -211,6 +258,8 @@ static uint32_t command_make(struct initiator *i)
 			put_be32(bhs + 24, i->mock.cmdsn); /* a gap */
 	}
 	cdb_fill(bhs + 32, opcode, blocks);
+	if (copies && one_in(8))
+		return copy_make(i);
 	return write && !one_in(4) ? MIN(edtl, data) : 0;
 }
 
@@ -228,6 +277,9 @@ static void send_command(struct initiator *i)
 		return;
 	if (i->pdu.sgl != NULL) {
 		CHECK(offset + len <= i->pdu.sgl->len_bytes);
+		if (i->bhs[32] == 0x83)
+			sgl_write(i->pdu.sgl, offset, i->list,
+				  MIN(len, sizeof(i->list)));
 		i->sgl = sgl_get(i->pdu.sgl);
 	}
 	i->landing = true;
@@ -367,6 +419,17 @@ static void twin_set(void)
 		 0);
 }
 
+/* Another object, of another target. */
+static void far_set(void)
+{
+	CHECK_EQ(iscsi_lun_set(iscsi,
+			       &(struct iscsi_lun_conf){ .iqn = FAR,
+							 .object = far_oid,
+							 .name = "far",
+							 .block_bytes = 512 }),
+		 0);
+}
+
 static void unit_again(unsigned lun)
 {
 	iscsi_lun_unset(iscsi, IQN, lun);
@@ -393,6 +456,10 @@ static void administrator(struct initiator *i)
 		unit_again(below(2));
 	else if (one_in(50) && disk != NULL)
 		disk->tas = one_in(2);
+	else if (copies && one_in(40))
+		iscsi_lun_unset(iscsi, FAR, 0);
+	else if (copies && one_in(20))
+		far_set();
 }
 
 /* ---- a seed ---- */
@@ -481,6 +548,16 @@ static void one(void)
 	fixture((struct iscsi_config){ .window = one_in(2) ? 16 : 128 });
 	memset(initiators, 0, sizeof(initiators));
 	twin_set();
+	if (copies) {
+		CHECK_EQ(fake_dom_add(dom, &far_oid, 8u << 20), 0);
+		CHECK_EQ(iscsi_target_set(iscsi,
+					  &(struct iscsi_target_conf){
+						  .iqn = FAR,
+						  .allow = any,
+						  .allow_count = 1 }),
+			 0);
+		far_set();
+	}
 	for (unsigned n = 0; n < INITIATORS; n++)
 		log_in(&initiators[n]);
 	for (unsigned n = 0; n < STEPS; n++) {
@@ -498,6 +575,7 @@ static void one(void)
 TEST(iscsi_random, sessions)
 {
 	log_level_set("iscsi", "error");
+	copies = true;
 	seeds_run(100, 20000, one);
 }
 
@@ -505,5 +583,6 @@ TEST(iscsi_random, sessions)
 TEST(iscsi_random, sanitize_of_a_unit_that_is_gone)
 {
 	log_level_set("iscsi", "error");
+	copies = false;
 	seeds_again(11376, one);
 }
