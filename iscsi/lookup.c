@@ -33,9 +33,12 @@ static void at_home(struct env_task *task)
 		if (!lun->removed && !lun->deleted &&
 		    uuid_equal(&lun->oid, &req->object))
 			break;
-	if (lun != NULL)
-		req->read_only = req->read_only || lun->swp;
-	answer(req, lun != NULL ? 0 : -ENXIO);
+	if (lun == NULL || scsi__sanitize_of(lun) != NULL) {
+		answer(req, -ENXIO);
+		return;
+	}
+	req->read_only = req->read_only || lun->swp;
+	answer(req, 0);
 }
 
 /* Has whoever logged in to @from proved what @to asks for? */

@@ -459,6 +459,10 @@ static void write_next(struct scsi_copy *copy)
 		step(copy);
 		return;
 	}
+	if (sanitizing(to)) {
+		fail(copy, SENSE_UNREACHABLE, 0);
+		return;
+	}
 	offset += copy->written;
 	len = run_at(copy->sgl, copy->written, &hole);
 	copy->written += len;

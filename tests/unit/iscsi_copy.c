@@ -251,6 +251,31 @@ TEST(copy, protection)
 	close_all();
 }
 
+/* A unit that is being sanitized at its home, from the beginning on. */
+TEST(copy, sanitize)
+{
+	struct mock m, other;
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0x80 };
+
+	begin(&m, 0, 1);
+	LOGIN(&other, 2, OTHER);
+	CHECK_EQ(status_of(&other), 0);
+	CHECK_EQ(answer(&other, TUR(&other)), 2);
+	fake_dom_hold(doms[1], true); /* its mark is not stored yet */
+	put_be32(bhs + 16, ++tag);
+	bhs[32] = 0x48;
+	bhs[33] = 0x02;
+	put_pdu(&other, bhs, NULL, 0);
+	settle();
+	CHECK_EQ(run(&m, &here, &there), UNREACHABLE);
+	CHECK_EQ(run(&m, &there, &here), UNREACHABLE);
+	fake_dom_hold(doms[1], false);
+	settle();
+	CHECK_EQ(answer(&other, tag - 2), 0);
+	CHECK_EQ(run(&m, &here, &there), 0);
+	close_all();
+}
+
 /* Whoever holds a reservation there: hosts have no nexus that could. */
 TEST(copy, reservation)
 {
