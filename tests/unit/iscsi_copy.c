@@ -210,6 +210,8 @@ TEST(copy, access)
 	CHECK_EQ(run(&m, &there, &here), UNREACHABLE);
 	admit(OTHER, "any", "me", "secret of twelve.");
 	CHECK_EQ(run(&m, &there, &here), UNREACHABLE);
+	admit(OTHER, "any", "me", "secret of twel");
+	CHECK_EQ(run(&m, &there, &here), UNREACHABLE);
 	admit(OTHER, "any", "you", "secret of twelve");
 	CHECK_EQ(run(&m, &there, &here), UNREACHABLE);
 	admit(OTHER, "any", NULL, NULL);
@@ -243,6 +245,26 @@ TEST(copy, protection)
 	CHECK_EQ(run(&m, &here, &there), PROTECTED);
 	unit->swp = false;
 	CHECK_EQ(run(&m, &here, &there), 0);
+	/* A third target shows it, too: as well as anybody does counts. */
+	target(STRANGER);
+	map(STRANGER, 3, there);
+	settle();
+	for (unsigned i = 0; i < 2; i++) {
+		conf.iqn = i == 0 ? OTHER : STRANGER;
+		conf.lun = i == 0 ? 0 : 3;
+		conf.read_only = true;
+		CHECK_EQ(iscsi_lun_set(iscsi, &conf), 0);
+		settle();
+		CHECK_EQ(run(&m, &here, &there), i == 0 ? 0 : PROTECTED);
+	}
+	conf.iqn = OTHER;
+	conf.lun = 0;
+	conf.read_only = false;
+	CHECK_EQ(iscsi_lun_set(iscsi, &conf), 0);
+	settle();
+	CHECK_EQ(run(&m, &here, &there), 0);
+	iscsi_target_unset(iscsi, STRANGER);
+	settle();
 	/* Another block size than the list says. */
 	conf.block_bytes = 4096;
 	CHECK_EQ(iscsi_lun_set(iscsi, &conf), 0);

@@ -411,6 +411,12 @@ TEST(scsi_copy, sense)
 	CHECK_EQ(s[15], 0xa0); /* SKSV, SD */
 	CHECK_EQ(get_be16(s + 16), 20);
 	check_numbers(r, 1, 0, 8, 1, 1); /* the first was copied */
+	one(&l, r, 0, 1, 8, RIG_BYTES / 512 - 7, 0);
+	CHECK_EQ(sense_of(r, &l, s), BEYOND);
+	CHECK_EQ(get_be32(s + 8), 0);
+	CHECK_EQ(get_be16(s + 16), 12);
+	one(&l, r, 0, 1, 8, 0, 0);
+	list_segment(&l, 0, 1, 8, 0, RIG_BYTES);
 
 	control(r, 0, 0x04, 0); /* D_SENSE */
 	CHECK_EQ(sense_of(r, &l, s), BEYOND);
@@ -637,6 +643,37 @@ TEST(scsi_copy, sanitize)
 	rig_end(&rc);
 	rig_run(r);
 	CHECK_EQ(copy(r, &l), GOOD);
+	rig_close(r);
+}
+
+static void woken(struct env_timer *timer)
+{
+	*(bool *)(timer + 1) = true;
+}
+
+/* A step that takes too long is the last one. */
+TEST(scsi_copy, time)
+{
+	struct {
+		struct env_timer timer;
+		bool done;
+	} t = { .timer = { .cb = woken } };
+	struct rig *r = rig(512);
+	struct rig_cmd rc;
+	struct list l;
+
+	write_numbers(r, 0, 0, 8192, 1);
+	one(&l, r, 0, 1, 8192, 0, 0);
+	fake_dom_hold(r->dom, true);
+	rig_begin(r, &rc, 0, cdb_of(&l), l.b, l.len, 0, SCSI_SIMPLE, false);
+	env_timer_start(&r->me.loop.env, &t.timer, 60 * SEC);
+	CHECK(memenv_run(&r->me, &t.done));
+	CHECK(!rc.done);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &rc.done));
+	CHECK_EQ(rc.answer, RIG_SENSE(0xb, 0x08, 0x01));
+	rig_end(&rc);
+	check_numbers(r, 1, 8000, 8, 0, 0);
 	rig_close(r);
 }
 
