@@ -2,7 +2,8 @@
  * create: new objects.
  *
  * A create is placed (clom.c), put into the directory in one command with what
- * the caller adds, and then opened once: takeover makes the components.
+ * the caller adds, and then opened once: takeover makes the components.  Where a
+ * disk's entry has changed before the command comes true it is placed anew.
  *
  * What reserves space takes turns (room.c) from its look at the disks to the end of
  * its takeover.
@@ -82,6 +83,8 @@ bool dom__busy(struct dom *dom, struct dom__patience *p, int status,
 
 /* ---- create ---- */
 
+#define ATTEMPTS_MAX 8u
+
 struct create {
 	struct dom_create *req;
 	struct cmmds_command cmd;
@@ -128,20 +131,38 @@ static void create_opened(struct dom_object_open *open, int status)
 	create_stop(c, status);
 }
 
+static int create_start(struct dom_create *req);
+
+/* Was it placed before a disk changed, as by the end of its scrub, or went? */
+static bool create_is_outdated(struct dom_create *req, int status)
+{
+	return (status == -EAGAIN || status == -ENOENT) && !req->dom->closing &&
+	       req->attempts++ < ATTEMPTS_MAX;
+}
+
 static void create_stored(struct cmmds_command *cmd, int status)
 {
 	struct create *c = container_of(cmd, struct create, cmd);
+	struct dom_create *req = c->req;
 
 	if (status == -ETIMEDOUT && c->unknowns++ < 3 &&
 	    cmmds_propose_again(cmd, 0, create_stored) == 0)
 		return;
+	if (create_is_outdated(req, status)) {
+		cmmds_command_fini(cmd);
+		free(c);
+		status = create_start(req);
+		if (status < 0)
+			create_end(req, status);
+		return;
+	}
 	if (status < 0)
-		snprintf(c->req->why, sizeof(c->req->why), "%s",
+		snprintf(req->why, sizeof(req->why), "%s",
 			 cmd->why[0] ? cmd->why : err_text(status));
 	cmmds_command_fini(cmd);
 	if (status == 0) {
 		c->open.data = c;
-		status = dom_object_open(c->req->dom, &c->open, &c->req->oid,
+		status = dom_object_open(req->dom, &c->open, &req->oid,
 					 create_opened);
 		if (status == 0)
 			return;
@@ -268,6 +289,7 @@ int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 	req->dom = dom;
 	req->cb = cb;
 	req->turn.mine = false;
+	req->attempts = 0;
 	if (dom->closing)
 		return -ESHUTDOWN;
 	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)

@@ -381,6 +381,7 @@ struct dom_create {
 	struct dom *dom;
 	void (*cb)(struct dom_create *req, int status);
 	struct dom_turn turn;
+	unsigned attempts;
 };
 typedef void (*dom_create_cb)(struct dom_create *req, int status);
 int dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb);

@@ -258,7 +258,7 @@ TEST(dom_object, resize_loses_only_what_is_cut)
 	fixture_close(f);
 }
 
-static void on_disk_erased(struct cmmds_command *cmd, int status)
+static void on_disk_changed(struct cmmds_command *cmd, int status)
 {
 	CHECK_EQ(status, 0);
 	cmmds_command_fini(cmd);
@@ -270,7 +270,7 @@ static void disk_erase(struct fixture *f, struct cmmds_command *cmd,
 {
 	cmmds_command_init(cmd);
 	cmmds_erase(cmd, CMMDS_DISK, disk->b, sizeof(disk->b), CMMDS_ANY);
-	CHECK_EQ(cmmds_propose(f->cmmds, cmd, 0, on_disk_erased), 0);
+	CHECK_EQ(cmmds_propose(f->cmmds, cmd, 0, on_disk_changed), 0);
 }
 
 /* A disk that goes meanwhile takes no component of an object that is made. */
@@ -282,11 +282,37 @@ TEST(dom_object, not_made_on_a_disk_that_goes)
 
 	policy_put(f, 2, 0);
 	disk_erase(f, &cmd, &disk);
-	CHECK_EQ(create(f, SIZE, "p"), -ENOENT);
+	CHECK_EQ(create(f, SIZE, "p"), -ENXIO);
+	CHECK(strstr(f->why, "stripe width 2 needs 2 disks") != NULL);
 	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
 	/* Nor one that is not listed. */
 	CHECK_EQ(create(f, SIZE, "p"), -ENXIO);
 	CHECK_EQ(create(f, SIZE, ""), 0);
+	fixture_close(f);
+}
+
+/* As by the end of a scrub: what is made is placed anew. */
+TEST(dom_object, made_while_its_disks_change)
+{
+	struct fixture *f = fixture_open();
+	struct cmmds_command cmds[DISKS] = { 0 };
+
+	policy_put(f, 2, 0);
+	for (unsigned i = 0; i < DISKS; i++) {
+		struct uuid id = uuid_of(100 + i);
+		const struct cmmds_entry *e =
+			cmmds_get(f->cmmds, CMMDS_DISK, id.b, sizeof(id.b));
+		Directory__Disk disk = *(const Directory__Disk *)e->message;
+
+		disk.scrubbed_wall_ns++;
+		cmmds_command_init(&cmds[i]);
+		cmmds_put(&cmds[i], CMMDS_DISK, id.b, sizeof(id.b), e->revision,
+			  &disk.base);
+		CHECK_EQ(cmmds_propose(f->cmmds, &cmds[i], 0, on_disk_changed),
+			 0);
+	}
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	CHECK_EQ(object_open(f), 0);
 	fixture_close(f);
 }
 
