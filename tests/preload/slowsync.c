@@ -3,9 +3,9 @@
  *
  *	LD_PRELOAD=slowsync.so SLOWSYNC=FILE basaltd ...
  *
- * As long as FILE is there, a sync of a file waits if its path has the first
- * line of FILE in it.  A second line is how many of these do not wait: each adds
- * a byte to FILE.passed.
+ * As long as FILE is there, a sync or a lock of a file waits if its path has the
+ * first line of FILE in it.  A second line is how many of these do not wait: each
+ * adds a byte to FILE.passed.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,16 +54,35 @@ static bool is_held(int fd)
 	       !may_pass(file, atol(count));
 }
 
-#define HOLD(name)                                                             \
-	int name(int fd)                                                       \
-	{                                                                      \
-		int (*f)(int) = dlsym(RTLD_NEXT, #name);                       \
-                                                                               \
-		if (f == NULL)                                                 \
-			abort();                                               \
-		while (is_held(fd))                                            \
-			usleep(20000);                                         \
-		return f(fd);                                                  \
-	}
-HOLD(fsync)
-HOLD(fdatasync)
+/* What @name is without us, once it need not wait with @fd any more. */
+static void *held(const char *name, int fd)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+
+	if (f == NULL)
+		abort();
+	while (is_held(fd))
+		usleep(20000);
+	return f;
+}
+
+int fsync(int fd)
+{
+	int (*f)(int) = held("fsync", fd);
+
+	return f(fd);
+}
+
+int fdatasync(int fd)
+{
+	int (*f)(int) = held("fdatasync", fd);
+
+	return f(fd);
+}
+
+int flock(int fd, int operation)
+{
+	int (*f)(int, int) = held("flock", fd);
+
+	return f(fd, operation);
+}
