@@ -110,7 +110,7 @@ class Initiator:
         self.proc = subprocess.Popen(
             ["iscsid", "-f"], stdin=subprocess.DEVNULL, stdout=self.log,
             stderr=self.log, start_new_session=True)
-        basalt.wait_for("iscsid", 60, lambda: basalt.run(
+        basalt.wait_for("iscsid", 300, lambda: basalt.run(
             ["iscsiadm", "-m", "session"])[0] in (0, 21))
 
     def stop(self):
@@ -169,7 +169,7 @@ class Initiator:
         """The session, once its disk has a node."""
         with one_processor():
             self.node(target, address, "--login", **kw)
-        return basalt.wait_for("the disk of %s" % target, 60,
+        return basalt.wait_for("the disk of %s" % target, 300,
                                lambda: self.ready(target, address))
 
     def ready(self, target, address):
