@@ -594,7 +594,7 @@ TEST(dom_owner, opened_before_it_could_leave)
 		nap(f, 10 * MSEC);
 	CHECK(owner_of(f)->hold);
 	CHECK_EQ(object_open(f), 0);
-	r.io.deadline_ns = env_now(f->ts.env) + 5 * SEC;
+	r.io.deadline_ns = env_now(f->ts.env) + 100 * SEC;
 	CHECK_EQ(dom_read(f->object, &r.io, 8 * B, B, on_req), 0);
 	faults_release();
 	CHECK_EQ(req_wait(f, &r), 0);
