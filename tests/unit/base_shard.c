@@ -724,7 +724,7 @@ TEST(shard, a_silent_disk_does_not_silence_others)
 		shard_step(ts.env, MSEC);
 	done = false;
 	env_dev_readv(ts.env, dev, &io, &iov, 1, 0);
-	for (unsigned i = 0; i < 500 && !done; i++)
+	for (unsigned i = 0; i < 12000 && !done; i++)
 		shard_step(ts.env, 10 * MSEC);
 	CHECK(done);
 	CHECK_EQ(result, 4096);
@@ -1276,6 +1276,12 @@ static void on_late(struct env_timer *timer)
 	done = true;
 }
 
+static bool has_answer(const struct io_uring *ring)
+{
+	return io_uring_cq_ready(ring) > 0 ||
+	       IO_URING_READ_ONCE(*ring->sq.kflags) & IORING_SQ_TASKRUN;
+}
+
 /*
  * The process stood still: what a disk and a socket have to say by then is heard
  * before the timer that looks for it.
@@ -1287,6 +1293,7 @@ TEST(shard, timers_behind_what_came_in_a_stall)
 	struct env_dev *dev;
 	struct test_shard ts;
 	struct iovec iov;
+	struct io_uring *ring;
 	struct sgl *in;
 	uv_poll_t poll;
 	int fd[2];
@@ -1301,7 +1308,11 @@ TEST(shard, timers_behind_what_came_in_a_stall)
 	shard_step(ts.env, 0); /* libuv knows of the socket */
 	env_dev_readv(ts.env, dev, &io, &iov, 1, 0);
 	env_timer_start(ts.env, &timer, MSEC);
-	CHECK_EQ(io_uring_submit(&shard_of(ts.env)->uring.ring), 1);
+	ring = &shard_of(ts.env)->uring.ring;
+	CHECK_EQ(io_uring_submit(ring), 1);
+	/* For as long as the disk takes, and so long that it is a stall. */
+	for (unsigned i = 0; i < 120000 && !has_answer(ring); i++)
+		usleep(1000);
 	CHECK_EQ(write(fd[1], "x", 1), 1);
 	CHECK_EQ(usleep(300000), 0);
 	test_run(&ts, &done);

@@ -116,7 +116,7 @@ TEST(uring, a_disk_that_blocks_leaves_threads)
 	done = false;
 	left = 1;
 	env_dev_flush(ts.env, dev, &io);
-	for (unsigned i = 0; i < 500 && !done; i++)
+	for (unsigned i = 0; i < 12000 && !done; i++)
 		shard_step(ts.env, 10 * MSEC);
 	CHECK(done);
 	done = false;

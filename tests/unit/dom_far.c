@@ -171,6 +171,21 @@ TEST(dom_far, told_of_what_was_lost)
 	fixture_close(f);
 }
 
+static uint64_t limit_there;
+
+static void limit_look(struct rig_shard *s)
+{
+	limit_there = dom__owner_find(s->dom, &s->f->oid)->qos.limit;
+	rig_back(s, 0);
+}
+
+/* The shard of the object hears of it by itself. */
+static bool limit_is(struct fixture *f, uint64_t limit)
+{
+	rig_do(owners_shard(f), limit_look);
+	return limit_there == limit;
+}
+
 static unsigned flags_there;
 
 static void flags_look(struct rig_shard *s)
@@ -195,7 +210,7 @@ TEST(dom_far, deadline)
 	p.stripe_width = 1;
 	p.iops_limit = 1;
 	entry_put(f, CMMDS_POLICY, "p", 1, &p.base);
-	nap(f, 50 * MSEC);
+	UNTIL(f, limit_is(f, 1));
 	dom_nexus_open(f->object, &a);
 	write_start(f, &first, 0, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &first), 0);

@@ -24,10 +24,10 @@ TEST(dom_faults, ack_waits_for_the_disk)
 	write_start(f, &w, EDGE, buf_b, SPAN, 0);
 	r.io.data = &r;
 	CHECK_EQ(dom_read(f->object, &r.io, EDGE, SPAN, on_req), 0);
+	UNTIL(f, faults.held_count >= 2);
 	nap(f, 50 * MSEC);
 	CHECK(!w.done);
 	CHECK(!r.done); /* the range is locked */
-	CHECK(faults.held_count >= 2);
 	faults_release();
 	CHECK_EQ(req_wait(f, &w), 0);
 	CHECK_EQ(req_wait(f, &r), 0);
@@ -170,9 +170,8 @@ TEST(dom_faults, a_map_waits_for_a_busy_disk)
 	CHECK_EQ(dom_map(f->object, &map.io, 0, SIZE, on_req), 0);
 	CHECK_EQ(dom_map(f->object, &late.io, 0, SIZE, on_req), 0);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
-	nap(f, 20 * MSEC);
+	UNTIL(f, owner_of(f)->ops_count == 1);
 	CHECK(!map.done);
-	CHECK_EQ(owner_of(f)->ops_count, 1);
 	reads_full(f, false);
 	CHECK_EQ(req_wait(f, &map), 0);
 	CHECK(map.io.mapped);
@@ -322,6 +321,7 @@ TEST(dom_faults, full_window)
 			cancelled++;
 		}
 	}
+	UNTIL(f, done >= cancelled);
 	nap(f, 20 * MSEC);
 	CHECK_EQ(done, cancelled);
 	faults_release();
@@ -384,8 +384,8 @@ TEST(dom_faults, full_windows_of_two_groups)
 			reqs[d][i].count = &done[d];
 			records_start(f, &reqs[d][i], d, i);
 		}
+	UNTIL(f, !TAILQ_EMPTY(&owner_of(f)->window));
 	nap(f, 300 * MSEC);
-	CHECK(!TAILQ_EMPTY(&owner_of(f)->window));
 	disk_goes_on(f, 1);
 	for (unsigned i = 0; i < n; i++)
 		CHECK_EQ(req_wait(f, &reqs[1][i]), 0);
@@ -799,9 +799,9 @@ TEST(dom_faults, reserving_behind_older_commands_only)
 	dom_nexus_open(f->object, &nexus);
 	faults.hold[0] = faults.hold[1] = true;
 	write_start(f, &older, 0, buf_b, B, 0);
+	UNTIL(f, faults.held_count > 0);
 	nap(f, 20 * MSEC);
 	n = faults.held_count;
-	CHECK(n > 0);
 	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
 	nap(f, 100 * MSEC);
 	CHECK(!p.done);

@@ -84,8 +84,7 @@ TEST(dom_hang, who_resizes)
 	write_start(f, &slow, 0, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &slow), -ETIMEDOUT);
 	resize_start(f, &r, SIZE + 4 * MB, true);
-	nap(f, 50 * MSEC);
-	CHECK(owner_of(f)->resize != NULL);
+	UNTIL(f, owner_of(f)->resize != NULL);
 	parked.io.data = &parked;
 	CHECK_EQ(dom_read(f->object, &parked.io, MB, B, on_req), 0);
 	nap(f, 50 * MSEC);
@@ -193,7 +192,7 @@ TEST(dom_hang, who_deletes)
 	policy_put(f, 1, 0);
 	f->oid = one;
 	CHECK_EQ(create(f, SIZE, "p"), 0);
-	nap(f, 2500 * MSEC); /* its owner is gone */
+	UNTIL(f, owner_of(f) == NULL);
 	there = components_on(f, 0) == 2 ? 0 : 1;
 	hangs = 1 - there;
 	CHECK_EQ(components_on(f, there), 2);

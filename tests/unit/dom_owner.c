@@ -25,8 +25,8 @@ TEST(dom_owner, deleted_under_a_resize)
 	faults.hold[0] = faults.hold[1] = true;
 	write_start(f, &w, 0, buf_b, B, 0);
 	resize_start(f, &r, 2ull * SIZE, true);
+	UNTIL(f, owner_of(f)->resize != NULL);
 	nap(f, 50 * MSEC);
-	CHECK(owner_of(f)->resize != NULL);
 	CHECK(!r.done);
 	object_delete(f);
 	faults_release();
@@ -51,7 +51,7 @@ TEST(dom_owner, deleted_under_a_write)
 	dom__gc_kick(f->dom);
 	nap(f, 50 * MSEC);
 	CHECK(owner_of(f)->leaves > 0);
-	CHECK(dom__gc_idle(f->dom)); /* it has nothing to wait for */
+	UNTIL(f, dom__gc_idle(f->dom)); /* it has nothing to wait for */
 	faults_release();
 	CHECK_EQ(req_wait(f, &w), 0);
 	fixture_close(f);
@@ -121,8 +121,7 @@ TEST(dom_owner, takeover_fails_under_a_resize)
 	object_make(f, 1);
 	faults.hold_directory = true;
 	resize_start(f, &r, 2ull * SIZE, true);
-	nap(f, 20 * MSEC);
-	CHECK(owner_of(f)->resize != NULL);
+	UNTIL(f, owner_of(f)->resize != NULL);
 	/* No more commands are taken: the owner cannot even release. */
 	crowd_in(f);
 	for (unsigned i = 0; i < DISKS; i++) {
@@ -295,8 +294,7 @@ TEST(dom_owner, window_of_a_component_that_failed)
 	faults.real->dev_readv(held_reads[0].dev, held_reads[0].io,
 			       held_reads[0].iov, held_reads[0].n,
 			       held_reads[0].offset);
-	nap(f, 50 * MSEC);
-	CHECK(TAILQ_LAST(&owner_of(f)->window, dom__op_list)->io == NULL);
+	UNTIL(f, TAILQ_LAST(&owner_of(f)->window, dom__op_list)->io == NULL);
 	faults.fail[0] = faults.fail[1] = true;
 	for (unsigned i = 0; i < faults.held_count; i++)
 		faults.held[i].offset = 1ull << 60;
@@ -304,8 +302,7 @@ TEST(dom_owner, window_of_a_component_that_failed)
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++)
 		CHECK(req_wait(f, &reqs[i]) < 0);
 	CHECK(req_wait(f, &last) < 0);
-	nap(f, 20 * MSEC);
-	CHECK_EQ(owner_of(f)->ops_count, 0);
+	UNTIL(f, owner_of(f)->ops_count == 0);
 	fixture_close(f);
 }
 
@@ -333,8 +330,9 @@ TEST(dom_owner, opens_and_deletes_while_the_log_is_busy)
 		CHECK_EQ(object_open(f), 0);
 		objects[i] = f->object;
 	}
-	nap(f, 2500 * MSEC); /* the first owners are gone */
-	CHECK(dom__owner_find(f->dom, &sealed) == NULL);
+	/* The first owners go. */
+	UNTIL(f, dom__owner_find(f->dom, &sealed) == NULL &&
+			 dom__owner_find(f->dom, &deleted) == NULL);
 	faults.hold[0] = faults.hold[1] = true;
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
 		/* Half of it on each disk. */
@@ -443,7 +441,7 @@ static void gone_behind_the_crowd(struct fixture *f)
 		nap(f, 10 * MSEC);
 	CHECK_EQ(components(f), 0);
 	nap(f, 100 * MSEC);
-	CHECK(dom__gc_idle(f->dom));
+	UNTIL(f, dom__gc_idle(f->dom));
 	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
 	crowd.stays = false;
 	crowd_out(f);
@@ -476,7 +474,7 @@ TEST(dom_owner, deleted_in_use_while_the_directory_is_busy)
 	write_start(f, &w, 0, buf_b, B, 0);
 	delete_and_crowd(f);
 	nap(f, 100 * MSEC);
-	CHECK(dom__gc_idle(f->dom));
+	UNTIL(f, dom__gc_idle(f->dom));
 	CHECK_EQ(components(f), 1);
 	faults_release();
 	req_wait(f, &w);

@@ -468,6 +468,14 @@ static inline void nap(struct fixture *f, uint64_t ns)
 	run(&n.done);
 }
 
+/* Run the loop until @cond: disks and other threads may take their time. */
+#define UNTIL(f, cond)                                                         \
+	do {                                                                   \
+		for (unsigned until = 0; until < 12000 && !(cond); until++)    \
+			nap(f, 10 * MSEC);                                     \
+		CHECK(cond);                                                   \
+	} while (0)
+
 /*
  * A life that ends as by kill -9: @fn runs in a child, which is gone when it
  * returns.  The next start() is another daemon's.
