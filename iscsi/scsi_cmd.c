@@ -191,6 +191,21 @@ bool scsi__check_sanitizing(struct scsi_cmd *cmd)
 	return true;
 }
 
+/*
+ * Whoever took the unit away, or had it read-only, may show its disk to another
+ * host by now: what still waited then must not be done to it.
+ */
+bool scsi__check_unit(struct scsi_cmd *cmd)
+{
+	if (cmd->lun == NULL)
+		return true;
+	if (cmd->lun->removed)
+		return scsi__check(cmd, SENSE_NO_LUN);
+	if ((cmd->op->flags & OP_WRITE) != 0 && !scsi__writable(cmd))
+		return false;
+	return scsi__check_sanitize(cmd);
+}
+
 /* SPC-4's order: unit, attention, state, reservation, fields, protection. */
 static bool check_all(struct scsi_cmd *cmd)
 {
@@ -301,8 +316,7 @@ static void run(struct scsi_cmd *cmd)
 	cmd->state = CMD_RUNNING;
 	cmd->in_execute = true;
 	set_deadline(cmd);
-	/* One may have begun while this waited for its data. */
-	if (scsi__check_sanitize(cmd))
+	if (scsi__check_unit(cmd))
 		cmd->op->execute(cmd);
 	else
 		scsi__done(cmd);

@@ -278,6 +278,12 @@ bool scsi__parse_none(struct scsi_cmd *cmd);
 const uint8_t *scsi__list(struct scsi_cmd *cmd);
 /* What TEST UNIT READY says of a unit that is not ready; 0: it is. */
 unsigned scsi__not_ready(const struct scsi_lun *lun);
+/*
+ * Asked when a command that was let in runs, and when it takes another step: is
+ * the unit still there, to be written if it writes, and not being sanitized?
+ * False with the sense set: no.
+ */
+bool scsi__check_unit(struct scsi_cmd *cmd);
 /* False and answered if the unit may not be written. */
 bool scsi__writable(struct scsi_cmd *cmd);
 /* False and answered if [lba, lba + blocks) is not all on the unit. */
@@ -392,7 +398,7 @@ bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
 bool scsi__sanitize_failed(const struct scsi_lun *lun);
 /*
  * A sanitize closes the unit to all but what tells about it: false with the
- * sense set.  Asked when a command begins, runs and takes another step.
+ * sense set.
  */
 bool scsi__check_sanitizing(struct scsi_cmd *cmd);
 static inline bool scsi__check_sanitize(struct scsi_cmd *cmd)

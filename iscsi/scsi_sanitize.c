@@ -87,12 +87,6 @@ void scsi__sanitize(struct scsi_cmd *cmd)
 	}
 	if (sa == OVERWRITE && scsi__list(cmd) == NULL)
 		return;
-	/* The unit was taken away while the command waited: nobody would end it. */
-	if (lun->removed) {
-		scsi__check(cmd, SENSE_NO_LUN);
-		scsi__done(cmd);
-		return;
-	}
 	/* Two may have passed the checks at once. */
 	if (s != NULL && s->stage != SANITIZE_FAILED) {
 		scsi__check(cmd, SENSE_SANITIZING);

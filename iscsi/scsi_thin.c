@@ -2,7 +2,7 @@
  * scsi_thin: what makes blocks come and go (SBC-3 4.7): UNMAP, WRITE SAME, GET
  * LBA STATUS.  Unmapped blocks read as zeros (LBPRZ).  Long ones go in steps,
  * so that other commands come in between and an abort is heeded; a sanitize that
- * came in between ends them, and so does the command's deadline.
+ * came in between ends them, and so does the end of the unit, or of the time.
  */
 #include "iscsi/scsi_int.h"
 
@@ -69,7 +69,7 @@ static void unmap_step(struct scsi_cmd *cmd)
 			cmd->offset = 0;
 			continue;
 		}
-		if (!scsi__check_sanitize(cmd) || !scsi__in_time(cmd))
+		if (!scsi__check_unit(cmd) || !scsi__in_time(cmd))
 			break;
 		len = MIN(len, SCSI_UNMAP_STEP);
 		cmd->offset += len;
@@ -154,8 +154,7 @@ static void same_step(struct scsi_cmd *cmd)
 	uint64_t len;
 	int rv = -ENOMEM;
 
-	if (cmd->left == 0 || !scsi__check_sanitize(cmd) ||
-	    !scsi__in_time(cmd)) {
+	if (cmd->left == 0 || !scsi__check_unit(cmd) || !scsi__in_time(cmd)) {
 		scsi__done(cmd);
 		return;
 	}
