@@ -75,7 +75,7 @@ const struct scsi_op scsi__ops[] = {
 	  { 0, 0x08, B4, 0, B2 }, scsi__write_same_parse, scsi__write_same,
 	  60 },
 	{ 0x42, -1, 10, W, OP_WRITE | OP_GROUP,
-	  { 0, 0, 0, 0, 0, 0, 0, B2 }, scsi__unmap_parse, scsi__unmap, 60 },
+	  { 0, 0, 0, 0, 0, 0, 0, B2 }, scsi__unmap_parse, scsi__unmap, 30 },
 	{ 0x48, 0x01, 10, W, OP_WRITE, { 0, 0xbf, 0, 0, 0, 0, 0, B2 },
 	  scsi__sanitize_parse, scsi__sanitize, 0xffff },
 	{ 0x48, 0x02, 10, W, OP_WRITE, { 0, 0xbf, 0, 0, 0, 0, 0, B2 },

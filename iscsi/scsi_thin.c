@@ -201,6 +201,12 @@ void scsi__write_same(struct scsi_cmd *cmd)
 
 	cmd->offset = cmd->lba * cmd->lun->block_bytes;
 	cmd->left = cmd->blocks * cmd->lun->block_bytes;
+	/*
+	 * Whatever is recommended: Linux waits 30 s for it, as for UNMAP, and
+	 * 120 s for one that writes.
+	 */
+	if ((cmd->cdb[1] & WS_UNMAP) != 0)
+		cmd->until_ns = cmd->io.deadline_ns;
 	/* Unmap only what reads the same afterwards (SBC-3 5.44). */
 	if ((cmd->cdb[1] & WS_UNMAP) == 0 || !zero) {
 		rv = make_pattern(cmd);

@@ -976,16 +976,18 @@ TEST(lun, sanitize_ends_what_goes_in_steps)
 /* Hosts give a command a time, however many steps it takes. */
 TEST(lun, steps_share_a_deadline)
 {
-	/* WRITE SAME(16), VERIFY(16), UNMAP of two ranges, GET LBA STATUS */
+	/*
+	 * WRITE SAME(16), VERIFY(16), UNMAP of two ranges, GET LBA STATUS; and
+	 * WRITE SAME with UNMAP, which Linux waits for as for UNMAP: 30 s.
+	 */
 	static const uint8_t cdbs[][16] = {
-		{ 0x93, [12] = 0x48 },
-		{ 0x8f, [12] = 0x10 },
-		{ 0x42, [8] = 40 },
-		{ 0x9e, 0x12, [12] = 2 },
+		{ 0x93, [12] = 0x48 },	     { 0x8f, [12] = 0x10 },
+		{ 0x42, [8] = 40 },	     { 0x9e, 0x12, [12] = 2 },
+		{ 0x93, 0x08, [12] = 0x48 },
 	};
-	static const unsigned out[] = { 512, 0, 40, 0 },
-			      in[] = { 0, 0, 0, 512 },
-			      seconds[] = { 55, 115, 55, 25 };
+	static const unsigned out[] = { 512, 0, 40, 0, 512 },
+			      in[] = { 0, 0, 0, 512, 0 },
+			      seconds[] = { 55, 115, 25, 25, 25 };
 	struct rig *r = rig_open(512);
 	uint8_t data[512] = { 0xab };
 	uint64_t start;
@@ -994,7 +996,7 @@ TEST(lun, steps_share_a_deadline)
 	CHECK_EQ(rig_write(r, 0, 64, 8, 0x44), GOOD); /* data, then a hole */
 	for (unsigned i = 0; i < ARRAY_LEN(cdbs); i++) {
 		memset(data, 0, sizeof(data));
-		data[0] = i == 0; /* not zeros: those go in longer steps */
+		data[0] = i % 4 == 0; /* not zeros: those go in longer steps */
 		if (i == 2) {
 			put_be16(data + 2, 32);
 			put_be32(data + 16, 8);
