@@ -78,6 +78,10 @@ TEST(iscsi_data, unsolicited_data)
 	CHECK_EQ(answer(&m, itt), 0);
 	CHECK_EQ(answer(&m, READ10(&m, 8, 1)), 0);
 	CHECK_EQ(m.read_first, 0x33);
+	/* all there is, which is less than FirstBurstLength */
+	itt = command(&m, 0x20, 4096, 0x2a, 0, 8, NULL, 0);
+	data_out(&m, itt, 0, 0, 4096, true);
+	CHECK_EQ(answer(&m, itt), 0);
 	/* too little of it: 0B/0C/0D; out of sequence: 0B/4B/00 */
 	itt = command(&m, 0x20, 8192, 0x2a, 0, 16, NULL, 0);
 	data_out(&m, itt, 0, 0, 4096, true);

@@ -135,3 +135,49 @@ TEST(lun_change, read_only_to_what_waits)
 	CHECK_EQ(rig_read(r, 0, 0, 8, 0x44), GOOD);
 	rig_close(r);
 }
+
+/* Blocks of another size: hosts must not go on with the former ones. */
+TEST(lun_change, block_size)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .name = "disk",
+				       .block_bytes = 4096,
+				       .object = r->oid };
+	uint8_t in[8];
+
+	CHECK_EQ(rig_write(r, 0, 8, 8, 0x44), GOOD);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	rig_run(r);
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x29, 0));
+	CHECK_EQ(rig_write(r, 0, 0, 1, 0x55), RIG_SENSE(6, 0x3f, 3));
+	attentions_take(r, 0);
+	CHECK_EQ(rig_do(r, 0, CDB(0x25), NULL, 0, in, 8), GOOD);
+	CHECK_EQ(get_be32(in), RIG_BYTES / 4096 - 1);
+	CHECK_EQ(get_be32(in + 4), 4096);
+	r->block = 4096;
+	CHECK_EQ(rig_read(r, 0, 1, 1, 0x44), GOOD);
+	rig_close(r);
+}
+
+/* What was set for it goes with it, though a command of it has not ended yet. */
+TEST(lun_change, mode_pages_end_with_it)
+{
+	/* SWP */
+	static const uint8_t list[16] = {
+		[4] = 0x0a, [5] = 0x0a,	 [7] = 0x10, [8] = 0x08,
+		[9] = 0x40, [12] = 0xff, [13] = 0xff
+	};
+	struct rig *r = rig_open(512);
+	struct rig_cmd a;
+
+	write_begin(r, &a, 0, SCSI_SIMPLE);
+	CHECK_EQ(rig_do(r, 0, CDB(0x15, 0x10, 0, 0, 16), list, 16, NULL, 0),
+		 GOOD);
+	CHECK_EQ(rig_write(r, 0, 0, 1, 1), RIG_SENSE(7, 0x27, 2));
+	scsi_lun_unset(r->target, 0);
+	lun_set(r, false);
+	attentions_take(r, 0);
+	CHECK_EQ(rig_write(r, 0, 0, 1, 1), GOOD);
+	rig_end(&a);
+	rig_close(r);
+}

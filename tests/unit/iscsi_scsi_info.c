@@ -112,6 +112,116 @@ TEST(scsi_info, ports_by_name)
 	rig_close(r);
 }
 
+/* Both sizes of blocks: what is counted in them is the same in bytes. */
+TEST(scsi_info, limits)
+{
+	static const uint32_t sizes[] = { 512, 4096 };
+
+	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+		struct rig *r = rig_open(sizes[i]);
+		uint32_t block = sizes[i];
+		uint8_t d[512];
+
+		CHECK_EQ(inquiry(r, 0xb0, d, 512), GOOD);
+		CHECK_EQ(rig_got, 64); /* less is of an older SBC */
+		CHECK_EQ(d[4], 1); /* WSNZ */
+		CHECK_EQ(get_be16(d + 6) * block, 4096);
+		CHECK_EQ(get_be32(d + 8) * block, 16u << 20);
+		/* Linux ignores one that is no multiple of a physical block. */
+		CHECK_EQ(get_be32(d + 12) * block % 4096, 0);
+		CHECK(get_be32(d + 12) <= get_be32(d + 8));
+		CHECK_EQ(get_be32(d + 24), 256);
+		/* ESXi reclaims by itself up to a granularity of 1 MiB. */
+		CHECK_EQ(get_be32(d + 28) * block, 4096);
+		CHECK_EQ(get_be32(d + 32), 0x80000000);
+		CHECK(get_be64(d + 36) * block >= 4u << 20);
+		/* No alignment, no granularity, no boundary of atomic writes. */
+		for (unsigned at = 48; at < 64; at++)
+			CHECK_EQ(d[at], 0);
+
+		/* What says that holes read as zeros says so twice. */
+		CHECK_EQ(inquiry(r, 0xb2, d, 512), GOOD);
+		CHECK_EQ(rig_got, 8);
+		CHECK_EQ(d[5], 0xe4); /* LBPU LBPWS LBPWS10 LBPRZ, no anchor */
+		CHECK_EQ(d[6], 2); /* thin */
+		CHECK_EQ(rig_do(r, 0, CDB(0x9e, 0x10, [13] = 32), NULL, 0, d,
+				512),
+			 GOOD);
+		CHECK_EQ(rig_got, 32);
+		CHECK_EQ(get_be64(d), RIG_BYTES / block - 1);
+		CHECK_EQ(get_be32(d + 8), block);
+		CHECK_EQ(d[12], 0); /* no protection information */
+		CHECK_EQ(block << d[13], 4096);
+		CHECK_EQ(get_be16(d + 14), 0xc000); /* LBPME LBPRZ, aligned */
+		CHECK_EQ(rig_do(r, 0, CDB(0x9e, 0x10, [13] = 12), NULL, 0, d,
+				512),
+			 GOOD);
+		CHECK_EQ(rig_got, 12);
+		rig_close(r);
+	}
+}
+
+/* More than READ CAPACITY(10) can tell: hosts ask for the longer one. */
+TEST(scsi_info, capacity_beyond_ten)
+{
+	static const uint64_t last[] = { UINT32_MAX - 1, UINT32_MAX,
+					 UINT32_MAX + 1ull };
+	struct rig *r = rig_open(512);
+	uint8_t d[64];
+
+	for (unsigned i = 0; i < ARRAY_LEN(last); i++) {
+		fake_dom_resize(r->dom, &r->oid, (last[i] + 1) * 512);
+		CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 9));
+		CHECK_EQ(rig_do(r, 0, CDB(0x25), NULL, 0, d, 8), GOOD);
+		CHECK_EQ(get_be32(d), MIN(last[i], UINT32_MAX));
+		CHECK_EQ(rig_do(r, 0, CDB(0x9e, 0x10, [13] = 32), NULL, 0, d,
+				32),
+			 GOOD);
+		CHECK_EQ(get_be64(d), last[i]);
+		/* The block descriptor says "more", too. */
+		CHECK_EQ(rig_do(r, 0, CDB(0x1a, 0, 8, 0, 64), NULL, 0, d, 64),
+			 GOOD);
+		CHECK_EQ(get_be32(d + 4), MIN(last[i] + 1, UINT32_MAX));
+	}
+	rig_close(r);
+}
+
+/* No cache, no power conditions, tasks that others abort are told. */
+TEST(scsi_info, modes_by_default)
+{
+	struct rig *r = rig_open(512);
+	uint8_t d[64], mask[64], byte[64];
+
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x08, 0, 64), NULL, 0, d, 64), GOOD);
+	CHECK_EQ(rig_got, 24);
+	CHECK_EQ(d[4 + 1], 0x12);
+	CHECK_EQ(d[4 + 2], 0); /* WCE: writes are durable, nothing to flush */
+	/* None of it can be changed: a cache that hosts turn on is none. */
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x48, 0, 64), NULL, 0, mask, 64),
+		 GOOD);
+	for (unsigned i = 6; i < 24; i++)
+		CHECK_EQ(mask[i], 0);
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x0a, 0, 64), NULL, 0, d, 64), GOOD);
+	CHECK_EQ(get_be32(d + 4 + 2), 0x00100040); /* no QERR; TAS */
+	CHECK_EQ(get_be16(d + 4 + 8), 0xffff);
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x4a, 0, 64), NULL, 0, mask, 64),
+		 GOOD);
+	CHECK_EQ(get_be32(mask + 4 + 2), 0x04000840); /* D_SENSE SWP TAS */
+	/* The defaults are told, whatever is set. */
+	d[0] = d[2] = 0;
+	d[4 + 2] = 0x04;
+	d[4 + 4] = 0x08;
+	d[4 + 5] = 0;
+	CHECK_EQ(rig_do(r, 0, CDB(0x15, 0x10, 0, 0, 16), d, 16, NULL, 0), GOOD);
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x0a, 0, 64), NULL, 0, byte, 64),
+		 GOOD);
+	CHECK_EQ(memcmp(byte + 4, d + 4, 12), 0);
+	CHECK_EQ(rig_do(r, 0, CDB(0x1a, 8, 0x8a, 0, 64), NULL, 0, byte, 64),
+		 GOOD);
+	CHECK_EQ(get_be32(byte + 4 + 2), 0x00100040);
+	rig_close(r);
+}
+
 static unsigned sense6(struct rig *r, uint8_t page, uint8_t sub, uint8_t *d)
 {
 	return rig_do(r, 0, CDB(0x1a, 8, page, sub, 255), NULL, 0, d, 255);
@@ -378,7 +488,6 @@ TEST(scsi_info, reports)
 	rig_close(r);
 }
 
-/* Every command that writes is refused, and the header says so. */
 /* A target without a unit: a list of all has the place to ask at. */
 TEST(scsi_info, no_units)
 {
@@ -402,6 +511,7 @@ TEST(scsi_info, no_units)
 	rig_close(r);
 }
 
+/* What writes is refused, and the header says so; see iscsi_scsi_every.c. */
 TEST(scsi_info, read_only)
 {
 	static const uint8_t data[512];

@@ -355,6 +355,30 @@ TEST(scsi_reserve, bad_fields)
 	rig_close(r);
 }
 
+/* Who may go on where it could not before hears of it (SPC-4 5.13.11.2.3). */
+TEST(scsi_reserve, released)
+{
+	static const uint8_t types[] = { 1, 3, 5, 6, 7, 8 };
+	struct rig *r = rig_open(512);
+
+	rig_login(r, 2); /* without a key */
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 0));
+	for (unsigned i = 0; i < ARRAY_LEN(types); i++) {
+		CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+		CHECK_EQ(pr(r, 0, RESERVE, types[i], KEY0, 0), GOOD);
+		CHECK_EQ(pr(r, 0, RELEASE, types[i], KEY0, 0), GOOD);
+		CHECK_EQ(rig_tur(r, 0), GOOD);
+		CHECK_EQ(rig_tur(r, 1),
+			 types[i] >= 5 ? RIG_SENSE(6, 0x2a, 4) : GOOD);
+		CHECK_EQ(rig_tur(r, 1), GOOD);
+		CHECK_EQ(rig_tur(r, 2), GOOD);
+		CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, 0), GOOD);
+		CHECK_EQ(pr(r, 1, REGISTER, 0, KEY1, 0), GOOD);
+	}
+	rig_close(r);
+}
+
 /* Where no reservation is taken over nobody looks at scope and type. */
 TEST(scsi_reserve, preempt_without_a_type)
 {
@@ -419,6 +443,13 @@ TEST(scsi_reserve, spc2_and_ports)
 	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 7));
 	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), GOOD);
 	CHECK_EQ(rig_tur(r, 2), CONFLICT);
+	/* A nexus that goes takes along what it holds, and no more. */
+	rig_logout(r, 2);
+	CHECK_EQ(rig_tur(r, 1), CONFLICT);
+	twin->dom.generation = 0;
+	scsi_nexus_open(r->target, twin, true);
+	r->open[2] = true;
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 7));
 	/* An I_T nexus reset releases what its nexus holds, and no more. */
 	CHECK_EQ(rig_tmf(r, 2, SCSI_IT_NEXUS_RESET, 0), 0);
 	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 7));

@@ -547,6 +547,7 @@ TEST(iscsi_session, logout_lets_tasks_finish)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, 0x80 };
 	struct mock m;
+	struct seen *s;
 	uint32_t itt;
 
 	fixture((struct iscsi_config){ 0 });
@@ -557,7 +558,11 @@ TEST(iscsi_session, logout_lets_tasks_finish)
 	CHECK(next(&m) == NULL);
 	serve_get(&m, 1);
 	CHECK_EQ(answer(&m, itt), 0);
-	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_LOGOUT_RSP);
+	s = next(&m);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_LOGOUT_RSP);
+	CHECK_EQ(s->bhs[2], 0);
+	CHECK_EQ(get_be16(s->bhs + 40), 2); /* Time2Wait, as agreed upon */
+	CHECK_EQ(get_be16(s->bhs + 42), 0); /* nothing is retained */
 	settle();
 	CHECK(m.closed);
 	end();
@@ -733,6 +738,7 @@ TEST(iscsi_session, drain_asks_for_a_logout)
 	CHECK(s != NULL);
 	CHECK_EQ(s->bhs[0], ISCSI_OP_ASYNC);
 	CHECK_EQ(s->bhs[36], 1);
+	CHECK_EQ(get_be16(s->bhs + 42), 1); /* so many seconds */
 	CHECK_EQ(answer(&m, TUR(&m)), 0); /* what it still does is done */
 	mock_open(&late);
 	CHECK(late.dm.owner == NULL);
