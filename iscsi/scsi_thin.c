@@ -223,9 +223,15 @@ void scsi__write_same(struct scsi_cmd *cmd)
 
 #define STATUS_DESCRIPTORS_MAX 64u
 #define STATUS_CALLS_MAX 4096u /* of dom_map: a bound on the work */
+/*
+ * A host goes on where the answer ends: of a large disk whose index lies on slow
+ * disks it had better hear of a part soon than of nothing in the end.
+ */
+#define STATUS_NS (1 * SEC)
 
 struct lba_status {
 	unsigned descriptors, calls;
+	uint64_t enough_ns; /* then what is known is told */
 	bool mapped; /* the last descriptor's state */
 	uint8_t buf[8 + 16 * STATUS_DESCRIPTORS_MAX];
 };
@@ -292,7 +298,8 @@ static void status_done(struct dom_io *io, int status)
 	blocks = MIN(MAX(io->mapped_len / block, 1u), cmd->left);
 	blocks = MIN(blocks, UINT32_MAX);
 	if (!status_add(cmd, cmd->offset / block, blocks, io->mapped) ||
-	    ++st->calls == STATUS_CALLS_MAX) {
+	    ++st->calls == STATUS_CALLS_MAX ||
+	    env_now(cmd->target->env) >= st->enough_ns) {
 		status_end(cmd);
 		return;
 	}
@@ -379,13 +386,14 @@ static void before_done(struct dom_io *io, int status)
 void scsi__lba_status(struct scsi_cmd *cmd)
 {
 	struct hole_edge e = edge_of(cmd);
+	struct lba_status *st = cmd->memory = calloc(1, sizeof(*st));
 
-	cmd->memory = calloc(1, sizeof(struct lba_status));
-	if (cmd->memory == NULL) {
+	if (st == NULL) {
 		scsi__status(cmd, -ENOMEM);
 		scsi__done(cmd);
 		return;
 	}
+	st->enough_ns = env_now(cmd->target->env) + STATUS_NS;
 	if (cmd->lba == e.lba || e.lba == 0) {
 		report_from(cmd, cmd->lba);
 		return;
