@@ -225,8 +225,9 @@ struct dm_conn {
 	struct env *env;
 	struct sockaddr_storage local, peer;
 	/*
-	 * When a part of what get_data asked for came, where the initiator may
-	 * have nothing else to say meanwhile (TCP); 0: never.
+	 * When a part of what get_data asked for came, or of what put_data sends
+	 * was fetched, where the initiator may have nothing else to say meanwhile
+	 * (TCP); 0: never.
 	 */
 	uint64_t part_ns;
 	/*

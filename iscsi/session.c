@@ -387,7 +387,10 @@ static void data_timer_set(struct iscsi_session *s, uint64_t due)
 			due - env_now(s->iscsi->env));
 }
 
-/* A part of a burst is a word of it, too: a burst may take a while. */
+/*
+ * A part of a burst is a word of it, too: a burst may take a while, and a ping of
+ * ours waits behind what a read returns.
+ */
 static void heard(struct iscsi_conn *conn)
 {
 	if (conn->dm->part_ns <= conn->heard_ns)

@@ -109,6 +109,7 @@ struct tcp_conn {
 	unsigned slots_first, slots_count;
 	size_t head_sent; /* bytes of the first slot that are gone */
 	uint64_t tx_since_ns; /* no progress since; 0: nothing to send */
+	bool tx_full; /* the socket took no more */
 	uint32_t ttt_last;
 	unsigned gets_count;
 	TAILQ_HEAD(get_list, tcp_data) gets[ISCSI_ITT_BUCKETS];

@@ -262,7 +262,7 @@ void iscsi__tcp_flush(struct tcp_conn *conn)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			conn->want_write = true;
+			conn->want_write = conn->tx_full = true;
 			break;
 		}
 		if (n < 0) {
@@ -270,6 +270,9 @@ void iscsi__tcp_flush(struct tcp_conn *conn)
 			return;
 		}
 		conn->tx_since_ns = env_now(conn->dm.env);
+		if (conn->tx_full) /* the peer fetched some of what filled it */
+			conn->dm.part_ns = conn->tx_since_ns;
+		conn->tx_full = false;
 		slots_sent(conn, (size_t)n);
 	}
 	iscsi__tcp_poll(conn);

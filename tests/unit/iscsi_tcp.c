@@ -708,6 +708,34 @@ TEST(iscsi_tcp, a_burst_over_a_slow_link)
 	end();
 }
 
+/* So too who fetches what it reads: our pings wait behind that. */
+TEST(iscsi_tcp, a_read_over_a_slow_link)
+{
+	struct tcp_conn *conn;
+	int room = 200 << 10; /* less than what is asked for */
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	setsockopt(cl.fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	ready();
+	for (unsigned i = 0; i < 16; i++)
+		command(0xc0, 2 << 20, 0x28, 0, 4096, NULL, 0, 4096);
+	conn = tcp_of(TAILQ_FIRST(&iscsi->conns)->dm);
+	for (unsigned i = 0; i < 10000 && !conn->tx_full; i++)
+		run(1);
+	CHECK(conn->tx_full);
+	CHECK_EQ(conn->dm.part_ns, 0);
+	while (conn->dm.part_ns == 0 && conn->tx_since_ns != 0) {
+		cl.start = cl.end = 0;
+		pull();
+		CHECK(!cl.eof);
+		run(1);
+	}
+	CHECK(conn->dm.part_ns > conn->dm.owner->heard_ns);
+	close(cl.fd);
+	end();
+}
+
 /* ---- data that finds no memory ---- */
 
 static void ask(uint8_t opcode, uint8_t flags)
