@@ -23,13 +23,22 @@ static unsigned inquiry(struct rig *r, int page, void *in, uint16_t alloc)
 
 TEST(scsi_info, standard_inquiry)
 {
+	/* SAM-5, SPC-4, SBC-3, iSCSI */
+	static const uint16_t versions[] = { 0xa0, 0x460, 0x4c0, 0x960 };
 	struct rig *r = rig_open(512);
 	uint8_t d[512];
 
 	CHECK_EQ(inquiry(r, -1, d, 512), GOOD);
 	CHECK_EQ(rig_got, (size_t)d[4] + 5);
+	CHECK_EQ(d[0], 0);
+	CHECK_EQ(d[1], 0); /* not removable */
 	CHECK_EQ(d[2], 6);
-	CHECK_EQ(d[3] & 0xf, 2);
+	CHECK_EQ(d[3], 0x12); /* HISUP: hosts ask for LUNs beyond 7 */
+	CHECK_EQ(d[5], 0x10); /* implicit ALUA, no copies, no protection */
+	CHECK_EQ(d[6], 0x10);
+	CHECK_EQ(d[7], 0x02); /* CMDQUE: hosts queue */
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(get_be16(d + 58 + 2 * i), versions[i]);
 	CHECK_EQ(memcmp(d + 8, "BASALT  VIRTUAL-DISK    ", 24), 0);
 	CHECK_EQ(inquiry(r, -1, d, 5), GOOD);
 	CHECK_EQ(rig_got, 5);
@@ -139,6 +148,16 @@ TEST(scsi_info, limits)
 		for (unsigned at = 48; at < 64; at++)
 			CHECK_EQ(d[at], 0);
 
+		CHECK_EQ(inquiry(r, 0xb1, d, 512), GOOD);
+		CHECK_EQ(rig_got, 64);
+		CHECK_EQ(get_be16(d + 4), 1); /* does not rotate */
+		CHECK_EQ(d[7], 0x40); /* after an erase reads are good */
+		CHECK_EQ(inquiry(r, 0x86, d, 512), GOOD);
+		CHECK_EQ(rig_got, 64);
+		CHECK_EQ(d[5], 0x07); /* all task attributes */
+		CHECK_EQ(d[6], 0); /* no volatile cache */
+		CHECK_EQ(d[7], 1); /* LUICLR */
+		CHECK_EQ(d[13], SCSI_SENSE_MAX);
 		/* What says that holes read as zeros says so twice. */
 		CHECK_EQ(inquiry(r, 0xb2, d, 512), GOOD);
 		CHECK_EQ(rig_got, 8);
@@ -447,6 +466,8 @@ TEST(scsi_info, reports)
 			d, 64),
 		 GOOD);
 	CHECK_EQ(get_be32(d), 16);
+	CHECK_EQ(d[4], 0x80); /* preferred; active/optimized */
+	CHECK_EQ(d[5], 0x8b);
 	CHECK_EQ(get_be16(d + 6), SCSI_PORT_GROUP); /* one, of two ports */
 	CHECK_EQ(d[11], 2);
 	CHECK_EQ(get_be16(d + 14), 1);
@@ -455,6 +476,8 @@ TEST(scsi_info, reports)
 			d, 64),
 		 GOOD);
 	CHECK_EQ(d[4], 0x10);
+	CHECK_EQ(d[5], 20); /* hosts wait so many seconds for a transition */
+	CHECK_EQ(d[8], 0x80);
 	CHECK_EQ(rig_do(r, 0, CDB(0xa3, 0x0d, 0x80, 0, 0, 0, 0, 0, 0, 64), NULL,
 			0, d, 64),
 		 GOOD);

@@ -139,8 +139,13 @@ TEST(scsi_reserve, keys_and_status)
 	second = d + 8 + 24 + get_be32(d + 8 + 20); /* who holds nothing */
 	CHECK_EQ(get_be64(second), KEY1);
 	CHECK_EQ(get_be16(second + 12), 0);
+	CHECK_EQ(get_be16(d + 8 + 18), 1); /* by which port */
+	CHECK_EQ(get_be16(second + 18), 2);
 	pr_in(r, 2, d, 8);
 	CHECK_EQ(get_be16(d), 8);
+	CHECK_EQ(d[2], 0x0d); /* SPEC_I_PT, ALL_TG_PT, kept over a restart */
+	CHECK_EQ(d[3], 0x80);
+	CHECK_EQ(get_be16(d + 4), 0xea01); /* all six types */
 	/* RESERVE of old meets registrations. */
 	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), CONFLICT);
 	CHECK_EQ(pr(r, 0, CLEAR, 0, KEY0, 0), GOOD);
@@ -262,6 +267,36 @@ TEST(scsi_reserve, transport_ids)
 	CHECK_EQ(pr_list(r, 0, MOVE, 0, list, 68), GOOD);
 	CHECK_EQ(rig_write(r, 0, 0, 1, 1), CONFLICT);
 	CHECK_EQ(rig_write(r, 1, 0, 1, 1), GOOD);
+	rig_close(r);
+}
+
+/* Names are alike in any case; one without a port is all that are logged in. */
+TEST(scsi_reserve, transport_ids_of_devices)
+{
+	struct rig *r = rig_open(512);
+	uint8_t list[72] = { [20] = 0x0d, [27] = 44 }, d[8];
+
+	/* SPEC_I_PT, ALL_TG_PT, APTPL */
+	put_be64(list + 8, KEY0);
+	put_be16(list + 30, 40);
+	list[28] = 0x45;
+	memcpy(list + 32, "iqn.2026-11.TEST:host1,i,0x00023D000001", 40);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), GOOD);
+	CHECK_EQ(pr(r, 1, RESERVE, 1, KEY0, 0), GOOD);
+	pr_in(r, 2, d, 8);
+	CHECK_EQ(d[3], 0x81); /* APTPL was asked for */
+	CHECK_EQ(pr(r, 1, CLEAR, 0, KEY0, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 3));
+
+	list[28] = 0x05;
+	memset(list + 32, 0, 40);
+	memcpy(list + 32, "iqn.2026-11.TEST:host1", 22);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), GOOD);
+	CHECK_EQ(pr(r, 1, RESERVE, 1, KEY0, 0), GOOD);
+	CHECK_EQ(pr(r, 1, CLEAR, 0, KEY0, 0), GOOD);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 3));
+	list[32 + 21] = '7'; /* nobody's */
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), RIG_SENSE(5, 0x26, 0));
 	rig_close(r);
 }
 

@@ -197,6 +197,7 @@ TEST(sense, blocks)
 		begin(r, &a, CDB(0x28, 0, 0, 0, 0, 8, 0, 0, 8), NULL, 0, 4096);
 		CHECK_EQ(a.answer, RIG_SENSE(3, 0x11, 0));
 		CHECK_EQ(information(&a), 9);
+		CHECK_EQ(a.cmd.transfer_len, 0); /* nothing is moved */
 		rig_end(&a);
 		begin(r, &a, CDB(0x28, 0, 0, 1, 0xff, 0xff, 0, 0, 8), NULL, 0,
 		      4096);
@@ -224,6 +225,51 @@ TEST(sense, format_after_a_reset)
 	begin(r, &a, CDB(0), NULL, 0, 0);
 	CHECK_EQ(a.answer, RIG_SENSE(6, 0x29, 3));
 	CHECK_EQ(a.cmd.sense[0], 0x70);
+	rig_end(&a);
+	rig_close(r);
+}
+
+/* A CDB longer than the command's own, and one of a length that has no command. */
+TEST(sense, extended_cdb)
+{
+	struct rig *r = rig_open(512);
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct rig_cmd a;
+
+		memset(&a, 0, sizeof(a));
+		a.rig = r;
+		a.cmd.nexus = &r->nexus[0];
+		a.cmd.cdb_len = 32;
+		a.cmd.cdb[0] = i == 0 ? 0x28 : 0x7f;
+		CHECK(!scsi_cmd_begin(&a.cmd));
+		CHECK_EQ(a.cmd.sense[2], 5);
+		CHECK_EQ(get_be16(a.cmd.sense + 12), i == 0 ? 0x2400 : 0x2000);
+		scsi_cmd_end(&a.cmd);
+	}
+	rig_close(r);
+}
+
+/* What is refused moves nothing, whatever its CDB says that it moves. */
+TEST(sense, refused_commands_move_nothing)
+{
+	static const uint8_t list[24] = { 0 };
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .name = "disk",
+				       .block_bytes = 512,
+				       .read_only = true,
+				       .object = r->oid };
+	struct rig_cmd a;
+
+	begin(r, &a, CDB(0x15, 0, 0, 0, 24), list, 24, 0); /* PF=0 */
+	points_at(&a, CDB_FIELD, IN_CDB, 1, 4);
+	CHECK_EQ(a.cmd.transfer_len, 0);
+	rig_end(&a);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 1));
+	begin(r, &a, CDB(0x42, 0, 0, 0, 0, 0, 0, 0, 24), list, 24, 0);
+	CHECK_EQ(a.answer, RIG_SENSE(7, 0x27, 0));
+	CHECK_EQ(a.cmd.transfer_len, 0);
 	rig_end(&a);
 	rig_close(r);
 }
