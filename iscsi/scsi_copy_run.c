@@ -541,7 +541,7 @@ static void step(struct scsi_copy *copy)
 	       copy->segments[copy->at].bad == 0 &&
 	       copy->segments[copy->at].done == copy->segments[copy->at].len)
 		copy->result.segments = ++copy->at;
-	if (copy->at == copy->segments_count || !scsi__check_sanitize(cmd) ||
+	if (copy->at == copy->segments_count || !scsi__check_unit(cmd) ||
 	    !scsi__in_time(cmd)) {
 		finish(copy);
 		return;

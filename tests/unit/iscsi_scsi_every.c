@@ -78,6 +78,9 @@ static const struct every {
 	{ { 0x5f, 5 }, "usnl" },
 	{ { 0x5f, 6 }, "usnl" },
 	{ { 0x5f, 7 }, "usnl" },
+	{ { 0x83 }, "uswe" DATA "zl" }, /* EXTENDED COPY, of nothing */
+	{ { 0x84 }, "uswe" DATA "zl" }, /* RECEIVE COPY STATUS */
+	{ { 0x84, 0x03 }, "usnzl" }, /* COPY OPERATING PARAMETERS */
 	{ { 0x88 }, READS "s" },
 	{ { 0x89 }, WRITES }, /* COMPARE AND WRITE */
 	{ { 0x8a }, WRITES },
