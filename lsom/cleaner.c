@@ -129,7 +129,7 @@ static void victim_later(struct lsom__cleaner *c)
 	victim_leave(c);
 }
 
-void lsom__victim_unread(struct lsom__cleaner *c, const char *what, int status)
+static void victim_stays(struct lsom__cleaner *c, const char *what, int status)
 {
 	struct lsom_disk *disk = c->disk;
 
@@ -137,8 +137,13 @@ void lsom__victim_unread(struct lsom__cleaner *c, const char *what, int status)
 		log_error("disk %s: cleaning segment %u: %s of it: %s; it "
 			  "stays as it is, and is tried again",
 			  disk->path, c->victim, what, err_text(status));
-	lsom__media_error(disk);
 	c->abandon = c->unread = true;
+}
+
+void lsom__victim_unread(struct lsom__cleaner *c, const char *what, int status)
+{
+	victim_stays(c, what, status);
+	lsom__media_error(c->disk);
 }
 
 static void walk_begin(struct lsom__cleaner *c)
@@ -147,6 +152,13 @@ static void walk_begin(struct lsom__cleaner *c)
 	c->block = 0;
 	c->walk_moves = 0;
 	c->phase = CLEAN_RECORDS;
+}
+
+static void walks_begin(struct lsom__cleaner *c)
+{
+	c->walks = 0;
+	c->looking = true;
+	walk_begin(c);
 }
 
 /*
@@ -219,16 +231,55 @@ static void summary_here(struct env_io *io, int64_t res)
 		if (rv == 0) {
 			c->frames = c->buf + sizeof(s);
 			c->bytes = s.bytes;
-			c->walks = 0;
-			c->looking = true;
-			walk_begin(c);
+			walks_begin(c);
 		}
 	}
 	if (rv < 0) {
-		lsom__victim_unread(c, "the summary", rv);
-		victim_later(c);
+		lsom__media_error(c->disk);
+		c->phase = CLEAN_SCAN;
 	}
 	lsom__cleaner_step_soon(c);
+}
+
+/*
+ * Its summary is no good.  All of its batches say what that said, so with all of
+ * them it is emptied as any other; with one missing nobody knows what is needed.
+ */
+static void scan_here(struct lsom__rescan *scan)
+{
+	struct lsom__cleaner *c =
+		container_of(scan, struct lsom__cleaner, scan);
+	struct lsom_disk *disk = c->disk;
+	int rv = scan->status;
+
+	c->busy = false;
+	if (rv == 0 && !scan->whole)
+		rv = -EUCLEAN;
+	if (rv < 0) {
+		victim_stays(c, "the summary and the batches", rv);
+		victim_later(c);
+	} else {
+		if (disk->segments[c->victim].unread == 0)
+			log_warn("disk %s: the summary of segment %u is "
+				 "damaged: it is cleaned by its batches",
+				 disk->path, c->victim);
+		c->unread = true; /* should it stay: not again soon */
+		free(c->buf);
+		c->frames = c->buf = lsom__rescan_take(scan, &c->bytes);
+		walks_begin(c);
+	}
+	lsom__rescan_fini(scan);
+	lsom__cleaner_step_soon(c);
+}
+
+static int scan_get(struct lsom__cleaner *c)
+{
+	int rv;
+
+	c->scan.cb = scan_here;
+	rv = lsom__rescan_start(&c->scan, c->disk, c->victim);
+	c->busy = rv == 0;
+	return rv;
 }
 
 static int summary_get(struct lsom__cleaner *c, uint32_t blocks)
@@ -421,12 +472,14 @@ static void cleaner_step(struct env_task *task)
 	}
 	if (stop)
 		c->abandon = true;
-	if (c->phase == CLEAN_READ_FOOTER && stop)
+	if ((c->phase == CLEAN_READ_FOOTER || c->phase == CLEAN_SCAN) && stop)
 		victim_leave(c);
 	else if (c->phase == CLEAN_READ_FOOTER)
 		rv = summary_get(c, 1);
 	else if (c->phase == CLEAN_READ_SUMMARY)
 		rv = summary_get(c, c->blocks);
+	else if (c->phase == CLEAN_SCAN)
+		rv = scan_get(c);
 	else if (c->phase == CLEAN_RECORDS) {
 		c->draining = false;
 		rv = records_step(c);

@@ -7,12 +7,13 @@
 #ifndef BASALT_LSOM_CLEANER_INT_H
 #define BASALT_LSOM_CLEANER_INT_H
 
-#include "lsom/lsom_int.h"
+#include "lsom/recover_int.h"
 
 enum lsom__cleaner_phase {
 	CLEAN_IDLE,
 	CLEAN_READ_FOOTER,
 	CLEAN_READ_SUMMARY,
+	CLEAN_SCAN, /* for its batches: the summary is no good */
 	CLEAN_RECORDS,
 	CLEAN_STATES,
 	CLEAN_SETTLE
@@ -39,6 +40,7 @@ struct lsom__cleaner {
 	struct iovec iov;
 	uint8_t *buf;
 	uint32_t blocks;
+	struct lsom__rescan scan;
 	/* the cursor: frames [at, bytes), records [record_at, record_end) */
 	const uint8_t *frames;
 	size_t at, bytes, record_end;

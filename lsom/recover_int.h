@@ -1,4 +1,7 @@
-/* recover_int: what recover.c, replay.c and index_load.c share. */
+/*
+ * recover_int: what the files of a recovery share; and what the cleaner and the
+ * scrub take of it, where a summary is no good.
+ */
 #ifndef BASALT_LSOM_RECOVER_INT_H
 #define BASALT_LSOM_RECOVER_INT_H
 
@@ -118,6 +121,27 @@ int lsom__segment_scan(struct lsom__recovery *rec, uint32_t segment,
 		       struct lsom__frames *out);
 /* Add what the first batch of a later segment tells of @f's last. */
 int lsom__frames_echo(struct lsom__frames *f, const struct lsom__echo *echo);
+
+/* rescan.c */
+struct lsom__rescan {
+	struct lsom_disk *disk;
+	uint32_t segment;
+	void (*cb)(struct lsom__rescan *s); /* of the caller */
+	int status; /* 0: @found is what was found */
+	bool whole; /* and that is all there is */
+	struct lsom__frames found;
+	struct env_work work;
+	struct lsom__recovery rec; /* that the scan takes it for */
+};
+/*
+ * Look for the batches of a segment that is closed and stays as it is until
+ * @s->cb runs, on the loop, later.  Or -ENOMEM at once.
+ */
+int lsom__rescan_start(struct lsom__rescan *s, struct lsom_disk *disk,
+		       uint32_t segment);
+/* What was found, @bytes of frames, is the caller's: malloc()ed. */
+void *lsom__rescan_take(struct lsom__rescan *s, size_t *bytes);
+void lsom__rescan_fini(struct lsom__rescan *s);
 
 /* run.c */
 /* Keep of a segment's frames what belongs to the run. */

@@ -52,10 +52,7 @@ struct lsom__scrub {
 	bool held; /* a reference to it */
 	bool again; /* its summary could not be read at first */
 	struct lsom__segment_header header;
-	struct env_work scan;
-	struct lsom__recovery rec; /* that the scan takes it for */
-	struct lsom__frames found;
-	int scan_status;
+	struct lsom__rescan scan;
 
 	uint8_t *buf; /* its summary; or a copy of its frames */
 	uint32_t buf_blocks;
@@ -188,56 +185,22 @@ static void records_begin(struct lsom__scrub *c)
 	c->phase = SCRUB_RECORDS;
 }
 
-static void scan_work(struct env_work *work)
+static void scan_done(struct lsom__rescan *scan)
 {
-	struct lsom__scrub *c = container_of(work, struct lsom__scrub, scan);
+	struct lsom__scrub *c = container_of(scan, struct lsom__scrub, scan);
 
-	c->scan_status = lsom__segment_scan(&c->rec, c->segment, &c->found);
-}
-
-/* Are all of its batches found?  A torn one may lie behind them. */
-static bool scan_is_whole(const struct lsom__scrub *c)
-{
-	const struct lsom__segment *seg = &c->disk->segments[c->segment];
-	struct lsom__frame frame;
-	uint64_t n = 0;
-	size_t at;
-
-	for (at = 0; at < c->found.bytes;) {
-		memcpy(&frame, c->found.mem + at, sizeof(frame));
-		at += sizeof(frame) + frame.records_bytes;
-		n += frame.batch <= seg->last_batch;
-	}
-	return n == seg->last_batch - seg->first_batch + 1;
-}
-
-static void scan_free(struct lsom__scrub *c)
-{
-	free(c->rec.headers);
-	free(c->rec.buf);
-	memset(&c->rec, 0, sizeof(c->rec));
-	lsom__frames_fini(&c->found);
-	memset(&c->found, 0, sizeof(c->found));
-}
-
-static void scan_done(struct env_work *work)
-{
-	struct lsom__scrub *c = container_of(work, struct lsom__scrub, scan);
-
-	if (c->scan_status == 0 && c->found.bytes > 0) {
-		if (!scan_is_whole(c))
+	if (scan->status == 0 && scan->found.bytes > 0) {
+		if (!scan->whole)
 			segment_unread(c, "some of");
 		free(c->buf);
-		c->frames = c->buf = c->found.mem;
-		c->bytes = c->found.bytes;
-		c->found.mem = NULL;
+		c->frames = c->buf = lsom__rescan_take(scan, &c->bytes);
 		records_begin(c);
 	} else {
 		if (c->disk->state != LSOM_DISK_FAILED)
 			segment_unread(c, "all of");
 		segment_leave(c);
 	}
-	scan_free(c);
+	lsom__rescan_fini(scan);
 	read_over(c);
 }
 
@@ -245,12 +208,10 @@ static void scan_start(struct lsom__scrub *c)
 {
 	struct lsom_disk *disk = c->disk;
 
-	c->rec.disk = disk;
-	c->rec.headers = calloc(disk->super.segments, sizeof(*c->rec.headers));
-	c->rec.buf = aligned_alloc(LSOM_BLOCK, disk->super.segment_bytes);
 	lsom__media_error(disk);
-	if (c->rec.headers == NULL || c->rec.buf == NULL) {
-		scan_free(c);
+	c->scan.cb = scan_done;
+	c->since_ns = env_now(disk->env);
+	if (lsom__rescan_start(&c->scan, disk, c->segment) < 0) {
 		segment_unread(c, "all of");
 		segment_leave(c);
 		return;
@@ -258,12 +219,7 @@ static void scan_start(struct lsom__scrub *c)
 	log_warn("disk %s: scrub: the summary of segment %u is damaged: its "
 		 "batches are read one by one",
 		 disk->path, c->segment);
-	c->rec.headers[c->segment] = c->header;
 	c->waits = true;
-	c->since_ns = env_now(disk->env);
-	c->scan.work = scan_work;
-	c->scan.done = scan_done;
-	env_work(disk->env, NULL, &c->scan);
 }
 
 static void summary_here(struct env_io *io, int64_t res)

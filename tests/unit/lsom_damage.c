@@ -351,6 +351,52 @@ TEST(damage, a_summary_and_any_block)
 	history_free(h);
 }
 
+/* All that are closed now; how many. */
+static unsigned summaries_rot(struct fixture *f)
+{
+	unsigned n = 0, i;
+
+	for (i = 0; i < f->disk->super.segments; i++) {
+		if (f->disk->segments[i].state != LSOM__SEG_CLOSED)
+			continue;
+		f->sim.disk
+			.now[lsom__place(f->disk, i + 1, 0) * LSOM_BLOCK - 1] ^=
+			4;
+		n++;
+	}
+	return n;
+}
+
+/* What lies in them is moved all the same, and what it bars stays barred. */
+TEST(damage, summaries_beside_the_cleaner)
+{
+	struct lsom_comp *comp;
+	struct history *h;
+	unsigned seed, way;
+
+	for (seed = 31; seed < 37; seed++) {
+		h = history_make(seed, 60, false);
+		for (way = 0; way < 2; way++) {
+			comp = reopen(h, way > 0);
+			CHECK(summaries_rot(&h->f) > 3);
+			history_work(h, comp, 600);
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			CHECK(h->f.disk->media_errors > 3);
+			(void)summaries_rot(&h->f);
+			history_work(h, comp, 50);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+		for (way = 0; way < 2; way++) {
+			comp = reopen(h, way > 0);
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+		history_free(h);
+	}
+}
+
 TEST(damage, any_two_blocks_after_a_clean_stop)
 {
 	struct history *h = history_make(8, 60, false);

@@ -261,6 +261,67 @@ TEST(scrub, a_summary_that_rots)
 	fixture_close(f);
 }
 
+/* Of what lies in @segment, is a batch behind its last one? */
+static bool torn_behind(const struct fixture *f, uint32_t segment)
+{
+	const struct lsom__segment *seg = &f->disk->segments[segment];
+	const struct lsom__batch_header *b;
+	uint32_t i;
+
+	for (i = 1; i < f->disk->segment_blocks; i++) {
+		b = (const void *)(f->sim.disk.now +
+				   lsom__place(f->disk, segment, i) *
+					   LSOM_BLOCK);
+		if (b->magic == LSOM__BATCH_MAGIC &&
+		    b->segment_sequence == seg->sequence &&
+		    b->batch > seg->last_batch)
+			return true;
+	}
+	return false;
+}
+
+/* What the power cut off is no part of it, though it may be found. */
+TEST(scrub, a_summary_that_rots_behind_a_torn_tail)
+{
+	struct call calls[6];
+	unsigned found = 0, seed, i;
+	struct lsom_comp *comp;
+	struct fixture *f;
+	struct scrub *c;
+
+	for (seed = 50; seed < 70; seed++) {
+		f = fixture_open(seed);
+		CHECK_EQ(create(f, 1, 8192), 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(put(f, comp, 0, 50, LSN(1, 1), 1), 0);
+		for (i = 0; i < ARRAY_LEN(calls); i++) {
+			calls[i].f = f;
+			CHECK_EQ(write_start(&calls[i], comp, LSOM_PREP,
+					     i * 8ull, 4, LSN(1, i + 2), i + 2),
+				 0);
+			while (f->disk->heads[LSOM__HEAD_GUEST].kick.queued)
+				CHECK(sim_env_turn(&f->sim));
+		}
+		sim_env_cut(&f->sim);
+		for (i = 0; i < ARRAY_LEN(calls); i++)
+			CHECK(sim_env_run(&f->sim, &calls[i].done));
+		lsom_comp_put(comp);
+		disk_close(f);
+		sim_env_restore(&f->sim);
+		CHECK_EQ(disk_open(f, false), 0);
+		CHECK_EQ(f->disk->segments[0].state, LSOM__SEG_CLOSED);
+		found += torn_behind(f, 0);
+		f->sim.disk.now[lsom__place(f->disk, 1, 0) * LSOM_BLOCK - 1] ^=
+			1;
+		c = scrub_make(f);
+		CHECK_EQ(c->req.bad_count, 0);
+		CHECK_EQ(c->req.segments_unread, 0);
+		free(c);
+		fixture_close(f);
+	}
+	CHECK(found > 0);
+}
+
 /* Everything moves meanwhile: segments are written, cleaned and used again. */
 TEST(scrub, under_writes_and_the_cleaner)
 {

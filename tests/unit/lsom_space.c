@@ -328,9 +328,10 @@ TEST(space, a_victim_that_could_not_be_read)
 	blocks = fill_up(f, comp, &lsn);
 	victim = victim_read(f, comp, &c, &lsn, blocks);
 	seg = &f->disk->segments[victim];
-	f->sim.lost_at = (lsom__place(f->disk, victim + 1, 0) - 1) * LSOM_BLOCK;
-	f->sim.lost_bytes = LSOM_BLOCK;
-	while (!c.done || f->disk->media_errors == 0)
+	f->sim.lost_at = lsom__place(f->disk, victim, 0) * LSOM_BLOCK;
+	f->sim.lost_bytes = f->disk->super.segment_bytes;
+	while (!c.done || f->disk->media_errors == 0 ||
+	       f->disk->cleaner->phase == CLEAN_SCAN)
 		CHECK(sim_env_turn(&f->sim));
 	CHECK_EQ(f->disk->media_errors, 1);
 	CHECK(seg->retry_ns > env_now(&f->sim.loop.env) + half);
@@ -354,6 +355,73 @@ TEST(space, a_victim_that_could_not_be_read)
 	CHECK_EQ(f->disk->media_errors, tries - 1);
 	lsom_comp_put(comp);
 	fixture_close(f);
+}
+
+/* The header of a batch of it, some way from both ends. */
+static uint64_t mid_header(const struct fixture *f, uint32_t segment)
+{
+	uint64_t place =
+		lsom__place(f->disk, segment, f->disk->segment_blocks / 2);
+	const struct lsom__batch_header *b;
+
+	for (;; place++) {
+		CHECK(lsom__segment_of(f->disk, place) == segment);
+		b = (const void *)(f->sim.disk.now + place * LSOM_BLOCK);
+		if (b->magic == LSOM__BATCH_MAGIC &&
+		    b->segment_sequence == f->disk->segments[segment].sequence)
+			return place * LSOM_BLOCK;
+	}
+}
+
+/*
+ * A victim whose summary rotted is emptied by its batches, if all of them are
+ * found: each tells what the one before it was.
+ */
+TEST(space, a_victim_whose_summary_rotted)
+{
+	static const unsigned ways[] = { 0, 1, 2 }; /* headers that rot */
+	struct lsom_comp *comp;
+	struct lsom__segment *seg;
+	uint64_t lsn, blocks, sequence, at, next;
+	struct fixture *f;
+	uint32_t victim;
+
+	for (unsigned i = 0; i < ARRAY_LEN(ways); i++) {
+		struct call c = { 0 };
+
+		f = fixture_open(30 + i);
+		c.f = f;
+		lsn = 1;
+		CHECK_EQ(create(f, 1, 1u << 20), 0);
+		comp = comp_of(f, 1);
+		blocks = fill_up(f, comp, &lsn);
+		victim = victim_read(f, comp, &c, &lsn, blocks);
+		seg = &f->disk->segments[victim];
+		sequence = seg->sequence;
+		at = mid_header(f, victim);
+		next = at +
+		       LSOM_BLOCK *
+			       (1 + ((const struct lsom__batch_header
+					      *)(const void *)(f->sim.disk.now +
+							       at))
+					    ->data_blocks);
+		f->sim.disk
+			.now[lsom__place(f->disk, victim + 1, 0) * LSOM_BLOCK -
+			     1] ^= 1;
+		if (ways[i] > 0)
+			f->sim.disk.now[at + 100] ^= 1;
+		if (ways[i] > 1)
+			f->sim.disk.now[next + 100] ^= 1;
+		while (!c.done || f->disk->cleaner->victim == victim)
+			CHECK(sim_env_turn(&f->sim));
+		CHECK_EQ(f->disk->media_errors, 1);
+		CHECK_EQ(seg->sequence == sequence &&
+				 seg->state == LSOM__SEG_CLOSED,
+			 ways[i] > 1);
+		CHECK_EQ(f->disk->cleaner->busy && seg->cleaning, false);
+		lsom_comp_put(comp);
+		fixture_close(f);
+	}
 }
 
 /* ---- memory that does not grow with what was written ---- */
