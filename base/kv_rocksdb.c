@@ -337,6 +337,21 @@ static int parent_open(const char *path)
 	return fd;
 }
 
+/* A quota is not in statvfs(): so much is taken, and given back. */
+static bool room_given(int dir)
+{
+	static const char name[] = "basalt.room"; /* RocksDB's end otherwise */
+	int fd = openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int why = fd < 0 ? errno : posix_fallocate(fd, 0, OPEN_BYTES_MIN);
+
+	if (why == 0 && fdatasync(fd) < 0)
+		why = errno; /* of a file system that is elsewhere */
+	if (fd >= 0)
+		close(fd);
+	unlinkat(dir, name, 0);
+	return why != ENOSPC && why != EDQUOT;
+}
+
 /*
  * Debian's build has assertions on, and one of them ends the process when a
  * store is opened, or made, and its first writes find no space.  A store that was
@@ -344,20 +359,21 @@ static int parent_open(const char *path)
  */
 static bool has_room(const struct kv_config *config)
 {
+	int dir = open(config->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct statvfs st;
-	int rv = statvfs(config->path, &st), dir;
+	bool room = true;
 
-	if (rv < 0 && errno == ENOENT && config->create) {
+	if (dir < 0 && errno == ENOENT && config->create)
 		dir = parent_open(config->path);
-		if (dir < 0)
-			return true; /* RocksDB says why not */
-		rv = fstatvfs(dir, &st);
-		close(dir);
-	}
-	if (rv < 0)
-		return true;
-	return (geteuid() == 0 ? st.f_bfree : st.f_bavail) * st.f_frsize >=
-	       OPEN_BYTES_MIN;
+	if (dir < 0)
+		return true; /* RocksDB says why not */
+	if (fstatvfs(dir, &st) == 0)
+		room = (geteuid() == 0 ? st.f_bfree : st.f_bavail) *
+			       st.f_frsize >=
+		       OPEN_BYTES_MIN;
+	room = room && room_given(dir);
+	close(dir);
+	return room;
 }
 
 /* @memory: what write buffers and the block cache may take. */

@@ -501,12 +501,21 @@ int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __real_fstatvfs(int fd, struct statvfs *st);
 int __wrap_fstatvfs(int fd, struct statvfs *st);
+int __real_posix_fallocate(int fd, off_t offset, off_t len);
+int __wrap_posix_fallocate(int fd, off_t offset, off_t len);
 
 static struct {
 	ino_t synced; /* the last directory that was */
 	int sync_error;
 	bool full;
+	int taken; /* why nothing more can be taken; or 0 */
 } place;
+
+int __wrap_posix_fallocate(int fd, off_t offset, off_t len)
+{
+	return place.taken != 0 ? place.taken
+				: __real_posix_fallocate(fd, offset, len);
+}
 
 /* Of ours alone: RocksDB's library calls its own. */
 int __wrap_fsync(int fd)
@@ -568,6 +577,34 @@ TEST(kv, no_room_for_a_new_store)
 	place.full = false;
 	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
 	kv_close(kv);
+}
+
+/* A quota is no less the end of it, and nobody tells before it is met. */
+TEST(kv, a_quota_that_is_used_up_before_a_store_is_opened)
+{
+	static const int whys[] = { EDQUOT, ENOSPC, EDQUOT };
+	char *dir = test_dir(), path[600], left[620];
+	struct kv_config config = { .path = path, .create = true };
+	struct kv *kv;
+
+	snprintf(path, sizeof(path), "%s/db", dir);
+	snprintf(left, sizeof(left), "%s/basalt.room", dir);
+	for (size_t i = 0; i < ARRAY_LEN(whys); i++) {
+		place.taken = whys[i];
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), -ENOSPC);
+		CHECK_EQ(access(left, F_OK), -1);
+		CHECK_EQ(access(path, F_OK) == 0, i > 0);
+		/* Whatever else it is, RocksDB can say that itself. */
+		place.taken = EOPNOTSUPP;
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+		kv_close(kv);
+		place.taken = 0;
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+		kv_close(kv);
+		snprintf(left, sizeof(left), "%s/db/basalt.room", dir);
+		CHECK_EQ(access(left, F_OK), -1);
+	}
+	free(dir);
 }
 
 TEST(uuid, text)
