@@ -693,11 +693,15 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 {
 	struct lsom_disk *disk = comp->disk;
 	struct lsom__prep *p;
+	int rv;
 
 	if (comp->deleted)
 		return;
-	if (lsom__tomb_add(disk, comp->key, LSOM__POS_LATER) < 0)
-		lsom__disk_fail(disk, "out of memory", -ENOMEM);
+	do
+		rv = lsom__tomb_add(disk, comp->key, LSOM__POS_LATER);
+	while (rv < 0 && lsom__page_shed(disk));
+	if (rv < 0)
+		lsom__disk_fail(disk, "out of memory", rv);
 	comp->deleted = true;
 	comp->dirty = true;
 	disk->comps_count--;

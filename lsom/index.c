@@ -579,9 +579,9 @@ static void slots_changed(struct lsom__page *page, unsigned slot,
 	lsom__page_dirty(page, slot, count);
 }
 
-int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
-		      const struct lsom__entry *entry, const uint32_t *crcs,
-		      enum lsom__apply how, uint64_t source)
+static int index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
+		       const struct lsom__entry *entry, const uint32_t *crcs,
+		       enum lsom__apply how, uint64_t source)
 {
 	unsigned slot = block % LSOM__PAGE_SLOTS, i, n;
 	const unsigned step = entry->kind == LSOM__E_RAW ? 1 : 0;
@@ -619,6 +619,20 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 		slots_changed(page, slot + i, n, &old[i], &now);
 	}
 	return 0;
+}
+
+int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
+		      const struct lsom__entry *entry, const uint32_t *crcs,
+		      enum lsom__apply how, uint64_t source)
+{
+	int rv;
+
+	/* What is applied already is passed over, or is the same again. */
+	do
+		rv = index_apply(comp, block, count, entry, crcs, how, source);
+	while (rv == -ENOMEM && how != LSOM__APPLY_MOVE &&
+	       how != LSOM__APPLY_DROP && lsom__page_shed(comp->disk));
+	return rv;
 }
 
 /* ---- letting go ---- */
@@ -665,6 +679,27 @@ void lsom__index_drop(struct lsom_comp *comp)
 	comp->dirs_count = 0;
 }
 
+/* In a batch that the store does not have yet, it has to stay. */
+static bool may_go(const struct lsom__page *page)
+{
+	return page->pins == 0 && page->loaded &&
+	       page->put_number <= page->comp->disk->checkpoint_applied;
+}
+
+bool lsom__page_shed(struct lsom_disk *disk)
+{
+	struct lsom__page *page;
+
+	if (disk->kv == NULL || disk->state == LSOM_DISK_FAILED)
+		return false;
+	TAILQ_FOREACH (page, &disk->lru, lru)
+		if (may_go(page)) {
+			lsom__page_free(page);
+			return true;
+		}
+	return false;
+}
+
 void lsom__pages_evict(struct lsom_disk *disk)
 {
 	struct lsom__page *page, *next;
@@ -677,9 +712,7 @@ void lsom__pages_evict(struct lsom_disk *disk)
 	     disk->pages_count > disk->lsom->pages_max;
 	     page = next, tries--) {
 		next = TAILQ_NEXT(page, lru);
-		/* In a batch that the store does not have yet, it has to stay. */
-		if (page->pins == 0 && page->loaded &&
-		    page->put_number <= disk->checkpoint_applied)
+		if (may_go(page))
 			lsom__page_free(page);
 	}
 }

@@ -685,6 +685,11 @@ void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);
 void lsom__pages_evict(struct lsom_disk *disk);
+/*
+ * There is no memory for what is durable and has to be applied: give a page up that
+ * the store has.  False: there is none, or no use.
+ */
+bool lsom__page_shed(struct lsom_disk *disk);
 /* Does a page in memory say that @block is at @place? */
 bool lsom__entry_here(const struct lsom_comp *comp, uint64_t block,
 		      uint64_t place, uint8_t kind);

@@ -355,8 +355,21 @@ static int abort_arrived(struct lsom_comp *comp, uint64_t lsn)
 
 	while (rv == 0 && (p = lsom__prep_find(comp, lsn)) != NULL) {
 		rv = lsom__abort_add(comp, lsn, p->member_csn);
-		lsom__prep_drop(comp, p);
+		if (rv == 0)
+			lsom__prep_drop(comp, p);
 	}
+	return rv;
+}
+
+static int decision_arrived(struct lsom_comp *comp,
+			    const struct lsom__record *r)
+{
+	int rv;
+
+	do
+		rv = r->type == LSOM__R_COMMIT ? commit_arrived(comp, r->lsn)
+					       : abort_arrived(comp, r->lsn);
+	while (rv == -ENOMEM && lsom__page_shed(comp->disk));
 	return rv;
 }
 
@@ -369,9 +382,7 @@ static void decide_apply(struct lsom__op *op, int status)
 	if (status == 0 && comp->deleted)
 		status = -ENOENT;
 	if (status == 0)
-		status = r->type == LSOM__R_COMMIT
-				 ? commit_arrived(comp, r->lsn)
-				 : abort_arrived(comp, r->lsn);
+		status = decision_arrived(comp, r);
 	if (status == -ENOMEM) /* durable, and not followed */
 		lsom__disk_fail(comp->disk, "out of memory", status);
 	lsom__op_free(op);

@@ -525,6 +525,94 @@ TEST(memory, none_for_a_page_that_changed)
 	CHECK_EQ(n, 3); /* the versions that are there, and with them ours */
 }
 
+/* ---- for what is durable ---- */
+
+enum durable { COPY, DECIDED, COMMIT, ABORT, DELETE, DURABLES };
+
+static void decided_done(struct lsom_decide *req, int status)
+{
+	struct call *c = container_of(req, struct call, d);
+
+	c->status = status;
+	c->done = true;
+}
+
+/* Send it; all that is left to be done is to apply it. */
+static void durable_send(struct call *c, struct lsom_comp *comp,
+			 struct lsom_comp *other, enum durable what)
+{
+	const uint64_t first = 9ull * LSOM__PAGE_SLOTS - 2; /* of two pages */
+	enum lsom_write_kind kind = what == COPY ? LSOM_RCOPY : LSOM_PREP;
+
+	CHECK_EQ(write_start(c, comp, kind, first, 4, LSN(2, 1), 41), 0);
+	if (what != COPY)
+		CHECK_EQ(finish(c, 0), 0);
+	c->done = c->done && what == DECIDED;
+	if (what == DELETE) {
+		c->m.op = LSOM_DELETE;
+		CHECK_EQ(lsom_comp_update(other, &c->m, meta_done), 0);
+	} else if (what == COMMIT || what == ABORT) {
+		c->d.commit = what == COMMIT;
+		c->d.lsn = LSN(2, 1);
+		CHECK_EQ(lsom_decide(comp, &c->d, decided_done), 0);
+	}
+	while (c->f->disk->heads[LSOM__HEAD_GUEST].kick.queued)
+		CHECK(sim_env_turn(&c->f->sim));
+}
+
+/* Allocation @n of it fails.  True: there were so many. */
+static bool durable_fails(enum durable what, unsigned n)
+{
+	struct lsom_decided d = { .stable_lsn = LSN(2, 1) };
+	struct fixture *f = fixture_open(n);
+	struct lsom_comp *comp, *other;
+	struct call c = { .f = f };
+	bool failed;
+
+	contents_make(f);
+	CHECK_EQ(create(f, 3, 64), 0);
+	checkpoint_make(f);
+	CHECK_EQ(create(f, 4, 4096), 0);
+	comp = comp_of(f, 4);
+	other = comp_of(f, 3);
+	durable_send(&c, comp, other, what);
+	fail_at = n;
+	if (what == DECIDED)
+		lsom_decided(comp, &d);
+	while (!c.done)
+		CHECK(sim_env_turn(&f->sim));
+	failed = fail_at == 0;
+	fail_at = 0;
+	CHECK_EQ(c.status, 0);
+	still_online(f);
+	CHECK_EQ(get(f, comp, 9ull * LSOM__PAGE_SLOTS, 41),
+		 what == COPY || what == DECIDED || what == COMMIT);
+	lsom_comp_put(other);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	contents_check(f);
+	other = comp_of(f, 3);
+	CHECK_EQ(other == NULL, what == DELETE);
+	if (other != NULL)
+		lsom_comp_put(other);
+	fixture_close(f);
+	return failed;
+}
+
+/* It was acknowledged, or will be: a page that the store has goes for it. */
+TEST(memory, none_for_what_is_durable)
+{
+	static const unsigned least[DURABLES] = { 4, 4, 4, 1, 1 };
+	enum durable what;
+	unsigned n;
+
+	for (what = COPY; what < DURABLES; what++) {
+		for (n = 1; durable_fails(what, n); n++)
+			;
+		CHECK(n > least[what]);
+	}
+}
+
 /* ---- a merge ---- */
 
 TEST(memory, none_for_a_merge)
