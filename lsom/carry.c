@@ -257,7 +257,8 @@ int lsom__carry_look(struct lsom__cleaner *c, const struct lsom__record *r)
 
 	if (r->type == LSOM__R_LOST) {
 		/* What was in it is not known: it stays as it is. */
-		c->disk->segments[c->victim].unreadable = true;
+		lsom__segment_shun(c->disk, &c->disk->segments[c->victim],
+				   UINT64_MAX);
 		return -EINPROGRESS;
 	}
 	if (r->type == LSOM__R_DELETE)

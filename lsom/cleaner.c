@@ -125,7 +125,8 @@ static void victim_later(struct lsom__cleaner *c)
 	lsom__carry_none(c);
 	if (c->unread && seg->unread < DOUBLINGS_MAX)
 		seg->unread++;
-	seg->retry_ns = env_now(c->disk->env) + (PAUSE_NS << seg->unread);
+	lsom__segment_shun(c->disk, seg,
+			   env_now(c->disk->env) + (PAUSE_NS << seg->unread));
 	victim_leave(c);
 }
 
@@ -378,6 +379,7 @@ static bool victim_wanted(struct lsom__cleaner *c)
 	uint32_t low = lsom__victim_low_mark(disk);
 	uint32_t ahead = MIN(low / 4, AHEAD_MAX);
 	unsigned waiting;
+	bool aborts;
 
 	/* A closing disk is cleaned only as far as what waits needs it. */
 	if (disk->state == LSOM_DISK_FAILED ||
@@ -386,10 +388,11 @@ static bool victim_wanted(struct lsom__cleaner *c)
 		return false;
 	lsom__segments_release(disk);
 	waiting = disk->segments_cleaned;
-	if (disk->segments_free >= low && !lsom__victim_aborts(disk))
+	aborts = lsom__victim_aborts(disk);
+	if (disk->segments_free >= low && !aborts)
 		return false;
 	if (c->fruitless >= FRUITLESS_MAX && lsom__log_idle(disk) &&
-	    disk->room_best > 0 && !lsom__victim_aborts(disk))
+	    disk->room_best > 0 && !aborts)
 		return false;
 	/*
 	 * What is cleaned becomes free with the next checkpoint, which writes
@@ -401,7 +404,7 @@ static bool victim_wanted(struct lsom__cleaner *c)
 	/* A victim needs a segment to move into before it gives one back. */
 	if ((disk->segments_free <= 1 && waiting > 0 && !owes(disk)) ||
 	    (disk->segments_free + waiting >= low + MAX(2u, ahead) &&
-	     !lsom__victim_aborts(disk))) {
+	     !aborts)) {
 		if (disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
 		return false;

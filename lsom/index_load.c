@@ -64,7 +64,7 @@ static void header_missed(struct load *l, uint64_t i, struct stored_segment *s)
 	seg->generation = 0;
 	seg->index_number = seg->first_batch = 0;
 	seg->head = 0;
-	seg->unreadable = true;
+	lsom__segment_shun(l->disk, seg, UINT64_MAX);
 }
 
 static int segment_load(struct load *l, uint64_t i, struct kv_slice v)

@@ -354,6 +354,7 @@ struct lsom_disk {
 	uint32_t segments_cleaned;
 	unsigned erases; /* in flight */
 	uint32_t segments_set_back;
+	uint64_t shunned_ns; /* until then the cleaner leaves some alone */
 	/* reuse.c: free and used before; none below is unused; then lists. */
 	uint32_t *free_heap, free_used, unused_from;
 	struct lsom__segments aged, emptied, cleaned;
@@ -517,6 +518,9 @@ uint32_t lsom__free_zeroed(const struct lsom_disk *disk, uint32_t max);
 
 /* The next checkpoint has to put it. */
 void lsom__segment_changed(struct lsom_disk *disk, struct lsom__segment *seg);
+/* The cleaner leaves it alone until then; UINT64_MAX: for ever. */
+void lsom__segment_shun(struct lsom_disk *disk, struct lsom__segment *seg,
+			uint64_t until_ns);
 /* Take a free segment for @head, or LSOM__NONE. */
 uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head);
 /* So many blocks of it are needed more, or less; LSOM__NONE is ignored. */

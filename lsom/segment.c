@@ -32,6 +32,16 @@ void lsom__segment_changed(struct lsom_disk *disk, struct lsom__segment *seg)
 	TAILQ_INSERT_TAIL(&disk->changed, seg, change);
 }
 
+void lsom__segment_shun(struct lsom_disk *disk, struct lsom__segment *seg,
+			uint64_t until_ns)
+{
+	if (until_ns == UINT64_MAX)
+		seg->unreadable = true;
+	else
+		seg->retry_ns = until_ns;
+	disk->shunned_ns = MAX(disk->shunned_ns, until_ns);
+}
+
 uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 {
 	struct lsom__segment *seg;
@@ -58,6 +68,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 		disk->segments_set_back--;
 	seg->unreadable = seg->set_back = false;
 	seg->unread = 0;
+	seg->retry_ns = 0;
 	seg->head = (uint8_t)head;
 	seg->version = LSOM__LOG_VERSION;
 	seg->header_stored = false;

@@ -58,15 +58,20 @@ uint32_t lsom__victim_low_mark(const struct lsom_disk *disk)
 /* Where the oldest segment begins that cleaning does not rid the log of now. */
 static uint64_t oldest_pinned(const struct lsom_disk *disk)
 {
+	uint32_t guest = disk->heads[LSOM__HEAD_GUEST].segment;
+	uint64_t now = env_now(disk->env), oldest = UINT64_MAX;
 	const struct lsom__segment *seg;
 
+	if (guest != LSOM__NONE)
+		oldest = disk->segments[guest].open_pos;
+	if (now >= disk->shunned_ns)
+		return oldest; /* mostly; for the others may be many */
 	TAILQ_FOREACH (seg, &disk->aged, age)
-		if ((seg->state == LSOM__SEG_CLOSED &&
-		     (seg->unreadable || seg->retry_ns > env_now(disk->env))) ||
-		    (seg->state == LSOM__SEG_OPEN &&
-		     seg->head == LSOM__HEAD_GUEST))
-			return seg->open_pos;
-	return UINT64_MAX;
+		if (seg->open_pos >= oldest ||
+		    (seg->state == LSOM__SEG_CLOSED &&
+		     (seg->unreadable || seg->retry_ns > now)))
+			return MIN(seg->open_pos, oldest);
+	return oldest;
 }
 
 /* How many may be forgotten when the log is rid of what lies before @pos. */
@@ -90,12 +95,16 @@ static_assert(LSOM_WINDOW + LSOM__ABORTS_MAX / 8 < LSOM__ABORTS_MAX / 2,
 bool lsom__victim_aborts(const struct lsom_disk *disk)
 {
 	const struct lsom_comp *comp;
+	uint64_t pinned = 0; /* not looked for yet */
 
-	TAILQ_FOREACH (comp, &disk->comps, link)
-		if (comp->aborts_count > LSOM__ABORTS_MAX / 3 &&
-		    aborts_passed(comp, oldest_pinned(disk)) >
-			    LSOM__ABORTS_MAX / 8)
+	TAILQ_FOREACH (comp, &disk->comps, link) {
+		if (comp->aborts_count <= LSOM__ABORTS_MAX / 3)
+			continue;
+		if (pinned == 0)
+			pinned = oldest_pinned(disk);
+		if (aborts_passed(comp, pinned) > LSOM__ABORTS_MAX / 8)
 			return true;
+	}
 	return false;
 }
 
