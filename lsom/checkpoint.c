@@ -33,9 +33,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define WHOLE_PAGE_SLOTS 64 /* from so many changed slots on */
-#define SPILL_PAGES 4096u /* in one batch of the store: 16 MiB */
 #define TURN_PAGES 256u /* under 1 ms */
+#define TURN_SEGMENTS 4096u /* as well */
 #define TICK_NS (5 * SEC)
 #define BUSY_TICKS 6u /* it waits for the log to rest */
 #define ROOM_WAIT_NS (600 * SEC)
@@ -54,383 +53,19 @@ void lsom__checkpoint_init(void)
 
 struct checkpoint {
 	struct lsom_disk *disk;
+	struct lsom__puts puts;
 	struct env_work work;
 	struct env_io io;
 	struct iovec super;
-	struct kv_batch batch;
 	bool filling; /* it has not begun, but pages are in the batch */
 	uint64_t since_ns; /* that is: since then */
 	size_t turns; /* more that it may take for that */
-	uint64_t number;
 	uint64_t covered[LSOM__HEADS]; /* batches */
 	int status;
 	uint64_t full_ns; /* the store has found no room since; 0: it has */
 	struct env_timer again;
 	TAILQ_HEAD(, lsom_checkpoint) reqs;
 };
-
-/* ---- making one ---- */
-
-/*
- * All of these: 0 or -ENOMEM.  What was put is put again, behind it, when the
- * checkpoint goes on; so nothing counts as put before it is.
- */
-
-static int put(struct checkpoint *c, struct key k, const void *value,
-	       size_t len)
-{
-	int rv = kv_batch_reserve(&c->batch, 1, k.len + len);
-
-	if (rv == 0)
-		kv_batch_put(&c->batch, key_slice(&k), kv_slice(value, len));
-	return rv;
-}
-
-static int drop(struct checkpoint *c, struct key k)
-{
-	int rv = kv_batch_reserve(&c->batch, 1, k.len);
-
-	if (rv == 0)
-		kv_batch_delete(&c->batch, key_slice(&k));
-	return rv;
-}
-
-static int drop_range(struct checkpoint *c, struct key from, struct key to)
-{
-	int rv = kv_batch_reserve(&c->batch, 1, from.len + to.len);
-
-	if (rv == 0)
-		kv_batch_delete_range(&c->batch, key_slice(&from),
-				      key_slice(&to));
-	return rv;
-}
-
-static int drop_all(struct checkpoint *c, char tag, uint64_t comp)
-{
-	return drop_range(c, key_make(tag, 1, comp, 0, 0),
-			  key_make(tag, 1, comp + 1, 0, 0));
-}
-
-/* Note that the store has (or no longer has) @number. */
-static int stored_set(struct checkpoint *c, struct lsom_comp *comp,
-		      uint64_t number, bool has)
-{
-	size_t chunk = (size_t)(number / 8 / CHUNK_BYTES);
-	size_t need = (chunk + 1) * CHUNK_BYTES;
-	uint8_t bit = (uint8_t)(1u << (number % 8)), *p;
-	int rv;
-
-	if (need > comp->stored_bytes) {
-		p = realloc(comp->stored_pages, need);
-		if (p == NULL)
-			return -ENOMEM;
-		memset(p + comp->stored_bytes, 0, need - comp->stored_bytes);
-		comp->stored_pages = p;
-		comp->stored_bytes = need;
-	}
-	p = &comp->stored_pages[number / 8];
-	if (!!(*p & bit) == has)
-		return 0;
-	*p ^= bit;
-	rv = put(c, key_make('B', 2, comp->key, chunk, 0),
-		 comp->stored_pages + chunk * CHUNK_BYTES, CHUNK_BYTES);
-	if (rv < 0)
-		*p ^= bit;
-	return rv;
-}
-
-static int page_put_gone(struct checkpoint *c, struct lsom__page *page)
-{
-	int rv = drop(c, key_make('P', 2, page->comp->key, page->number, 0));
-
-	return rv < 0 ? rv : stored_set(c, page->comp, page->number, false);
-}
-
-static int page_put_changed(struct checkpoint *c, struct lsom__page *page)
-{
-	static const uint32_t all[LSOM__PAGE_SLOTS / 32] = {
-		UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
-		UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
-	};
-	struct key k = key_make('P', 2, page->comp->key, page->number, 0);
-	int changed = 0, i, rv;
-	bool whole;
-	void *value;
-	size_t len;
-
-	for (i = 0; i < (int)ARRAY_LEN(page->dirty); i++)
-		changed += __builtin_popcount(page->dirty[i]);
-	whole = page->loaded && changed >= WHOLE_PAGE_SLOTS;
-	value = lsom__slots_encode(&page->slots, whole ? all : page->dirty,
-				   &len);
-	if (value == NULL)
-		return -ENOMEM;
-	rv = kv_batch_reserve(&c->batch, 1, k.len + len);
-	if (rv == 0 && whole)
-		kv_batch_put(&c->batch, key_slice(&k), kv_slice(value, len));
-	else if (rv == 0)
-		kv_batch_merge(&c->batch, key_slice(&k), kv_slice(value, len));
-	free(value);
-	for (i = 0; i < (int)ARRAY_LEN(page->put) && !page->loaded; i++)
-		page->put[i] |= page->dirty[i];
-	return rv < 0 ? rv : stored_set(c, page->comp, page->number, true);
-}
-
-static int pages_put_some(struct checkpoint *c, size_t max)
-{
-	struct lsom__page *page;
-	bool gone;
-	int rv;
-
-	while (max-- > 0 &&
-	       (page = TAILQ_FIRST(&c->disk->dirty_pages)) != NULL) {
-		gone = page->gone;
-		rv = gone ? page_put_gone(c, page) : page_put_changed(c, page);
-		if (rv < 0)
-			return rv;
-		page->put_number = c->number;
-		lsom__page_clean(page);
-		if (gone && page->pins == 0 && !page->loading)
-			lsom__page_free(page);
-	}
-	return 0;
-}
-
-/*
- * A recovery that begins with an empty store goes through the whole log, and
- * what it finds may be more than memory holds: pages go to the store as they
- * come, and come back when there is more for them.  No position is there before
- * the first checkpoint, so what a recovery leaves that was cut off is nothing
- * (lsom__checkpoint_load).
- */
-int lsom__pages_spill(struct lsom_disk *disk)
-{
-	struct checkpoint c = { .disk = disk };
-	int rv = 0;
-
-	while (rv == 0 && !TAILQ_EMPTY(&disk->dirty_pages)) {
-		kv_batch_init(&c.batch);
-		rv = pages_put_some(&c, SPILL_PAGES);
-		if (rv == 0)
-			rv = kv_apply(disk->kv, &c.batch);
-		kv_batch_fini(&c.batch);
-	}
-	return rv;
-}
-
-static int prep_put(struct checkpoint *c, struct lsom_comp *comp,
-		    const struct lsom__prep *p)
-{
-	size_t len = lsom__data_record_len(p->flags, p->blocks, p->parts_count);
-	uint8_t *buf = calloc(1, sizeof(struct stored_prep) + len);
-	struct stored_prep *s = (void *)buf;
-	struct lsom__data_record *d = (void *)(buf + sizeof(*s));
-	int rv;
-
-	if (buf == NULL)
-		return -ENOMEM;
-	s->place = p->place;
-	s->pos = p->pos;
-	d->r.type = LSOM__R_DATA;
-	d->r.flags = p->flags;
-	d->r.len = (uint32_t)len;
-	d->r.component = comp->key;
-	d->r.lsn = p->lsn;
-	d->r.member_csn = p->member_csn;
-	d->first = p->first;
-	d->blocks = p->blocks;
-	d->parts = p->parts_count;
-	if (p->crcs != NULL)
-		memcpy(d + 1, p->crcs, p->blocks * sizeof(*p->crcs));
-	memcpy((void *)(uintptr_t)lsom__record_parts(d), p->parts,
-	       p->parts_count * sizeof(*p->parts));
-	d->data = p->flags & LSOM__F_HOLE ? 0 : 1; /* the place says where */
-	rv = put(c, key_make('U', 3, comp->key, p->lsn, p->first), buf,
-		 sizeof(*s) + len);
-	free(buf);
-	return rv;
-}
-
-static int comp_put(struct checkpoint *c, struct lsom_comp *comp)
-{
-	struct stored_comp s = { .deleted = comp->deleted };
-	struct lsom__prep *p;
-	struct lsom__op *op;
-	uint8_t *buf, count[8];
-	bool exact;
-	int rv = 0;
-
-	put_be64(count, lsom__count_stored(comp, &exact));
-	memcpy(s.mapped, count + 2, sizeof(s.mapped));
-	s.counted = comp->counted;
-	if (s.counted == LSOM__COUNT_EXACT && !exact)
-		s.counted = LSOM__COUNT_LEAST;
-	op = lsom__state_op(comp, &comp->meta, comp->meta_sequence);
-	if (op == NULL)
-		return -ENOMEM;
-	buf = malloc(sizeof(s) + op->len);
-	if (buf != NULL) {
-		memcpy(buf, &s, sizeof(s));
-		memcpy(buf + sizeof(s), op->record, op->len);
-		rv = put(c, key_make('C', 1, comp->key, 0, 0), buf,
-			 sizeof(s) + op->len);
-		free(buf);
-	} else {
-		rv = -ENOMEM;
-	}
-	lsom__op_free(op);
-	if (rv == 0)
-		rv = drop_all(c, 'U', comp->key);
-	TAILQ_FOREACH (p, &comp->preps, link)
-		if (rv == 0)
-			rv = prep_put(c, comp, p);
-	return rv;
-}
-
-/* Nothing of it is left, but its tomb. */
-static int comp_drop(struct checkpoint *c, const struct lsom_comp *comp)
-{
-	int rv = drop_all(c, 'C', comp->key);
-
-	if (rv == 0)
-		rv = drop_all(c, 'B', comp->key);
-	if (rv == 0)
-		rv = drop_all(c, 'P', comp->key);
-	return rv < 0 ? rv : drop_all(c, 'U', comp->key);
-}
-
-static int comps_put(struct checkpoint *c)
-{
-	struct lsom_comp *comp, *next;
-	int rv;
-
-	TAILQ_FOREACH_SAFE (comp, &c->disk->comps, link, next) {
-		if (!comp->dirty || !comp->created)
-			continue;
-		rv = comp->reaped ? comp_drop(c, comp) : comp_put(c, comp);
-		if (rv < 0)
-			return rv;
-		comp->dirty = false;
-		if (comp->reaped)
-			lsom__comp_forget(comp);
-	}
-	return 0;
-}
-
-/*
- * An opening does not read the header of a segment that is known.  One that was
- * not what it should be is read each time.
- */
-static int header_put(struct checkpoint *c, uint32_t segment)
-{
-	struct lsom__segment *seg = &c->disk->segments[segment];
-	struct key k = key_make('H', 1, segment, 0, 0);
-	struct lsom__segment_header h;
-	int rv = 0;
-
-	if (seg->unreadable) {
-		rv = drop(c, k);
-		seg->header_stored = false;
-	} else if (!seg->header_stored && seg->sequence != 0) {
-		h = lsom__segment_header_of(c->disk, segment);
-		rv = put(c, k, &h, sizeof(h));
-		seg->header_stored = rv == 0;
-	}
-	return rv;
-}
-
-static int segments_put(struct checkpoint *c)
-{
-	struct lsom_disk *disk = c->disk;
-	struct lsom__segment *seg;
-	struct stored_segment s;
-	uint32_t i;
-	int rv;
-
-	while ((seg = TAILQ_FIRST(&disk->changed)) != NULL) {
-		i = (uint32_t)(seg - disk->segments);
-		s = (struct stored_segment){
-			.sequence = seg->sequence,
-			.cleaned_number = seg->cleaned_number,
-			.last_batch = seg->last_batch,
-			.live = seg->live,
-			.used = seg->used,
-			.state = seg->state,
-			.has_meta = seg->has_meta,
-			.has_holes = seg->has_holes,
-		};
-		rv = put(c, key_make('S', 1, i, 0, 0), &s, sizeof(s));
-		if (rv == 0)
-			rv = header_put(c, i);
-		if (rv < 0)
-			return rv;
-		TAILQ_REMOVE(&disk->changed, seg, change);
-		seg->dirty = false;
-	}
-	return 0;
-}
-
-static int tombs_put(struct checkpoint *c)
-{
-	struct lsom__tomb *t;
-	int rv;
-
-	if (!c->disk->tombs_dirty)
-		return 0;
-	rv = drop_range(c, key_make('T', 0, 0, 0, 0),
-			key_make('U', 0, 0, 0, 0));
-	TAILQ_FOREACH (t, &c->disk->tombs, link)
-		if (rv == 0)
-			rv = put(c, key_make('T', 1, t->key, 0, 0), &t->pos,
-				 sizeof(t->pos));
-	c->disk->tombs_dirty = rv < 0;
-	return rv;
-}
-
-/* The first batch of the head that was not applied: not in the tables. */
-static uint64_t batch_first(const struct lsom__head *head)
-{
-	const struct lsom__batch *b = TAILQ_FIRST(&head->inflight);
-
-	return b != NULL ? b->number : head->batch_next;
-}
-
-/* Every batch before these has been applied, so it is in the tables. */
-static int position_put(struct checkpoint *c)
-{
-	struct lsom_disk *disk = c->disk;
-	struct lsom__position p = {
-		.version = POSITION_VERSION,
-		.heads_count = LSOM__HEADS,
-		.disk = disk->super.disk,
-		.number = c->number,
-		.pos_next = disk->pos_next,
-		.key_next = disk->key_next,
-	};
-	const struct lsom__head *head;
-	const struct lsom__batch *b;
-	unsigned i;
-	int rv;
-
-	for (i = 0; i < LSOM__HEADS; i++) {
-		head = &disk->heads[i];
-		b = TAILQ_FIRST(&head->inflight);
-		p.heads[i].generation = disk->super.generation;
-		p.heads[i].batch = batch_first(head);
-		p.heads[i].sequence = disk->sequence_next;
-		if (b != NULL)
-			p.heads[i].sequence =
-				disk->segments[b->segment].sequence;
-		else if (head->segment != LSOM__NONE)
-			p.heads[i].sequence =
-				disk->segments[head->segment].sequence;
-	}
-	rv = put(c, key_make('M', 0, 0, 0, 0), &p, sizeof(p));
-	if (rv == 0)
-		rv = put(c, key_make('I', 0, 0, 0, 0), &disk->super.index_made,
-			 sizeof(disk->super.index_made));
-	return rv;
-}
 
 static void checkpoint_done(struct checkpoint *c, int status)
 {
@@ -444,7 +79,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 		lsom__index_fail(disk, "writing the index", status);
 	} else {
 		disk->index_full &= disk->state == LSOM_DISK_FAILED;
-		disk->flushed_number = c->number;
+		disk->flushed_number = c->puts.number;
 		memcpy(disk->flushed_covered, c->covered, sizeof(c->covered));
 	}
 	/* The next one sees @disk without this one. */
@@ -455,7 +90,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 		req->cb(req, status);
 	}
 	disk->works--;
-	kv_batch_fini(&c->batch);
+	kv_batch_fini(&c->puts.batch);
 	free(c->super.iov_base);
 	free(c);
 	if (status == 0) {
@@ -481,7 +116,7 @@ static void room_asked(struct env_timer *timer)
 {
 	struct checkpoint *c = container_of(timer, struct checkpoint, again);
 
-	if (c->disk->checkpoint_applied == c->number)
+	if (c->disk->checkpoint_applied == c->puts.number)
 		flush_start(c);
 	else
 		apply_start(c);
@@ -548,7 +183,7 @@ static void flush_done(struct env_work *work)
 		checkpoint_done(c, 0);
 		return;
 	}
-	disk->super.index_flushed = c->number;
+	disk->super.index_flushed = c->puts.number;
 	at = lsom__super_next(disk, c->super.iov_base);
 	c->io.cb = super_done;
 	env_dev_writev(disk->env, disk->dev, &c->io, &c->super, 1, at,
@@ -559,7 +194,7 @@ static void apply_work(struct env_work *work)
 {
 	struct checkpoint *c = container_of(work, struct checkpoint, work);
 
-	c->status = kv_apply(c->disk->kv, &c->batch);
+	c->status = kv_apply(c->disk->kv, &c->puts.batch);
 }
 
 static void apply_done(struct env_work *work)
@@ -570,7 +205,7 @@ static void apply_done(struct env_work *work)
 		store_failed(c);
 		return;
 	}
-	c->disk->checkpoint_applied = c->number;
+	c->disk->checkpoint_applied = c->puts.number;
 	flush_start(c);
 }
 
@@ -599,19 +234,30 @@ static size_t turn_pages(const struct lsom_disk *disk)
 	return MIN(TURN_PAGES, MAX(disk->lsom->pages_max / 64, 1u));
 }
 
+static size_t turn_segments(const struct lsom_disk *disk)
+{
+	return MIN(TURN_SEGMENTS, MAX(disk->lsom->pages_max / 4, 1u));
+}
+
 /*
- * Some of the pages, while they are many and there are turns left: where they
- * change as fast as they are put, the last turn takes what there is.
+ * Some of the pages, then of the segments, while they are many and there are turns
+ * left: where they change as fast as they are put, the last turn takes what there
+ * is.
  */
 static int checkpoint_fill_some(struct checkpoint *c)
 {
 	size_t max = turn_pages(c->disk);
 	int rv;
 
-	if (c->turns == 0 || c->disk->dirty_count <= max)
+	if (c->turns == 0)
+		return 0;
+	if (c->disk->dirty_count > max)
+		rv = lsom__put_pages(&c->puts, max);
+	else if (c->disk->changed_count > turn_segments(c->disk))
+		rv = lsom__put_segments(&c->puts, turn_segments(c->disk));
+	else
 		return 0;
 	c->turns--;
-	rv = pages_put_some(c, max);
 	if (rv < 0)
 		return rv;
 	lsom__checkpoint_start(c->disk);
@@ -624,14 +270,14 @@ static int checkpoint_fill(struct checkpoint *c)
 	int rv = checkpoint_fill_some(c);
 
 	if (rv == 0)
-		rv = pages_put_some(c, SIZE_MAX);
+		rv = lsom__put_pages(&c->puts, SIZE_MAX);
 	if (rv == 0)
-		rv = comps_put(c);
+		rv = lsom__put_comps(&c->puts);
 	if (rv == 0)
-		rv = segments_put(c);
+		rv = lsom__put_segments(&c->puts, SIZE_MAX);
 	if (rv == 0)
-		rv = tombs_put(c);
-	return rv == 0 ? position_put(c) : rv;
+		rv = lsom__put_tombs(&c->puts);
+	return rv == 0 ? lsom__put_position(&c->puts) : rv;
 }
 
 static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
@@ -646,13 +292,14 @@ static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
 		free(c);
 		return NULL;
 	}
-	c->disk = disk;
+	c->disk = c->puts.disk = disk;
 	c->filling = true;
 	c->since_ns = env_now(disk->env);
-	c->turns = 2 * (disk->dirty_count / turn_pages(disk));
-	c->number = disk->checkpoint_number + 1;
+	c->turns = 2 * (disk->dirty_count / turn_pages(disk) +
+			disk->changed_count / turn_segments(disk));
+	c->puts.number = disk->checkpoint_number + 1;
 	TAILQ_INIT(&c->reqs);
-	kv_batch_init(&c->batch);
+	kv_batch_init(&c->puts.batch);
 	disk->checkpoint = c;
 	return c;
 }
@@ -665,9 +312,9 @@ static void checkpoint_begin(struct checkpoint *c)
 	c->filling = false;
 	disk->checkpoint_again = false;
 	disk->close_checkpointed = disk->closing;
-	disk->checkpoint_number = c->number;
+	disk->checkpoint_number = c->puts.number;
 	for (unsigned i = 0; i < LSOM__HEADS; i++)
-		c->covered[i] = batch_first(&disk->heads[i]) - 1;
+		c->covered[i] = lsom__head_first(&disk->heads[i]) - 1;
 	disk->checkpoint_pos = disk->pos_next;
 	disk->checkpoint_sequence = disk->sequence_next;
 	TAILQ_CONCAT(&c->reqs, &disk->checkpoint_reqs, link);

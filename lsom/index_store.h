@@ -1,5 +1,5 @@
 /*
- * index_store: how the index lies in the store.  checkpoint.c writes it,
+ * index_store: how the index lies in the store.  put.c and checkpoint.c write it,
  * index_load.c reads it.
  *
  * Keys, numbers big endian so that they sort:
@@ -60,5 +60,20 @@ static inline struct key key_make(char tag, unsigned numbers, uint64_t a,
 	put_be64(k.b + 17, c);
 	return k;
 }
+
+/* put.c: a batch that is put together. */
+struct lsom__puts {
+	struct lsom_disk *disk;
+	struct kv_batch batch;
+	uint64_t number; /* of the checkpoint */
+};
+int lsom__put_pages(struct lsom__puts *puts, size_t max);
+int lsom__put_segments(struct lsom__puts *puts, size_t max);
+int lsom__put_comps(struct lsom__puts *puts);
+int lsom__put_tombs(struct lsom__puts *puts);
+/* Last of all.  Every batch before lsom__head_first() is in the tables. */
+int lsom__put_position(struct lsom__puts *puts);
+/* The first batch of the head that was not applied. */
+uint64_t lsom__head_first(const struct lsom__head *head);
 
 #endif

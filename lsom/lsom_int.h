@@ -3,7 +3,7 @@
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
  * this order: format, super; reuse, segment, log; space, count; index_page, index;
- * undecided, component, read; checkpoint; recover; victim, cleaner; scrub; disk, which
+ * undecided, component, read; put, checkpoint; recover; victim, cleaner; scrub; disk, which
  * puts them together; view and view_io, the same disk seen from another shard.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
@@ -361,6 +361,7 @@ struct lsom_disk {
 	struct lsom__segments unclosed; /* no memory for their summaries */
 	struct env_timer unclosed_timer;
 	struct lsom__segments changed; /* since the last checkpoint began */
+	uint32_t changed_count;
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
 	_Atomic uint64_t undecided; /* of the live blocks */
@@ -849,7 +850,7 @@ bool lsom__checkpoint_due(struct lsom_disk *disk);
 bool lsom__checkpoint_idle(const struct lsom_disk *disk);
 /* Answer lsom_checkpoint() requests that wait. */
 void lsom__checkpoint_fail(struct lsom_disk *disk, int status);
-/* Blocking: put all dirty pages into the store, ahead of any checkpoint. */
+/* put.c.  Blocking: all dirty pages into the store, ahead of any checkpoint. */
 int lsom__pages_spill(struct lsom_disk *disk);
 int lsom__page_read(struct kv *kv, uint64_t key, uint64_t number, void **out,
 		    size_t *out_len);

@@ -29,6 +29,7 @@ void lsom__segment_changed(struct lsom_disk *disk, struct lsom__segment *seg)
 	if (seg->dirty)
 		return;
 	seg->dirty = true;
+	disk->changed_count++;
 	TAILQ_INSERT_TAIL(&disk->changed, seg, change);
 }
 
