@@ -19,10 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A manifest, a log's first blocks, and what compactions take meanwhile. */
 #define OPEN_BYTES_MIN (8u << 20)
+
+#define MERGE_TRIES 600u /* without memory */
+#define MERGE_AGAIN_MS 100u
 
 struct rocks {
 	struct kv kv;
@@ -37,6 +41,7 @@ struct rocks {
 	uint32_t number; /* in the record; 0: it is not recorded */
 	kv_merge_fn merge;
 	_Atomic int merge_status; /* of the last one that failed */
+	_Atomic bool closing; /* no merge waits any more */
 	_Atomic bool full; /* that was logged */
 };
 
@@ -87,6 +92,7 @@ static void rocks_close(struct kv *kv)
 {
 	struct rocks *r = container_of(kv, struct rocks, kv);
 
+	r->closing = true;
 	if (r->db != NULL)
 		rocksdb_close(r->db);
 	rocksdb_flushoptions_destroy(r->flush);
@@ -99,6 +105,9 @@ static void rocks_close(struct kv *kv)
 	free(r);
 }
 
+/* What this thread merges is for somebody who reads, and may ask again. */
+static _Thread_local bool reading;
+
 static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
 		     size_t *out_len)
 {
@@ -106,7 +115,9 @@ static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
 	char *err = NULL, *value;
 	size_t len;
 
+	reading = true;
 	value = rocksdb_get(r->db, r->read, key.data, key.len, &len, &err);
+	reading = false;
 	if (err != NULL)
 		return rocks_status(r, "get", err);
 	if (value == NULL)
@@ -228,6 +239,7 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	if (to.data != NULL)
 		rocksdb_readoptions_set_iterate_upper_bound(read, to.data,
 							    to.len);
+	reading = true;
 	it = rocksdb_create_iterator(r->db, read);
 	rocksdb_iter_seek(it, from.data, from.len);
 	while (more && rocksdb_iter_valid(it)) {
@@ -240,6 +252,7 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	}
 	rocksdb_iter_get_error(it, &err);
 	rocksdb_iter_destroy(it);
+	reading = false;
 	rocksdb_readoptions_destroy(read);
 	return rocks_status(r, "scan", err);
 }
@@ -254,9 +267,9 @@ static const struct kv_ops rocks_ops = {
 
 /* ---- the merge operator ---- */
 
-static char *fold(struct rocks *r, struct kv_slice key, struct kv_slice old,
-		  const char *const *operands, const size_t *lens, int count,
-		  unsigned char *success, size_t *out_len)
+static char *fold_try(struct rocks *r, struct kv_slice key, struct kv_slice old,
+		      const char *const *operands, const size_t *lens,
+		      int count, size_t *out_len)
 {
 	struct kv_slice *list = calloc((size_t)count + 1, sizeof(*list));
 	char *out = NULL;
@@ -266,11 +279,34 @@ static char *fold(struct rocks *r, struct kv_slice key, struct kv_slice old,
 			list[i] = kv_slice(operands[i], lens[i]);
 		out = r->merge(key, old, list, (size_t)count, out_len);
 	}
-	if (out == NULL) {
+	if (out == NULL)
 		r->merge_status = errno == ENOMEM ? -ENOMEM : -EUCLEAN;
-		*out_len = 0; /* it is copied all the same */
-	}
 	free(list);
+	return out;
+}
+
+/*
+ * A merge that fails while RocksDB flushes or compacts stops the store for good, so
+ * there it waits for memory: a minute, in tries, for the clock goes on where this
+ * process does not.
+ */
+static char *fold(struct rocks *r, struct kv_slice key, struct kv_slice old,
+		  const char *const *operands, const size_t *lens, int count,
+		  unsigned char *success, size_t *out_len)
+{
+	const struct timespec pause = {
+		.tv_nsec = MERGE_AGAIN_MS * 1000000L,
+	};
+	unsigned tries = 0;
+	char *out = fold_try(r, key, old, operands, lens, count, out_len);
+
+	while (out == NULL && r->merge_status == -ENOMEM && !reading &&
+	       !r->closing && ++tries < MERGE_TRIES) {
+		nanosleep(&pause, NULL);
+		out = fold_try(r, key, old, operands, lens, count, out_len);
+	}
+	if (out == NULL)
+		*out_len = 0; /* it is copied all the same */
 	*success = out != NULL;
 	return out;
 }
