@@ -44,6 +44,7 @@ struct kv_ops {
 		   size_t *out_len);
 	int (*apply)(struct kv *kv, struct kv_batch *batch);
 	int (*flush)(struct kv *kv);
+	int (*reopen)(struct kv *kv); /* NULL: it never has to be */
 	int (*scan)(struct kv *kv, struct kv_slice from, struct kv_slice to,
 		    bool (*cb)(void *arg, struct kv_slice key,
 			       struct kv_slice value),
@@ -122,7 +123,8 @@ static inline int kv_get(struct kv *kv, struct kv_slice key, void **out,
  * becomes durable in order, by kv_flush() or by itself.
  *
  * Without a log -ENOSPC, of this and of kv_flush(), loses nothing: what was applied
- * is read as before, and both may be asked again until there is room.
+ * is read as before, and both may be asked again until there is room.  -EDQUOT is
+ * that, too, but the store stays so until kv_reopen().
  */
 static inline int kv_apply(struct kv *kv, struct kv_batch *batch)
 {
@@ -133,6 +135,16 @@ static inline int kv_apply(struct kv *kv, struct kv_batch *batch)
 static inline int kv_flush(struct kv *kv)
 {
 	return kv->ops->flush(kv);
+}
+
+/*
+ * After -EDQUOT: close it and open it again; nothing else may be under way.  What was
+ * applied and not flushed may be gone, and has to be applied again.  0; -ENOSPC:
+ * there is no room yet, and all is as it was; else it is of no use any more.
+ */
+static inline int kv_reopen(struct kv *kv)
+{
+	return kv->ops->reopen(kv);
 }
 
 /* Visit keys of [from, to) in order (to.data NULL: to the end) until false. */

@@ -43,6 +43,7 @@ struct rocks {
 	_Atomic int merge_status; /* of the last one that failed */
 	_Atomic bool closing; /* no merge waits any more */
 	_Atomic bool full; /* that was logged */
+	bool log;
 };
 
 /* What RocksDB says, and what it comes from; the first that is found. */
@@ -52,7 +53,7 @@ static const struct {
 } causes[] = {
 	/* First: once full, what RocksDB refuses later repeats it. */
 	{ "No space left", -ENOSPC },
-	{ "Disk quota exceeded", -ENOSPC },
+	{ "Disk quota exceeded", -EDQUOT }, /* it does not go on by itself */
 	{ "Corruption", -EUCLEAN },
 	{ "does not exist", -ENOENT },
 	/* The file's name is in it, too: "lock" alone may be of that. */
@@ -68,6 +69,7 @@ static const struct {
 static int rocks_status(struct rocks *r, const char *doing, char *err)
 {
 	int status = -EIO;
+	bool full;
 
 	if (err == NULL) {
 		r->full = false;
@@ -80,12 +82,14 @@ static int rocks_status(struct rocks *r, const char *doing, char *err)
 		if (strstr(err, causes[i].says) != NULL)
 			status = causes[i].status;
 	/* Who waits for room asks again and again. */
-	if (status != -ENOENT && !(status == -ENOSPC && r->full))
+	full = status == -ENOSPC || status == -EDQUOT;
+	if (status != -ENOENT && !(full && r->full))
 		log_error("store %s: %s: %s%s", r->path, doing, err,
 			  status == -ENOMEM ? " (out of memory)" : "");
-	r->full |= status == -ENOSPC;
+	r->full |= full;
 	rocksdb_free(err);
-	return status;
+	return status == -EDQUOT && (r->log || r->db == NULL) ? -ENOSPC
+							      : status;
 }
 
 static void rocks_close(struct kv *kv)
@@ -115,6 +119,8 @@ static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
 	char *err = NULL, *value;
 	size_t len;
 
+	if (r->db == NULL)
+		return -EIO;
 	reading = true;
 	value = rocksdb_get(r->db, r->read, key.data, key.len, &len, &err);
 	reading = false;
@@ -174,11 +180,15 @@ static void record_done(const struct rocks *r, uint64_t id, int status)
 static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 {
 	struct rocks *r = container_of(kv, struct rocks, kv);
-	rocksdb_writebatch_t *wb = rocksdb_writebatch_create();
-	uint64_t id = record_batch(r, batch);
+	rocksdb_writebatch_t *wb;
 	char *err = NULL;
+	uint64_t id;
 	int status;
 
+	if (r->db == NULL)
+		return -EIO;
+	wb = rocksdb_writebatch_create();
+	id = record_batch(r, batch);
 	kv_batch_sort(batch);
 	for (size_t i = 0; i < batch->changes_count; i++) {
 		const struct kv_change *c = &batch->changes[i];
@@ -213,10 +223,13 @@ static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 static int rocks_flush(struct kv *kv)
 {
 	struct rocks *r = container_of(kv, struct rocks, kv);
-	uint64_t id = record_flush(r);
 	char *err = NULL;
+	uint64_t id;
 	int status;
 
+	if (r->db == NULL)
+		return -EIO;
+	id = record_flush(r);
 	rocksdb_flush(r->db, r->flush, &err);
 	status = rocks_status(r, "flush", err);
 	record_done(r, id, status);
@@ -229,11 +242,14 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 		      void *arg)
 {
 	struct rocks *r = container_of(kv, struct rocks, kv);
-	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
+	rocksdb_readoptions_t *read;
 	rocksdb_iterator_t *it;
 	char *err = NULL;
 	bool more = true;
 
+	if (r->db == NULL)
+		return -EIO;
+	read = rocksdb_readoptions_create();
 	rocksdb_readoptions_set_fill_cache(read, 0);
 	rocksdb_readoptions_set_verify_checksums(read, 1);
 	if (to.data != NULL)
@@ -257,11 +273,14 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	return rocks_status(r, "scan", err);
 }
 
+static int rocks_reopen(struct kv *kv);
+
 static const struct kv_ops rocks_ops = {
 	.close = rocks_close,
 	.get = rocks_get,
 	.apply = rocks_apply,
 	.flush = rocks_flush,
+	.reopen = rocks_reopen,
 	.scan = rocks_scan,
 };
 
@@ -488,11 +507,43 @@ static int name_sync(const char *path)
 	return rv;
 }
 
+static int rocks_open(struct rocks *r)
+{
+	char *err = NULL;
+
+	r->db = rocksdb_open(r->options, r->path, &err);
+	return err != NULL ? rocks_status(r, "open", err) : 0;
+}
+
+/* After an error that it does not know for one of space RocksDB stands still. */
+static int rocks_reopen(struct kv *kv)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+	const struct kv_config config = { .path = r->path };
+	int rv;
+
+	if (!has_room(&config))
+		return -ENOSPC;
+	r->closing = true;
+	if (r->db != NULL)
+		rocksdb_close(r->db);
+	r->db = NULL;
+	r->closing = false;
+	rv = rocks_open(r);
+	if (rv < 0)
+		return rv == -ENOSPC ? -EIO : rv;
+	r->full = false;
+	if (!r->log)
+		record_open(r);
+	log_info("store %s: there is room again", r->path);
+	return 0;
+}
+
 int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 {
 	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
 	struct rocks *r;
-	char *err = NULL;
+	int rv;
 
 	if (!has_room(config))
 		return -ENOSPC;
@@ -501,6 +552,7 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		return -ENOMEM;
 	r->kv.ops = &rocks_ops;
 	r->path = strdup(config->path);
+	r->log = config->log;
 	r->options = rocksdb_options_create();
 	r->table = rocksdb_block_based_options_create();
 	r->cache = rocksdb_cache_create_lru(memory / 2);
@@ -511,20 +563,12 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 	compactions_yield();
 	rocksdb_readoptions_set_verify_checksums(r->read, 1);
 
-	r->db = rocksdb_open(r->options, config->path, &err);
-	if (err != NULL) {
-		int rv = rocks_status(r, "open", err);
-
+	rv = rocks_open(r);
+	if (rv == 0 && config->create && config->log)
+		rv = name_sync(config->path);
+	if (rv < 0) {
 		rocks_close(&r->kv);
 		return rv;
-	}
-	if (config->create && config->log) {
-		int rv = name_sync(config->path);
-
-		if (rv < 0) {
-			rocks_close(&r->kv);
-			return rv;
-		}
 	}
 	/* With a log of its own every batch is durable: nothing to replay. */
 	if (!config->log)

@@ -19,7 +19,8 @@
  *
  * So it is where the store finds no room, which people make again: RocksDB keeps
  * what it was given, goes on by itself once there is some, and what it refused is
- * in the batch.  That is asked again, for ten minutes: then the disk fails, for
+ * in the batch.  After an error of a quota it has to be opened again for that, and
+ * the batch applied once more.  That is asked again, for ten minutes: then the disk fails, for
  * it may be one that stays so, and there may be other copies to go on with.
  */
 #define LOG_ROOM LOG_LSOM
@@ -112,11 +113,35 @@ static void checkpoint_done(struct checkpoint *c, int status)
 static void apply_start(struct checkpoint *c);
 static void flush_start(struct checkpoint *c);
 
+/*
+ * On the index lane, so no page is read of what the store has lost with it.  What an
+ * earlier checkpoint put was flushed: it can only be this one's.
+ */
+static void reopen_work(struct env_work *work)
+{
+	struct checkpoint *c = container_of(work, struct checkpoint, work);
+	int rv = kv_reopen(c->disk->kv);
+
+	if (rv == -ENOSPC) {
+		c->status = -EDQUOT; /* as before */
+		return;
+	}
+	if (rv == 0)
+		rv = kv_apply(c->disk->kv, &c->puts.batch);
+	c->status = rv == -ENOSPC || rv == -EDQUOT ? -EIO : rv;
+}
+
+static void apply_done(struct env_work *work);
+
 static void room_asked(struct env_timer *timer)
 {
 	struct checkpoint *c = container_of(timer, struct checkpoint, again);
 
-	if (c->disk->checkpoint_applied == c->puts.number)
+	if (c->status == -EDQUOT) {
+		c->work.work = reopen_work;
+		c->work.done = apply_done;
+		env_work(c->disk->env, c->disk->index_lane, &c->work);
+	} else if (c->disk->checkpoint_applied == c->puts.number)
 		flush_start(c);
 	else
 		apply_start(c);
@@ -127,8 +152,8 @@ static bool room_awaited(const struct checkpoint *c)
 {
 	const struct lsom_disk *disk = c->disk;
 
-	return c->status == -ENOSPC && !disk->closing &&
-	       disk->state != LSOM_DISK_FAILED &&
+	return (c->status == -ENOSPC || c->status == -EDQUOT) &&
+	       !disk->closing && disk->state != LSOM_DISK_FAILED &&
 	       (c->full_ns == 0 ||
 		env_now(disk->env) - c->full_ns < ROOM_WAIT_NS);
 }
@@ -138,7 +163,7 @@ static void store_failed(struct checkpoint *c)
 	struct lsom_disk *disk = c->disk;
 
 	if (!room_awaited(c)) {
-		checkpoint_done(c, c->status);
+		checkpoint_done(c, c->status == -EDQUOT ? -ENOSPC : c->status);
 		return;
 	}
 	if (c->full_ns == 0) {

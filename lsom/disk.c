@@ -633,6 +633,8 @@ static void disk_fail(struct lsom_disk *disk, const char *what, int status,
 
 void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
 {
+	if (status == -EDQUOT)
+		status = -ENOSPC; /* opened again, it asks for room first */
 	disk_fail(disk, what, status, status == -ENOSPC);
 }
 

@@ -299,6 +299,8 @@ static int store_clear(struct lsom_disk *disk)
 	if (rv == 0)
 		rv = kv_flush(disk->kv);
 	kv_batch_fini(&batch);
+	if (rv == -EDQUOT)
+		rv = -ENOSPC;
 	disk->index_full = rv == -ENOSPC;
 	return rv;
 }

@@ -221,8 +221,9 @@ static int sim_kv_apply(struct kv *kv, struct kv_batch *batch)
 
 	if (sim->cut)
 		return -EIO;
-	if (sim->apply_status < 0)
-		return sim->apply_status;
+	sim->stuck |= sim->apply_status == -EDQUOT;
+	if (sim->stuck || sim->apply_status < 0)
+		return sim->stuck ? -EDQUOT : sim->apply_status;
 	wb_store_apply(&sim->store, batch);
 	return 0;
 }
@@ -233,14 +234,31 @@ static int sim_kv_flush(struct kv *kv)
 
 	if (sim->cut || counted_out(&sim->fail_flush))
 		return -EIO;
-	if (sim->flush_status < 0)
-		return sim->flush_status;
+	sim->stuck |= sim->flush_status == -EDQUOT;
+	if (sim->stuck || sim->flush_status < 0)
+		return sim->stuck ? -EDQUOT : sim->flush_status;
 	wb_store_flush(&sim->store);
+	return 0;
+}
+
+/* What was applied and not flushed is gone with it. */
+static int sim_kv_reopen(struct kv *kv)
+{
+	struct sim_env *sim = sim_of_kv(kv);
+
+	if (sim->cut)
+		return -EIO;
+	if (sim->apply_status < 0 || sim->flush_status < 0)
+		return -ENOSPC;
+	wb_store_restore(&sim->store);
+	sim->stuck = false;
+	sim->reopened++;
 	return 0;
 }
 
 static const struct kv_ops sim_kv_ops = {
 	WB_KV_OPS,
+	.reopen = sim_kv_reopen,
 	.apply = sim_kv_apply,
 	.flush = sim_kv_flush,
 };
@@ -248,6 +266,7 @@ static const struct kv_ops sim_kv_ops = {
 static int sim_kv_open(struct env *env, const struct kv_config *config,
 		       struct kv **out)
 {
+	sim_of(env)->stuck = false;
 	*out = wb_store_open(&sim_of(env)->store, &sim_kv_ops, config->merge);
 	return 0;
 }

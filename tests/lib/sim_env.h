@@ -34,6 +34,8 @@ struct sim_env {
 	uint64_t fail_flush; /* of the store */
 	int apply_status,
 		flush_status; /* of the store, as long as they say so */
+	bool stuck; /* by -EDQUOT of these, until it is opened again */
+	unsigned reopened;
 	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;
 	/* By an opening, which reads on its worker. */

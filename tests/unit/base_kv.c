@@ -323,6 +323,7 @@ int sync_counted(int fd) __asm__("fdatasync");
 static struct {
 	unsigned count; /* of logs */
 	int error;
+	_Atomic int table_error; /* not of logs */
 } syncs;
 
 int sync_counted(int fd)
@@ -339,6 +340,9 @@ int sync_counted(int fd)
 			errno = syncs.error;
 			return -1;
 		}
+	} else if (syncs.table_error != 0) {
+		errno = syncs.table_error;
+		return -1;
 	}
 	return (int)syscall(SYS_fdatasync, fd);
 }
@@ -632,6 +636,37 @@ TEST(kv, a_quota_that_is_used_up_before_a_store_is_opened)
 		CHECK_EQ(access(left, F_OK), -1);
 	}
 	free(dir);
+}
+
+/* One that stands still for a quota goes on when it is opened again. */
+TEST(kv, a_quota_that_is_used_up_meanwhile)
+{
+	struct kv *kv = store_made((struct kv_config){ .create = true });
+	size_t len;
+	void *value;
+
+	CHECK_EQ(put_one(kv, "a", 100), 0);
+	CHECK_EQ(kv_flush(kv), 0);
+	CHECK_EQ(put_one(kv, "b", 100), 0);
+	syncs.table_error = EDQUOT;
+	CHECK_EQ(kv_flush(kv), -EDQUOT);
+	syncs.table_error = 0;
+	CHECK_EQ(kv_flush(kv), -EDQUOT);
+	place.taken = EDQUOT;
+	CHECK_EQ(kv_reopen(kv), -ENOSPC);
+	CHECK_EQ(kv_get(kv, str("b"), &value, &len), 0);
+	free(value);
+	place.taken = 0;
+	CHECK_EQ(kv_reopen(kv), 0);
+	CHECK_EQ(kv_get(kv, str("a"), &value, &len), 0);
+	free(value);
+	CHECK_EQ(put_one(kv, "b", 100), 0);
+	CHECK_EQ(kv_flush(kv), 0);
+	CHECK_EQ(kv_reopen(kv), 0);
+	CHECK_EQ(kv_get(kv, str("b"), &value, &len), 0);
+	CHECK_EQ(len, 100);
+	free(value);
+	kv_close(kv);
 }
 
 TEST(uuid, text)

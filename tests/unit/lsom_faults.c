@@ -399,8 +399,19 @@ static void pages_check(struct fixture *f, struct lsom_comp *comp, unsigned lsn)
 			 1);
 }
 
+/* A block of each page that is written once, for the checkpoint that waits. */
+enum { ONCE = 5, ONCE_LSN = 150 };
+
+static void once_check(struct fixture *f, struct lsom_comp *comp)
+{
+	for (unsigned i = 0; i < FULL_PAGES; i++)
+		CHECK_EQ(get(f, comp, (uint64_t)i * LSOM__PAGE_SLOTS + ONCE,
+			     ONCE_LSN + i),
+			 1);
+}
+
 /* Written twice; the index has the first of it, and a checkpoint is refused. */
-static struct lsom_comp *index_filled(struct fixture *f, int *status,
+static struct lsom_comp *index_filled(struct fixture *f, int *status, int why,
 				      struct call *c,
 				      struct lsom_checkpoint *req)
 {
@@ -412,8 +423,12 @@ static struct lsom_comp *index_filled(struct fixture *f, int *status,
 	pages_check(f, comp, 1);
 	CHECK_EQ(checkpoint(f), 0);
 	pages_write(f, comp, 101);
+	for (unsigned i = 0; i < FULL_PAGES; i++)
+		CHECK_EQ(put(f, comp, (uint64_t)i * LSOM__PAGE_SLOTS + ONCE, 1,
+			     LSN(1, ONCE_LSN + i), ONCE_LSN + i),
+			 0);
 	pages_check(f, comp, 101);
-	*status = -ENOSPC;
+	*status = why;
 	*c = (struct call){ .f = f };
 	req->data = c;
 	CHECK_EQ(lsom_checkpoint(f->disk, req, checkpoint_answered), 0);
@@ -433,13 +448,13 @@ static void is_waiting(struct fixture *f, bool waits)
 }
 
 /* The disk serves all that it has, takes more, and goes on when there is. */
-static void full_then_room(struct fixture *f, int *status)
+static void full_then_room(struct fixture *f, int *status, int why)
 {
 	struct lsom_checkpoint req;
 	struct lsom_comp *comp;
 	struct call c;
 
-	comp = index_filled(f, status, &c, &req);
+	comp = index_filled(f, status, why, &c, &req);
 	for (unsigned i = 0; i < 20; i++) {
 		f->sim.loop.env.now_ns += 6 * SEC;
 		timers_due(&f->sim);
@@ -455,28 +470,36 @@ static void full_then_room(struct fixture *f, int *status)
 	CHECK_EQ(checkpoint(f), 0);
 	is_waiting(f, false);
 	CHECK(f->disk->pages_count < FULL_PAGES);
+	CHECK_EQ(f->sim.reopened, why == -EDQUOT);
 	pages_check(f, comp, 201);
+	once_check(f, comp);
 	lsom_comp_put(comp);
 	CHECK_EQ(power_cut(f), 0);
 	CHECK_EQ(f->disk->recovered_records, 0);
 	comp = comp_of(f, 1);
 	pages_check(f, comp, 201);
+	once_check(f, comp);
 	lsom_comp_put(comp);
 }
 
 TEST(faults, no_room_for_the_index_is_waited_for)
 {
-	struct fixture *f = fixture_open(31);
+	static const int whys[] = { -ENOSPC, -EDQUOT };
+	struct fixture *f;
 
-	full_then_room(f, &f->sim.apply_status);
-	fixture_close(f);
-	f = fixture_open(32);
-	full_then_room(f, &f->sim.flush_status);
-	fixture_close(f);
+	for (unsigned i = 0; i < ARRAY_LEN(whys); i++) {
+		f = fixture_open(31);
+		full_then_room(f, &f->sim.apply_status, whys[i]);
+		fixture_close(f);
+		f = fixture_open(32);
+		full_then_room(f, &f->sim.flush_status, whys[i]);
+		fixture_close(f);
+	}
 }
 
 /* Not for ever; and a disk that is closed does not wait. */
-static void full_to_the_end(struct fixture *f, int *status, bool closing)
+static void full_to_the_end(struct fixture *f, int *status, int why,
+			    bool closing)
 {
 	struct lsom_disk_close req = { .data = f };
 	struct lsom_checkpoint wanted;
@@ -485,7 +508,7 @@ static void full_to_the_end(struct fixture *f, int *status, bool closing)
 	struct call c;
 	uint64_t since;
 
-	comp = index_filled(f, status, &c, &wanted);
+	comp = index_filled(f, status, why, &c, &wanted);
 	since = env_now(f->disk->env);
 	if (closing) {
 		f->done = false;
@@ -516,11 +539,11 @@ TEST(faults, no_room_for_the_index_is_not_waited_for_for_ever)
 {
 	struct fixture *f;
 
-	for (unsigned i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < 8; i++) {
 		f = fixture_open(33 + i);
 		full_to_the_end(
 			f, i % 2 ? &f->sim.apply_status : &f->sim.flush_status,
-			i / 2);
+			i / 4 ? -EDQUOT : -ENOSPC, i / 2 % 2);
 		fixture_close(f);
 	}
 }
@@ -534,7 +557,7 @@ TEST(faults, a_disk_fails_that_waits_for_room)
 	struct lsom_comp *comp;
 	struct call c;
 
-	comp = index_filled(f, &f->sim.flush_status, &c, &wanted);
+	comp = index_filled(f, &f->sim.flush_status, -ENOSPC, &c, &wanted);
 	f->sim.fail_write = 1;
 	CHECK(put(f, comp, 0, 1, LSN(1, 300), 300) < 0);
 	lsom_disk_info(f->disk, &info);
