@@ -35,6 +35,9 @@ static void scan_work(struct env_work *work)
 	struct lsom__rescan *s = container_of(work, struct lsom__rescan, work);
 
 	s->status = lsom__segment_scan(&s->rec, s->segment, &s->found);
+	/* As large as a segment: that takes its time, too. */
+	free(s->rec.buf);
+	s->rec.buf = NULL;
 }
 
 static void scan_done(struct env_work *work)
