@@ -252,6 +252,55 @@ TEST(carry, a_move_ends_behind_its_commit)
 }
 
 /*
+ * So it is with a hole, whose entry is of the victim then: it is moved once more,
+ * or an index that is made from the log alone has what was unmapped.
+ */
+TEST(carry, a_hole_is_decided_while_it_is_moved)
+{
+	struct fixture *f = fixture_open(47);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 5) };
+	struct lsom_comp *comp;
+	uint32_t old, victim;
+	struct env_io *io;
+	uint64_t i = 0;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
+	old = *open;
+	while (*open == old)
+		fill_some(f, i++ * 200, 200);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 0), 0);
+	victim = *open;
+	while (*open == victim || f->disk->segments_free > 5)
+		fill_some(f, i++ * 200, 200);
+	checkpoint_make(f);
+	leave(f, victim);
+	lsom__cleaner_kick(f->disk);
+	io = cleaner_hold(f);
+	lsom_decided(comp, &d);
+	cleaner_go_on(f, io);
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_CLOSED);
+	f->sim.loop.env.now_ns += 10 * SEC;
+	clean(f, victim, 0);
+	checkpoint_make(f);
+	while (f->disk->segments[victim].state == LSOM__SEG_CLEANED)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_FREE);
+	CHECK_EQ(get(f, comp, 0, 1), 0);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &d);
+	CHECK_EQ(get(f, comp, 0, 1), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
  * A component is deleted between two turns of the walk through one of its records.
  * The next record is another's, and its pages are looked at, not those.
  */
