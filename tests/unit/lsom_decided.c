@@ -573,6 +573,38 @@ TEST(decided, aborts_above_the_stable_lsn_clean_nothing)
 	fixture_close(f);
 }
 
+/* Nor do those that are behind a segment which has to stay as it is. */
+TEST(decided, aborts_behind_a_bad_segment_clean_nothing)
+{
+	struct fixture *f = fixture_of(37, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_comp *comp, *other;
+	unsigned turns = 0, i;
+	uint64_t sequence;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 512), 0);
+	comp = comp_of(f, 1);
+	other = comp_of(f, 2);
+	for (i = 0; i < 10; i++)
+		CHECK_EQ(put(f, other, i * 32, 32, LSN(1, i + 1), i + 1), 0);
+	CHECK_EQ(f->disk->segments[0].state, LSOM__SEG_CLOSED);
+	lsom__segment_shun(f->disk, &f->disk->segments[0], UINT64_MAX);
+	aborts_put(f, comp, 1, LSOM_WINDOW);
+	for (i = 0; i < 10; i++)
+		CHECK_EQ(put(f, other, i * 32, 32, LSN(1, i + 11), i + 1), 0);
+	sequence = f->disk->sequence_next;
+	for (i = 0; i < 2; i++)
+		CHECK_EQ(put(f, comp, i, 1, LSN(1, LSOM_WINDOW + i + 1), 1), 0);
+	while (turns < 20000 && sim_env_turn(&f->sim))
+		turns++;
+	CHECK(turns < 20000);
+	CHECK(f->disk->sequence_next < sequence + 4);
+	CHECK_EQ(comp->aborts_count, LSOM_WINDOW);
+	lsom_comp_put(comp);
+	lsom_comp_put(other);
+	fixture_close(f);
+}
+
 /*
  * Nothing else is written to the disk, and the segment that guests were writing has
  * all that the aborts bar.  One that is refused for them has its way later.
