@@ -104,6 +104,45 @@ TEST(carry, an_abort_outlives_victims_that_are_left)
 	fixture_close(f);
 }
 
+/*
+ * Of the states of a component the newest counts, also where the cleaner moved it
+ * and an older one still lies where it was (I2).
+ */
+TEST(carry, a_state_that_is_moved_is_the_newest)
+{
+	struct fixture *f = fixture_open(48);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	struct lsom_comp_meta meta = { .promised_oepoch = 2 };
+	struct lsom_comp *comp;
+	uint32_t first, victim;
+	uint64_t i = 0;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	first = *open;
+	while (*open == first)
+		fill_some(f, i++ * 200, 200);
+	CHECK_EQ(update(f, comp, LSOM_SEAL, meta), 0);
+	victim = *open;
+	while (*open == victim || f->disk->segments_free > 5)
+		fill_some(f, i++ * 200, 200);
+	checkpoint_make(f);
+	clean(f, victim, 0);
+	checkpoint_make(f);
+	while (f->disk->segments[victim].state == LSOM__SEG_CLEANED)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_FREE);
+	CHECK_EQ(f->disk->segments[first].state, LSOM__SEG_CLOSED);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(lsom_comp_meta(comp)->promised_oepoch, 2);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- what comes between a move and its end ---- */
 
 /* The request to a head that is in flight, taken off the disk. */
