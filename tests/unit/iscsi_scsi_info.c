@@ -34,7 +34,7 @@ TEST(scsi_info, standard_inquiry)
 	CHECK_EQ(d[1], 0); /* not removable */
 	CHECK_EQ(d[2], 6);
 	CHECK_EQ(d[3], 0x12); /* HISUP: hosts ask for LUNs beyond 7 */
-	CHECK_EQ(d[5], 0x10); /* implicit ALUA, no copies, no protection */
+	CHECK_EQ(d[5], 0x18); /* implicit ALUA, copies, no protection */
 	CHECK_EQ(d[6], 0x10);
 	CHECK_EQ(d[7], 0x02); /* CMDQUE: hosts queue */
 	for (unsigned i = 0; i < 4; i++)
