@@ -121,6 +121,20 @@ static int disk_remove(struct cli_call *c)
 	return cli_confirm(c, "disk", c->args[0]);
 }
 
+/* How many are too many is the daemon's to say. */
+static int scrub_every(struct cli_call *c, const char *every, uint32_t *days)
+{
+	uint64_t n;
+
+	if (strcmp(every, "off") == 0)
+		return CLI_DONE;
+	if (number_parse(every, 1, UINT64_MAX, &n) < 0)
+		return cli_usage(c, "--every %s: a number of days, or off",
+				 every);
+	*days = (uint32_t)MIN(n, UINT32_MAX);
+	return CLI_DONE;
+}
+
 static int disk_scrub(struct cli_call *c)
 {
 	Admin__DiskScrub *m = BODY(c, DISK_SCRUB, disk_scrub, disk_scrub);
@@ -132,9 +146,7 @@ static int disk_scrub(struct cli_call *c)
 		return cli_usage(c, "--every holds for all disks: it is given "
 				    "alone");
 	if (m->every)
-		return strcmp(every, "off") == 0
-			       ? CLI_DONE
-			       : cli_number(c, "every", UINT32_MAX, &m->days);
+		return scrub_every(c, every, &m->days);
 	if (c->args_count == 0)
 		return cli_usage(c, "a word is missing: DISK");
 	m->disk = c->args[0];
