@@ -179,15 +179,21 @@ static void req_free(struct admin_req *r)
 		admin_close_go_on(admin);
 }
 
-void admin__reply(struct admin_req *r, Admin__Response *response)
+void admin__reply_early(struct admin_req *r, Admin__Response *response)
 {
 	struct admin_conn *conn = r->conn;
 
 	response->done = true;
-	if (conn != NULL) {
-		conn->req = NULL;
-		send_response(conn, response);
-	}
+	r->conn = NULL;
+	if (conn == NULL)
+		return;
+	conn->req = NULL;
+	send_response(conn, response);
+}
+
+void admin__reply(struct admin_req *r, Admin__Response *response)
+{
+	admin__reply_early(r, response);
 	req_free(r);
 }
 

@@ -245,7 +245,7 @@ static void remove_applied(struct admin_req *r)
 		return;
 	}
 	ctx->late.cb = remove_late;
-	env_timer_start(r->node->env, &ctx->late, ADMIN__CLOSE_NS);
+	env_timer_start(r->node->env, &ctx->late, ADMIN__HANGS_NS);
 }
 
 static void remove_failed(struct admin_req *r)

@@ -4,9 +4,12 @@
  * Claim it, so that nobody else takes it by another name; look at what is there,
  * refuse what somebody may miss; make the file if it is one; format; open; enter
  * it into the directory.  A step that fails undoes what was made, so that the
- * command can simply be repeated.
+ * command can simply be repeated.  A device that hangs is not waited for: the
+ * command is answered, and what was made is undone when the device answers.
  */
+#define LOG_ROOM LOG_NODE
 #include "base/err.h"
+#include "base/log.h"
 #include "base/shard.h"
 #include "base/size.h"
 #include "base/util.h"
@@ -46,21 +49,62 @@ struct disk_add {
 	char index_path[300];
 	uint64_t size;
 	_Atomic unsigned percent;
+	_Atomic unsigned steps; /* the worker's, so far */
+	unsigned steps_seen;
+	uint64_t step_ns; /* when the last one was seen */
 	int status;
 	bool made; /* the file is ours to remove */
+	bool late; /* it was answered: what there is, is undone */
 	struct node_inode inode; /* the worker's */
 	struct node_inode claimed; /* known to other requests */
 	struct node_disk *disk;
 	struct lsom_disk_info info;
 };
 
+static void add_late(struct disk_add *a)
+{
+	a->late = true;
+	if (a->r->status == 0)
+		admin__why(a->r, -ETIMEDOUT,
+			   "See to it: the kernel's log may say why.  What was "
+			   "begun is undone when it answers, or the kernel "
+			   "gives it up.",
+			   "%s does not answer: it is not added", a->path);
+	log_error("disk %s: it does not answer, and is not added", a->path);
+	admin__refuse_early(a->r);
+}
+
 static void on_tick(struct env_timer *timer)
 {
 	struct disk_add *a = container_of(timer, struct disk_add, tick);
-	unsigned percent = a->percent;
+	struct node *node = a->r->node;
+	struct node_disk *d = node__disk_find(node, &a->format.disk);
+	unsigned percent = d != NULL ? d->open.percent : a->percent;
+	unsigned steps = a->steps + (d != NULL ? percent : 0);
 
-	admin__progress(a->r, percent, "formatting");
+	if (steps != a->steps_seen)
+		a->step_ns = env_now(node->env);
+	a->steps_seen = steps;
+	if (env_now(node->env) - a->step_ns >= ADMIN__HANGS_NS) {
+		add_late(a);
+		return;
+	}
+	admin__progress(a->r, percent, d != NULL ? "opening" : "formatting");
+	env_timer_start(node->env, &a->tick, 500 * MSEC);
+}
+
+/* The device is at work from now on; where it is not: the tick is stopped. */
+static void add_watch(struct disk_add *a)
+{
+	a->step_ns = env_now(a->r->node->env);
+	a->tick.cb = on_tick;
 	env_timer_start(a->r->node->env, &a->tick, 500 * MSEC);
+}
+
+static void add_refused(struct disk_add *a)
+{
+	env_timer_stop(a->r->node->env, &a->tick);
+	admin__refuse(a->r);
 }
 
 static void on_format_progress(struct lsom_format *format, unsigned percent)
@@ -68,6 +112,7 @@ static void on_format_progress(struct lsom_format *format, unsigned percent)
 	struct disk_add *a = format->data;
 
 	a->percent = percent;
+	a->steps++;
 }
 
 /* Worker: 0, or status and why. */
@@ -148,6 +193,23 @@ static int add_fits(struct disk_add *a, int fd)
 	return -ENOSPC;
 }
 
+/*
+ * In pieces: where the file system has no call for it, each of its blocks is
+ * written.
+ */
+static int add_allocate(struct disk_add *a, int fd)
+{
+	const uint64_t piece = 1ull << 30;
+	int rv = 0;
+
+	for (uint64_t at = 0; at < a->size && rv == 0; at += piece) {
+		rv = -posix_fallocate(fd, (off_t)at,
+				      (off_t)MIN(piece, a->size - at));
+		a->steps++;
+	}
+	return rv;
+}
+
 /* A file of the size, its blocks allocated: a full file system is met now. */
 static int add_size_file(struct disk_add *a)
 {
@@ -167,7 +229,7 @@ static int add_size_file(struct disk_add *a)
 		    ftruncate(fd, (off_t)a->size) < 0)
 			rv = -errno;
 		if (rv == 0)
-			rv = -posix_fallocate(fd, 0, (off_t)a->size);
+			rv = add_allocate(a, fd);
 		close(fd);
 	}
 	if (rv < 0 && a->why[0] == '\0')
@@ -217,9 +279,12 @@ static void add_work(struct env_work *work)
 	struct disk_add *a = container_of(work, struct disk_add, work);
 	int rv;
 
+	a->steps++;
 	a->status = add_examine(a);
+	a->steps++;
 	if (a->status == 0)
 		a->status = add_size_file(a);
+	a->steps++;
 	if (a->status < 0)
 		return;
 	rv = lsom_disk_format(a->r->node->env, &a->format);
@@ -261,15 +326,14 @@ static void undo_work(struct env_work *work)
 
 static void undo_done(struct env_work *work)
 {
-	struct disk_add *a = container_of(work, struct disk_add, work);
-
-	admin__refuse(a->r);
+	add_refused(container_of(work, struct disk_add, work));
 }
 
 static void add_fail(struct disk_add *a, int status, const char *fix,
 		     const char *why)
 {
 	admin__why(a->r, status, fix, "%s", why);
+	a->steps++;
 	memset(&a->work, 0, sizeof(a->work));
 	a->work.work = undo_work;
 	a->work.done = undo_done;
@@ -280,6 +344,12 @@ static void add_stopped(struct disk_add *a)
 {
 	add_fail(a, -ESHUTDOWN, "Try again once it is up.",
 		 "basaltd is shutting down");
+}
+
+/* Whoever gave the command has his answer, or the daemon ends: no further. */
+static bool add_is_over(const struct disk_add *a)
+{
+	return a->late || a->r->node->state != NODE_UP;
 }
 
 /* It is closed and forgotten again: the directory does not have it. */
@@ -320,6 +390,8 @@ static void add_failed(struct admin_req *r)
 
 	if (r->unknown || d == NULL || !add_close(d, a))
 		admin__refuse(r);
+	else
+		add_watch(a);
 }
 
 static int add_build(struct admin_req *r, struct cmmds_command *cmd)
@@ -367,22 +439,27 @@ static void add_opened(struct node_disk *d, int status, void *arg)
 	struct disk_add *a = arg;
 	char why[640];
 
-	if (a->r->node->state != NODE_UP) {
-		if (!add_close(d, a))
-			add_stopped(a);
-		return;
-	}
-	if (status < 0) {
+	if (status < 0 && a->r->node->state == NODE_UP) {
 		snprintf(why, sizeof(why), "%s cannot be opened: %s", a->path,
 			 d->why);
 		node__disk_forget(d);
 		add_fail(a, status, NULL, why);
 		return;
 	}
+	if (add_is_over(a)) {
+		if (!add_close(d, a))
+			add_stopped(a);
+		return;
+	}
+	env_timer_stop(a->r->node->env, &a->tick);
 	lsom_disk_info(d->disk, &a->info);
 	a->r->failed = add_failed;
 	admin__change(a->r, add_build, add_applied);
 }
+
+#define ADD_WAIT                                                               \
+	"basalt disk list shows it once it is added; one that hangs has to "   \
+	"answer first, or the kernel to give it up."
 
 static const char *add_fix(const struct disk_add *a)
 {
@@ -397,6 +474,8 @@ static const char *add_fix(const struct disk_add *a)
 	if (a->status == -EALREADY)
 		return "basalt disk list shows it; basalt disk retry looks "
 		       "again what it is.";
+	if (a->status == -EINPROGRESS)
+		return ADD_WAIT;
 	if (a->status == -EBUSY)
 		return "Unmount or release it first.";
 	if (a->status == -ESHUTDOWN)
@@ -418,8 +497,8 @@ static void add_worked(struct env_work *work)
 	struct node *node = a->r->node;
 	int rv;
 
-	env_timer_stop(node->env, &a->tick);
-	if (a->status == 0 && node->state != NODE_UP)
+	a->steps++;
+	if (a->status == 0 && add_is_over(a))
 		a->status =
 			add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
 	if (a->status < 0) {
@@ -456,7 +535,7 @@ static int add_claim(struct disk_add *a)
 	struct node *node = a->r->node;
 	struct node_disk *d;
 
-	if (node->state != NODE_UP)
+	if (add_is_over(a))
 		return add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
 	TAILQ_FOREACH (d, &node->disks, link) {
 		if (!node__inode_same(a->inode, d->inode))
@@ -468,10 +547,10 @@ static int add_claim(struct disk_add *a)
 	}
 	if (admin__another(a->r, same_disk)) {
 		snprintf(a->why, sizeof(a->why),
-			 "%s is being added by another command, by another "
-			 "name",
+			 "an earlier disk add has not ended yet that gave %s "
+			 "another name",
 			 a->path);
-		return -EALREADY;
+		return -EINPROGRESS;
 	}
 	a->claimed = a->inode;
 	return 0;
@@ -485,7 +564,6 @@ static void add_found(struct env_work *work)
 	if (a->status == 0)
 		a->status = add_claim(a);
 	if (a->status < 0) {
-		env_timer_stop(node->env, &a->tick);
 		add_fail(a, a->status, add_fix(a), a->why);
 		return;
 	}
@@ -526,8 +604,9 @@ void admin__disk_add(struct admin_req *r)
 			   "disk %.80s: a path without control characters",
 			   m->path);
 	else if (admin__another(r, same_path))
-		admin__why(r, -EBUSY, "basalt disk list shows it, once it is.",
-			   "%s is being added by another command", m->path);
+		admin__why(r, -EBUSY, ADD_WAIT,
+			   "an earlier disk add of %s has not ended yet",
+			   m->path);
 	else if (d != NULL && !admin__disk_pending(d))
 		admin__why(r, -EEXIST, "basalt disk list shows it.",
 			   "%s is a disk of this node already", m->path);
@@ -548,8 +627,7 @@ void admin__disk_add(struct admin_req *r)
 	a->format.progress = on_format_progress;
 	a->format.data = a;
 	uuid_make(r->node->env, &a->format.disk);
-	a->tick.cb = on_tick;
-	env_timer_start(r->node->env, &a->tick, 500 * MSEC);
+	add_watch(a);
 	a->work.work = find_work;
 	a->work.done = add_found;
 	env_work(r->node->env, NULL, &a->work);

@@ -24,7 +24,8 @@ struct reopen {
 	char path[256];
 	bool rebuild;
 	struct env_timer tick;
-	uint64_t until_ns; /* it is to be closed */
+	unsigned percent; /* seen last */
+	uint64_t step_ns; /* since then: closing, or at @percent */
 	/* of a rebuild */
 	struct lsom_checkpoint checkpoint;
 	unsigned components;
@@ -33,19 +34,36 @@ struct reopen {
 /* ---- both ---- */
 
 static void reopen_closed(struct node_disk *d, int status, void *arg);
+static void reopen_opened(struct node_disk *d, int status, void *arg);
 
-/* True: it hangs, and the request ended. */
-static bool closing_late(struct reopen *ctx, struct node_disk *d)
+/*
+ * True: it hangs, and the request ended.  A rebuild reads all of the disk: how
+ * long it may take for one percent is not known.
+ */
+static bool reopen_late(struct reopen *ctx, struct node_disk *d)
 {
 	char word[NODE_DISK_WORD_MAX], fix[sizeof(ctx->r->fix)];
+	bool opening = d != NULL && d->done == reopen_opened;
+	unsigned percent = opening ? d->open.percent : 0;
 
-	if (d == NULL || d->done != reopen_closed ||
-	    env_now(ctx->r->node->env) < ctx->until_ns)
+	if (percent != ctx->percent)
+		ctx->step_ns = env_now(ctx->r->node->env);
+	ctx->percent = percent;
+	if (d == NULL || (!opening && d->done != reopen_closed) ||
+	    (opening && ctx->rebuild) ||
+	    env_now(ctx->r->node->env) - ctx->step_ns < ADMIN__HANGS_NS)
 		return false;
 	d->done = NULL;
-	snprintf(fix, sizeof(fix),
-		 "It is closed when it answers; then: basalt disk %s %s",
-		 ctx->rebuild ? "rebuild" : "retry", node__disk_word(d, word));
+	if (opening)
+		snprintf(fix, sizeof(fix),
+			 "It is opened when it answers; basalt disk list shows "
+			 "it.");
+	else
+		snprintf(fix, sizeof(fix),
+			 "It is closed when it answers; then: basalt disk %s "
+			 "%s",
+			 ctx->rebuild ? "rebuild" : "retry",
+			 node__disk_word(d, word));
 	admin__why(ctx->r, -EBUSY, fix, "disk %s does not answer", d->path);
 	admin__refuse(ctx->r);
 	return true;
@@ -57,7 +75,7 @@ static void on_tick(struct env_timer *timer)
 	struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
 	bool closing = d == NULL || d->state == NODE_DISK_CLOSING;
 
-	if (closing_late(ctx, d))
+	if (reopen_late(ctx, d))
 		return;
 	admin__progress(ctx->r, closing ? 0 : d->open.percent,
 			closing	       ? "closing the disk"
@@ -154,6 +172,7 @@ static void reopen_open(struct reopen *ctx)
 	int rv = node__disk_open(ctx->r->node, &ctx->id, ctx->path,
 				 ctx->rebuild, reopen_opened, ctx);
 
+	ctx->step_ns = env_now(ctx->r->node->env);
 	if (rv == 0)
 		return;
 	if (rv == -ENOENT)
@@ -189,7 +208,7 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 	ctx->rebuild = rebuild;
 	strcpy(ctx->path, d->path);
 	ctx->tick.cb = on_tick;
-	ctx->until_ns = env_now(r->node->env) + ADMIN__CLOSE_NS;
+	ctx->step_ns = env_now(r->node->env);
 	env_timer_start(r->node->env, &ctx->tick, SEC);
 	if (d->state != NODE_DISK_ONLINE) {
 		reopen_open(ctx);

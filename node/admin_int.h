@@ -52,6 +52,13 @@ void admin__done(struct admin_req *r, const char *what, char **notes,
 int admin__why(struct admin_req *r, int status, const char *fix,
 	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
+/*
+ * Answer now, or refuse with what admin__why() set: the request goes on, and is
+ * ended as ever, but nobody hears of that.
+ */
+void admin__reply_early(struct admin_req *r, Admin__Response *response);
+void admin__refuse_early(struct admin_req *r);
+
 /* A line of progress, not more often than the peer reads. */
 void admin__progress(struct admin_req *r, unsigned percent, const char *doing);
 
@@ -171,8 +178,8 @@ bool admin__disk_pending(const struct node_disk *disk);
 	"that command again: the disk is not formatted twice."
 int admin__disk_leaving(struct admin_req *r, const struct node_disk *disk);
 
-/* A disk that hangs is closed when it answers: nobody waits for it longer. */
-#define ADMIN__CLOSE_NS (30 * SEC)
+/* A disk that hangs goes on when it answers: nobody waits for it longer. */
+#define ADMIN__HANGS_NS (30 * SEC)
 
 /*
  * admin_disk.c: a removal by force has given it up in the directory, and did not

@@ -31,17 +31,31 @@ int admin__why(struct admin_req *r, int status, const char *fix,
 	return status;
 }
 
+static void refusal_fill(struct admin_req *r, Admin__Response *response)
+{
+	assert(r->status < 0);
+	admin__response__init(response);
+	response->status = r->status;
+	response->error = r->error;
+	response->fix = r->fix;
+	response->unknown = r->unknown;
+	log_debug("refused for %s: %s", r->who, r->error);
+}
+
 void admin__refuse(struct admin_req *r)
 {
-	Admin__Response response = ADMIN__RESPONSE__INIT;
+	Admin__Response response;
 
-	assert(r->status < 0);
-	response.status = r->status;
-	response.error = r->error;
-	response.fix = r->fix;
-	response.unknown = r->unknown;
-	log_debug("refused for %s: %s", r->who, r->error);
+	refusal_fill(r, &response);
 	admin__reply(r, &response);
+}
+
+void admin__refuse_early(struct admin_req *r)
+{
+	Admin__Response response;
+
+	refusal_fill(r, &response);
+	admin__reply_early(r, &response);
 }
 
 void admin__no_memory(struct admin_req *r)
