@@ -36,6 +36,7 @@
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 #define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
+#define FULL_NS SEC /* between looks whether the directory has space */
 
 struct admin {
 	struct node *node;
@@ -46,7 +47,7 @@ struct admin {
 	TAILQ_HEAD(, admin_req) running;
 	unsigned conns_count;
 	bool closing, listener_closed;
-	struct env_timer again_timer;
+	struct env_timer again_timer, full_timer;
 	void (*cb)(void *arg);
 	void *arg;
 	struct log_limit full_limit;
@@ -175,6 +176,8 @@ static void req_free(struct admin_req *r)
 	admin__request__free_unpacked(r->msg, NULL);
 	free(r->ctx);
 	free(r);
+	if (TAILQ_EMPTY(&admin->running))
+		env_timer_stop(admin->node->env, &admin->full_timer);
 	if (admin->closing)
 		admin_close_go_on(admin);
 }
@@ -234,6 +237,20 @@ static void conn_protest(struct admin_conn *conn, int status, const char *error,
 	send_response(conn, &response);
 }
 
+/* Who waits for a change that waits for space is not left to wait. */
+static void on_full_timer(struct env_timer *timer)
+{
+	struct admin *admin = container_of(timer, struct admin, full_timer);
+	bool full = admin->node->cmmds != NULL &&
+		    admin__directory_full(admin->node);
+	struct admin_req *r;
+
+	TAILQ_FOREACH (r, &admin->running, link)
+		if (full && r->changes && r->conn != NULL)
+			admin__full_early(r);
+	env_timer_start(admin->node->env, timer, FULL_NS);
+}
+
 #define USE_OURS "Use the basalt that came with this basaltd."
 
 static void conn_request(struct admin_conn *conn)
@@ -268,6 +285,8 @@ static void conn_request(struct admin_conn *conn)
 	strcpy(r->who, conn->who);
 	conn->req = r;
 	TAILQ_INSERT_TAIL(&admin->running, r, link);
+	if (!env_timer_active(&admin->full_timer))
+		env_timer_start(admin->node->env, &admin->full_timer, FULL_NS);
 	admin__dispatch(r);
 }
 
@@ -633,6 +652,7 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 	admin->node = node;
 	TAILQ_INIT(&admin->conns);
 	TAILQ_INIT(&admin->running);
+	admin->full_timer.cb = on_full_timer;
 	rv = run_dir_make(node->config->run_dir);
 	if (snprintf(admin->path, sizeof(admin->path), "%s/basalt.sock",
 		     node->config->run_dir) >= (int)sizeof(admin->path))

@@ -30,6 +30,7 @@ struct admin_req {
 	/* set it before admin__change(): it ends the request, not refuse */
 	void (*failed)(struct admin_req *r);
 	bool unknown; /* it failed, but may have been applied, or be yet */
+	bool changes; /* the directory */
 	unsigned attempts;
 	uint64_t built_on; /* the directory's revision */
 	TAILQ_ENTRY(admin_req) link;
@@ -37,6 +38,10 @@ struct admin_req {
 
 /* Give a request to its handler. */
 void admin__dispatch(struct admin_req *r);
+
+/* Has the directory no space?  Then a request that changes it is answered now. */
+bool admin__directory_full(struct node *node);
+void admin__full_early(struct admin_req *r);
 
 /* Each ends the request; it is gone when they return. */
 void admin__reply(struct admin_req *r, Admin__Response *response);

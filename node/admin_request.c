@@ -109,14 +109,20 @@ bool admin__stopping(struct admin_req *r)
 	return true;
 }
 
+bool admin__directory_full(struct node *node)
+{
+	struct cmmds_info info;
+
+	cmmds_info(node->cmmds, &info);
+	return info.full;
+}
+
 /* True: nothing can be changed now, and it is said why. */
 static bool is_full(struct admin_req *r)
 {
-	struct cmmds_info info;
 	char fix[300];
 
-	cmmds_info(r->node->cmmds, &info);
-	if (!info.full)
+	if (!admin__directory_full(r->node))
 		return false;
 	node__datadir_fix(r->node, "repeat the command.", fix, sizeof(fix));
 	admin__why(r, -ENOSPC, fix,
@@ -125,6 +131,10 @@ static bool is_full(struct admin_req *r)
 }
 
 /* ---- changes of the directory ---- */
+
+#define LOOK_AND_REPEAT                                                        \
+	"look with the list command, and repeat this one if it was not made: " \
+	"nothing is made twice."
 
 static void change_try(struct admin_req *r);
 
@@ -138,24 +148,39 @@ static void change_fail(struct admin_req *r)
 
 bool admin__unknown(struct admin_req *r, int status)
 {
-	const char *repeat = "look with the list command, and repeat this one "
-			     "if it was not made: nothing is made twice.";
 	char fix[sizeof(r->fix)];
 	bool up = status != -EIO && status != -ESHUTDOWN;
 
 	if (up && status != -ETIMEDOUT && status != -ESTALE)
 		return false;
 	r->unknown = true;
-	snprintf(fix, sizeof(fix), "%s, %s",
+	snprintf(fix, sizeof(fix), "%s, " LOOK_AND_REPEAT,
 		 up ? "Once basalt health has nothing against the directory"
-		    : "Once basaltd is up again",
-		 repeat);
+		    : "Once basaltd is up again");
 	admin__why(r, status, fix,
 		   "whether the change was made is not known: %s",
 		   status == -EIO	  ? "the directory has failed"
 		   : status == -ESHUTDOWN ? "basaltd is shutting down"
 					  : "the directory does not answer");
 	return true;
+}
+
+/*
+ * The change is not off: it may be the very one that found no space, and is made
+ * when there is some.
+ */
+void admin__full_early(struct admin_req *r)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	char fix[300];
+
+	node__datadir_fix(r->node, LOOK_AND_REPEAT, fix, sizeof(fix));
+	response.status = -ENOSPC;
+	response.error =
+		"the directory has no space left: the change waits for some";
+	response.fix = fix;
+	response.unknown = true;
+	admin__reply_early(r, &response);
 }
 
 static void refused_why(struct admin_req *r, int status, const char *why)
@@ -253,6 +278,7 @@ void admin__change(struct admin_req *r,
 	r->build = build;
 	r->applied = applied != NULL ? applied : applied_ok;
 	r->attempts = 0;
+	r->changes = true;
 	change_try(r);
 }
 
@@ -376,6 +402,7 @@ void admin__dispatch(struct admin_req *r)
 		       MIN(r->msg->request_id.len, sizeof(id)));
 	uuid_format(&id, r->id);
 	log_debug("request %s of %s: %s", r->id, r->who, c->name);
+	r->changes = c->changes;
 	if (c->anywhere || node->state == NODE_UP) {
 		/* Before it begins anything else. */
 		if (c->changes && is_full(r))
