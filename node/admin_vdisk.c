@@ -214,14 +214,22 @@ static void create_done(struct vdisk_ctx *ctx)
 /* The directory has it, though what it stands for did not come into being. */
 static bool create_entered(const struct vdisk_ctx *ctx)
 {
-	const struct node *node = ctx->r->node;
-	const Directory__VDisk *v;
+	const Directory__VDisk *v = cmmds_vdisk(
+		ctx->r->node->cmmds, ctx->r->msg->vdisk_create->name);
 
-	if (node->state != NODE_UP)
-		return false;
-	v = cmmds_vdisk(node->cmmds, ctx->r->msg->vdisk_create->name);
 	return v != NULL && v->oid.len == sizeof(ctx->create.oid) &&
 	       memcmp(v->oid.data, ctx->create.oid.b, v->oid.len) == 0;
+}
+
+static void create_start(struct vdisk_ctx *ctx);
+
+/* True: a disk on which it was placed was changed meanwhile, say by a scrub. */
+static bool create_is_outdated(const struct vdisk_ctx *ctx, int status)
+{
+	struct admin_req *r = ctx->r;
+
+	return status == -EAGAIN && r->node->state == NODE_UP &&
+	       r->attempts++ < 8;
 }
 
 static void on_created(struct dom_create *req, int status)
@@ -234,7 +242,16 @@ static void on_created(struct dom_create *req, int status)
 		create_done(ctx);
 		return;
 	}
+	if (create_is_outdated(ctx, status)) {
+		create_start(ctx);
+		return;
+	}
 	target_free(ctx->target);
+	/* Its disks are being closed: it may be there all the same. */
+	if (r->node->state != NODE_UP && admin__unknown(r, -ESHUTDOWN)) {
+		admin__refuse(r);
+		return;
+	}
 	if (create_entered(ctx)) {
 		admin__why(r, status,
 			   status == -ETIMEDOUT
@@ -255,7 +272,7 @@ static void on_created(struct dom_create *req, int status)
 		return;
 	}
 	/* Somebody may have taken the name meanwhile. */
-	if (r->node->state == NODE_UP && create_check(r) < 0) {
+	if (create_check(r) < 0) {
 		admin__refuse(r);
 		return;
 	}
@@ -274,11 +291,18 @@ static void on_created(struct dom_create *req, int status)
 	admin__refuse(r);
 }
 
+static void create_start(struct vdisk_ctx *ctx)
+{
+	int rv = dom_create(ctx->r->node->dom, &ctx->create, on_created);
+
+	if (rv < 0)
+		on_created(&ctx->create, rv);
+}
+
 void admin__vdisk_create(struct admin_req *r)
 {
 	const Admin__VdiskCreate *m = r->msg->vdisk_create;
 	struct vdisk_ctx *ctx = ctx_make(r);
-	int rv;
 
 	if (ctx == NULL)
 		return;
@@ -291,9 +315,7 @@ void admin__vdisk_create(struct admin_req *r)
 	ctx->create.policy = m->policy;
 	ctx->create.who = r->who;
 	ctx->create.commit = create_commit;
-	rv = dom_create(r->node->dom, &ctx->create, on_created);
-	if (rv < 0)
-		on_created(&ctx->create, rv);
+	create_start(ctx);
 }
 
 /* ---- resize ---- */
@@ -390,6 +412,12 @@ static void on_resized(struct dom_resize *req, int status)
 		resize_start(ctx);
 		return;
 	}
+	/* Its disks are being closed: it may have the size all the same. */
+	if (status < 0 && status != -EALREADY && r->node->state != NODE_UP &&
+	    admin__unknown(r, -ESHUTDOWN)) {
+		admin__refuse(r);
+		return;
+	}
 	if (ctx->undoing < 0 && status != -EALREADY) {
 		on_undone(ctx, status);
 		return;
@@ -410,8 +438,15 @@ static void on_resized(struct dom_resize *req, int status)
 			"that do not answer.",
 			"virtual disk %s cannot be resized now: %s", m->name,
 			req->why[0] ? req->why : "its object is busy");
+	else if (status == -ENOENT)
+		admin__why(r, status, "basalt vdisk list shows them.",
+			   "virtual disk %s was deleted meanwhile", m->name);
 	else if (status != -ETIMEDOUT || !admin__unknown(r, status))
-		admin__why(r, status, "basalt vdisk show tells its size now.",
+		admin__why(r, status,
+			   status == -ENXIO ? "basalt object show tells which "
+					      "disk is not in service."
+					    : "basalt vdisk show tells its "
+					      "size now.",
 			   "virtual disk %s cannot be resized: %s", m->name,
 			   req->why[0] ? req->why : err_text(status));
 	admin__refuse(r);

@@ -168,6 +168,8 @@ static void vdisk_set_promised(struct dom_promise *promise, int status)
 	struct admin_req *r = set->r;
 	const Admin__VdiskSet *m = r->msg->vdisk_set;
 
+	if (status < 0 && admin__stopping(r))
+		return;
 	if (status < 0) {
 		admin__why(r, status,
 			   status == -ENOSPC ? NULL

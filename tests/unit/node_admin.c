@@ -17,6 +17,7 @@ static struct {
 	unsigned seals, seal_fails; /* which one, from 1; 0: none */
 	unsigned dups, dup_fails; /* of strdup(), likewise */
 	struct dom_create *create; /* that dom was asked for */
+	unsigned creates;
 	/* So many calls of dom are busy, and then, from the first map on. */
 	unsigned busy, busy_next;
 	struct dom_object_open *open;
@@ -28,6 +29,7 @@ static struct {
 	unsigned exports;
 	int opened; /* less what was closed */
 	int status;
+	bool unknown;
 	char error[512], fix[400];
 } is;
 
@@ -178,6 +180,7 @@ const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
 int __wrap_dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 {
 	is.create = req;
+	is.creates++;
 	req->cb = cb;
 	return 0;
 }
@@ -269,6 +272,7 @@ int __wrap_node__secret_seal(const uint8_t key[NODE_KEY_LEN],
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 {
 	is.status = response->status;
+	is.unknown = response->unknown;
 	snprintf(is.error, sizeof(is.error), "%s", response->error);
 	snprintf(is.fix, sizeof(is.fix), "%s", response->fix);
 }
@@ -391,6 +395,54 @@ TEST(node_admin, what_was_made_is_answered_so_at_the_end)
 	is.status = -1;
 	is.create->cb(is.create, 0);
 	CHECK_EQ(is.status, 0);
+	free(r.ctx);
+	test_shard_close(&ts);
+}
+
+/* Its disks are closed while its object is made: it may be there, or not. */
+TEST(node_admin, nobody_knows_what_is_cut_off_by_the_end)
+{
+	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	struct admin_req r = { .node = &node, .msg = &msg };
+
+	open_it();
+	create.name = "v";
+	create.size_bytes = 1 << 20;
+	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
+	msg.vdisk_create = &create;
+	admin__vdisk_create(&r);
+	CHECK(is.create != NULL);
+	node.state = NODE_STOPPING;
+	is.create->cb(is.create, -ENXIO);
+	CHECK_EQ(is.status, -ESHUTDOWN);
+	CHECK(is.unknown);
+	CHECK(strstr(is.error, "shutting down"));
+	free(r.ctx);
+	test_shard_close(&ts);
+}
+
+/* A disk on which it was placed changes meanwhile: it is placed again. */
+TEST(node_admin, what_is_outdated_is_made_again)
+{
+	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	struct admin_req r = { .node = &node, .msg = &msg };
+
+	open_it();
+	create.name = "v";
+	create.size_bytes = 1 << 20;
+	create.export = true;
+	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
+	msg.vdisk_create = &create;
+	admin__vdisk_create(&r);
+	is.create->cb(is.create, -EAGAIN);
+	CHECK_EQ(is.creates, 2);
+	CHECK_EQ(is.status, 0);
+	/* But not for ever. */
+	for (unsigned n = 0; n < 100 && is.status == 0; n++)
+		is.create->cb(is.create, -EAGAIN);
+	CHECK_EQ(is.status, -EAGAIN);
 	free(r.ctx);
 	test_shard_close(&ts);
 }
