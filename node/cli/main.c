@@ -11,12 +11,17 @@ static const ProtobufCMessage *result_of(const Admin__Response *response)
 	return (const ProtobufCMessage *)response->ok;
 }
 
-/* What was printed is there, or the command did not do all it was for. */
-static int printed(int status)
+/*
+ * What was printed is there, or the command did not do all it was for.  Of what
+ * failed before, a flush knows nothing.
+ */
+static int printed(int status, const char *but)
 {
-	if (fflush(stdout) == 0 || status != CLI_DONE)
+	bool flushed = fflush(stdout) == 0;
+
+	if ((flushed && !ferror(stdout)) || status != CLI_DONE)
 		return status;
-	fprintf(stderr, "basalt: standard output cannot be written\n");
+	fprintf(stderr, "basalt: %sstandard output cannot be written\n", but);
 	return CLI_REFUSED;
 }
 
@@ -25,11 +30,12 @@ int main(int argc, char **argv)
 	static struct cli_call call;
 	Admin__Response *response = NULL;
 	int status = CLI_DONE;
+	bool changed;
 
 	/* --man and --complete: for the package and the shell, not for people. */
 	if (argc == 2 && strcmp(argv[1], "--man") == 0) {
 		cli_man();
-		return CLI_DONE;
+		return printed(CLI_DONE, "");
 	}
 	admin__request__init(&call.request);
 	call.socket = getenv("BASALT_SOCKET");
@@ -40,7 +46,7 @@ int main(int argc, char **argv)
 		return CLI_DONE;
 	}
 	if (cli_parse(argc, argv, &call, &status) != 0)
-		return printed(status);
+		return printed(status, "");
 	status = call.command->fill(&call);
 	if (status == CLI_DONE)
 		status = cli_ask(&call, &response);
@@ -50,6 +56,7 @@ int main(int argc, char **argv)
 		cli_json_print(result_of(response));
 	else
 		cli_show(&call, response);
+	changed = response->result_case == ADMIN__RESPONSE__RESULT_OK;
 	admin__response__free_unpacked(response, NULL);
-	return printed(CLI_DONE);
+	return printed(CLI_DONE, changed ? "it is done, but " : "");
 }
