@@ -260,6 +260,34 @@ static void node_alone(struct node *node)
 }
 
 /*
+ * A disk has its index here, so this node was in a cluster: without the directory
+ * nothing is begun anew.  True: it is said what to do.
+ */
+static bool was_in_cluster(const struct node *node, char *why, size_t why_len)
+{
+	struct dirent *e;
+	struct uuid id;
+	char index[300];
+	bool any = false;
+	DIR *d;
+
+	snprintf(index, sizeof(index), "%s/index", node->config->data_dir);
+	d = opendir(index);
+	while (d != NULL && !any && (e = readdir(d)) != NULL)
+		any = uuid_parse(e->d_name, &id) == 0;
+	if (d != NULL)
+		closedir(d);
+	if (!any)
+		return false;
+	snprintf(why, why_len,
+		 "%s is missing or empty, though index/ beside it has indexes "
+		 "of disks: put it back from a backup; for a new cluster empty "
+		 "data_dir first",
+		 node->directory_path);
+	return true;
+}
+
+/*
  * Is nothing in the store's directory but what the beginning of a founding
  * leaves there?  RocksDB writes CURRENT before any log or table, so these
  * without it are a store that lost it, which a founding must not write over.
@@ -298,6 +326,10 @@ static void on_directory(struct cmmds_open *req, int status)
 		return;
 	}
 	if (status == -ENOENT && !node->founding && founding_cut_off(node)) {
+		if (was_in_cluster(node, why, sizeof(why))) {
+			node_fail(node, why);
+			return;
+		}
 		/* Nothing was promised yet: it begins again. */
 		log_warn("%s", req->why);
 		node_alone(node);
@@ -625,6 +657,8 @@ static int key_open(struct node *node, char *why, size_t why_len)
 	}
 	if (rv < 0 && rv != -ENOENT)
 		return rv;
+	if (!directory && was_in_cluster(node, why, why_len))
+		return -ENOENT;
 	node->state = directory ? NODE_STARTING : NODE_ALONE;
 	return 0;
 }
