@@ -18,6 +18,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -123,6 +124,31 @@ static int add_refuse(struct disk_add *a, int status, const char *why)
 	return status;
 }
 
+/* No force helps against the loss of the directory, or of the cluster's key. */
+static bool is_basaltds(const char *data_dir, const char *path)
+{
+	static const char *const ours[] = { "directory",   "index",
+					    "cluster.key", "node.id",
+					    "incarnation", "lock" };
+	char dir[PATH_MAX], real[PATH_MAX];
+	size_t len;
+
+	if (realpath(data_dir, dir) == NULL || realpath(path, real) == NULL)
+		return false;
+	len = strlen(dir);
+	if (strncmp(real, dir, len) != 0 || real[len] != '/')
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+		const char *in = real + len + 1;
+		size_t n = strlen(ours[i]);
+
+		if (strncmp(in, ours[i], n) == 0 &&
+		    (in[n] == '\0' || in[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
 static int add_examine(struct disk_add *a)
 {
 	const Admin__DiskAdd *m = a->r->msg->disk_add;
@@ -133,6 +159,15 @@ static int add_examine(struct disk_add *a)
 
 	if (rv < 0)
 		return rv;
+	if (is_basaltds(a->r->node->config->data_dir, a->path)) {
+		snprintf(a->why, sizeof(a->why),
+			 "%s is where basaltd keeps its own: no disk", a->path);
+		return -ENOTBLK;
+	}
+	if (p->read_only) {
+		snprintf(a->why, sizeof(a->why), "%s is read-only", a->path);
+		return -EROFS;
+	}
 	if (p->never) {
 		snprintf(a->why, sizeof(a->why), "%s is in use: %s", a->path,
 			 p->found);
@@ -483,6 +518,8 @@ static const char *add_fix(const struct disk_add *a)
 	if (a->status == -ENOSPC || a->status == -EFBIG)
 		return "Give a smaller --size, or a path on another file "
 		       "system.";
+	if (a->status == -EROFS && a->probe.read_only)
+		return "Make it writable (blockdev --setrw), or name another.";
 	if (a->status == -EROFS)
 		return "Name a path that basaltd may write: as a service it "
 		       "only reads /home (ProtectHome= of its unit).";

@@ -73,6 +73,7 @@ struct node_probe {
 	uint64_t bytes; /* of what is there */
 	char found[256]; /* what speaks against it; empty: nothing */
 	bool never; /* in use: not even by force */
+	bool read_only; /* a device that takes no write */
 	struct lsom_probe lsom;
 };
 

@@ -168,7 +168,7 @@ static int look_device(struct node_probe *p, const char *path,
 	unsigned ma = major(st->st_rdev), mi = minor(st->st_rdev);
 	char sys[64], dir[100], name[64];
 	uint64_t bytes = 0;
-	int fd, rv = 0;
+	int fd, read_only = 0, rv = 0;
 
 	look_mounts(p, ma, mi);
 	look_swaps(p, path);
@@ -187,6 +187,8 @@ static int look_device(struct node_probe *p, const char *path,
 		rv = -errno;
 		snprintf(why, why_len, "%s: %s", path, strerror(-rv));
 	}
+	p->read_only = fd >= 0 && ioctl(fd, BLKROGET, &read_only) == 0 &&
+		       read_only != 0;
 	if (fd >= 0)
 		close(fd);
 	p->bytes = bytes;
