@@ -221,17 +221,6 @@ static bool create_entered(const struct vdisk_ctx *ctx)
 	       memcmp(v->oid.data, ctx->create.oid.b, v->oid.len) == 0;
 }
 
-static void create_start(struct vdisk_ctx *ctx);
-
-/* True: a disk on which it was placed was changed meanwhile, say by a scrub. */
-static bool create_is_outdated(const struct vdisk_ctx *ctx, int status)
-{
-	struct admin_req *r = ctx->r;
-
-	return status == -EAGAIN && r->node->state == NODE_UP &&
-	       r->attempts++ < 8;
-}
-
 static void on_created(struct dom_create *req, int status)
 {
 	struct vdisk_ctx *ctx = req->data;
@@ -240,10 +229,6 @@ static void on_created(struct dom_create *req, int status)
 
 	if (status == 0) {
 		create_done(ctx);
-		return;
-	}
-	if (create_is_outdated(ctx, status)) {
-		create_start(ctx);
 		return;
 	}
 	target_free(ctx->target);
@@ -291,18 +276,11 @@ static void on_created(struct dom_create *req, int status)
 	admin__refuse(r);
 }
 
-static void create_start(struct vdisk_ctx *ctx)
-{
-	int rv = dom_create(ctx->r->node->dom, &ctx->create, on_created);
-
-	if (rv < 0)
-		on_created(&ctx->create, rv);
-}
-
 void admin__vdisk_create(struct admin_req *r)
 {
 	const Admin__VdiskCreate *m = r->msg->vdisk_create;
 	struct vdisk_ctx *ctx = ctx_make(r);
+	int rv;
 
 	if (ctx == NULL)
 		return;
@@ -315,7 +293,9 @@ void admin__vdisk_create(struct admin_req *r)
 	ctx->create.policy = m->policy;
 	ctx->create.who = r->who;
 	ctx->create.commit = create_commit;
-	create_start(ctx);
+	rv = dom_create(r->node->dom, &ctx->create, on_created);
+	if (rv < 0)
+		on_created(&ctx->create, rv);
 }
 
 /* ---- resize ---- */

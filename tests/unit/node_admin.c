@@ -17,7 +17,6 @@ static struct {
 	unsigned seals, seal_fails; /* which one, from 1; 0: none */
 	unsigned dups, dup_fails; /* of strdup(), likewise */
 	struct dom_create *create; /* that dom was asked for */
-	unsigned creates;
 	/* So many calls of dom are busy, and then, from the first map on. */
 	unsigned busy, busy_next;
 	struct dom_object_open *open;
@@ -180,7 +179,6 @@ const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
 int __wrap_dom_create(struct dom *dom, struct dom_create *req, dom_create_cb cb)
 {
 	is.create = req;
-	is.creates++;
 	req->cb = cb;
 	return 0;
 }
@@ -418,31 +416,6 @@ TEST(node_admin, nobody_knows_what_is_cut_off_by_the_end)
 	CHECK_EQ(is.status, -ESHUTDOWN);
 	CHECK(is.unknown);
 	CHECK(strstr(is.error, "shutting down"));
-	free(r.ctx);
-	test_shard_close(&ts);
-}
-
-/* A disk on which it was placed changes meanwhile: it is placed again. */
-TEST(node_admin, what_is_outdated_is_made_again)
-{
-	Admin__VdiskCreate create = ADMIN__VDISK_CREATE__INIT;
-	Admin__Request msg = ADMIN__REQUEST__INIT;
-	struct admin_req r = { .node = &node, .msg = &msg };
-
-	open_it();
-	create.name = "v";
-	create.size_bytes = 1 << 20;
-	create.export = true;
-	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
-	msg.vdisk_create = &create;
-	admin__vdisk_create(&r);
-	is.create->cb(is.create, -EAGAIN);
-	CHECK_EQ(is.creates, 2);
-	CHECK_EQ(is.status, 0);
-	/* But not for ever. */
-	for (unsigned n = 0; n < 100 && is.status == 0; n++)
-		is.create->cb(is.create, -EAGAIN);
-	CHECK_EQ(is.status, -EAGAIN);
 	free(r.ctx);
 	test_shard_close(&ts);
 }
