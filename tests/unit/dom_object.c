@@ -316,11 +316,22 @@ TEST(dom_object, made_while_its_disks_change)
 	fixture_close(f);
 }
 
+/* Where the resize is placed, and its command not on its way yet. */
+static struct uuid goes;
+static struct cmmds_command goes_cmd;
+
+static void erase_first(struct dom_resize *req, struct cmmds_command *cmd)
+{
+	disk_erase(req->data, &goes_cmd, &goes);
+}
+
 TEST(dom_object, not_grown_onto_a_disk_that_goes)
 {
 	struct fixture *f = fixture_open();
 	const Directory__TreeNode *tree;
-	struct cmmds_command cmd = { 0 };
+	struct dom_resize req = { .data = f,
+				  .size_bytes = 300ull << 30,
+				  .commit = erase_first };
 	struct uuid other;
 
 	CHECK_EQ(create(f, SIZE, ""), 0);
@@ -328,8 +339,10 @@ TEST(dom_object, not_grown_onto_a_disk_that_goes)
 	other = uuid_of(100);
 	if (memcmp(tree->leaf->disk.data, other.b, sizeof(other)) == 0)
 		other = uuid_of(101);
-	disk_erase(f, &cmd, &other);
-	CHECK_EQ(resize_to(f, 300ull << 30), -ENOENT);
+	goes = other;
+	req.oid = f->oid;
+	CHECK_EQ(dom_resize(f->dom, &req, on_resized), 0);
+	CHECK_EQ(wait_for(f), -ENOENT);
 	/* Nor onto one that is not listed. */
 	CHECK_EQ(resize_to(f, 300ull << 30), 0);
 	tree = cmmds_object(f->cmmds, &f->oid)->tree;
