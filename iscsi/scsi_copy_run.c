@@ -130,8 +130,10 @@ static void fail(struct scsi_copy *copy, unsigned sense, unsigned byte)
 }
 
 /*
- * What dom says of a step.  Where the command came to is told as always, but for
- * errors that would name its blocks; what hosts do something about, too.
+ * What dom says of a step.  Hosts repeat what looks temporary, the whole copy from
+ * its beginning; but one that has written may have changed what it reads (overlap,
+ * a segment onto what another one read).  So that ends as COPY ABORTED, which they
+ * do not repeat unasked.  Of no space they must hear in any case.
  */
 static void fail_status(struct scsi_copy *copy, int status)
 {
@@ -139,8 +141,13 @@ static void fail_status(struct scsi_copy *copy, int status)
 	case -EBUSY:
 	case -EAGAIN:
 	case -ENOMEM:
-	case -ENOSPC:
 	case -ETIMEDOUT:
+		if (copy->wrote) {
+			fail(copy, SENSE_THIRD_PARTY, 0);
+			break;
+		}
+		/* fall through */
+	case -ENOSPC:
 		scsi__status(copy->cmd, status);
 		finish(copy);
 		break;
@@ -466,6 +473,7 @@ static void write_next(struct scsi_copy *copy)
 	offset += copy->written;
 	len = run_at(copy->sgl, copy->written, &hole);
 	copy->written += len;
+	copy->wrote = true;
 	cmd->io.nexus = nexus_of(to);
 	if (hole) {
 		rv = dom_unmap(object_of(to), &cmd->io, offset, len, written);
@@ -541,9 +549,19 @@ static void step(struct scsi_copy *copy)
 	       copy->segments[copy->at].bad == 0 &&
 	       copy->segments[copy->at].done == copy->segments[copy->at].len)
 		copy->result.segments = ++copy->at;
-	if (copy->at == copy->segments_count || !scsi__check_unit(cmd) ||
-	    !scsi__in_time(cmd)) {
+	if (copy->at == copy->segments_count) {
 		finish(copy);
+		return;
+	}
+	if (!scsi__check_unit(cmd)) {
+		if (copy->wrote) /* "not ready" would have it repeated */
+			fail(copy, SENSE_UNREACHABLE, 0);
+		else
+			finish(copy);
+		return;
+	}
+	if (!scsi__in_time(cmd)) {
+		fail_status(copy, -ETIMEDOUT);
 		return;
 	}
 	s = &copy->segments[copy->at];

@@ -449,6 +449,7 @@ struct scsi_copy {
 	uint64_t offset; /* of the step, in its segment */
 	struct sgl *sgl; /* what was read */
 	size_t written; /* of that */
+	bool wrote; /* anything, or it may have */
 	TAILQ_ENTRY(scsi_copy) link;
 };
 

@@ -444,7 +444,10 @@ TEST(scsi_copy, faults)
 		{ FAKE_WRITE, -EIO, THIRD_PARTY },
 		{ FAKE_WRITE, -ENOSPC, RIG_SENSE(7, 0x27, 0x07) },
 		{ FAKE_WRITE, -ENODEV, UNREACHABLE },
-		{ FAKE_WRITE, -ETIMEDOUT, RIG_SENSE(0xb, 0x08, 0x01) },
+		{ FAKE_READ, -ETIMEDOUT, RIG_SENSE(0xb, 0x08, 0x01) },
+		/* What may have been written is not repeated unasked. */
+		{ FAKE_WRITE, -ETIMEDOUT, THIRD_PARTY },
+		{ FAKE_WRITE, -EBUSY, THIRD_PARTY },
 		{ FAKE_UNMAP, -EIO, THIRD_PARTY },
 	};
 	struct rig *r = rig(512);
@@ -651,6 +654,26 @@ static void woken(struct env_timer *timer)
 	*(bool *)(timer + 1) = true;
 }
 
+/* Shifted within a unit: hosts do not begin it anew when memory was short. */
+TEST(scsi_copy, not_repeated)
+{
+	struct rig *r = rig(512);
+	struct list l;
+
+	write_numbers(r, 0, 64, 8192, 1);
+	one(&l, r, 0, 0, 8192, 64, 8);
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_READ,
+						    .skip = 2,
+						    .times = 1,
+						    .status = -EBUSY });
+	CHECK_EQ(copy(r, &l), THIRD_PARTY);
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_READ,
+						    .times = 1,
+						    .status = -EBUSY });
+	CHECK_EQ(copy(r, &l), RIG_STATUS(SCSI_BUSY)); /* nothing written */
+	rig_close(r);
+}
+
 /* A step that takes too long is the last one. */
 TEST(scsi_copy, time)
 {
@@ -671,8 +694,9 @@ TEST(scsi_copy, time)
 	CHECK(!rc.done);
 	fake_dom_hold(r->dom, false);
 	CHECK(memenv_run(&r->me, &rc.done));
-	CHECK_EQ(rc.answer, RIG_SENSE(0xb, 0x08, 0x01));
+	CHECK_EQ(rc.answer, THIRD_PARTY); /* the first step was written */
 	rig_end(&rc);
+	check_numbers(r, 1, 0, 8, 1, 1);
 	check_numbers(r, 1, 8000, 8, 0, 0);
 	rig_close(r);
 }
