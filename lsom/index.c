@@ -40,6 +40,21 @@ static bool stored(const struct lsom_comp *comp, uint64_t number)
 	       (comp->stored_pages[number / 8] >> (number % 8) & 1);
 }
 
+int lsom__stored_fit(struct lsom_comp *comp, size_t bytes)
+{
+	uint8_t *p;
+
+	if (bytes <= comp->stored_bytes)
+		return 0;
+	p = realloc(comp->stored_pages, bytes);
+	if (p == NULL)
+		return -ENOMEM;
+	memset(p + comp->stored_bytes, 0, bytes - comp->stored_bytes);
+	comp->stored_pages = p;
+	comp->stored_bytes = bytes;
+	return 0;
+}
+
 struct lsom__page *lsom__page_find(const struct lsom_comp *comp,
 				   uint64_t number)
 {

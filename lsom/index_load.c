@@ -178,19 +178,11 @@ static int chunk_load(struct load *l, uint64_t key, uint64_t chunk,
 		      struct kv_slice v)
 {
 	struct lsom_comp *comp = lsom__comp_by_key(l->disk, key);
-	size_t need = (size_t)(chunk + 1) * CHUNK_BYTES;
-	uint8_t *p;
 
 	if (comp == NULL || v.len != CHUNK_BYTES || chunk > 1u << 20)
 		return -EUCLEAN;
-	if (need > comp->stored_bytes) {
-		p = realloc(comp->stored_pages, need);
-		if (p == NULL)
-			return -ENOMEM;
-		memset(p + comp->stored_bytes, 0, need - comp->stored_bytes);
-		comp->stored_pages = p;
-		comp->stored_bytes = need;
-	}
+	if (lsom__stored_fit(comp, (size_t)(chunk + 1) * CHUNK_BYTES) < 0)
+		return -ENOMEM;
 	memcpy(comp->stored_pages + chunk * CHUNK_BYTES, v.data, CHUNK_BYTES);
 	return 0;
 }

@@ -686,6 +686,8 @@ int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 		      const struct lsom__entry *entry, const uint32_t *crcs,
 		      enum lsom__apply how, uint64_t source);
 /* Forget all pages in memory; live counts stay. */
+/* Room for that many bytes of comp->stored_pages: 0 or -ENOMEM. */
+int lsom__stored_fit(struct lsom_comp *comp, size_t bytes);
 void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);

@@ -54,18 +54,11 @@ static int stored_set(struct lsom__puts *puts, struct lsom_comp *comp,
 		      uint64_t number, bool has)
 {
 	size_t chunk = (size_t)(number / 8 / CHUNK_BYTES);
-	size_t need = (chunk + 1) * CHUNK_BYTES;
 	uint8_t bit = (uint8_t)(1u << (number % 8)), *p;
-	int rv;
+	int rv = lsom__stored_fit(comp, (chunk + 1) * CHUNK_BYTES);
 
-	if (need > comp->stored_bytes) {
-		p = realloc(comp->stored_pages, need);
-		if (p == NULL)
-			return -ENOMEM;
-		memset(p + comp->stored_bytes, 0, need - comp->stored_bytes);
-		comp->stored_pages = p;
-		comp->stored_bytes = need;
-	}
+	if (rv < 0)
+		return rv;
 	p = &comp->stored_pages[number / 8];
 	if (!!(*p & bit) == has)
 		return 0;

@@ -4,22 +4,6 @@
 #include "lsom/cleaner_int.h"
 #include "tests/unit/lsom_rig.h"
 
-static void decide_done(struct lsom_decide *req, int status)
-{
-	struct call *c = container_of(req, struct call, d);
-
-	c->status = status;
-	c->done = true;
-}
-
-static int decide(struct fixture *f, struct lsom_comp *comp, uint64_t lsn,
-		  bool commit)
-{
-	struct call c = { .f = f, .d = { .lsn = lsn, .commit = commit } };
-
-	return finish(&c, lsom_decide(comp, &c.d, decide_done));
-}
-
 /* The cleaner is to leave all segments alone but this one. */
 static void leave(struct fixture *f, uint32_t but)
 {

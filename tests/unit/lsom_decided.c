@@ -8,22 +8,6 @@
 
 #include "tests/lib/memkv.h"
 
-static void decide_done(struct lsom_decide *req, int status)
-{
-	struct call *c = container_of(req, struct call, d);
-
-	c->status = status;
-	c->done = true;
-}
-
-static int decide(struct fixture *f, struct lsom_comp *comp, uint64_t lsn,
-		  bool commit)
-{
-	struct call c = { .f = f, .d = { .lsn = lsn, .commit = commit } };
-
-	return finish(&c, lsom_decide(comp, &c.d, decide_done));
-}
-
 /* ABORT, COMMIT, RCOPY and ATTACH: before a cut, after it, and rebuilt. */
 TEST(decided, decisions_last)
 {

@@ -342,4 +342,20 @@ static inline void checkpoint_make(struct fixture *f)
 		 0);
 }
 
+static inline void decide_done(struct lsom_decide *req, int status)
+{
+	struct call *c = container_of(req, struct call, d);
+
+	c->status = status;
+	c->done = true;
+}
+
+static inline int decide(struct fixture *f, struct lsom_comp *comp,
+			 uint64_t lsn, bool commit)
+{
+	struct call c = { .f = f, .d = { .lsn = lsn, .commit = commit } };
+
+	return finish(&c, lsom_decide(comp, &c.d, decide_done));
+}
+
 #endif
