@@ -375,6 +375,13 @@ static void allow_remove(Directory__Target *t, const char *name)
 		}
 }
 
+static void user_clear(char **user, ProtobufCBinaryData *sealed)
+{
+	text_clear(user);
+	free(sealed->data);
+	memset(sealed, 0, sizeof(*sealed));
+}
+
 static int set_fill(struct admin_req *r, Directory__Target *t)
 {
 	const Admin__TargetSet *m = r->msg->target_set;
@@ -388,16 +395,10 @@ static int set_fill(struct admin_req *r, Directory__Target *t)
 					  t->name, m->deny[i]);
 		allow_remove(t, m->deny[i]);
 	}
-	if (m->no_chap) {
-		text_clear(&t->chap_user);
-		text_clear(&t->mutual_user);
-		free(t->chap_secret_sealed.data);
-		free(t->mutual_secret_sealed.data);
-		memset(&t->chap_secret_sealed, 0,
-		       sizeof(t->chap_secret_sealed));
-		memset(&t->mutual_secret_sealed, 0,
-		       sizeof(t->mutual_secret_sealed));
-	}
+	if (m->no_chap)
+		user_clear(&t->chap_user, &t->chap_secret_sealed);
+	if (m->no_chap || m->no_mutual_chap)
+		user_clear(&t->mutual_user, &t->mutual_secret_sealed);
 	return m->access != NULL ? access_apply(r, t, m->access) : 0;
 }
 
@@ -423,8 +424,9 @@ static void set_audit(struct admin_req *r, struct cmmds_command *cmd)
 	if (a != NULL)
 		names_text("allow", a->allow, a->n_allow, allow);
 	names_text("deny", m->deny, m->n_deny, deny);
-	cmmds_audit(cmd, r->who, "target %s: access changed%s%s%s%s%s%s",
+	cmmds_audit(cmd, r->who, "target %s: access changed%s%s%s%s%s%s%s",
 		    m->name, allow, deny, m->no_chap ? ", no CHAP" : "",
+		    m->no_mutual_chap ? ", no mutual CHAP" : "",
 		    a != NULL && a->chap_user[0] ? ", CHAP user " : "",
 		    a != NULL ? a->chap_user : "",
 		    a != NULL && a->mutual_user[0] ? ", mutual CHAP" : "");
@@ -481,15 +483,15 @@ void admin__target_set(struct admin_req *r)
 {
 	const Admin__TargetSet *m = r->msg->target_set;
 	bool something =
-		m->n_deny > 0 || m->no_chap ||
+		m->n_deny > 0 || m->no_chap || m->no_mutual_chap ||
 		(m->access != NULL &&
 		 (m->access->n_allow > 0 || m->access->chap_user[0] != '\0' ||
 		  m->access->mutual_user[0] != '\0'));
 
 	if (!something) {
 		admin__why(r, -EINVAL,
-			   "Give --allow, --deny, --chap, --mutual-chap or "
-			   "--no-chap.",
+			   "Give --allow, --deny, --chap, --mutual-chap, "
+			   "--no-chap or --no-mutual-chap.",
 			   "target %s: nothing to change was given", m->name);
 		admin__refuse(r);
 		return;
@@ -497,6 +499,15 @@ void admin__target_set(struct admin_req *r)
 	if (m->no_chap && m->access != NULL && m->access->chap_user[0]) {
 		admin__why(r, -EINVAL, "Give one of them.",
 			   "target %s: --chap and --no-chap together", m->name);
+		admin__refuse(r);
+		return;
+	}
+	if (m->no_mutual_chap && m->access != NULL &&
+	    m->access->mutual_user[0]) {
+		admin__why(r, -EINVAL, "Give one of them.",
+			   "target %s: --mutual-chap and --no-mutual-chap "
+			   "together",
+			   m->name);
 		admin__refuse(r);
 		return;
 	}

@@ -38,6 +38,8 @@ struct cli_command {
 	/* Fill the request; CLI_DONE, or CLI_USAGE / CLI_REFUSED, said why. */
 	int (*fill)(struct cli_call *call);
 	const char *more; /* what else is to know, or NULL; lines of 76 */
+	/* Instead of @fill, one request and its answer: all of it; its status. */
+	int (*run)(struct cli_call *call);
 };
 
 struct cli_call {
@@ -125,11 +127,22 @@ void cli_complete(struct cli_call *call, int argc, char **argv);
 
 /* secret.c */
 int cli_secrets(struct cli_call *call);
+/* The first line of a file; 0 bytes of it are none.  0, -EMSGSIZE, -errno. */
+int cli_secret_read(const char *path, uint8_t *out, size_t max, size_t *len);
 /* By force, on a terminal: the name must be typed.  CLI_DONE to go on. */
 int cli_confirm(struct cli_call *call, const char *what, const char *name);
 
 /* client.c: CLI_DONE with *@out, or CLI_REFUSED, said why. */
 int cli_ask(struct cli_call *call, Admin__Response **out);
+/* Why a request was refused, or is not known to be done. */
+struct cli_error {
+	char error[600], fix[600];
+	int status; /* -errno */
+	bool unknown;
+};
+/* The same, but that nothing is said: @e tells why. */
+int cli_try(struct cli_call *call, Admin__Response **out, struct cli_error *e);
+int cli_say(const struct cli_call *call, const struct cli_error *e);
 /* Say it to people, or as JSON; CLI_REFUSED.  @fix may be NULL. */
 int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 	       int status);
@@ -138,6 +151,10 @@ int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 void cli_json_print(const ProtobufCMessage *message);
 void cli_json_error(const char *error, const char *fix, int status,
 		    bool unknown);
+
+/* config_*.c */
+int cli_config_show(struct cli_call *call);
+int cli_config_apply(struct cli_call *call);
 
 /* show.c */
 void cli_show(const struct cli_call *call, const Admin__Response *response);

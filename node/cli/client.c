@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,28 +21,42 @@
 #define SILENCE_S 300
 #define HINT_S 5 /* of silence, and a terminal is told */
 
-static int say(const struct cli_call *call, const char *error, const char *fix,
-	       int status, bool unknown)
+int cli_say(const struct cli_call *call, const struct cli_error *e)
 {
 	if (call->json) {
-		cli_json_error(error, fix, status, unknown);
+		cli_json_error(e->error, e->fix, e->status, e->unknown);
 		return CLI_REFUSED;
 	}
-	cli_print(stderr, "basalt: %s\n", error);
-	if (fix != NULL && fix[0] != '\0')
-		cli_print(stderr, "%s\n", fix);
+	cli_print(stderr, "basalt: %s\n", e->error);
+	if (e->fix[0] != '\0')
+		cli_print(stderr, "%s\n", e->fix);
+	return CLI_REFUSED;
+}
+
+static int why(struct cli_error *e, int status, const char *fix,
+	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+static int why(struct cli_error *e, int status, const char *fix,
+	       const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(e->error, sizeof(e->error), fmt, ap);
+	va_end(ap);
+	snprintf(e->fix, sizeof(e->fix), "%s", fix != NULL ? fix : "");
+	e->status = status;
+	e->unknown = false;
 	return CLI_REFUSED;
 }
 
 int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 	       int status)
 {
-	return say(call, error, fix, status, false);
-}
+	struct cli_error e;
 
-static int fail(const struct cli_call *call, const char *error, const char *fix)
-{
-	return cli_refuse(call, error, fix, -ENOTCONN);
+	why(&e, status, fix, "%s", error);
+	return cli_say(call, &e);
 }
 
 /* As it has a limit of time, a stop (^Z) and going on end it: it begins anew. */
@@ -55,19 +70,18 @@ static int connect_on(int fd, const struct sockaddr_un *sun)
 	return rv;
 }
 
-static int connect_to(struct cli_call *call)
+static int connect_to(struct cli_call *call, struct cli_error *e)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	unsigned patience = call->patience_s;
 	struct timeval connect_limit = { .tv_sec = patience ? patience
 							    : CONNECT_S };
 	struct timeval limit = { .tv_sec = patience ? patience : SILENCE_S };
-	char error[300];
 	int fd, err;
 
 	if (strlen(call->socket) >= sizeof(sun.sun_path)) {
-		fail(call, "the socket's path is longer than 107 characters",
-		     "Give a shorter one with --socket.");
+		why(e, -ENOTCONN, "Give a shorter one with --socket.",
+		    "the socket's path is longer than 107 characters");
 		return -1;
 	}
 	strcpy(sun.sun_path, call->socket);
@@ -81,24 +95,20 @@ static int connect_to(struct cli_call *call)
 	if (fd >= 0 && connect_on(fd, &sun) == 0)
 		return fd;
 	err = errno;
-	if (err == EACCES || err == EPERM) {
-		snprintf(error, sizeof(error),
-			 "you may not use basaltd's socket %s: %s",
-			 call->socket, strerror(err));
-		cli_refuse(call, error, "Be root, or in group basalt.", -err);
-	} else if (err == EAGAIN) {
-		snprintf(error, sizeof(error),
-			 "the basaltd of %s takes no connection", call->socket);
-		cli_refuse(call, error,
-			   "It is stopped or hangs; its log may say why.",
-			   -ETIMEDOUT);
-	} else {
-		snprintf(error, sizeof(error), "no basaltd answers on %s: %s",
-			 call->socket[0] ? call->socket : "''", strerror(err));
-		fail(call, error,
-		     "Start it (systemctl start basaltd, or make run), or name "
-		     "its socket with --socket.");
-	}
+	if (err == EACCES || err == EPERM)
+		why(e, -err, "Be root, or in group basalt.",
+		    "you may not use basaltd's socket %s: %s", call->socket,
+		    strerror(err));
+	else if (err == EAGAIN)
+		why(e, -ETIMEDOUT,
+		    "It is stopped or hangs; its log may say why.",
+		    "the basaltd of %s takes no connection", call->socket);
+	else
+		why(e, -ENOTCONN,
+		    "Start it (systemctl start basaltd, or make run), or name "
+		    "its socket with --socket.",
+		    "no basaltd answers on %s: %s",
+		    call->socket[0] ? call->socket : "''", strerror(err));
 	if (fd >= 0)
 		close(fd);
 	return -1;
@@ -227,39 +237,37 @@ static void progress(const Admin__Response *response, bool *shown)
 	*shown = true;
 }
 
-static int refused(const struct cli_call *call, const Admin__Response *r)
+static int refused(struct cli_error *e, const Admin__Response *r)
 {
-	return say(call, r->error[0] ? r->error : err_text(r->status), r->fix,
-		   r->status, r->unknown);
+	why(e, r->status, r->fix, "%s",
+	    r->error[0] ? r->error : err_text(r->status));
+	e->unknown = r->unknown;
+	return CLI_REFUSED;
 }
 
-int cli_ask(struct cli_call *call, Admin__Response **out)
+static int not_known(struct cli_error *e, const char *reason)
 {
-	char why[200] = "", error[400];
+	why(e, -ENOTCONN,
+	    "Whether it was done is not known: look with the list command, "
+	    "and repeat this one if it was not: nothing is made twice.  The "
+	    "daemon's log says more.",
+	    "the answer of basaltd did not come: %s", reason);
+	e->unknown = true;
+	return CLI_REFUSED;
+}
+
+/* The last answer; those before tell how far it is.  0, -errno. */
+static int answer_get(const struct cli_call *call, int fd,
+		      Admin__Response **out, char *reason, size_t reason_len)
+{
 	Admin__Response *response = NULL;
 	bool shown = false;
-	int fd, rv;
+	int rv;
 
-	if (getrandom(call->request_id, sizeof(call->request_id), 0) !=
-	    (ssize_t)sizeof(call->request_id))
-		return fail(call, "no random numbers", NULL);
-	call->request.request_id.data = call->request_id;
-	call->request.request_id.len = sizeof(call->request_id);
-	fd = connect_to(call);
-	if (fd < 0)
-		return CLI_REFUSED;
-	rv = request_send(call, fd);
-	if (rv == -EMSGSIZE) {
-		close(fd);
-		return cli_refuse(call,
-				  "the request is longer than 64 KiB: nothing "
-				  "was done",
-				  "Do it in several steps.", rv);
-	}
-	while (rv == 0) {
+	for (;;) {
 		rv = answer_wait(call, fd);
 		if (rv == 0)
-			rv = response_read(fd, &response, why, sizeof(why));
+			rv = response_read(fd, &response, reason, reason_len);
 		assert(rv < 0 || response != NULL);
 		if (rv == 0 && !call->json)
 			cli_tame(&response->base);
@@ -270,24 +278,50 @@ int cli_ask(struct cli_call *call, Admin__Response **out)
 	}
 	if (shown)
 		line_clear();
-	close(fd);
-	if (rv < 0) {
-		snprintf(error, sizeof(error),
-			 "the answer of basaltd did not come: %s",
-			 why[0] ? why : err_text(rv));
-		return say(call, error,
-			   "Whether it was done is not known: look with the "
-			   "list command, and repeat this one if it was not: "
-			   "nothing is made twice.  The daemon's log says "
-			   "more.",
-			   -ENOTCONN, true);
+	*out = response;
+	return rv;
+}
+
+int cli_try(struct cli_call *call, Admin__Response **out, struct cli_error *e)
+{
+	Admin__Response *response = NULL;
+	char reason[200] = "";
+	int fd, rv;
+
+	if (getrandom(call->request_id, sizeof(call->request_id), 0) !=
+	    (ssize_t)sizeof(call->request_id))
+		return why(e, -ENOTCONN, NULL, "no random numbers");
+	call->request.request_id.data = call->request_id;
+	call->request.request_id.len = sizeof(call->request_id);
+	fd = connect_to(call, e);
+	if (fd < 0)
+		return CLI_REFUSED;
+	rv = request_send(call, fd);
+	if (rv == -EMSGSIZE) {
+		close(fd);
+		return why(e, rv, "Do it in several steps.",
+			   "the request is longer than 64 KiB: nothing was "
+			   "done");
 	}
+	if (rv == 0)
+		rv = answer_get(call, fd, &response, reason, sizeof(reason));
+	close(fd);
+	if (rv < 0)
+		return not_known(e, reason[0] ? reason : err_text(rv));
 	assert(response != NULL);
 	if (response->status < 0) {
-		rv = refused(call, response);
+		rv = refused(e, response);
 		admin__response__free_unpacked(response, NULL);
 		return rv;
 	}
 	*out = response;
 	return CLI_DONE;
+}
+
+int cli_ask(struct cli_call *call, Admin__Response **out)
+{
+	struct cli_error e;
+
+	return cli_try(call, out, &e) == CLI_DONE ? CLI_DONE
+						  : cli_say(call, &e);
 }

@@ -47,6 +47,8 @@ int main(int argc, char **argv)
 	}
 	if (cli_parse(argc, argv, &call, &status) != 0)
 		return printed(status, "");
+	if (call.command->run != NULL)
+		return printed(call.command->run(&call), "");
 	status = call.command->fill(&call);
 	if (status == CLI_DONE)
 		status = cli_ask(&call, &response);

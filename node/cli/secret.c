@@ -28,6 +28,20 @@ static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
 	return 0;
 }
 
+int cli_secret_read(const char *path, uint8_t *out, size_t max, size_t *len)
+{
+	FILE *f = fopen(path, "re");
+	int rv;
+
+	if (f == NULL)
+		return -errno;
+	/* No buffer of stdio keeps what was read. */
+	setvbuf(f, NULL, _IONBF, 0);
+	rv = line_read(f, out, max, len);
+	fclose(f);
+	return rv;
+}
+
 /* An interrupt while the echo is off would leave it off. */
 static const int interrupts[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
 static struct termios echoing;
@@ -88,15 +102,12 @@ static int secret_get(struct cli_call *call, const char *option,
 				    : cli_usage(call, "--%s needs --%s USER",
 						file_option, option);
 	if (path != NULL && strcmp(path, "-") != 0) {
-		FILE *f = fopen(path, "re");
-
-		if (f == NULL) {
+		rv = cli_secret_read(path, out, max, &len);
+		if (rv < 0 && rv != -EMSGSIZE) {
 			snprintf(error, sizeof(error), "%.300s: %s", path,
-				 strerror(errno));
-			return cli_refuse(call, error, NULL, -errno);
+				 strerror(-rv));
+			return cli_refuse(call, error, NULL, rv);
 		}
-		rv = line_read(f, out, max, &len);
-		fclose(f);
 	} else if (path == NULL && isatty(STDIN_FILENO)) {
 		rv = prompt(what, user, out, max, &len);
 	} else {

@@ -297,6 +297,7 @@ static int target_set(struct cli_call *c)
 	m->deny = c->deny;
 	m->n_deny = cli_options(c, "deny", c->deny);
 	m->no_chap = cli_has(c, "no-chap");
+	m->no_mutual_chap = cli_has(c, "no-mutual-chap");
 	return access_fill(c, &m->access);
 }
 
@@ -524,6 +525,7 @@ static const struct cli_option o_target_set[] = {
 	ACCESS,
 	{ "deny", "IQN", "take it off the list; may be repeated", true },
 	{ "no-chap", NULL, "ask for CHAP no more", false },
+	{ "no-mutual-chap", NULL, "prove ourselves no more", false },
 	END
 };
 static const struct cli_option o_target_delete[] = { FORCE("drop its sessions"),
@@ -555,6 +557,19 @@ static const struct cli_option o_object_accept[] = {
 };
 static const struct cli_option o_events[] = {
 	{ "count", "N", "the newest N (50); 0: all that are kept", false }, END
+};
+
+static const struct cli_option o_config_apply[] = {
+	{ "dry-run", NULL, "say what would be changed, and change nothing",
+	  false },
+	{ "prune", NULL,
+	  "take away targets, LUNs and policies that the file does not have",
+	  false },
+	{ "secrets", NULL,
+	  "set the secrets of CHAP anew, also where the user is as it was",
+	  false },
+	FORCE("also where sessions end by it"),
+	END
 };
 
 static const struct cli_option o_vdisk_stats[] = {
@@ -661,6 +676,25 @@ static const char accept_more[] =
 	"one, and not smaller than the layout has it: an object that shrank since\n"
 	"the backup can only be deleted (basalt vdisk delete --force).";
 
+static const char config_show_more[] =
+	"Prints policies, virtual disks, targets with their LUNs and who may log in,\n"
+	"what portals serve and how often disks are scrubbed: a file for basalt\n"
+	"config apply, here or on another node.  Neither data nor secrets are in it.";
+
+static const char config_apply_more[] =
+	"FILE ('-': standard input) is JSON as basalt config show prints it.  What it\n"
+	"has is made, or changed to be so; what is so already is left alone, so the\n"
+	"same file can be applied again.  Keys may be left out: what they stand for\n"
+	"stays as it is, or gets the default of the command that makes it.  Whom a\n"
+	"target admits (allow) is as in the file, and no one else.  What the file does\n"
+	"not have stays, and is named; --prune takes it away, of the sections that\n"
+	"the file has.  Virtual disks are never deleted nor shrunk.\n"
+	"All is checked first, and nothing is done if a part of it cannot be.  It\n"
+	"stops at the first change that is refused; the same command goes on.\n"
+	"Where chap_user is set for a target, chap_secret_file names a file whose\n"
+	"first line is the secret (from FILE's folder), and mutual_secret_file that\n"
+	"of mutual_user.";
+
 /* ---- the table ---- */
 
 const struct cli_command cli_commands[] = {
@@ -741,6 +775,10 @@ const struct cli_command cli_commands[] = {
 	{ "object", "accept", "OBJECT", 1, 1,
 	  "open it with the older layout that the directory has",
 	  o_object_accept, object_accept, accept_more },
+	{ "config", "show", "", 0, 0, "all that is set, as a file of JSON",
+	  none, NULL, config_show_more, cli_config_show },
+	{ "config", "apply", "FILE", 1, 1, "make it as a file says",
+	  o_config_apply, NULL, config_apply_more, cli_config_apply },
 	{ "health", NULL, "", 0, 0, "named checks, each with cause and fix",
 	  none, health },
 	{ "metrics", NULL, "", 0, 0, "all counters, as Prometheus reads them",

@@ -1,0 +1,310 @@
+/* config_file: what shall be, read from a file and checked, key by key. */
+#include "base/size.h"
+#include "node/cli/config.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+enum kind { TEXT, NUMBER, SIZE, SWITCH, TEXTS, OBJECTS };
+
+struct key {
+	const char *name;
+	enum kind kind;
+	bool needed;
+	uint64_t max; /* of a number; of a text, its bytes */
+	uint64_t min;
+	const struct key *of; /* of objects: their keys, the first names them */
+};
+
+#define NAME_MAX_BYTES 255u
+
+static const struct key lun_keys[] = {
+	{ "lun", NUMBER, true, 16383, 0, NULL },
+	{ "vdisk", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "read_only", SWITCH, false, 0, 0, NULL },
+	{ NULL, TEXT, false, 0, 0, NULL },
+};
+static const struct key portal_keys[] = {
+	{ "address", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "transport", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ NULL, TEXT, false, 0, 0, NULL },
+};
+static const struct key policy_keys[] = {
+	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "ftt", NUMBER, false, 3, 0, NULL },
+	{ "method", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "stripe_width", NUMBER, false, 12, 1, NULL },
+	{ "reserve_percent", NUMBER, false, 100, 0, NULL },
+	{ "iops_limit", NUMBER, false, UINT32_MAX, 0, NULL },
+	{ "force_provision", SWITCH, false, 0, 0, NULL },
+	{ NULL, TEXT, false, 0, 0, NULL },
+};
+static const struct key vdisk_keys[] = {
+	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "size", SIZE, true, INT64_MAX, 0, NULL },
+	{ "block_bytes", NUMBER, false, 4096, 1, NULL },
+	{ "policy", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ NULL, TEXT, false, 0, 0, NULL },
+};
+static const struct key target_keys[] = {
+	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "iqn", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "allow", TEXTS, false, NAME_MAX_BYTES, 0, NULL },
+	{ "chap_user", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "chap_secret_file", TEXT, false, 2000, 0, NULL },
+	{ "mutual_user", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "mutual_secret_file", TEXT, false, 2000, 0, NULL },
+	{ "luns", OBJECTS, false, 0, 0, lun_keys },
+	{ NULL, TEXT, false, 0, 0, NULL },
+};
+static const struct key top_keys[] = {
+	{ "basalt_config", NUMBER, true, UINT32_MAX, 0, NULL },
+	{ "scrub_days", NUMBER, false, UINT32_MAX, 0, NULL },
+	{ "portals", OBJECTS, false, 0, 0, portal_keys },
+	{ "policies", OBJECTS, false, 0, 0, policy_keys },
+	{ "vdisks", OBJECTS, false, 0, 0, vdisk_keys },
+	{ "targets", OBJECTS, false, 0, 0, target_keys },
+	{ NULL, TEXT, false, 0, 0, NULL },
+};
+
+#define PLACE_MAX 200
+
+struct reading {
+	const struct cli_call *call;
+	const char *path;
+};
+
+static int wrong(const struct reading *r, const char *place, const char *fmt,
+		 ...) __attribute__((format(printf, 3, 4)));
+
+static int wrong(const struct reading *r, const char *place, const char *fmt,
+		 ...)
+{
+	char text[300], error[580];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	snprintf(error, sizeof(error), "%.80s: %.190s%s%.300s", r->path, place,
+		 place[0] ? ": " : "", text);
+	cli_refuse(r->call, error,
+		   "Nothing was changed.  basalt config show prints what such "
+		   "a file looks like; its man page has the keys.",
+		   -EINVAL);
+	return -EINVAL;
+}
+
+static int object_check(const struct reading *r, const char *place,
+			json_t *object, const struct key *keys);
+
+static int text_check(const struct reading *r, const char *place,
+		      const json_t *value, const struct key *key)
+{
+	if (!json_is_string(value))
+		return wrong(r, place, "a text in quotes is expected");
+	if (json_string_length(value) > key->max)
+		return wrong(r, place, "longer than %u bytes",
+			     (unsigned)key->max);
+	if (key->needed && json_string_length(value) == 0)
+		return wrong(r, place, "it is empty");
+	return 0;
+}
+
+static int number_check(const struct reading *r, const char *place,
+			const json_t *value, const struct key *key)
+{
+	json_int_t n = json_integer_value(value);
+
+	if (!json_is_integer(value) || n < (json_int_t)key->min ||
+	    (uint64_t)n > key->max)
+		return wrong(r, place,
+			     "a whole number from %llu to %llu is expected",
+			     (unsigned long long)key->min,
+			     (unsigned long long)key->max);
+	return 0;
+}
+
+/* "10G", or bytes; it is a number of bytes from here on. */
+static int size_check(const struct reading *r, const char *place,
+		      json_t *object, const struct key *key)
+{
+	const json_t *value = json_object_get(object, key->name);
+	uint64_t bytes = 0;
+	int rv = -EINVAL;
+
+	if (json_is_string(value))
+		rv = size_parse(json_string_value(value), &bytes);
+	else if (json_is_integer(value) && json_integer_value(value) > 0)
+		rv = (bytes = (uint64_t)json_integer_value(value), 0);
+	if (rv < 0 || bytes == 0 || bytes > key->max)
+		return wrong(r, place,
+			     "no size like \"10G\", \"512M\" or a "
+			     "number of bytes");
+	json_object_set_new(object, key->name, json_integer((json_int_t)bytes));
+	return 0;
+}
+
+/* Is @list[@index] there before as well?  By @key of it, or by itself. */
+static bool is_twice(const json_t *list, size_t index, const char *key)
+{
+	const json_t *it = json_array_get(list, index);
+
+	for (size_t i = 0; i < index; i++) {
+		const json_t *other = json_array_get(list, i);
+
+		if (key == NULL ? json_equal(it, other)
+				: json_equal(json_object_get(it, key),
+					     json_object_get(other, key)))
+			return true;
+	}
+	return false;
+}
+
+static int list_check(const struct reading *r, const char *place,
+		      const json_t *list, const struct key *key)
+{
+	struct key one = { key->name, TEXT, true, key->max, 0, NULL };
+	const char *name = key->kind == OBJECTS ? key->of[0].name : NULL;
+	char at[PLACE_MAX + 24];
+	size_t i;
+	json_t *item;
+	int rv;
+
+	if (!json_is_array(list))
+		return wrong(r, place, "a list in brackets is expected");
+	json_array_foreach(list, i, item)
+	{
+		snprintf(at, sizeof(at), "%.*s[%zu]", PLACE_MAX, place, i);
+		rv = key->kind == OBJECTS ? object_check(r, at, item, key->of)
+					  : text_check(r, at, item, &one);
+		if (rv == 0 && is_twice(list, i, name))
+			rv = wrong(r, at, "the %s is there twice",
+				   name != NULL ? name : "name");
+		if (rv < 0)
+			return rv;
+	}
+	return 0;
+}
+
+static int value_check(const struct reading *r, const char *place,
+		       json_t *object, const struct key *key)
+{
+	json_t *value = json_object_get(object, key->name);
+
+	switch (key->kind) {
+	case TEXT:
+		return text_check(r, place, value, key);
+	case NUMBER:
+		return number_check(r, place, value, key);
+	case SIZE:
+		return size_check(r, place, object, key);
+	case SWITCH:
+		return json_is_boolean(value)
+			       ? 0
+			       : wrong(r, place, "true or false is expected");
+	default:
+		return list_check(r, place, value, key);
+	}
+}
+
+static const struct key *key_of(const struct key *keys, const char *name)
+{
+	for (; keys->name != NULL; keys++)
+		if (strcmp(keys->name, name) == 0)
+			return keys;
+	return NULL;
+}
+
+static int object_check(const struct reading *r, const char *place,
+			json_t *object, const struct key *keys)
+{
+	char at[PLACE_MAX];
+	const char *name;
+	json_t *value;
+	int rv;
+
+	if (!json_is_object(object))
+		return wrong(r, place, "keys in braces are expected");
+	json_object_foreach(
+		object, name,
+		value) if (key_of(keys, name) ==
+			   NULL) return wrong(r, place,
+					      "there is no key \"%.60s\"",
+					      name);
+	for (; keys->name != NULL; keys++) {
+		if (json_object_get(object, keys->name) == NULL) {
+			if (keys->needed)
+				return wrong(r, place,
+					     "the key \"%s\" is missing",
+					     keys->name);
+			continue;
+		}
+		snprintf(at, sizeof(at), "%.150s%s%s", place,
+			 place[0] ? "." : "", keys->name);
+		rv = value_check(r, at, object, keys);
+		if (rv < 0)
+			return rv;
+	}
+	return 0;
+}
+
+/* A virtual disk is in a target once. */
+static int luns_check(const struct reading *r, const json_t *file)
+{
+	size_t i, k;
+	json_t *target, *lun;
+
+	json_array_foreach(json_object_get(file, "targets"), i, target)
+	{
+		const json_t *luns = json_object_get(target, "luns");
+
+		json_array_foreach(luns, k, lun)
+		{
+			char at[PLACE_MAX];
+
+			snprintf(at, sizeof(at), "targets[%zu].luns[%zu]", i,
+				 k);
+			if (is_twice(luns, k, "vdisk"))
+				return wrong(r, at, "the vdisk is there twice");
+		}
+	}
+	return 0;
+}
+
+json_t *cli__config_file(const struct cli_call *call, const char *path)
+{
+	struct reading r = { call, path };
+	bool standard = strcmp(path, "-") == 0;
+	FILE *f = standard ? stdin : fopen(path, "re");
+	json_error_t e;
+	json_t *file;
+	int rv;
+
+	if (f == NULL) {
+		wrong(&r, "", "%s", strerror(errno));
+		return NULL;
+	}
+	if (standard)
+		r.path = "standard input";
+	file = json_loadf(f, JSON_REJECT_DUPLICATES, &e);
+	if (!standard)
+		fclose(f);
+	if (file == NULL) {
+		wrong(&r, "", "no JSON: line %d, column %d: %s", e.line,
+		      e.column, e.text);
+		return NULL;
+	}
+	rv = object_check(&r, "", file, top_keys);
+	if (rv == 0 &&
+	    json_integer_value(json_object_get(file, "basalt_config")) !=
+		    CONFIG_FORM)
+		rv = wrong(&r, "basalt_config",
+			   "this basalt knows form %d only", CONFIG_FORM);
+	if (rv == 0)
+		rv = luns_check(&r, file);
+	if (rv == 0)
+		return file;
+	json_decref(file);
+	return NULL;
+}
