@@ -56,7 +56,7 @@ PROGRAMS := $(if $(wildcard node/main.c),$(O)/basaltd) \
 	$(if $(CLI_OBJS),$(O)/basalt)
 
 .PHONY: all run stop wipe test soak bench fuzz lint format cov install \
-	unit unit-bins tidy tools copies clean deps FORCE
+	unit unit-bins tidy tools copies clean deps deb FORCE
 .SECONDARY:
 all: $(PROGRAMS)
 
@@ -290,6 +290,12 @@ install: all
 		$(DESTDIR)/usr/share/man/man$$n/; done
 	install -m 644 deploy/completion.bash \
 		$(DESTDIR)/usr/share/bash-completion/completions/basalt
+
+# A Debian package of what is built, in build/deb.
+deb:
+	$(Q)deploy/deps build package
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)deploy/package
 
 clean:
 	rm -rf $(O)

@@ -53,7 +53,7 @@ static int why(struct cli_error *e, int status, const char *fix,
 int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 	       int status)
 {
-	struct cli_error e;
+	struct cli_error e = { 0 };
 
 	why(&e, status, fix, "%s", error);
 	return cli_say(call, &e);
@@ -320,7 +320,7 @@ int cli_try(struct cli_call *call, Admin__Response **out, struct cli_error *e)
 
 int cli_ask(struct cli_call *call, Admin__Response **out)
 {
-	struct cli_error e;
+	struct cli_error e = { 0 };
 
 	return cli_try(call, out, &e) == CLI_DONE ? CLI_DONE
 						  : cli_say(call, &e);
