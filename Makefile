@@ -15,7 +15,7 @@ PROTOC_C ?= protoc-c
 
 ROOMS := base proto lsom rdt cmmds dom iscsi iser node
 PKGS := libuv liburing libprotobuf-c libcrypto jansson libsystemd \
-	libmicrohttpd libisal inih libibverbs librdmacm
+	libmicrohttpd libisal inih libibverbs librdmacm zlib
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 

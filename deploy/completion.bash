@@ -10,7 +10,7 @@ _basalt() {
 		before=${COMP_WORDS[COMP_CWORD - 2]}
 	fi
 	case $before in
-	--socket | --chap-secret-file | --mutual-secret-file)
+	--socket | --chap-secret-file | --mutual-secret-file | --log | --config)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
@@ -21,7 +21,7 @@ _basalt() {
 	begun=${words[-1]}
 	mapfile -t COMPREPLY < <(basalt --complete "${words[@]:1}" 2>/dev/null)
 	COMPREPLY=("${COMPREPLY[@]#"${begun%"${begun##*[:=]}"}"}")
-	if [ ${#COMPREPLY[@]} -eq 0 ] && [[ $line =~ [[:space:]]disk[[:space:]]+add[[:space:]] ]]; then
+	if [ ${#COMPREPLY[@]} -eq 0 ] && [[ $line =~ [[:space:]](disk[[:space:]]+add|support)[[:space:]] ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	fi
 }

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #define CLI_VERSION "0.1.0"
 #define CLI_SOCKET "/run/basalt/basalt.sock"
@@ -55,6 +56,7 @@ struct cli_call {
 	bool json;
 	const char *socket;
 	unsigned patience_s; /* for the daemon; 0: as long as one may need */
+	pid_t daemon; /* who listens on the socket, where a connection was had */
 	Admin__Request request;
 	/* memory of the request */
 	union {
@@ -149,12 +151,16 @@ int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 
 /* json.c: any message, by its descriptor. */
 void cli_json_print(const ProtobufCMessage *message);
+void cli_json_text(const char *text);
 void cli_json_error(const char *error, const char *fix, int status,
 		    bool unknown);
 
 /* config_*.c */
 int cli_config_show(struct cli_call *call);
 int cli_config_apply(struct cli_call *call);
+
+/* support.c */
+int cli_support(struct cli_call *call);
 
 /* show.c */
 void cli_show(const struct cli_call *call, const Admin__Response *response);

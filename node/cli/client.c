@@ -70,6 +70,17 @@ static int connect_on(int fd, const struct sockaddr_un *sun)
 	return rv;
 }
 
+/* 0: it is in another container, or not known. */
+static pid_t peer_of(int fd)
+{
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return 0;
+	return peer.pid;
+}
+
 static int connect_to(struct cli_call *call, struct cli_error *e)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
@@ -92,8 +103,10 @@ static int connect_to(struct cli_call *call, struct cli_error *e)
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &connect_limit,
 			   sizeof(connect_limit));
 	}
-	if (fd >= 0 && connect_on(fd, &sun) == 0)
+	if (fd >= 0 && connect_on(fd, &sun) == 0) {
+		call->daemon = peer_of(fd);
 		return fd;
+	}
 	err = errno;
 	if (err == EACCES || err == EPERM)
 		why(e, -err, "Be root, or in group basalt.",

@@ -50,7 +50,7 @@ static size_t text_flags(const char *text)
 	return 0;
 }
 
-static void text_print(const char *text)
+void cli_json_text(const char *text)
 {
 	json_t *s = text_json(text);
 
@@ -84,7 +84,7 @@ static void value_print(const ProtobufCFieldDescriptor *f, const void *at,
 		break;
 	case PROTOBUF_C_TYPE_STRING:
 		text = *(const char *const *)at;
-		text_print(text ? text : "");
+		cli_json_text(text ? text : "");
 		break;
 	case PROTOBUF_C_TYPE_MESSAGE:
 		message_print(*(const ProtobufCMessage *const *)at, depth);

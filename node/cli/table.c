@@ -584,6 +584,14 @@ static const struct cli_option o_latency[] = {
 	END
 };
 
+static const struct cli_option o_support[] = {
+	{ "log", "FILE", "basaltd's log, where it is not found by itself",
+	  false },
+	{ "config", "FILE", "its configuration (/etc/basalt/basalt.conf)",
+	  false },
+	END
+};
+
 /* ---- what takes more words ---- */
 
 static const char latency_more[] =
@@ -695,6 +703,19 @@ static const char config_apply_more[] =
 	"first line is the secret (from FILE's folder), and mutual_secret_file that\n"
 	"of mutual_user.";
 
+static const char support_more[] =
+	"FILE: basalt-support-HOST-YYYYMMDD-HHMMSS.tar.gz in the current folder; one\n"
+	"that is there is not overwritten.  For who helps: status, health, lists,\n"
+	"events, latencies and counters, as JSON and for people; the end of basaltd's\n"
+	"log, and its configuration; what the machine says of its disks, its network\n"
+	"and basaltd's process.  index.txt tells what each file is.\n"
+	"It is of use also where basaltd does not run, or hangs: what cannot be had,\n"
+	"or does not come in time, is left out, and is told with its reason.  Where\n"
+	"nothing came of basaltd itself the status is 1; the rest is written.\n"
+	"Secrets of CHAP and the cluster's key are not in it, but names, addresses\n"
+	"and what is in the log.  The log is found where basaltd writes it to a file,\n"
+	"where there is a basaltd.log beside the socket, else in the journal.";
+
 /* ---- the table ---- */
 
 const struct cli_command cli_commands[] = {
@@ -791,6 +812,9 @@ const struct cli_command cli_commands[] = {
 	  "show, or set how much a room logs (ROOM: all, base, lsom, ...; "
 	  "LEVEL: error, warn, info, debug)",
 	  none, log_level },
+	{ "support", NULL, "[FILE]", 0, 1,
+	  "one file with what who helps needs to know", o_support, NULL,
+	  support_more, cli_support },
 };
 
 const size_t cli_commands_count = ARRAY_LEN(cli_commands);
