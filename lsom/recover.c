@@ -453,14 +453,20 @@ static uint64_t covered_of(const struct lsom__recovery *rec, unsigned head)
 	return covered;
 }
 
-/* Before anything is erased that the index freed. */
+/*
+ * Before anything is erased that the index freed, and before anything of a form
+ * is written that the version before this one does not know.
+ */
 static int super_follow(struct lsom_disk *disk)
 {
 	uint64_t flushed = disk->kv == NULL ? 0 : disk->flushed_number;
+	struct lsom__super *super = &disk->super;
 
-	if (disk->super.index_flushed == flushed)
+	if (super->index_flushed == flushed &&
+	    (super->incompat & LSOM__INCOMPAT) == LSOM__INCOMPAT)
 		return 0;
-	disk->super.index_flushed = flushed;
+	super->index_flushed = flushed;
+	super->incompat |= LSOM__INCOMPAT;
 	return lsom__super_write_now(disk);
 }
 
@@ -503,7 +509,6 @@ static int log_close(struct lsom__recovery *rec)
 	}
 	/* Of the next generation. */
 	memset(disk->flushed_covered, 0, sizeof(disk->flushed_covered));
-	disk->super.incompat |= LSOM__INCOMPAT;
 	if (lsom__rule(disk, LSOM_OFF_GENERATION)) {
 		disk->super.generation_closed = disk->super.generation;
 		disk->super.generation++;

@@ -172,6 +172,50 @@ TEST(headers, of_an_earlier_version)
 	fixture_close(f);
 }
 
+static uint64_t features(const struct fixture *f)
+{
+	struct lsom__super super[2];
+	unsigned i;
+
+	for (i = 0; i < 2; i++)
+		CHECK_EQ(lsom__super_decode(f->sim.disk.now +
+						    i * LSOM__SUPER_GAP,
+					    &super[i]),
+			 0);
+	return super[super[1].sequence > super[0].sequence].incompat;
+}
+
+/*
+ * What an opening writes first tells an earlier version to leave the disk alone:
+ * of the next thing it may not know what it is.
+ */
+TEST(headers, features_come_first)
+{
+	struct fixture *f = fixture_of(4, 128u << 20, LSOM__SEGMENT_TINY);
+	struct lsom_comp *comp;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	segments_use(f, 0, 300);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 300, 1, LSN(1, 301), 301), 0);
+	lsom_comp_put(comp); /* in a segment that gets its summary then */
+	for (i = 0; i < 2; i++) {
+		f->disk->super.incompat = 0;
+		CHECK_EQ(lsom__super_write_now(f->disk), 0);
+	}
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	CHECK_EQ(features(f), 0);
+	f->sim.fail_write = 2;
+	CHECK_EQ(opening(f), -EIO);
+	CHECK_EQ(features(f), LSOM__INCOMPAT);
+	CHECK_EQ(opening(f), 0);
+	used_check(f, 301);
+	fixture_close(f);
+}
+
 /* A superblock that is not whole may have said something else. */
 TEST(headers, all_without_a_superblock)
 {
