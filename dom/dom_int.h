@@ -123,6 +123,8 @@ struct dom__group {
 void dom__group_init(struct dom__group *group, uint64_t oepoch,
 		     uint64_t recorded_lsn);
 unsigned dom__group_room(const struct dom__group *group);
+/* Half of the lsns of its epoch are issued: it is time for another one (R34). */
+bool dom__group_worn(const struct dom__group *group);
 uint64_t dom__group_issue(struct dom__group *group);
 void dom__group_commit(struct dom__group *group, uint64_t lsn);
 void dom__group_abort(struct dom__group *group, uint64_t lsn);
@@ -531,6 +533,7 @@ void dom__owner_put(struct dom__owner *owner);
 void dom__owner_open(struct dom__owner *owner, struct dom_object_open *req);
 void dom__owner_step(struct dom__owner *owner); /* deferred */
 void dom__owner_lost(struct dom__owner *owner); /* fenced: take over again */
+void dom__owner_renew(struct dom__owner *owner); /* with another epoch */
 void dom__owner_event(struct dom__owner *owner, enum dom_event event);
 void dom__owner_drop_leaves(struct dom__owner *owner);
 const struct dom__known *dom__known_find(const struct dom__owner *owner,

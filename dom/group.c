@@ -30,6 +30,11 @@ unsigned dom__group_room(const struct dom__group *group)
 	return LSOM_WINDOW - (unsigned)open;
 }
 
+bool dom__group_worn(const struct dom__group *group)
+{
+	return LSN_SEQ(group->next_lsn) >> (LSN_SEQ_BITS - 1) != 0;
+}
+
 uint64_t dom__group_issue(struct dom__group *group)
 {
 	assert(dom__group_room(group) > 0);

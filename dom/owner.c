@@ -138,6 +138,18 @@ void dom__owner_lost(struct dom__owner *owner)
 	dom__owner_step(owner);
 }
 
+/* What runs goes on in this epoch; what comes waits for the next one. */
+void dom__owner_renew(struct dom__owner *owner)
+{
+	if (owner->state != DOM__READY || owner->restart)
+		return;
+	log_info("an owner has used its epoch %u up and begins another one",
+		 owner->oepoch);
+	owner->restart = true;
+	owner->hold = true;
+	dom__owner_step(owner);
+}
+
 void dom__owner_event(struct dom__owner *owner, enum dom_event event)
 {
 	owner->events |= 1u << event;

@@ -402,9 +402,14 @@ static void op_prep(struct dom__op *op)
 		dom__op_finish(op, rv);
 		return;
 	}
-	for (unsigned i = 0; i < n; i++)
-		op->plan.parts[i].lsn = dom__group_issue(
-			&owner->groups[op->plan.parts[i].leaf]);
+	for (unsigned i = 0; i < n; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+		struct dom__group *group = &owner->groups[part->leaf];
+
+		part->lsn = dom__group_issue(group);
+		if (dom__group_worn(group))
+			dom__owner_renew(owner);
+	}
 	/* A part may end at once: hold the last count until all are sent. */
 	op->parts_left = n + 1;
 	for (unsigned i = 0; i < n; i++)

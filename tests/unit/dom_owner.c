@@ -57,6 +57,51 @@ TEST(dom_owner, deleted_under_a_write)
 	fixture_close(f);
 }
 
+/* @group has issued and decided so many lsns as nobody waits for. */
+static void lsns_issued(struct dom__group *group, uint64_t seq)
+{
+	CHECK_EQ(group->decided.stable_lsn, group->next_lsn - 1);
+	group->next_lsn = LSN(LSN_OEPOCH(group->next_lsn), seq + 1);
+	group->decided.stable_lsn = group->next_lsn - 1;
+	group->dirty = true;
+}
+
+/*
+ * R34: an epoch has 2^40 lsns.  Another one begins before they run out, under
+ * writes, and none of them fails or is older than what it was to replace.
+ */
+TEST(dom_owner, another_epoch_before_its_lsns_run_out)
+{
+	struct fixture *f = fixture_open();
+	static struct req w[8];
+	struct dom__owner *owner;
+	uint32_t oepoch;
+
+	object_make(f, 1);
+	memset(buf_a, 0x11, sizeof(buf_a));
+	CHECK_EQ(do_write(f, 0, buf_a, 8ull * B, 0, 0), 0);
+	owner = owner_of(f);
+	oepoch = owner->oepoch;
+	lsns_issued(&owner->groups[0], (1ull << 39) - 4);
+	memset(buf_b, 0x22, sizeof(buf_b));
+	for (unsigned i = 0; i < ARRAY_LEN(w); i++)
+		write_start(f, &w[i], (uint64_t)i * B, buf_b, B, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(w); i++)
+		CHECK_EQ(req_wait(f, &w[i]), 0);
+	UNTIL(f, owner->oepoch == oepoch + 1 && owner->state == DOM__READY);
+	CHECK_EQ(do_write(f, 7ull * B, buf_a, B, 0, 0), 0);
+	CHECK(LSN_SEQ(owner->groups[0].next_lsn) < 100);
+	CHECK_EQ(LSN_OEPOCH(owner->groups[0].next_lsn), oepoch + 1);
+
+	stop(f);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, 0, got, 8ull * B), 0);
+	CHECK(all_is(got, 7ul * B, 0x22));
+	CHECK(all_is(got + 7ul * B, B, 0x11));
+	fixture_close(f);
+}
+
 /* ---- a directory that takes its time ---- */
 
 static void on_flag(void *arg)
