@@ -224,18 +224,13 @@ static void tomb_applied(struct lsom__op *op, int status)
 static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 {
 	struct lsom_disk *disk = c->disk;
-	struct lsom__tomb *t;
+	struct lsom__tomb *t = lsom__tomb_find(disk, key);
 	struct lsom__op *op;
 
-	TAILQ_FOREACH (t, &disk->tombs, link)
-		if (t->key == key)
-			break;
 	if (t == NULL)
 		return 0;
 	if (c->oldest >= t->pos) {
-		TAILQ_REMOVE(&disk->tombs, t, link);
-		disk->tombs_dirty = true;
-		free(t);
+		lsom__tomb_drop(disk, t);
 		return 0;
 	}
 	op = lsom__op_new(disk, NULL, LSOM__R_DELETE,

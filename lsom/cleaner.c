@@ -363,14 +363,10 @@ bool lsom__cleaner_owes(const struct lsom_disk *disk)
 static void bars_settle(struct lsom_disk *disk)
 {
 	struct lsom_comp *comp;
-	struct lsom__tomb *t;
 
 	TAILQ_FOREACH (comp, &disk->comps, link)
 		lsom__aborts_settle(comp, disk->pos_next);
-	TAILQ_FOREACH (t, &disk->tombs, link) {
-		disk->tombs_dirty |= t->pos > disk->pos_next;
-		t->pos = MIN(t->pos, disk->pos_next);
-	}
+	lsom__tombs_settle(disk);
 }
 
 static bool victim_wanted(struct lsom__cleaner *c)

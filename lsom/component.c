@@ -618,23 +618,6 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 
 /* ---- deletion ---- */
 
-int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos)
-{
-	struct lsom__tomb *t;
-
-	TAILQ_FOREACH (t, &disk->tombs, link)
-		if (t->key == key)
-			return 0;
-	t = calloc(1, sizeof(*t));
-	if (t == NULL)
-		return -ENOMEM;
-	t->key = key;
-	t->pos = pos;
-	disk->tombs_dirty = true;
-	TAILQ_INSERT_TAIL(&disk->tombs, t, link);
-	return 0;
-}
-
 static void reap_wake(struct lsom__page_wait *wait, int status)
 {
 	struct lsom_comp *comp =
@@ -698,7 +681,7 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 	if (comp->deleted)
 		return;
 	do
-		rv = lsom__tomb_add(disk, comp->key, LSOM__POS_LATER);
+		rv = lsom__tomb_add(disk, comp->key, LSOM__POS_LATER, false);
 	while (rv < 0 && lsom__page_shed(disk));
 	if (rv < 0)
 		lsom__disk_fail(disk, "out of memory", rv);

@@ -51,7 +51,6 @@ void lsom_close(struct lsom *lsom)
 static void disk_free(struct lsom_disk *disk)
 {
 	struct lsom_comp *comp;
-	struct lsom__tomb *t;
 	uint32_t i;
 
 	lsom__cleaner_fini(disk);
@@ -59,10 +58,7 @@ static void disk_free(struct lsom_disk *disk)
 		assert(comp->refs == 1);
 		lsom__comp_free(comp);
 	}
-	while ((t = TAILQ_FIRST(&disk->tombs)) != NULL) {
-		TAILQ_REMOVE(&disk->tombs, t, link);
-		free(t);
-	}
+	lsom__tombs_fini(&disk->tombs);
 	for (i = 0; disk->segments != NULL && i < disk->super.segments; i++)
 		free(disk->segments[i].frames);
 	free(disk->segments);
@@ -90,7 +86,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	snprintf(disk->path, sizeof(disk->path), "%s", path);
 	disk->sequence_next = disk->pos_next = disk->key_next = 1;
 	TAILQ_INIT(&disk->comps);
-	TAILQ_INIT(&disk->tombs);
+	lsom__tombs_init(&disk->tombs);
 	TAILQ_INIT(&disk->emptied);
 	TAILQ_INIT(&disk->cleaned);
 	TAILQ_INIT(&disk->unclosed);

@@ -251,7 +251,7 @@ static bool item_load(void *arg, struct kv_slice key, struct kv_slice value)
 	case 'T':
 		if (value.len == sizeof(pos)) {
 			memcpy(&pos, value.data, sizeof(pos));
-			rv = lsom__tomb_add(l->disk, a, pos);
+			rv = lsom__tomb_add(l->disk, a, pos, true);
 		}
 		break;
 	}

@@ -14,6 +14,7 @@
 
 #include "base/util.h"
 #include "lsom/format.h"
+#include "lsom/tomb_int.h"
 
 #include <stdatomic.h>
 
@@ -305,12 +306,6 @@ struct lsom_comp {
  */
 #define LSOM__POS_LATER UINT64_MAX
 
-struct lsom__tomb { /* a deleted component; barred while older data lies */
-	TAILQ_ENTRY(lsom__tomb) link;
-	uint64_t key, pos; /* or POS_LATER */
-	bool dirty, stored;
-};
-
 #define LSOM__HASH 1024u
 
 /* Up to where a checkpoint covers each head: the next batch to replay. */
@@ -381,7 +376,7 @@ struct lsom_disk {
 	struct lsom_comp *hash[LSOM__HASH]; /* by cid */
 	struct lsom_comp *by_key[LSOM__HASH];
 	uint64_t key_next;
-	TAILQ_HEAD(, lsom__tomb) tombs;
+	struct lsom__tombs tombs;
 
 	struct lsom__pages lru, dirty_pages;
 	size_t pages_count, dirty_count, loads;
@@ -398,7 +393,7 @@ struct lsom_disk {
 	uint64_t flushed_covered[LSOM__HEADS]; /* batches that it covers */
 	uint64_t checkpoint_pos; /* pos_next when it began */
 	void *checkpoint; /* the running one, or the one that is filled */
-	bool checkpoint_again, tombs_dirty;
+	bool checkpoint_again;
 	bool checkpoint_waits; /* for the cleaner to pay what it owes */
 	bool checkpoint_starved; /* for memory, and that was told */
 	uint64_t checkpoint_sequence;
@@ -800,7 +795,6 @@ void lsom__comp_reap(struct lsom_comp *comp);
  */
 int lsom__comp_shrink(struct lsom_comp *comp, uint64_t blocks,
 		      void (*cb)(struct lsom_comp *comp, int status));
-int lsom__tomb_add(struct lsom_disk *disk, uint64_t key, uint64_t pos);
 int lsom__state_of(const struct lsom_disk *disk);
 
 /* ---- space.c: from any shard, if not said otherwise ---- */

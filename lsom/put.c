@@ -308,18 +308,18 @@ int lsom__put_segments(struct lsom__puts *puts, size_t max)
 int lsom__put_tombs(struct lsom__puts *puts)
 {
 	struct lsom__tomb *t;
+	struct key key;
 	int rv;
 
-	if (!puts->disk->tombs_dirty)
-		return 0;
-	rv = drop_range(puts, key_make('T', 0, 0, 0, 0),
-			key_make('U', 0, 0, 0, 0));
-	TAILQ_FOREACH (t, &puts->disk->tombs, link)
-		if (rv == 0)
-			rv = put(puts, key_make('T', 1, t->key, 0, 0), &t->pos,
-				 sizeof(t->pos));
-	puts->disk->tombs_dirty = rv < 0;
-	return rv;
+	while ((t = TAILQ_FIRST(&puts->disk->tombs.changed)) != NULL) {
+		key = key_make('T', 1, t->key, 0, 0);
+		rv = t->gone ? drop(puts, key)
+			     : put(puts, key, &t->pos, sizeof(t->pos));
+		if (rv < 0)
+			return rv;
+		lsom__tomb_told(puts->disk, t);
+	}
+	return 0;
 }
 
 uint64_t lsom__head_first(const struct lsom__head *head)

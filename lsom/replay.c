@@ -285,7 +285,8 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 	if (pass == PASS_STATES && r->type == LSOM__R_STATE)
 		return replay_state(disk, (const void *)r);
 	if (pass == PASS_STATES && r->type == LSOM__R_DELETE)
-		return lsom__tomb_add(disk, r->component, LSOM__POS_LATER);
+		return lsom__tomb_add(disk, r->component, LSOM__POS_LATER,
+				      false);
 	if (pass == PASS_DECISIONS)
 		return replay_decision(disk, r);
 	if (r->type == LSOM__R_DATA && pass == data_pass(r))
@@ -297,14 +298,11 @@ int lsom__record_replay(struct lsom__recovery *rec, uint32_t segment,
 
 static void states_end(struct lsom_disk *disk)
 {
-	struct lsom__tomb *t;
 	struct lsom_comp *comp;
 
-	TAILQ_FOREACH (t, &disk->tombs, link) {
-		comp = lsom__comp_by_key(disk, t->key);
-		if (comp != NULL)
+	TAILQ_FOREACH (comp, &disk->comps, link)
+		if (lsom__tomb_find(disk, comp->key) != NULL)
 			lsom__comp_deleted(comp);
-	}
 }
 
 static void decisions_end(struct lsom_disk *disk)
@@ -350,12 +348,10 @@ static int data_end(struct lsom_disk *disk)
 {
 	struct lsom__prep *p, *next;
 	struct lsom_comp *comp;
-	struct lsom__tomb *t;
 	int rv = 0;
 
 	/* When it was applied is not known: not after now. */
-	TAILQ_FOREACH (t, &disk->tombs, link)
-		t->pos = MIN(t->pos, disk->pos_next);
+	lsom__tombs_settle(disk);
 	TAILQ_FOREACH (comp, &disk->comps, link) {
 		/* Those of the checkpoint, decided by what came after it. */
 		TAILQ_FOREACH_SAFE (p, &comp->preps, link, next) {
