@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,6 +67,17 @@ static void limits_settle(void)
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
 	signal(SIGXFSZ, SIG_IGN);
+}
+
+/*
+ * RocksDB's buffers, of up to some MiB, come and go.  From the first one on that
+ * is freed glibc would take their like out of its threads' arenas, and each of
+ * those keeps what it has grown to.
+ */
+static void memory_settle(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	(void)mallopt(M_TRIM_THRESHOLD, 1 << 20);
 }
 
 /* Those of the long options: no letter's. */
@@ -135,6 +147,7 @@ int main(int argc, char **argv)
 	if (descriptors_open() < 0)
 		return 1;
 	limits_settle();
+	memory_settle();
 	log_open();
 	if (options_take(argc, argv, &path, &check, &rv))
 		return rv;
