@@ -4,8 +4,8 @@
  * One batch of the store holds everything that changed since the last one: page
  * slots, component states, undecided versions, segments, tombs, and the
  * position of each head up to which all records are in it.  It is put together
- * on the loop: pages over several turns, for guests wait meanwhile, and those
- * that change again once more; all that is left, with the rest, in the last one,
+ * on the loop: over several turns where it is much, for guests wait meanwhile, and
+ * what changes again once more; all that is left, with the rest, in the last one,
  * which is when it begins as far as others are concerned.  It is applied on the
  * index lane (a page that is evicted after that comes back with it), flushed on
  * another.  Then a superblock says that it was.
@@ -34,7 +34,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define TURN_PAGES 256u /* under 1 ms */
+#define TURN_PAGES 256u /* or records of components: under 1 ms */
 #define TURN_SEGMENTS 4096u /* as well */
 #define TICK_NS (5 * SEC)
 #define BUSY_TICKS 6u /* it waits for the log to rest */
@@ -267,22 +267,27 @@ static size_t turn_segments(const struct lsom_disk *disk)
 /*
  * Some of the pages, then of the segments, while they are many and there are turns
  * left: where they change as fast as they are put, the last turn takes what there
- * is.
+ * is.  Components once, all of them; mostly that is not a turn of its own.
  */
 static int checkpoint_fill_some(struct checkpoint *c)
 {
 	size_t max = turn_pages(c->disk);
 	int rv;
 
-	if (c->turns == 0)
-		return 0;
-	if (c->disk->dirty_count > max)
+	if (c->turns > 0 && c->disk->dirty_count > max) {
 		rv = lsom__put_pages(&c->puts, max);
-	else if (c->disk->changed_count > turn_segments(c->disk))
+		c->turns--;
+	} else if (c->turns > 0 &&
+		   c->disk->changed_count > turn_segments(c->disk)) {
 		rv = lsom__put_segments(&c->puts, turn_segments(c->disk));
-	else
+		c->turns--;
+	} else if (c->puts.comps_next < UINT64_MAX) {
+		rv = lsom__put_comps_some(&c->puts, max);
+		if (rv == 0 && c->puts.comps_next == UINT64_MAX)
+			return 0;
+	} else {
 		return 0;
-	c->turns--;
+	}
 	if (rv < 0)
 		return rv;
 	lsom__checkpoint_start(c->disk);

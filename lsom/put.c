@@ -232,6 +232,38 @@ static int comp_drop(struct lsom__puts *puts, const struct lsom_comp *comp)
 	return rv < 0 ? rv : drop_all(puts, 'U', comp->key);
 }
 
+/* The first one at or above @key, which it mostly has; or NULL. */
+static struct lsom_comp *comp_from(const struct lsom_disk *disk, uint64_t key)
+{
+	struct lsom_comp *comp = lsom__comp_by_key(disk, key);
+
+	if (comp == NULL)
+		TAILQ_FOREACH (comp, &disk->comps, link)
+			if (comp->key >= key)
+				break;
+	return comp;
+}
+
+int lsom__put_comps_some(struct lsom__puts *puts, size_t max)
+{
+	struct lsom_comp *comp = comp_from(puts->disk, puts->comps_next);
+	int rv;
+
+	for (; comp != NULL && max > 0; comp = TAILQ_NEXT(comp, link)) {
+		puts->comps_next = comp->key;
+		/* Of one that is gone pages may still have to be put. */
+		if (!comp->dirty || !comp->created || comp->reaped)
+			continue;
+		rv = comp_put(puts, comp);
+		if (rv < 0)
+			return rv;
+		comp->dirty = false;
+		max -= MIN(max, (size_t)1 + comp->preps_count);
+	}
+	puts->comps_next = comp != NULL ? comp->key : UINT64_MAX;
+	return 0;
+}
+
 int lsom__put_comps(struct lsom__puts *puts)
 {
 	struct lsom_comp *comp, *next;

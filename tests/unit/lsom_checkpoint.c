@@ -153,6 +153,77 @@ TEST(checkpoint, a_component_is_deleted)
 	fixture_close(f);
 }
 
+static unsigned comps_dirty(const struct fixture *f)
+{
+	const struct lsom_comp *comp;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (comp, &f->disk->comps, link)
+		n += comp->dirty;
+	return n;
+}
+
+/*
+ * So it is with components, each with what is undecided of it; one that is in the
+ * batch already, and is decided then, is in it once more.
+ */
+TEST(checkpoint, components_take_turns)
+{
+	enum { COMPS = 100, SOME = 8 };
+	struct fixture *f = fixture_open(8);
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 5) };
+	const struct lsom_comp_meta none = { 0 };
+	struct asked a = { .status = PENDING };
+	unsigned n, before, turns = 0;
+	struct lsom_comp *comp, *gone;
+	uint64_t number;
+
+	f->lsom->pages_max = 64 * SOME;
+	for (n = 1; n <= COMPS; n++) {
+		CHECK_EQ(create(f, n, 64), 0);
+		env_timer_stop(f->disk->env, &f->disk->checkpoint_timer);
+	}
+	comp = comp_of(f, 1);
+	gone = comp_of(f, 2);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
+	for (n = 0; n < SOME; n++) {
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1 + n, 1, LSN(1, 6 + n),
+				  6),
+			 0);
+		env_timer_stop(f->disk->env, &f->disk->checkpoint_timer);
+	}
+	CHECK_EQ(update(f, gone, LSOM_DELETE, none), 0);
+	CHECK_EQ(comps_dirty(f), COMPS);
+	number = f->disk->checkpoint_number;
+	CHECK_EQ(lsom_checkpoint(f->disk, &a.req, checkpointed), 0);
+	while (f->disk->checkpoint == NULL)
+		CHECK(sim_env_turn(&f->sim));
+	/* It is first, and fills that turn. */
+	CHECK(!comp->dirty);
+	CHECK_EQ(comps_dirty(f), COMPS - 1);
+	lsom_decided(comp, &d);
+	while (f->disk->checkpoint_number == number) {
+		before = comps_dirty(f);
+		CHECK(sim_env_turn(&f->sim));
+		CHECK(before <= comps_dirty(f) + 2 * SOME);
+		turns += comps_dirty(f) < before;
+	}
+	CHECK(turns >= COMPS / SOME);
+	CHECK_EQ(comps_dirty(f), 0);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, 0);
+	lsom_comp_put(gone);
+	lsom_comp_put(comp);
+	CHECK_EQ(power_cut(f), 0);
+	CHECK_EQ(f->disk->comps_count, COMPS - 1);
+	CHECK(comp_of(f, 2) == NULL);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 0, 5), 1);
+	CHECK_EQ(comp->preps_count, SOME);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Who waits for it hears of it. */
 TEST(checkpoint, the_disk_fails_meanwhile)
 {
