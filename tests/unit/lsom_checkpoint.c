@@ -153,6 +153,63 @@ TEST(checkpoint, a_component_is_deleted)
 	fixture_close(f);
 }
 
+static bool key_count(void *arg, struct kv_slice key, struct kv_slice value)
+{
+	(void)key;
+	(void)value;
+	++*(unsigned *)arg;
+	return true;
+}
+
+static unsigned keys(const struct fixture *f, char tag)
+{
+	const char to = (char)(tag + 1);
+	unsigned n = 0;
+
+	CHECK_EQ(kv_scan(f->disk->kv, kv_slice(&tag, 1), kv_slice(&to, 1),
+			 key_count, &n),
+		 0);
+	return n;
+}
+
+/* What is decided, and who is deleted, would come back with an index. */
+TEST(checkpoint, what_is_over_leaves_the_store)
+{
+	struct fixture *f = fixture_open(9);
+	const struct lsom_comp_meta none = { 0 };
+	struct lsom_comp *comp, *gone;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 64), 0);
+	comp = comp_of(f, 1);
+	gone = comp_of(f, 2);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
+	CHECK_EQ(put(f, gone, 0, 1, LSN(1, 1), 1), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1, 1, LSN(1, 5), 5), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 2, 1, LSN(1, 6), 6), 0);
+	CHECK_EQ(put_kind(f, gone, LSOM_PREP, 2, 1, LSN(1, 6), 6), 0);
+	checkpoint_make(f);
+	CHECK_EQ(keys(f, 'C'), 2);
+	CHECK_EQ(keys(f, 'B'), 2);
+	CHECK_EQ(keys(f, 'P'), 2);
+	CHECK_EQ(keys(f, 'U'), 3);
+	CHECK_EQ(decide(f, comp, LSN(1, 5), false), 0);
+	CHECK_EQ(update(f, gone, LSOM_DELETE, none), 0);
+	lsom_comp_put(gone);
+	checkpoint_make(f);
+	checkpoint_make(f);
+	CHECK_EQ(keys(f, 'C'), 1);
+	CHECK_EQ(keys(f, 'B'), 1);
+	CHECK_EQ(keys(f, 'P'), 1);
+	CHECK_EQ(keys(f, 'U'), 1);
+	CHECK_EQ(keys(f, 'T'), 1);
+	CHECK_EQ(decide(f, comp, LSN(1, 6), true), 0);
+	checkpoint_make(f);
+	CHECK_EQ(keys(f, 'U'), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 static unsigned comps_dirty(const struct fixture *f)
 {
 	const struct lsom_comp *comp;
