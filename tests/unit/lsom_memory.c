@@ -30,6 +30,21 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 	return alloc_fails(0) ? NULL : __real_aligned_alloc(align, size);
 }
 
+int __real_kv_batch_reserve(struct kv_batch *batch, size_t changes,
+			    size_t bytes);
+int __wrap_kv_batch_reserve(struct kv_batch *batch, size_t changes,
+			    size_t bytes);
+
+static unsigned reserve_fails; /* that one from now on; 0: none */
+
+int __wrap_kv_batch_reserve(struct kv_batch *batch, size_t changes,
+			    size_t bytes)
+{
+	if (reserve_fails > 0 && --reserve_fails == 0)
+		return -ENOMEM;
+	return __real_kv_batch_reserve(batch, changes, bytes);
+}
+
 int __real_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
 			   void **out, size_t *out_len);
 int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
@@ -95,22 +110,22 @@ static void contents_check(struct fixture *f)
 }
 
 /*
- * One more is asked for, and allocation @n of its turns fails.  True: there were
- * so many.  Who asked has the answer, later then.
+ * One more is asked for, and allocation @n of its turns fails, as @fail counts.
+ * True: there were so many.  Who asked has the answer, later then.
  */
-static bool checkpoint_fails(struct fixture *f, unsigned n)
+static bool checkpoint_fails(struct fixture *f, unsigned *fail, unsigned n)
 {
 	struct call c = { .f = f, .status = PENDING };
 	struct lsom_checkpoint req = { .data = &c };
 	struct lsom_disk_info info;
 	bool failed;
 
-	fail_at = n;
+	*fail = n;
 	CHECK_EQ(lsom_checkpoint(f->disk, &req, checkpoint_made), 0);
 	while (f->disk->checkpoint_task.queued)
 		CHECK(sim_env_turn(&f->sim));
-	failed = fail_at == 0;
-	fail_at = 0;
+	failed = *fail == 0;
+	*fail = 0;
 	lsom_disk_info(f->disk, &info);
 	CHECK_EQ(info.state, LSOM_DISK_ONLINE);
 	CHECK_EQ(f->disk->checkpoint_starved, failed);
@@ -131,13 +146,36 @@ TEST(memory, none_for_a_checkpoint)
 	for (n = 1; failed; n++) {
 		f = fixture_open(n);
 		contents_make(f);
-		failed = checkpoint_fails(f, n);
+		failed = checkpoint_fails(f, &fail_at, n);
 		CHECK_EQ(power_cut(f), 0);
 		CHECK_EQ(f->disk->recovered_records, 0);
 		contents_check(f);
 		fixture_close(f);
 	}
 	CHECK(n > PAGES);
+}
+
+/* For any of what it puts: none of that is missed, it is in no other place. */
+TEST(memory, none_for_one_of_what_a_checkpoint_puts)
+{
+	struct fixture *f;
+	bool failed = true;
+	uint64_t live;
+	unsigned n;
+
+	for (n = 1; failed; n++) {
+		f = fixture_open(n);
+		contents_make(f);
+		failed = checkpoint_fails(f, &reserve_fails, n);
+		live = f->disk->live_blocks;
+		CHECK_EQ(power_cut(f), 0);
+		CHECK_EQ(f->disk->recovered_records, 0);
+		CHECK_EQ(f->disk->live_blocks, live);
+		CHECK(!TAILQ_EMPTY(&f->disk->tombs));
+		contents_check(f);
+		fixture_close(f);
+	}
+	CHECK(n > 2 * PAGES);
 }
 
 /* What changes until it goes on is in it, too, or in the next one. */
@@ -512,6 +550,27 @@ TEST(memory, none_for_a_page_before_a_checkpoint)
 	while (!lsom_comp_used(comp, &now))
 		CHECK(sim_env_turn(&f->sim));
 	CHECK_EQ(now, used);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* What it is read with then is what was put: one block, and counted as that. */
+TEST(memory, none_for_a_page_that_was_put)
+{
+	struct fixture *f = fixture_open(10);
+	struct lsom_comp *comp = page_away(f);
+	struct lsom__page *page;
+
+	page_read_status = -ENOMEM;
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 1, LSN(2, 1), 31), 0);
+	page = lsom__page_find(comp, 0);
+	while (page_read_status != 0)
+		CHECK(sim_env_turn(&f->sim));
+	checkpoint_make(f);
+	CHECK(page->loading && !page->is_dirty);
+	CHECK_EQ(get(f, comp, 0, 31), 1);
+	CHECK(page->loaded);
+	CHECK_EQ(f->disk->segments[f->disk->heads[0].segment].live, 1);
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
