@@ -129,25 +129,6 @@ TEST(carry, a_state_that_is_moved_is_the_newest)
 
 /* ---- what comes between a move and its end ---- */
 
-/* The request to a head that is in flight, taken off the disk. */
-static struct env_io *head_hold(struct fixture *f, unsigned id)
-{
-	const struct lsom__head *head = &f->disk->heads[id];
-	struct sim_env *sim = &f->sim;
-	struct env_io *io;
-
-	while (TAILQ_EMPTY(&head->inflight))
-		CHECK(sim_env_turn(sim));
-	io = &TAILQ_FIRST(&head->inflight)->io;
-	for (size_t i = 0; i < sim->ios_count; i++)
-		if (sim->ios[i] == io) {
-			sim->ios[i] = sim->ios[--sim->ios_count];
-			return io;
-		}
-	fail();
-	return NULL;
-}
-
 static struct env_io *cleaner_hold(struct fixture *f)
 {
 	return head_hold(f, LSOM__HEAD_CLEANER);
@@ -275,6 +256,42 @@ TEST(carry, a_move_ends_behind_its_commit)
 }
 
 /*
+ * A prepared version is voided while it is moved, and comes anew with the session
+ * that does that.  Its blocks are where that one was written.
+ */
+TEST(carry, a_move_ends_behind_an_attach)
+{
+	struct fixture *f = fixture_open(50);
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 5) };
+	const struct lsom_comp_meta m = { .member_csn = 2 };
+	struct lsom_comp *comp;
+	struct env_io *io;
+	uint32_t victim;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
+	victim = f->disk->heads[LSOM__HEAD_GUEST].segment;
+	fill_some(f, 0, 200);
+	fill_some(f, 200, 200);
+	cleaning_needed(f, comp);
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_CLOSED);
+	leave(f, victim);
+	lsom__cleaner_kick(f->disk);
+	io = cleaner_hold(f);
+	CHECK_EQ(update(f, comp, LSOM_ATTACH, m), 0);
+	write_csn = 2;
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 6), 0);
+	write_csn = 1;
+	cleaner_go_on(f, io);
+	lsom_decided(comp, &d);
+	CHECK_EQ(get(f, comp, 0, 6), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
  * So it is with a hole, whose entry is of the victim then: it is moved once more,
  * or an index that is made from the log alone has what was unmapped.
  */
@@ -319,6 +336,53 @@ TEST(carry, a_hole_is_decided_while_it_is_moved)
 	comp = comp_of(f, 1);
 	lsom_decided(comp, &d);
 	CHECK_EQ(get(f, comp, 0, 1), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/*
+ * On a component that is being filled a hole is moved, and then the copy comes that
+ * it bars.  In an index that is made from the log alone the hole is met first, when
+ * there is no page for it, and is all there is of it.
+ */
+TEST(carry, a_copy_behind_a_hole_that_is_moved)
+{
+	struct fixture *f = fixture_open(49);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	struct lsom_decided d = { .stable_lsn = LSN(1, 5) };
+	struct lsom_comp_meta m = { .state_seen = LSOM_SYNC };
+	struct lsom_comp *comp;
+	uint32_t victim, last;
+	uint64_t i = 0;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, m), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 0), 0);
+	lsom_decided(comp, &d);
+	victim = *open;
+	while (*open == victim || f->disk->segments_free > 5)
+		fill_some(f, i++ * 200, 200);
+	checkpoint_make(f);
+	clean(f, victim, 0);
+	checkpoint_make(f);
+	while (f->disk->segments[victim].state == LSOM__SEG_CLEANED)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_FREE);
+	for (last = *open; *open == last;)
+		fill_some(f, i++ * 200, 200);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 1, LSN(1, 3), 3), 0);
+	CHECK_EQ(get(f, comp, 0, 3), 0);
+	d.hole_floor = d.stable_lsn;
+	lsom_decided(comp, &d);
+	m.state_seen = LSOM_ACTIVE;
+	CHECK_EQ(update(f, comp, LSOM_CONFIG, m), 0);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 0, 3), 0);
 	lsom_comp_put(comp);
 	fixture_close(f);
 }

@@ -156,6 +156,25 @@ static inline void fixture_close(struct fixture *f)
 	free(f);
 }
 
+/* The request to a head that is in flight, taken off the disk. */
+static inline struct env_io *head_hold(struct fixture *f, unsigned id)
+{
+	const struct lsom__head *head = &f->disk->heads[id];
+	struct sim_env *sim = &f->sim;
+	struct env_io *io;
+
+	while (TAILQ_EMPTY(&head->inflight))
+		CHECK(sim_env_turn(sim));
+	io = &TAILQ_FIRST(&head->inflight)->io;
+	for (size_t i = 0; i < sim->ios_count; i++)
+		if (sim->ios[i] == io) {
+			sim->ios[i] = sim->ios[--sim->ios_count];
+			return io;
+		}
+	fail();
+	return NULL;
+}
+
 /* The power goes, comes back, and the disk is opened. */
 static inline int power_cut(struct fixture *f)
 {
