@@ -61,6 +61,55 @@ static void history_overwrite(struct history *h, struct lsom_comp *comp,
 	h->last_header = e.place - 1;
 }
 
+/*
+ * A batch is on its way for so long that a checkpoint comes, which covers all before
+ * it; the one behind it, in the next segment, is on the disk when the power goes.
+ * What the index covers is not looked for, and what it does not is a torn tail.
+ */
+TEST(lost, nothing_that_was_on_its_way)
+{
+	struct fixture *f = fixture_of(16, 8u << 20, LSOM__SEGMENT_TINY);
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct call c[2] = { { .f = f }, { .f = f } };
+	uint32_t first, second;
+	struct lsom_comp *comp;
+	struct env_io *io;
+	uint64_t at;
+
+	CHECK_EQ(create(f, 1, 4 * FULL), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, FULL, LSN(1, 1), 1), 0);
+	first = head->segment;
+	CHECK_EQ(write_start(&c[0], comp, LSOM_RCOPY, 0, FULL, LSN(1, 2), 2),
+		 0);
+	io = head_hold(f, LSOM__HEAD_GUEST);
+	second = head->segment;
+	CHECK(second != first);
+	CHECK_EQ(write_start(&c[1], comp, LSOM_RCOPY, FULL, FULL, LSN(1, 3), 3),
+		 0);
+	while (head->segment == second ||
+	       !TAILQ_LAST(&head->inflight, lsom__batches)->done ||
+	       f->disk->segments[first].state != LSOM__SEG_CLOSED)
+		CHECK(sim_env_turn(&f->sim));
+	checkpoint_make(f);
+	CHECK(!c[0].done && !c[1].done);
+	at = lsom__place(f->disk, second, 0) * LSOM_BLOCK;
+	f->sim.ios[f->sim.ios_count++] = io;
+	lsom_comp_put(comp);
+	sim_env_cut(&f->sim);
+	memset(f->sim.disk.durable + at, 0, LSOM__SEGMENT_TINY);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	CHECK_EQ(disk_open(f, false), 0);
+	CHECK_EQ(f->disk->damage[0], '\0');
+	comp = comp_of(f, 1);
+	CHECK_EQ(lsom_comp_meta(comp)->damaged, 0);
+	CHECK_EQ(get(f, comp, 0, 1), 1);
+	CHECK_EQ(get(f, comp, FULL, 3), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Behind what a batch's header says there is nothing of an older one. */
 TEST(lost, headers_end_in_zeros)
 {
