@@ -66,6 +66,43 @@ TEST(decided, decisions_last)
 	fixture_close(f);
 }
 
+/*
+ * A hole is decided before older versions of some of its blocks, which are in no page
+ * of the index yet: it is entered where they will come, and nowhere else.
+ */
+TEST(decided, a_hole_before_older_versions)
+{
+	static const uint64_t older[] = { 5, 2, 9 }; /* pages, by lsn */
+	const unsigned pages = 3u << 5 | 3u << 2 | 3u << 9;
+	struct fixture *f = fixture_open(38);
+	struct lsom_comp *comp;
+	uint64_t at;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 12 * LSOM__PAGE_SLOTS), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < ARRAY_LEN(older); i++)
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP,
+				  (older[i] + 1) * LSOM__PAGE_SLOTS - 1, 2,
+				  LSN(1, 3 + i), 7),
+			 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 1, 11 * LSOM__PAGE_SLOTS,
+			  LSN(1, 9), 0),
+		 0);
+	CHECK_EQ(decide(f, comp, LSN(1, 9), true), 0);
+	for (i = 0; i < 12; i++)
+		CHECK_EQ(lsom__page_exists(comp, i), pages >> i & 1);
+	/* In no order of their lsns. */
+	for (i = ARRAY_LEN(older); i-- > 0;) {
+		at = (older[i] + 1) * LSOM__PAGE_SLOTS;
+		CHECK_EQ(decide(f, comp, LSN(1, 3 + i), true), 0);
+		CHECK_EQ(get(f, comp, at - 1, 7), 0);
+		CHECK_EQ(get(f, comp, at, 7), 0);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* @comp after a power cut, or with an index that was made anew. */
 static struct lsom_comp *again(struct fixture *f, struct lsom_comp *comp,
 			       bool rebuild)

@@ -329,6 +329,46 @@ TEST(headers, an_index_that_is_older)
 	free(seeds);
 }
 
+/*
+ * One that is older and not too old goes on, and no checkpoint of it has a number
+ * that one has that was made before: by its number an index is known as the last.
+ */
+TEST(headers, an_index_that_goes_on_from_an_older_one)
+{
+	struct fixture *f = fixture_open(6);
+	struct lsom_comp *comp;
+	struct kv *older;
+	uint64_t number;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 1, LSN(1, 1), 1), 0);
+	checkpoint_make(f);
+	older = memkv_clone((struct memkv *)f->sim.store.flushed,
+			    f->sim.store.merge);
+	for (unsigned i = 2; i < 4; i++) {
+		CHECK_EQ(put(f, comp, i, 1, LSN(1, i), i), 0);
+		checkpoint_make(f);
+	}
+	number = f->disk->flushed_number;
+	lsom_comp_put(comp);
+	sim_env_cut(&f->sim);
+	disk_close(f);
+	sim_env_restore(&f->sim);
+	wb_store_load(&f->sim.store, (struct memkv *)older);
+	CHECK_EQ(disk_open(f, false), 0);
+	CHECK_EQ(f->disk->position.number, number - 2);
+	comp = comp_of(f, 1);
+	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 3) });
+	CHECK_EQ(get(f, comp, 3, 3), 1);
+	lsom_comp_put(comp);
+	checkpoint_make(f);
+	CHECK_EQ(f->disk->flushed_number, f->disk->checkpoint_number);
+	CHECK(f->disk->flushed_number > number);
+	fixture_close(f);
+	kv_close(older);
+}
+
 static void header_put(struct fixture *f, uint64_t at,
 		       const struct lsom__segment_header *h)
 {

@@ -149,6 +149,7 @@ TEST(lsom_read, a_segment_stays_until_all_of_it_is_read)
 	struct lsom_comp *comp, *other;
 	struct call c = { .f = f };
 	struct env_io *held;
+	uint32_t segment;
 	uint64_t n = 0;
 
 	CHECK_EQ(create(f, 1, 3), 0);
@@ -156,6 +157,7 @@ TEST(lsom_read, a_segment_stays_until_all_of_it_is_read)
 	comp = comp_of(f, 1);
 	other = comp_of(f, 2);
 	CHECK_EQ(put(f, comp, 2, 1, LSN(1, 1), 5), 0);
+	segment = f->disk->heads[LSOM__HEAD_GUEST].segment;
 	while (f->disk->sequence_next < 4)
 		CHECK_EQ(put(f, other, 0, 16, LSN(1, ++n), 6), 0);
 	/* Between these two lies a header. */
@@ -168,6 +170,8 @@ TEST(lsom_read, a_segment_stays_until_all_of_it_is_read)
 	CHECK_EQ(put(f, comp, 2, 1, LSN(1, 4), 0), 0);
 	for (unsigned i = 0; i < 200; i++)
 		CHECK_EQ(put(f, other, i % 4 * 16, 16, LSN(1, ++n), 6), 0);
+	/* Nor is it counted as free: nobody could take it. */
+	CHECK_EQ(f->disk->segments[segment].state, LSOM__SEG_CLEANED);
 	held->cb(held, -EIO);
 	CHECK(sim_env_run(&f->sim, &c.done));
 	CHECK_EQ(c.status, 0);
