@@ -210,6 +210,36 @@ TEST(checkpoint, what_is_over_leaves_the_store)
 	fixture_close(f);
 }
 
+/*
+ * A component that is deleted goes over more than one checkpoint, and the power in
+ * between: its pages that are gone are not looked for.
+ */
+TEST(checkpoint, a_component_is_half_gone)
+{
+	struct fixture *f = many_open(10);
+	const struct lsom_comp_meta none = { 0 };
+	struct lsom_comp *gone = pages_make(f, 1, PAGES);
+	uint64_t number;
+
+	checkpoint_make(f);
+	number = f->disk->flushed_number;
+	f->lsom->pages_max = PAGES / 2;
+	CHECK_EQ(update(f, gone, LSOM_DELETE, none), 0);
+	while (f->disk->flushed_number == number)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(gone->deleted && !gone->reaped);
+	lsom_comp_put(gone);
+	CHECK(keys(f, 'P') > 0 && keys(f, 'P') < PAGES);
+	CHECK_EQ(power_cut(f), 0);
+	CHECK(comp_of(f, 1) == NULL);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(f->disk->state, LSOM_DISK_ONLINE);
+	CHECK_EQ(keys(f, 'P'), 0);
+	CHECK_EQ(f->disk->live_blocks, 0);
+	fixture_close(f);
+}
+
 static unsigned comps_dirty(const struct fixture *f)
 {
 	const struct lsom_comp *comp;

@@ -398,3 +398,49 @@ TEST(reuse, erasures_take_turns)
 	CHECK(most <= LSOM__ERASES);
 	fixture_close(f);
 }
+
+/*
+ * Of a segment with nothing live an opening knows whether there is metadata or a hole
+ * in it, which are carried on before it is free: or a rebuild misses them.
+ */
+TEST(reuse, metadata_and_holes_over_an_opening)
+{
+	struct fixture *f = fixture_open(11);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	struct lsom_comp *comp, *other;
+	uint32_t at[4];
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	CHECK_EQ(create(f, 2, 256), 0);
+	comp = comp_of(f, 1);
+	other = comp_of(f, 2);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 1, LSN(1, 1), 1), 0);
+	for (i = 0; i < ARRAY_LEN(at); i++) {
+		CHECK_EQ(put_kind(f, other, LSOM_RCOPY, 0, 200, LSN(1, i + 1),
+				  2),
+			 0);
+		at[i] = *open;
+		if (i == 1)
+			CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, 1, LSN(1, 2),
+					  0),
+				 0);
+	}
+	lsom_comp_put(comp);
+	lsom_comp_put(other);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	checkpoint_make(f);
+	for (i = 0; i < 3; i++) {
+		CHECK_EQ(f->disk->segments[at[i]].live, 0);
+		CHECK_EQ(f->disk->segments[at[i]].state == LSOM__SEG_CLOSED,
+			 i < 2);
+	}
+	disk_close(f);
+	CHECK_EQ(disk_open(f, true), 0);
+	comp = comp_of(f, 1);
+	CHECK(comp != NULL);
+	CHECK_EQ(get(f, comp, 0, 1), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
