@@ -444,3 +444,41 @@ TEST(reuse, metadata_and_holes_over_an_opening)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/*
+ * A header says which checkpoint was flushed when its segment was taken: where all
+ * that was erased has been taken again, nothing else tells that an index is older.
+ */
+TEST(reuse, a_header_has_the_checkpoint_of_its_time)
+{
+	struct fixture *f = fixture_of(12, 8u << 20, LSOM__SEGMENT_TINY);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	struct lsom__segment_header h;
+	struct lsom_comp *comp;
+	uint64_t lsn = 0, flushed;
+	unsigned again = 0;
+	uint32_t last;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	while (again < 100) {
+		last = *open;
+		flushed = f->disk->flushed_number;
+		lsn++;
+		CHECK_EQ(put(f, comp, lsn % 4 * 16, 16, LSN(1, lsn), 1), 0);
+		if (*open == last)
+			continue;
+		CHECK_EQ(lsom__segment_header_decode(
+				 f->sim.disk.now +
+					 lsom__place(f->disk, *open, 0) *
+						 LSOM_BLOCK,
+				 &f->id, *open, &h),
+			 0);
+		CHECK(h.index_number >= flushed);
+		CHECK(h.index_number <= f->disk->flushed_number);
+		again += h.sequence > f->disk->super.segments;
+	}
+	CHECK(flushed > 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
