@@ -147,17 +147,24 @@ class Session(ri.Conn):
 def session(node, target, **kw):
     """As soon as the target serves all of its units; it does not in the daemon's
     first moments, nor while one is sanitized."""
+    last = ["nothing"]
+
     def tried():
         try:
             s = Session(node, target, **kw)
-        except (basalt.Failure, ri.Closed, OSError):
+        except (basalt.Failure, ri.Closed, OSError) as e:
+            last[0] = repr(e)
             return None
         luns = [v[4] for v in VDISKS.values() if v[3] == target]
         if all(s.ready(lun) for lun in luns):
             return s
+        last[0] = [s.do(bytes(6), lun=lun) for lun in luns]
         s.close()
         return None
-    return basalt.wait_for("a session with %s" % target, 300, tried)
+    try:
+        return basalt.wait_for("a session with %s" % target, 300, tried)
+    except basalt.Failure as e:
+        raise basalt.Failure("%s: %s\n%s" % (e, last[0], node.log_tail()))
 
 
 # ---- making ----
