@@ -309,6 +309,16 @@ static void pace(struct scsi_sanitize *s)
 		step(s);
 }
 
+/*
+ * Unavailable for a while, smaller than it was, or on disks that are full: what
+ * is written over needs room until the cleaner has had what was there.
+ */
+static bool passes_by(int status)
+{
+	return status == -ENXIO || status == -EBUSY || status == -ETIMEDOUT ||
+	       status == -ERANGE || status == -ENOSPC;
+}
+
 static void stepped(struct dom_io *io, int status)
 {
 	struct scsi_sanitize *s = container_of(io, struct scsi_sanitize, io);
@@ -320,9 +330,7 @@ static void stepped(struct dom_io *io, int status)
 	target->busy++;
 	if (s->stop) {
 		leave(s, -ECANCELED);
-	} else if (status == -ENXIO || status == -EBUSY ||
-		   status == -ETIMEDOUT || status == -ERANGE) {
-		/* Unavailable for a while, or smaller than it was. */
+	} else if (passes_by(status)) {
 		env_timer_start(target->env, &s->retry, RETRY_NS);
 	} else if (status < 0) {
 		fail(s, status);
@@ -427,7 +435,7 @@ static void step(struct scsi_sanitize *s)
 	}
 	sgl_put(s->part);
 	s->part = NULL;
-	if (rv == -EBUSY || rv == -ENXIO || rv == -ERANGE)
+	if (passes_by(rv))
 		env_timer_start(s->lun->target->env, &s->retry, RETRY_NS);
 	else
 		fail(s, rv);

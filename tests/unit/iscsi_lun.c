@@ -623,9 +623,12 @@ TEST(lun, sanitize_fails)
 	CHECK_EQ(sanitize(r, 0, 0x22, NULL, 0), RIG_SENSE(3, 0x31, 3));
 	CHECK_EQ(sanitize(r, 0, 0x1f, NULL, 0), GOOD);
 	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
-	/* Unavailable for a while is waited for. */
-	f.status = -ENXIO;
+	/* Unavailable for a while, or full, is waited for. */
 	f.times = 3;
+	f.status = -ENXIO;
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+	f.status = -ENOSPC;
 	fake_dom_fault(r->dom, f);
 	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
 	rig_close(r);
