@@ -378,6 +378,8 @@ struct scsi_sanitize {
 	struct page *page; /* the pattern, over and over */
 	unsigned pass;
 	uint64_t offset, size, part_len, since_ns, mark_since_ns;
+	uint64_t full_since_ns; /* no step since, for lack of room */
+	bool full;
 	struct sgl *part;
 	struct dom_io io;
 	struct dom_sanitize mark;

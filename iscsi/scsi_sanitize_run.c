@@ -19,6 +19,8 @@
 #include "iscsi/scsi_int.h"
 
 #define RETRY_NS (10 * MSEC)
+#define FULL_RETRY_NS SEC
+#define FULL_NS_MAX (300 * SEC)
 #define MARK_RETRY_NS (100 * MSEC)
 /* Whoever asked hears of it after this, stored or not. */
 #define MARK_NS_MAX (20 * SEC)
@@ -310,13 +312,26 @@ static void pace(struct scsi_sanitize *s)
 }
 
 /*
- * Unavailable for a while, smaller than it was, or on disks that are full: what
- * is written over needs room until the cleaner has had what was there.
+ * A step did not happen.  What is unavailable for a while, or smaller than it was,
+ * is waited for; so is room, as what is written over needs some until the cleaner
+ * has had what was there, but not for ever: who asked waits for an answer.
  */
-static bool passes_by(int status)
+static void step_failed(struct scsi_sanitize *s, int status)
 {
-	return status == -ENXIO || status == -EBUSY || status == -ETIMEDOUT ||
-	       status == -ERANGE || status == -ENOSPC;
+	struct env *env = s->lun->target->env;
+	uint64_t now = env_now(env);
+
+	if (status == -ENOSPC && !s->full) {
+		s->full = true;
+		s->full_since_ns = now;
+	}
+	if (status == -ENOSPC && now - s->full_since_ns < FULL_NS_MAX)
+		env_timer_start(env, &s->retry, FULL_RETRY_NS);
+	else if (status == -ENXIO || status == -EBUSY || status == -ETIMEDOUT ||
+		 status == -ERANGE)
+		env_timer_start(env, &s->retry, RETRY_NS);
+	else
+		fail(s, status);
 }
 
 static void stepped(struct dom_io *io, int status)
@@ -330,11 +345,10 @@ static void stepped(struct dom_io *io, int status)
 	target->busy++;
 	if (s->stop) {
 		leave(s, -ECANCELED);
-	} else if (passes_by(status)) {
-		env_timer_start(target->env, &s->retry, RETRY_NS);
 	} else if (status < 0) {
-		fail(s, status);
+		step_failed(s, status);
 	} else {
+		s->full = false;
 		s->offset += s->part_len;
 		pace(s);
 	}
@@ -435,10 +449,7 @@ static void step(struct scsi_sanitize *s)
 	}
 	sgl_put(s->part);
 	s->part = NULL;
-	if (passes_by(rv))
-		env_timer_start(s->lun->target->env, &s->retry, RETRY_NS);
-	else
-		fail(s, rv);
+	step_failed(s, rv);
 }
 
 /* ---- beginning and end ---- */

@@ -631,6 +631,13 @@ TEST(lun, sanitize_fails)
 	f.status = -ENOSPC;
 	fake_dom_fault(r->dom, f);
 	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+	/* But not for ever, and anew each time. */
+	f.times = 299;
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+	f.times = 1000;
+	fake_dom_fault(r->dom, f);
+	CHECK_EQ(sanitize(r, 0, 2, NULL, 0), RIG_SENSE(3, 0x31, 3));
 	rig_close(r);
 }
 
