@@ -164,6 +164,25 @@ static void detail(struct config_step *s, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* Each of the file's @section: one that is not there, and one that is. */
+static void each(struct config_plan *plan, const char *section,
+		 void (*make)(struct config_plan *plan, json_t *want),
+		 void (*compare)(struct config_plan *plan, json_t *want,
+				 json_t *have))
+{
+	size_t i;
+	json_t *want, *have;
+
+	json_array_foreach(json_object_get(plan->want, section), i, want)
+	{
+		have = same_name(json_object_get(plan->have, section), want);
+		if (have != NULL)
+			compare(plan, want, have);
+		else
+			make(plan, want);
+	}
+}
+
 /* ---- policies ---- */
 
 static void policy_create(struct config_plan *plan, json_t *want)
@@ -212,21 +231,6 @@ static void policy_compare(struct config_plan *plan, json_t *want, json_t *have)
 	cli__config_number(have, "iops_limit", &from);
 	detail(s, "IOPS limit %llu, was %llu", (unsigned long long)to,
 	       (unsigned long long)from);
-}
-
-static void policies(struct config_plan *plan)
-{
-	size_t i;
-	json_t *want, *have;
-
-	json_array_foreach(json_object_get(plan->want, "policies"), i, want)
-	{
-		have = same_name(json_object_get(plan->have, "policies"), want);
-		if (have != NULL)
-			policy_compare(plan, want, have);
-		else
-			policy_create(plan, want);
-	}
 }
 
 /* The virtual disk that has policy @name when all is done, or NULL. */
@@ -342,33 +346,30 @@ static void vdisk_compare(struct config_plan *plan, json_t *want, json_t *have)
 	vdisk_size(plan, want, have);
 }
 
+static void vdisk_policy(struct config_plan *plan, const json_t *want)
+{
+	const json_t *policy = json_object_get(want, "policy");
+
+	if (json_string_length(policy) > 0 && !policy_known(plan, policy))
+		wrong(plan,
+		      "virtual disk %s: there is no policy %s, and the file has "
+		      "none",
+		      name_of(want), json_string_value(policy));
+}
+
 static void vdisks(struct config_plan *plan)
 {
 	const json_t *wanted = json_object_get(plan->want, "vdisks");
-	const json_t *there = json_object_get(plan->have, "vdisks");
 	size_t i;
-	json_t *want, *have;
+	json_t *it;
 
-	json_array_foreach(wanted, i, want)
-	{
-		const json_t *policy = json_object_get(want, "policy");
-
-		if (json_string_length(policy) > 0 &&
-		    !policy_known(plan, policy))
-			wrong(plan,
-			      "virtual disk %s: there is no policy %s, and the "
-			      "file has none",
-			      name_of(want), json_string_value(policy));
-		have = same_name(there, want);
-		if (have != NULL)
-			vdisk_compare(plan, want, have);
-		else
-			vdisk_create(plan, want);
-	}
+	json_array_foreach(wanted, i, it) vdisk_policy(plan, it);
+	each(plan, "vdisks", vdisk_create, vdisk_compare);
 	if (wanted == NULL)
 		return;
-	json_array_foreach(there, i, have) if (same_name(wanted, have) == NULL)
-		left(plan, "virtual disk", name_of(have));
+	json_array_foreach(json_object_get(plan->have, "vdisks"), i,
+			   it) if (same_name(wanted, it) == NULL)
+		left(plan, "virtual disk", name_of(it));
 }
 
 /* ---- targets ---- */
@@ -497,21 +498,6 @@ static void target_compare(struct config_plan *plan, json_t *want, json_t *have)
 	target_chap(plan, s, want, have);
 	if (s->detail[0] == '\0' && s != &plan->spare)
 		plan->count--; /* it is as it shall be */
-}
-
-static void targets(struct config_plan *plan)
-{
-	size_t i;
-	json_t *want, *have;
-
-	json_array_foreach(json_object_get(plan->want, "targets"), i, want)
-	{
-		have = same_name(json_object_get(plan->have, "targets"), want);
-		if (have != NULL)
-			target_compare(plan, want, have);
-		else
-			target_create(plan, want);
-	}
 }
 
 static void targets_prune(struct config_plan *plan)
@@ -696,11 +682,11 @@ int cli__config_plan(struct config_plan *plan)
 	if (plan->left == NULL || plan->wrong == NULL)
 		return -ENOMEM;
 	scrub(plan);
-	policies(plan);
+	each(plan, "policies", policy_create, policy_compare);
 	vdisks(plan);
 	luns_go(plan);
 	targets_prune(plan);
-	targets(plan);
+	each(plan, "targets", target_create, target_compare);
 	luns_come(plan);
 	policies_prune(plan);
 	portals(plan);

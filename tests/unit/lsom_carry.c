@@ -211,6 +211,21 @@ TEST(carry, an_abort_behind_a_state_that_is_moved)
 	fixture_close(f);
 }
 
+/* The cleaner moves a prepared block of @comp, and is held before it has it. */
+static struct env_io *prep_held(struct fixture *f, struct lsom_comp *comp,
+				uint32_t *victim)
+{
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
+	*victim = f->disk->heads[LSOM__HEAD_GUEST].segment;
+	fill_some(f, 0, 200);
+	fill_some(f, 200, 200);
+	cleaning_needed(f, comp);
+	CHECK_EQ(f->disk->segments[*victim].state, LSOM__SEG_CLOSED);
+	leave(f, *victim);
+	lsom__cleaner_kick(f->disk);
+	return cleaner_hold(f);
+}
+
 /*
  * A prepared version is decided while it is moved, and the page that it was entered
  * in has gone to the store when the move ends.  It stays where it is, until it is
@@ -228,15 +243,7 @@ TEST(carry, a_move_ends_behind_its_commit)
 	CHECK_EQ(create(f, 2, 1u << 20), 0);
 	comp = comp_of(f, 1);
 	other = comp_of(f, 2);
-	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
-	victim = f->disk->heads[LSOM__HEAD_GUEST].segment;
-	fill_some(f, 0, 200);
-	fill_some(f, 200, 200);
-	cleaning_needed(f, comp);
-	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_CLOSED);
-	leave(f, victim);
-	lsom__cleaner_kick(f->disk);
-	io = cleaner_hold(f);
+	io = prep_held(f, comp, &victim);
 	lsom_decided(comp, &(struct lsom_decided){ .stable_lsn = LSN(1, 5) });
 	CHECK(lsom__page_find(comp, 0) != NULL);
 	checkpoint_make(f);
@@ -271,15 +278,7 @@ TEST(carry, a_move_ends_behind_an_attach)
 	CHECK_EQ(create(f, 1, 64), 0);
 	CHECK_EQ(create(f, 2, 1u << 20), 0);
 	comp = comp_of(f, 1);
-	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 5), 0);
-	victim = f->disk->heads[LSOM__HEAD_GUEST].segment;
-	fill_some(f, 0, 200);
-	fill_some(f, 200, 200);
-	cleaning_needed(f, comp);
-	CHECK_EQ(f->disk->segments[victim].state, LSOM__SEG_CLOSED);
-	leave(f, victim);
-	lsom__cleaner_kick(f->disk);
-	io = cleaner_hold(f);
+	io = prep_held(f, comp, &victim);
 	CHECK_EQ(update(f, comp, LSOM_ATTACH, m), 0);
 	write_csn = 2;
 	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, 1, LSN(1, 5), 6), 0);
