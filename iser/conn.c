@@ -242,9 +242,21 @@ static void finish(struct iser_conn *conn)
 	env_defer(conn->dm.env, &conn->turn);
 }
 
+/*
+ * The device has nothing more of @conn.  Software iWARP takes a marker and does not
+ * give it back: there it is known only by what did come back, each piece of it.
+ */
+static bool drained(const struct iser_conn *conn)
+{
+	const struct tx *tx = &conn->tx;
+
+	return tx->drained || (conn->own_recvq && tx->head == tx->tail &&
+			       iser__recvq_back(conn->recvq));
+}
+
 void iser__conn_drained(struct iser_conn *conn)
 {
-	if (!conn->tx.drained || conn->finishing)
+	if (conn->finishing || !drained(conn))
 		return;
 	if (conn->own_recvq || conn->last_wqe) {
 		finish(conn);
@@ -286,7 +298,7 @@ static void watch_on(struct iser_conn *conn)
 /* Did the device let go of @conn in time, also of what it shares? */
 static bool let_go(const struct iser_conn *conn)
 {
-	if (!conn->tx.drained)
+	if (!drained(conn))
 		return false;
 	/* Only of one that was asked to, and says so, is it known. */
 	return conn->own_recvq || conn->last_wqe || conn->removed ||

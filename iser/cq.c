@@ -36,7 +36,9 @@ static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
 	}
 	if (!ok && iser__conn_alive(conn))
 		iser__conn_lost(conn, -ECONNRESET,
-				ibv_wc_status_str(wc->status));
+				wc->status == IBV_WC_WR_FLUSH_ERR
+					? "its queue pair was ended"
+					: ibv_wc_status_str(wc->status));
 }
 
 unsigned iser__cq_poll(struct iser_conn *conn)

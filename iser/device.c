@@ -198,9 +198,12 @@ void iser__device_keeps(struct iser_device *device)
 {
 	if (!atomic_exchange(&device->keeps, true))
 		log_warn("RDMA device %s does not let go of a connection: its "
-			 "queue pair is destroyed under it; receives that it "
-			 "keeps are lost until all connections have ended",
-			 rdma_device_name(device->rdma));
+			 "queue pair is destroyed under it%s",
+			 rdma_device_name(device->rdma),
+			 device->recvq == NULL
+				 ? ""
+				 : "; receives that it keeps are lost until "
+				   "all connections have ended");
 }
 
 /* Nothing is on it: what it kept of the shared receives comes back. */

@@ -140,6 +140,8 @@ void iser__recvq_want(struct recvq *q, struct env *env, int n);
 void iser__recvq_fill(struct recvq *q, struct env *env);
 /* Was there no memory for all of them? */
 bool iser__recvq_short(struct recvq *q);
+/* Has the device none of them? */
+bool iser__recvq_back(struct recvq *q);
 /*
  * The first @n pages of @slot go up, where they may be kept.  False: they may
  * not, as on iWARP no receive can be without, and there are none to replace them.
@@ -216,6 +218,7 @@ struct tx_wr {
 	struct tx_item *item; /* whose last one it is; a READ's: any */
 	uint8_t slot; /* TX_SLOTS: none */
 	bool read, big, send;
+	bool done; /* before one in front of it was */
 };
 
 struct tx {

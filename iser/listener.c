@@ -259,6 +259,12 @@ static int portal_up(struct iser_portal *p, char *why, size_t why_len)
 		if (rv == -ENODEV || rv == -EADDRNOTAVAIL)
 			snprintf(why, why_len,
 				 "no RDMA device has its address");
+		else if (rv == -EADDRINUSE)
+			snprintf(why, why_len,
+				 "its port is taken: another target serves "
+				 "iSER there, or the device is software iWARP, "
+				 "which shares ports with TCP: basalt portal "
+				 "set --transport iser leaves it this one");
 		else
 			snprintf(why, why_len, "cannot listen: %s",
 				 strerror(-rv));

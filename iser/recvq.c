@@ -335,6 +335,16 @@ bool iser__recvq_short(struct recvq *q)
 	return is;
 }
 
+bool iser__recvq_back(struct recvq *q)
+{
+	bool is;
+
+	q_lock(q);
+	is = q->posted == 0;
+	q_unlock(q);
+	return is;
+}
+
 bool iser__recvq_show(struct recv_slot *slot, struct env *env, unsigned n)
 {
 	return !slot->q->rdma->iwarp ||

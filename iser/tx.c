@@ -419,6 +419,7 @@ static void post_send(struct iser_conn *conn, struct batch *b,
 	if (invalidates(conn, send, &rkey)) {
 		wr->opcode = IBV_WR_SEND_WITH_INV;
 		wr->invalidate_rkey = rkey;
+		wr->wr.rdma.rkey = rkey; /* where libsiw looks for it */
 		counter_add(&iser__invalidated, 1);
 	}
 	if (fetches(conn, send))
@@ -512,21 +513,26 @@ static void get_done(struct iser_conn *conn, struct iser_data *d, bool ok)
 	data->cb(data, whole ? 0 : -ECANCELED);
 }
 
-static void wr_done(struct iser_conn *conn, bool ok)
+static struct tx_wr *wr_of(struct tx *tx, uint64_t number)
+{
+	return &tx->wrs[number & tx->wrs_mask];
+}
+
+static void wr_done(struct iser_conn *conn, uint64_t number, bool ok)
 {
 	struct tx *tx = &conn->tx;
-	struct tx_wr wr = tx->wrs[tx->head & tx->wrs_mask];
+	struct tx_wr wr = *wr_of(tx, number);
 	struct tx_item *item = wr.item;
 
-	tx->head++;
+	assert(!wr.done);
+	wr_of(tx, number)->done = true;
 	if (wr.slot < TX_SLOTS)
 		tx->free[tx->free_count++] = wr.slot;
 	if (wr.big)
 		tx->big_used = false;
 	if (wr.send) {
 		tx->sends_out--;
-		if (tx->solo && tx->login == NULL &&
-		    tx->head - 1 > tx->login_number)
+		if (tx->solo && tx->login == NULL && number > tx->login_number)
 			tx->solo = false;
 	}
 	if (item == NULL)
@@ -544,20 +550,27 @@ static void wr_done(struct iser_conn *conn, bool ok)
 	}
 }
 
-/* Work request @number and all before it are done; @ok: with success. */
+/*
+ * Work request @number is done; @ok: with success.  Those before it were
+ * successful, as they would have told otherwise; but not READs, which tell each for
+ * itself: software iWARP completes what was posted behind them first.
+ */
 void iser__tx_complete(struct iser_conn *conn, uint64_t number, bool ok)
 {
 	struct tx *tx = &conn->tx;
+	uint64_t n;
 
 	if (number == MARKER) {
 		tx->drained = true;
 		return;
 	}
 	assert(number >= tx->head && number < tx->tail);
-	/* Those before it were successful: they would have told otherwise. */
-	while (tx->head < number)
-		wr_done(conn, true);
-	wr_done(conn, ok);
+	for (n = tx->head; n < number; n++)
+		if (!wr_of(tx, n)->done && !wr_of(tx, n)->read)
+			wr_done(conn, n, true);
+	wr_done(conn, number, ok);
+	while (tx->head < tx->tail && wr_of(tx, tx->head)->done)
+		tx->head++;
 	if (!TAILQ_EMPTY(&tx->queue) || !TAILQ_EMPTY(&tx->reads))
 		turn(conn);
 }
@@ -581,8 +594,9 @@ void iser__tx_cancel(struct iser_conn *conn)
 	struct tx *tx = &conn->tx;
 	struct tx_item *item;
 
-	while (tx->head < tx->tail)
-		wr_done(conn, false);
+	for (; tx->head < tx->tail; tx->head++)
+		if (!wr_of(tx, tx->head)->done)
+			wr_done(conn, tx->head, false);
 	for (unsigned i = 0; i < ISCSI_ITT_BUCKETS; i++) {
 		struct iser_data *d;
 

@@ -256,6 +256,7 @@ class Node:
             self.rdt = free_ports(1)[0]
         self.portals = portals
         self.ports = [p for _, p in portals]
+        self.tcp = 0            # which of them surely serves TCP
         self.conf = os.path.join(self.dir, "basalt.conf")
         self.log = os.path.join(self.dir, "basaltd.log")
         self.data = data or os.path.join(self.dir, "data")
@@ -409,7 +410,8 @@ class Node:
             self.cli("vdisk", "delete", name)
         raise Failure("no object falls on shard %d" % shard)
 
-    def url(self, target, lun=0, portal=0, user=None, secret=None):
+    def url(self, target, lun=0, portal=None, user=None, secret=None):
+        portal = self.tcp if portal is None else portal
         who = "%s%%%s@" % (user, secret) if user else ""
         iqn = target if target.startswith("iqn.") else IQN + ":" + target
         return "iscsi://%s%s:%d/%s/%d" % ((who,) + self.portals[portal] +

@@ -23,6 +23,12 @@ struct fake_rdma_config {
 	unsigned sge; /* 0: 16 */
 	unsigned sge_read; /* 0: as sge */
 	bool iwarp;
+	/*
+	 * As Linux' software iWARP and its library are: READs are completed behind
+	 * what was posted after them, what is posted to a queue pair in error
+	 * never comes back, and the key to invalidate is where READs have theirs.
+	 */
+	bool siw;
 	bool says_last_wqe;
 	bool broken_too; /* another device is there, which cannot be used */
 };
@@ -95,6 +101,8 @@ struct fake_message {
 void fake_peer_hold(struct fake_peer *peer, bool hold);
 /* But for the next @n of them. */
 void fake_peer_let(struct fake_peer *peer, unsigned n);
+/* Of work requests READs alone are not done. */
+void fake_peer_hold_reads(struct fake_peer *peer, bool hold);
 /* Nor does an end of it come back. */
 void fake_peer_freeze(struct fake_peer *peer, bool freeze);
 /* RDMA READs in flight at most, since it connected. */

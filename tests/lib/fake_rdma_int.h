@@ -103,7 +103,7 @@ struct fake_peer {
 	struct fake_qp *qp;
 	uint8_t private[4];
 	unsigned depth, offered, reads_max;
-	bool hold, frozen, error;
+	bool hold, hold_reads, frozen, error;
 	unsigned let; /* that are done all the same */
 	struct {
 		uint8_t *memory;

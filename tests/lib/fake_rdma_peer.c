@@ -67,6 +67,15 @@ void fake_peer_hold(struct fake_peer *peer, bool hold)
 		fake_rdma__qp_work(peer->qp);
 }
 
+void fake_peer_hold_reads(struct fake_peer *peer, bool hold)
+{
+	LOCKED;
+
+	peer->hold_reads = hold;
+	if (!hold && peer->qp != NULL)
+		fake_rdma__qp_work(peer->qp);
+}
+
 void fake_peer_let(struct fake_peer *peer, unsigned n)
 {
 	LOCKED;

@@ -98,7 +98,7 @@ static void work_end(struct fake_qp *qp, struct work *w,
 			     .status = status,
 			     .qp_num = qp->qp.qp_num };
 
-	STAILQ_REMOVE_HEAD(&qp->works, link);
+	STAILQ_REMOVE(&qp->works, w, work, link);
 	if (w->wr.send_flags & IBV_SEND_SIGNALED || status != IBV_WC_SUCCESS) {
 		/* Its place, and of those before it, is free again. */
 		assert(qp->works_count > qp->silent);
@@ -129,9 +129,10 @@ static void arrive(struct fake_peer *peer, const struct work *w)
 
 	m->len = len;
 	m->fenced = (w->wr.send_flags & IBV_SEND_FENCE) != 0;
-	m->invalidated = w->wr.opcode == IBV_WR_SEND_WITH_INV
-				 ? w->wr.invalidate_rkey
-				 : 0;
+	m->invalidated = 0;
+	if (w->wr.opcode == IBV_WR_SEND_WITH_INV)
+		m->invalidated = fake_rdma.config.siw ? w->wr.wr.rdma.rkey
+						      : w->wr.invalidate_rkey;
 	for (int i = 0; i < w->wr.num_sge; i++) {
 		const uint8_t *from = w->inlined != NULL
 					      ? w->inlined + at
@@ -202,6 +203,27 @@ void fake_rdma__qp_error(struct fake_qp *qp)
 	}
 }
 
+/* What is done next; NULL: nothing is. */
+static struct work *work_next(const struct fake_qp *qp)
+{
+	struct work *w, *first = NULL;
+
+	STAILQ_FOREACH (w, &qp->works, link) {
+		if (w->wr.opcode == IBV_WR_RDMA_READ) {
+			if (!qp->peer->hold_reads && first == NULL)
+				first = w;
+			if (!fake_rdma.config.siw)
+				return first;
+		} else if (!(w->wr.send_flags & IBV_SEND_FENCE) ||
+			   w == STAILQ_FIRST(&qp->works)) {
+			return w;
+		} else {
+			return first;
+		}
+	}
+	return first;
+}
+
 void fake_rdma__qp_work(struct fake_qp *qp)
 {
 	struct fake_peer *peer = qp->peer;
@@ -213,8 +235,7 @@ void fake_rdma__qp_work(struct fake_qp *qp)
 		fake_rdma__qp_error(qp);
 		return;
 	}
-	while ((!peer->hold || peer->let > 0) &&
-	       (w = STAILQ_FIRST(&qp->works)) != NULL) {
+	while ((!peer->hold || peer->let > 0) && (w = work_next(qp)) != NULL) {
 		enum ibv_wc_status status = work_do(peer, w);
 
 		if (peer->hold)
@@ -265,6 +286,8 @@ static int op_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
 		*bad = wr;
 		if (fake_rdma.fail_posts)
 			return ENOMEM;
+		if (qp->error && fake_rdma.config.siw)
+			continue;
 		assert(qp->works_count < qp->works_max);
 		assert(wr->num_sge <= 16);
 		check_fence(qp, wr);
@@ -335,6 +358,8 @@ static int op_post_recv(struct ibv_qp *qp_, struct ibv_recv_wr *wr,
 	if (fake_rdma.fail_receives)
 		return ENOMEM;
 	for (; wr != NULL; wr = wr->next) {
+		if (qp->error && fake_rdma.config.siw)
+			continue;
 		assert(qp->recvs_count < qp->recvs_max);
 		recv_add(&qp->recvs, wr);
 		qp->recvs_count++;

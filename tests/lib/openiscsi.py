@@ -147,7 +147,7 @@ class Initiator:
 
     def node(self, target, address, *args, port=3260, **kw):
         return self.adm("-m", "node", "-T", target, "-p",
-                        "%s:%d" % (address, port), *args, **kw)
+                        "%s:%s" % (address, port), *args, **kw)
 
     def record(self, target, address, port=3260):
         """A record without discovery.  The portal's tag is its number."""
@@ -183,16 +183,18 @@ class Initiator:
     def logout(self, target, address):
         self.node(target, address, "--logout")
 
-    def forget(self, target, address):
-        self.node(target, address, "-o", "delete", check=False)
+    def forget(self, target, address, port=3260):
+        self.node(target, address, "-o", "delete", check=False, port=port)
 
 
 NET = "10.77.0."        # tests/vm/guest/net-up
 PORTALS = [NET + "2", NET + "3"]
+# The software devices of tests/vm/guest/rdma-up.
+RDMA = os.environ.get("RDMA") or "rxe"
 
 
 def network(transport):
-    """Addresses on a bridge, once; iSER: with a SoftRoCE device on each."""
+    """Addresses on a bridge, once; iSER: with an RDMA device on each."""
     if os.path.exists("/sys/class/net/br0"):
         return
     up = "net-up" if transport == "tcp" else "rdma-up"
@@ -200,6 +202,24 @@ def network(transport):
         basalt.TOP, "tests", "vm", "guest", up), "3"])
     if status != 0:
         raise basalt.Failure("%s: status %s\n%s" % (up, status, out))
+
+
+def node_new(**more):
+    """A node with two portals.  Software iWARP takes its ports from the kernel's TCP:
+    where one listens the other cannot, so there is a third one for TCP."""
+    portals = [(a, 3260) for a in PORTALS]
+    if RDMA != "siw":
+        return basalt.Node("guest", portals, **more)
+    node = basalt.Node("guest", portals + [(PORTALS[0], 3261)], **more)
+    node.tcp = len(PORTALS)
+    return node
+
+
+def node_up(node):
+    node.up(disks=["/dev/vda"])
+    for address, port in node.portals[:node.tcp]:
+        node.cli("portal", "set", "%s:%d" % (address, port),
+                 "--transport", "iser", "--force")
 
 
 class Rig:
@@ -211,8 +231,8 @@ class Rig:
         self.transport = transport
         self.node = node
         if node is None:
-            self.node = basalt.Node("guest", [(a, 3260) for a in PORTALS])
-            self.node.up(disks=["/dev/vda"])
+            self.node = node_new()
+            node_up(self.node)
         self.initiator = Initiator(transport)
 
     def login(self, name, address=PORTALS[0], **settings):

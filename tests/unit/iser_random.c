@@ -540,6 +540,7 @@ static void one(void)
 		.no_srq = one_in(3),
 		.sge_read = iwarp ? 1 : sges[below(ARRAY_LEN(sges))],
 		.iwarp = iwarp,
+		.siw = iwarp && one_in(2),
 		.says_last_wqe = !one_in(4),
 	});
 	rooms_open();

@@ -160,6 +160,65 @@ TEST(iser_tx, no_fence_for_the_neighbour)
 	end();
 }
 
+/*
+ * Software iWARP completes an answer before a READ that was posted in front of it:
+ * that data is not there yet for all that.
+ */
+TEST(iser_tx, answer_before_the_read)
+{
+	struct fake_message *answer;
+	uint32_t write;
+
+	fixture_with((struct fake_rdma_config){
+		.iwarp = true, .siw = true, .sge_read = 1 });
+	ready();
+	write_send(0, 128, 0, 4);
+	good(KEY);
+	fake_peer_hold_reads(peer, true);
+	write_send(0, 128, 0, 5);
+	write = itt;
+	tag_beside();
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK(give(command(0, 0)));
+		answer = receive();
+		CHECK(answer != NULL);
+		CHECK_EQ(get_be32(answer->bytes + 28 + 16), itt);
+		free(answer);
+	}
+	CHECK(receive() == NULL); /* nothing of the write is known */
+	fake_peer_hold_reads(peer, false);
+	answer = receive();
+	CHECK(answer != NULL);
+	CHECK_EQ(get_be32(answer->bytes + 28 + 16), write);
+	CHECK_EQ(answer->bytes[28 + 3], 0);
+	free(answer);
+	read_back(0, 128, 5);
+	end();
+}
+
+/*
+ * And what is posted to it once its queue pair is in error never comes back: when
+ * all that was posted before did, that is the end, and not after a time.
+ */
+TEST(iser_tx, marker_that_does_not_come_back)
+{
+	uint64_t undrained, from;
+
+	fixture_with((struct fake_rdma_config){
+		.iwarp = true, .siw = true, .sge_read = 1 });
+	ready();
+	undrained = counter_value(&iser__undrained);
+	fake_peer_hold_reads(peer, true);
+	write_send(0, 128, 0, 4);
+	from = env_now(iser->env);
+	fake_peer_disconnect(peer);
+	while (iser->conns_count > 0)
+		turns();
+	CHECK(env_now(iser->env) - from < SEC);
+	CHECK_EQ(counter_value(&iser__undrained), undrained);
+	end();
+}
+
 /* Whose logout was refused has not said goodbye: it is told of the end. */
 TEST(iser_tx, refused_logout)
 {
