@@ -187,7 +187,7 @@ bool scsi__check_sanitizing(struct scsi_cmd *cmd)
 	if (scsi__sanitize_running(cmd->lun, &progress))
 		return scsi__check_progress(cmd, SENSE_SANITIZING, progress);
 	if (cmd->cdb[0] != 0x48 && scsi__sanitize_failed(cmd->lun))
-		return scsi__check(cmd, SENSE(3, 0x31, 0x03));
+		return scsi__check(cmd, SENSE_SANITIZE_FAILED);
 	return true;
 }
 

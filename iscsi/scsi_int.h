@@ -73,6 +73,7 @@
 #define SENSE_MISCOMPARE SENSE(0xe, 0x1d, 0x00)
 #define SENSE_BECOMING_READY SENSE(2, 0x04, 0x01)
 #define SENSE_SANITIZING SENSE(2, 0x04, 0x1b)
+#define SENSE_SANITIZE_FAILED SENSE(3, 0x31, 0x03)
 #define SENSE_UNREACHABLE SENSE(0xa, 0x08, 0x04) /* a copy's unit */
 
 /* Pending unit attentions, a bit each; a lower bit is reported first. */
@@ -378,8 +379,8 @@ struct scsi_sanitize {
 	struct page *page; /* the pattern, over and over */
 	unsigned pass;
 	uint64_t offset, size, part_len, since_ns, mark_since_ns;
-	uint64_t full_since_ns; /* no step since, for lack of room */
-	bool full;
+	uint64_t stuck_since_ns; /* no step succeeded since */
+	bool stuck;
 	struct sgl *part;
 	struct dom_io io;
 	struct dom_sanitize mark;

@@ -138,6 +138,8 @@ void scsi__request_sense(struct scsi_cmd *cmd)
 		with = sks;
 	} else {
 		sense = scsi__not_ready(cmd->lun);
+		if (sense == 0 && scsi__sanitize_failed(cmd->lun))
+			sense = SENSE_SANITIZE_FAILED;
 	}
 	len = scsi__sense_format(d, descriptor, sense, info, with);
 	scsi__reply(cmd, d, len, cmd->cdb[4]);

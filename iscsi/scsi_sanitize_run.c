@@ -19,8 +19,8 @@
 #include "iscsi/scsi_int.h"
 
 #define RETRY_NS (10 * MSEC)
-#define FULL_RETRY_NS SEC
-#define FULL_NS_MAX (300 * SEC)
+#define STUCK_RETRY_NS SEC
+#define STUCK_NS_MAX (300 * SEC)
 #define MARK_RETRY_NS (100 * MSEC)
 /* Whoever asked hears of it after this, stored or not. */
 #define MARK_NS_MAX (20 * SEC)
@@ -190,7 +190,7 @@ static void mark_done(struct scsi_sanitize *s)
 		break;
 	case SANITIZE_FAILING:
 		s->stage = SANITIZE_FAILED;
-		answer(s, 0, SENSE(3, 0x31, 0x03));
+		answer(s, 0, SENSE_SANITIZE_FAILED);
 		break;
 	case SANITIZE_END:
 		log_info("unit %s: sanitize done", s->lun->name);
@@ -312,24 +312,42 @@ static void pace(struct scsi_sanitize *s)
 }
 
 /*
- * A step did not happen.  What is unavailable for a while, or smaller than it was,
- * is waited for; so is room, as what is written over needs some until the cleaner
- * has had what was there, but not for ever: who asked waits for an answer.
+ * When to try again what may be over by then: all that other commands hear of as
+ * temporary (scsi_sense.c), a unit that was made smaller, and a full disk, as what
+ * is written over needs room until the cleaner has had what was there.  0: never.
  */
+static uint64_t try_again_ns(int status)
+{
+	switch (status) {
+	case -EBUSY:
+	case -EAGAIN:
+	case -ENOMEM:
+	case -ERANGE:
+		return RETRY_NS;
+	case -ENOSPC:
+	case -ENODEV:
+	case -ENXIO:
+	case -ESHUTDOWN:
+	case -ESTALE:
+	case -ETIMEDOUT:
+		return STUCK_RETRY_NS;
+	default:
+		return 0;
+	}
+}
+
+/* A step did not happen.  Not for ever: who asked waits for an answer. */
 static void step_failed(struct scsi_sanitize *s, int status)
 {
 	struct env *env = s->lun->target->env;
-	uint64_t now = env_now(env);
+	uint64_t now = env_now(env), wait_ns = try_again_ns(status);
 
-	if (status == -ENOSPC && !s->full) {
-		s->full = true;
-		s->full_since_ns = now;
+	if (!s->stuck) {
+		s->stuck = true;
+		s->stuck_since_ns = now;
 	}
-	if (status == -ENOSPC && now - s->full_since_ns < FULL_NS_MAX)
-		env_timer_start(env, &s->retry, FULL_RETRY_NS);
-	else if (status == -ENXIO || status == -EBUSY || status == -ETIMEDOUT ||
-		 status == -ERANGE)
-		env_timer_start(env, &s->retry, RETRY_NS);
+	if (wait_ns > 0 && now - s->stuck_since_ns < STUCK_NS_MAX)
+		env_timer_start(env, &s->retry, wait_ns);
 	else
 		fail(s, status);
 }
@@ -348,7 +366,7 @@ static void stepped(struct dom_io *io, int status)
 	} else if (status < 0) {
 		step_failed(s, status);
 	} else {
-		s->full = false;
+		s->stuck = false;
 		s->offset += s->part_len;
 		pace(s);
 	}

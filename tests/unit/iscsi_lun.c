@@ -641,6 +641,50 @@ TEST(lun, sanitize_fails)
 	rig_close(r);
 }
 
+/* Whatever other commands hear of as temporary is waited for, five minutes. */
+TEST(lun, sanitize_of_a_disk_that_went_away)
+{
+	static const int statuses[] = { -ENXIO, -ENODEV,    -ETIMEDOUT,
+					-EBUSY, -ESHUTDOWN, -ENOMEM };
+	struct rig *r = rig_open(512);
+	struct fake_fault f = { .ops = FAKE_UNMAP };
+	uint8_t in[18];
+	uint64_t since;
+
+	for (unsigned i = 0; i < ARRAY_LEN(statuses); i++) {
+		f.status = statuses[i];
+		f.times = 200;
+		fake_dom_fault(r->dom, f);
+		CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+
+		f.times = 1000000;
+		fake_dom_fault(r->dom, f);
+		since = env_now(&r->me.loop.env);
+		CHECK_EQ(sanitize(r, 0, 2, NULL, 0), RIG_SENSE(3, 0x31, 3));
+		CHECK(env_now(&r->me.loop.env) - since <= 302 * SEC);
+
+		/* Who does not wait for it is told the same. */
+		CHECK_EQ(sanitize(r, 0, 0x82, NULL, 0), GOOD);
+		CHECK_EQ(rig_tur(r, 0), RIG_SENSE(2, 4, 0x1b));
+		CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18),
+			 GOOD);
+		CHECK_EQ(get_be16(in + 12), 0x041b);
+		rig_run(r);
+		CHECK_EQ(rig_tur(r, 0), RIG_SENSE(3, 0x31, 3));
+		CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18),
+			 GOOD);
+		CHECK_EQ(in[2], 3);
+		CHECK_EQ(get_be16(in + 12), 0x3103);
+		f.times = 0;
+		fake_dom_fault(r->dom, f);
+		CHECK_EQ(sanitize(r, 0, 2, NULL, 0), GOOD);
+		CHECK_EQ(rig_do(r, 0, CDB(3, 0, 0, 0, 18), NULL, 0, in, 18),
+			 GOOD);
+		CHECK_EQ(in[2], 0);
+	}
+	rig_close(r);
+}
+
 /* The disk is made smaller, and larger, while a sanitize runs: all is erased. */
 TEST(lun, sanitize_of_a_disk_that_is_resized)
 {
