@@ -127,6 +127,9 @@ static int set_address(struct reading *r, const char *key, const char *value)
 {
 	struct config_portal portal;
 
+	if (config_portal_parse(value, 3260, &portal) == -ENOTUNIQ)
+		return refuse(r, "%s = %s: has no port; portals = %s has one",
+			      key, value, portal.meant);
 	if (value[0] == '[' || config_portal_parse(value, 0, &portal) < 0 ||
 	    get_be16(portal.address.ss_family == AF_INET
 			     ? (void *)&((struct sockaddr_in *)&portal.address)
@@ -170,13 +173,20 @@ static int portal_add(struct reading *r, const char *item)
 {
 	struct config *c = r->conf;
 	struct config_portal *p = &c->portals[c->portals_count];
+	int rv;
 
 	if (c->portals_count == CONFIG_PORTALS_MAX)
 		return refuse(r, "more than %u portals", CONFIG_PORTALS_MAX);
 	if (item[0] == '\0')
 		return refuse(r, "portals: nothing stands beside a comma; "
 				 "another line 'portals' adds to the list");
-	if (config_portal_parse(item, 3260, p) < 0)
+	rv = config_portal_parse(item, 3260, p);
+	if (rv == -ENOTUNIQ)
+		return refuse(r,
+			      "portals: '%s' is an IPv6 address without a "
+			      "port: write %s, or [%s]:3260 if that is meant",
+			      item, p->meant, item);
+	if (rv < 0)
 		return refuse(r,
 			      "portals: '%s' is not ADDR:PORT with a numeric "
 			      "address (IPv6: [ADDR]:PORT)",
@@ -393,6 +403,29 @@ static bool zone_ok(const char *zone)
 	return len > 0 && len < IF_NAMESIZE;
 }
 
+/*
+ * What reads as ADDR:PORT, without brackets, and is an IPv6 address all the same.
+ * Hosts have small numbers.
+ */
+static unsigned port_meant(const char *host, char *out, size_t len)
+{
+	const char *colon = strrchr(host, ':');
+	char before[INET6_ADDRSTRLEN];
+	struct in6_addr address;
+	uint64_t n;
+
+	if (colon == NULL || inet_pton(AF_INET6, host, &address) != 1 ||
+	    number_parse(colon + 1, 1000, 65535, &n) < 0)
+		return 0;
+	/* "::3260" is ":::3260" with a colon lost. */
+	snprintf(before, sizeof(before), "%.*s%s", (int)(colon - host), host,
+		 colon == host + 1 ? ":" : "");
+	if (inet_pton(AF_INET6, before, &address) != 1)
+		return 0;
+	snprintf(out, len, "[%s]:%u", before, (unsigned)n);
+	return (unsigned)n;
+}
+
 int config_portal_parse(const char *text, uint16_t port,
 			struct config_portal *out)
 {
@@ -400,6 +433,8 @@ int config_portal_parse(const char *text, uint16_t port,
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&out->address;
 	const char *colon = strrchr(text, ':'), *end = NULL;
 	char host[64], plain[INET6_ADDRSTRLEN], *zone;
+	bool bare = text[0] != '[';
+	unsigned meant = 0;
 	uint64_t n = port;
 	size_t len;
 
@@ -428,6 +463,10 @@ int config_portal_parse(const char *text, uint16_t port,
 			 (unsigned)n);
 		return 0;
 	}
+	if (bare)
+		meant = port_meant(host, out->meant, sizeof(out->meant));
+	if (meant != 0 && meant == port)
+		return -ENOTUNIQ;
 	zone = strchr(host, '%'); /* fe80::1%eth0 */
 	if (zone != NULL)
 		*zone++ = '\0';

@@ -17,6 +17,8 @@ struct config_portal {
 	struct sockaddr_storage address; /* without the number of its zone */
 	char zone[IF_NAMESIZE]; /* of fe80::1%eth0: an interface; or "" */
 	char text[64]; /* "127.0.0.1:3260", "[::1]:3260", "[fe80::1%eth0]:1" */
+	/* what is an address, and was written as if it were this: "[::1]:3261" */
+	char meant[64];
 };
 
 struct config {
@@ -48,7 +50,10 @@ int config_load(const char *path, struct config *out, char *why,
 int config_parse(const char *name, const char *text, struct config *out,
 		 char *why, size_t why_len);
 
-/* "ADDR:PORT", "[V6]:PORT", or ADDR alone with @port.  0 or -EINVAL. */
+/*
+ * "ADDR:PORT", "[V6]:PORT", or ADDR alone with @port.  0; -EINVAL; -ENOTUNIQ: an
+ * IPv6 address that ends in @port (::1:3260), and nobody means; see @out->meant.
+ */
 int config_portal_parse(const char *text, uint16_t port,
 			struct config_portal *out);
 

@@ -126,6 +126,10 @@ void node__listen_why(const struct config_portal *portal, int status, char *out,
 {
 	if (status == -ENODEV && portal->zone[0] != '\0')
 		snprintf(out, len, "there is no interface %s", portal->zone);
+	else if (status == -EADDRNOTAVAIL && portal->meant[0] != '\0')
+		snprintf(out, len,
+			 "no interface has this address; %s is another portal",
+			 portal->meant);
 	else if (status == -EADDRNOTAVAIL)
 		snprintf(out, len, "no interface has this address");
 	else if (status == -EADDRINUSE)

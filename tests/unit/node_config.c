@@ -78,6 +78,12 @@ TEST(node_config, an_ipv6_address_has_one_form)
 		0);
 	CHECK_STR(conf.portals[0].text, "[::1]:99");
 	CHECK_STR(conf.portals[1].text, "[fe80::a]:3260");
+	CHECK_EQ(
+		parse("[network]\nportals = [fd00::1:3260], fd00::3260, fd00::1:1\n"),
+		0);
+	CHECK_STR(conf.portals[0].text, "[fd00::1:3260]:3260");
+	CHECK_STR(conf.portals[1].text, "[fd00::3260]:3260");
+	CHECK_STR(conf.portals[2].text, "[fd00::1:1]:3260");
 	refused("[network]\nportals = ::1, [0::1]:3260\n",
 		"t.conf:2: ", "[::1]:3260 is given twice");
 }
@@ -144,6 +150,14 @@ TEST(node_config, refusals_name_the_line)
 	refused("[network]\n\nportals = 10.0.0.1:99999\n",
 		"t.conf:3: ", "10.0.0.1:99999");
 	refused("[network]\nportals = ::1, ::1\n", "t.conf:2: ", "twice");
+	/* Nobody means the address. */
+	refused("[network]\nportals = 10.0.0.1, ::1:3260\n", "t.conf:2: ",
+		"'::1:3260' is an IPv6 address without a port: "
+		"write [::1]:3260, or [::1:3260]:3260 if");
+	refused("[network]\nportals = ::3260\n",
+		"t.conf:2: ", "write [::]:3260");
+	refused("[network]\naddress = fd00::1:3260\n",
+		"t.conf:2: ", "portals = [fd00::1]:3260");
 	refused("[network]\nportals = [::1\n", "t.conf:2: ", "[::1");
 	refused("[network]\nmetrics = 127.0.0.1\n", "t.conf:2: ", "ADDR:PORT");
 	refused("[network]\nmetrics = fe80::01\n", "t.conf:2: ", "ADDR:PORT");

@@ -274,6 +274,9 @@ TEST(node_portals, why_it_does_not_listen_is_told_in_words)
 	} cases[] = {
 		{ "fe80::1%eth7", -ENODEV, "there is no interface eth7" },
 		{ "10.0.0.1", -EADDRNOTAVAIL, "no interface has this address" },
+		{ "::1:10", -EADDRNOTAVAIL, "no interface has this address" },
+		{ "::1:3261", -EADDRNOTAVAIL,
+		  "no interface has this address; [::1]:3261 is another portal" },
 		{ "fe80::1", -EINVAL,
 		  "a link-local address needs its interface: "
 		  "[ADDR%INTERFACE]:PORT" },
