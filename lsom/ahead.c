@@ -69,7 +69,9 @@ static bool window_add(struct lsom__window *w, uint64_t place, uint32_t blocks)
 
 static void window_read(struct lsom_disk *disk, struct lsom__window *w)
 {
+	lsom__dev_asked(disk);
 	env_dev_read_many_now(disk->env, disk->dev, w->reads, w->count);
+	lsom__dev_answered(disk);
 }
 
 /* They are wanted in the order in which they were added; some are not. */

@@ -321,6 +321,7 @@ static void open_done(struct env_work *work)
 
 	free(o);
 	req->opened = NULL;
+	disk->opening = NULL;
 	if (status < 0) {
 		if (disk->dev != NULL)
 			env_dev_close(disk->env, disk->dev);
@@ -339,6 +340,7 @@ static void opened_flushed(struct env_io *io, int64_t res)
 	struct opening *o = container_of(io, struct opening, flush);
 	struct lsom_disk_open *req = o->req;
 
+	lsom__dev_answered(o->disk);
 	if (res < 0) {
 		o->status = (int)res;
 		snprintf(req->why, sizeof(req->why), "%.120s: flushing it: %s",
@@ -355,7 +357,9 @@ static void device_work(struct env_work *work)
 		container_of(work, struct lsom_disk_open, work);
 	struct opening *o = req->impl;
 
+	lsom__dev_asked(o->disk);
 	o->status = open_device(o->disk, req);
+	lsom__dev_answered(o->disk);
 }
 
 /*
@@ -374,6 +378,7 @@ static void device_done(struct env_work *work)
 		return;
 	}
 	o->flush.cb = opened_flushed;
+	lsom__dev_asked(o->disk);
 	env_dev_flush(o->disk->env, o->disk->dev, &o->flush);
 }
 
@@ -401,11 +406,13 @@ int lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 		goto err_lane;
 	req->why[0] = '\0';
 	req->generation = 0;
+	req->asked = req->answers = 0;
 	req->opened = NULL;
 	req->lsom = lsom;
 	req->impl = o;
 	req->cb = cb;
 	o->req = req;
+	o->disk->opening = req;
 	req->work.work = device_work;
 	req->work.done = device_done;
 	env_work(lsom->env, o->disk->index_lane, &req->work);

@@ -100,9 +100,13 @@ void lsom__segment_erase(struct lsom_disk *disk, uint32_t segment)
 int lsom__segment_erase_now(struct lsom__recovery *rec, uint32_t segment)
 {
 	struct lsom_disk *disk = rec->disk;
+	int rv;
 
 	header_make(disk, segment, rec->buf);
-	return env_dev_write_now(disk->env, disk->dev, rec->buf, LSOM_BLOCK,
-				 lsom__place(disk, segment, 0) * LSOM_BLOCK,
-				 ENV_DURABLE);
+	lsom__dev_asked(disk);
+	rv = env_dev_write_now(disk->env, disk->dev, rec->buf, LSOM_BLOCK,
+			       lsom__place(disk, segment, 0) * LSOM_BLOCK,
+			       ENV_DURABLE);
+	lsom__dev_answered(disk);
+	return rv;
 }

@@ -184,7 +184,10 @@ struct lsom_disk_open {
 	struct lsom_disk *opened;
 	char why[256];
 	uint64_t generation; /* that was found; 0: no good superblock was */
-	_Atomic unsigned percent; /* of its recovery; from any thread */
+	/* from any thread, while it is opened */
+	_Atomic unsigned percent; /* of its recovery */
+	_Atomic unsigned asked; /* how much the device is asked just now */
+	_Atomic unsigned answers; /* how often it has answered */
 	/* private */
 	struct lsom *lsom;
 	struct env_work work;

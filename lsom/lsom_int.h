@@ -411,6 +411,7 @@ struct lsom_disk {
 	struct lsom__cleaner *cleaner;
 	struct lsom__scrub *scrub; /* one is under way */
 	struct lsom__recovery *recovery;
+	struct lsom_disk_open *opening; /* NULL: it is open */
 	bool spills; /* a recovery into an empty store: pages may go there */
 	bool replaying; /* older data may come after newer holes */
 
@@ -484,6 +485,20 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 /* The next superblock into @block; where it goes, in bytes: not over the last. */
 uint64_t lsom__super_next(struct lsom_disk *disk, void *block);
 int lsom__super_write_now(struct lsom_disk *disk);
+
+/* Around what blocks for the device: who opens the disk sees that it hangs. */
+static inline void lsom__dev_asked(struct lsom_disk *disk)
+{
+	if (disk->opening != NULL)
+		disk->opening->asked++;
+}
+static inline void lsom__dev_answered(struct lsom_disk *disk)
+{
+	if (disk->opening == NULL)
+		return;
+	disk->opening->answers++;
+	disk->opening->asked--;
+}
 
 /* ---- reuse.c ---- */
 

@@ -27,6 +27,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static int read_now(struct lsom_disk *disk, void *buf, size_t len,
+		    uint64_t offset)
+{
+	int rv;
+
+	lsom__dev_asked(disk);
+	rv = env_dev_read_now(disk->env, disk->dev, buf, len, offset);
+	lsom__dev_answered(disk);
+	return rv;
+}
+
 /* Block by block: those that the medium lost hold nothing of ours. */
 static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 		       uint32_t blocks, uint8_t *buf)
@@ -36,8 +47,7 @@ static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 	int rv;
 
 	for (i = 0; i < blocks; i++, buf += LSOM_BLOCK) {
-		rv = env_dev_read_now(disk->env, disk->dev, buf, LSOM_BLOCK,
-				      (place + i) * LSOM_BLOCK);
+		rv = read_now(disk, buf, LSOM_BLOCK, (place + i) * LSOM_BLOCK);
 		if (rv == -ENODATA) {
 			memset(buf, 0xff, LSOM_BLOCK); /* not as if unused */
 			lost++;
@@ -60,8 +70,7 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 	int rv;
 
 	if (!lsom__ahead_take(&rec->ahead, place * LSOM_BLOCK, len, buf, &rv))
-		rv = env_dev_read_now(disk->env, disk->dev, buf, len,
-				      place * LSOM_BLOCK);
+		rv = read_now(disk, buf, len, place * LSOM_BLOCK);
 	return rv == -ENODATA ? blocks_read(rec, place, blocks, buf) : rv;
 }
 
@@ -363,11 +372,15 @@ static int write_now(struct lsom__recovery *rec, uint32_t segment,
 		     uint32_t block, uint32_t blocks)
 {
 	struct lsom_disk *disk = rec->disk;
+	int rv;
 
-	return env_dev_write_now(disk->env, disk->dev, rec->buf,
-				 (size_t)blocks * LSOM_BLOCK,
-				 lsom__place(disk, segment, block) * LSOM_BLOCK,
-				 ENV_DURABLE);
+	lsom__dev_asked(disk);
+	rv = env_dev_write_now(disk->env, disk->dev, rec->buf,
+			       (size_t)blocks * LSOM_BLOCK,
+			       lsom__place(disk, segment, block) * LSOM_BLOCK,
+			       ENV_DURABLE);
+	lsom__dev_answered(disk);
+	return rv;
 }
 
 /*

@@ -30,8 +30,10 @@ int lsom__super_write_now(struct lsom_disk *disk)
 	if (block == NULL)
 		return -ENOMEM;
 	at = lsom__super_next(disk, block);
+	lsom__dev_asked(disk);
 	rv = env_dev_write_now(disk->env, disk->dev, block, LSOM_BLOCK, at,
 			       ENV_DURABLE);
+	lsom__dev_answered(disk);
 	free(block);
 	return rv;
 }

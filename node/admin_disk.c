@@ -195,13 +195,14 @@ static void index_done(struct env_work *work)
 	remove_done(container_of(work, struct disk_remove, work));
 }
 
+/* Done it is, however it ended. */
 static void remove_closed(struct node_disk *d, int status, void *arg)
 {
 	struct admin_req *r = arg;
 	struct disk_remove *ctx = r->ctx;
 
 	env_timer_stop(r->node->env, &ctx->late);
-	/* Done it is; the next start finds the index and sweeps it away. */
+	/* The next start finds the index and sweeps it away. */
 	if (r->node->state != NODE_UP) {
 		remove_done(ctx);
 		return;
@@ -211,7 +212,10 @@ static void remove_closed(struct node_disk *d, int status, void *arg)
 	env_work(r->node->env, NULL, &ctx->work);
 }
 
-/* It hangs.  The directory forgot it, so it will not be opened again. */
+/*
+ * It hangs, or what is under way takes long.  The directory forgot it, so it will
+ * not be opened again.
+ */
 static void remove_late(struct env_timer *timer)
 {
 	struct disk_remove *ctx = container_of(timer, struct disk_remove, late);
@@ -219,10 +223,17 @@ static void remove_late(struct env_timer *timer)
 
 	assert(d != NULL && d->done == remove_closed);
 	d->done = NULL;
-	admin__ok(ctx->r,
-		  "disk %s removed; it does not answer, and is let go when it "
-		  "does, or when basaltd ends",
-		  ctx->path);
+	if (d->state == NODE_DISK_OPENING &&
+	    node__disk_silent_ns(d) < LSOM_SILENT_NS)
+		admin__ok(ctx->r,
+			  "disk %s removed; its opening goes on, and it is let "
+			  "go when that ends, or when basaltd ends",
+			  ctx->path);
+	else
+		admin__ok(ctx->r,
+			  "disk %s removed; it does not answer, and is let go "
+			  "when it does, or when basaltd ends",
+			  ctx->path);
 }
 
 /* The directory forgot it; the subscription may have begun to close it. */
@@ -235,12 +246,7 @@ static void remove_applied(struct admin_req *r)
 		admin__change(r, remove_build, remove_applied);
 		return;
 	}
-	if (d != NULL && d->state == NODE_DISK_CLOSING && d->done == NULL) {
-		d->erase = true;
-		d->done = remove_closed;
-		d->done_arg = r;
-	} else if (d == NULL ||
-		   node__disk_close(d, true, remove_closed, r) < 0) {
+	if (d == NULL || node__disk_leave(d, remove_closed, r) < 0) {
 		remove_closed(d, 0, r);
 		return;
 	}
@@ -261,6 +267,12 @@ static void remove_failed(struct admin_req *r)
 /* From the proposal on nobody else may open or close the disk. */
 int admin__disk_leaving(struct admin_req *r, const struct node_disk *d)
 {
+	if (d->erase)
+		return admin__why(r, -EBUSY,
+				  "It has to answer first, or the kernel to "
+				  "give it up; so does the end of basaltd.",
+				  "disk %s was removed, and is not let go yet",
+				  d->path);
 	if (!d->leaving)
 		return 0;
 	return admin__why(r, -EBUSY,
@@ -273,8 +285,10 @@ void admin__disk_remove(struct admin_req *r)
 	struct node_disk *d = admin__disk_named(r, r->msg->disk_remove->disk);
 	struct disk_remove *ctx;
 
+	/* One that is being added, or taken back, is nobody's to remove yet. */
 	if (d != NULL && admin__disk_leaving(r, d) == 0 &&
-	    (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING))
+	    (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING) &&
+	    disk_entry(r->node, &d->id) == NULL)
 		admin__why(r, -EBUSY, "Try again in a moment.",
 			   "disk %s is being %s", d->path,
 			   d->state == NODE_DISK_OPENING ? "opened" : "closed");
@@ -303,7 +317,7 @@ void admin__disk_remove(struct admin_req *r)
 struct disk_texts {
 	Admin__Space space;
 	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400], media[96];
-	char silent[64], scrubbed[200];
+	char silent[NODE_SILENT_MAX], scrubbed[200];
 	struct admin_bad_blocks bad;
 	struct lsom_disk_info info;
 };
@@ -340,9 +354,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 			 (unsigned long long)info->media_errors,
 			 info->media_errors == 1 ? "" : "s");
 	if (info->silent_ns >= LSOM_SILENT_NS)
-		snprintf(t->silent, sizeof(t->silent),
-			 "it has not answered for %llu s",
-			 (unsigned long long)(info->silent_ns / SEC));
+		node__silent_tell(d, info->silent_ns, t->silent);
 	scrubbed_bad = admin__scrub_tell(d, t->scrubbed, sizeof(t->scrubbed));
 	out->silent_ms = info->silent_ns / MSEC;
 	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
@@ -395,6 +407,37 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_MEDIA_FIX);
 }
 
+/* One that is being opened or closed. */
+static void disk_under_way(struct node_disk *d, Admin__DiskInfo *out,
+			   struct disk_texts *t)
+{
+	uint64_t silent = node__disk_silent_ns(d);
+
+	if (d->state == NODE_DISK_OPENING)
+		out->opening_percent = d->open.percent;
+	out->silent_ms = silent / MSEC;
+	if (d->erase) {
+		node__leaving_tell(d, t->silent);
+		out->failure = t->silent;
+		return;
+	}
+	if (silent >= LSOM_SILENT_NS) {
+		node__silent_tell(d, silent, t->silent);
+		out->failure = t->silent;
+		out->health = "bad";
+		node__silent_fix(d, t->fix, sizeof(t->fix));
+		return;
+	}
+	/* What was against it before is not known to be so now. */
+	if (d->state == NODE_DISK_OPENING && !d->again)
+		return;
+	out->failure = d->why;
+	out->health = "bad";
+	if (d->state == NODE_DISK_OPENING)
+		snprintf(t->fix, sizeof(t->fix),
+			 "Wait: it is just tried again.");
+}
+
 /* A disk of this node. */
 static void disk_state(struct node_disk *d, Admin__DiskInfo *out,
 		       struct disk_texts *t)
@@ -409,21 +452,13 @@ static void disk_state(struct node_disk *d, Admin__DiskInfo *out,
 		disk_live(d, out, t);
 		return;
 	}
-	if (d->state == NODE_DISK_OPENING) {
-		/* What was against it before is not known to be so now. */
-		out->opening_percent = d->open.percent;
-		if (!d->again)
-			return;
-		out->failure = d->why;
-		out->health = "bad";
-		snprintf(t->fix, sizeof(t->fix),
-			 "Wait: it is just tried again.");
+	if (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING) {
+		disk_under_way(d, out, t);
 		return;
 	}
 	out->failure = d->why;
 	out->health = "bad";
-	if (d->state == NODE_DISK_FAILED || d->state == NODE_DISK_CLOSED)
-		node__disk_fix(d, t->fix, sizeof(t->fix));
+	node__disk_fix(d, t->fix, sizeof(t->fix));
 }
 
 /* Whatever else there is to say of it: it goes. */

@@ -577,6 +577,13 @@ static int add_claim(struct disk_add *a)
 	TAILQ_FOREACH (d, &node->disks, link) {
 		if (!node__inode_same(a->inode, d->inode))
 			continue;
+		if (d->erase) {
+			snprintf(a->why, sizeof(a->why),
+				 "%s is disk %s, which was removed and is not "
+				 "let go yet",
+				 a->path, d->path);
+			return -EINPROGRESS;
+		}
 		snprintf(a->why, sizeof(a->why),
 			 "%s is disk %s of this node already", a->path,
 			 d->path);
@@ -644,6 +651,8 @@ void admin__disk_add(struct admin_req *r)
 		admin__why(r, -EBUSY, ADD_WAIT,
 			   "an earlier disk add of %s has not ended yet",
 			   m->path);
+	else if (d != NULL && d->erase)
+		admin__disk_leaving(r, d);
 	else if (d != NULL && !admin__disk_pending(d))
 		admin__why(r, -EEXIST, "basalt disk list shows it.",
 			   "%s is a disk of this node already", m->path);

@@ -45,19 +45,20 @@ static bool reopen_late(struct reopen *ctx, struct node_disk *d)
 	char word[NODE_DISK_WORD_MAX], fix[sizeof(ctx->r->fix)];
 	bool opening = d != NULL && d->done == reopen_opened;
 	unsigned percent = opening ? d->open.percent : 0;
+	bool silent = opening && node__disk_silent_ns(d) >= ADMIN__HANGS_NS;
 
 	if (percent != ctx->percent)
 		ctx->step_ns = env_now(ctx->r->node->env);
 	ctx->percent = percent;
 	if (d == NULL || (!opening && d->done != reopen_closed) ||
-	    (opening && ctx->rebuild) ||
+	    (opening && ctx->rebuild && !silent) ||
 	    env_now(ctx->r->node->env) - ctx->step_ns < ADMIN__HANGS_NS)
 		return false;
 	d->done = NULL;
 	if (opening)
 		snprintf(fix, sizeof(fix),
-			 "It is opened when it answers; basalt disk list shows "
-			 "it.");
+			 "It is %s when it answers; basalt disk list shows it.",
+			 ctx->rebuild ? "rebuilt" : "opened");
 	else
 		snprintf(fix, sizeof(fix),
 			 "It is closed when it answers; then: basalt disk %s "
@@ -89,6 +90,13 @@ static void reopen_refuse(struct reopen *ctx)
 {
 	env_timer_stop(ctx->r->node->env, &ctx->tick);
 	admin__refuse(ctx->r);
+}
+
+static void reopen_removed(struct reopen *ctx)
+{
+	admin__why(ctx->r, -ENOENT, "basalt disk list shows what there is.",
+		   "disk %s was removed meanwhile", ctx->path);
+	reopen_refuse(ctx);
 }
 
 /* True: the node is going down, and the request ended with it. */
@@ -144,6 +152,10 @@ static void reopen_opened(struct node_disk *d, int status, void *arg)
 
 	if (reopen_stopping(ctx))
 		return;
+	if (status < 0 && d->erase) {
+		reopen_removed(ctx);
+		return;
+	}
 	if (status < 0) {
 		assert(d->state == NODE_DISK_FAILED);
 		/* Not what has just failed. */
@@ -175,13 +187,13 @@ static void reopen_open(struct reopen *ctx)
 	ctx->step_ns = env_now(ctx->r->node->env);
 	if (rv == 0)
 		return;
-	if (rv == -ENOENT)
-		admin__why(ctx->r, rv, "basalt disk list shows what there is.",
-			   "disk %s was removed meanwhile", ctx->path);
-	else
-		admin__why(ctx->r, rv, "Try again in a moment.",
-			   "disk %s cannot be %s now: %s", ctx->path,
-			   ctx->rebuild ? "rebuilt" : "opened", err_text(rv));
+	if (rv == -ENOENT) {
+		reopen_removed(ctx);
+		return;
+	}
+	admin__why(ctx->r, rv, "Try again in a moment.",
+		   "disk %s cannot be %s now: %s", ctx->path,
+		   ctx->rebuild ? "rebuilt" : "opened", err_text(rv));
 	reopen_refuse(ctx);
 }
 
@@ -189,7 +201,11 @@ static void reopen_closed(struct node_disk *d, int status, void *arg)
 {
 	struct reopen *ctx = arg;
 
-	if (!reopen_stopping(ctx))
+	if (reopen_stopping(ctx))
+		return;
+	if (d->erase)
+		reopen_removed(ctx);
+	else
 		reopen_open(ctx);
 }
 
@@ -276,11 +292,30 @@ static void keep(struct admin_req *r, const struct node_disk *d)
 
 /* ---- retry ---- */
 
+/* True, and why: what opens or closes it waits for the disk. */
+static bool under_way_hangs(struct admin_req *r, struct node_disk *d)
+{
+	uint64_t silent = node__disk_silent_ns(d);
+	char text[NODE_SILENT_MAX], fix[sizeof(r->fix)];
+
+	if ((d->state != NODE_DISK_OPENING && d->state != NODE_DISK_CLOSING) ||
+	    silent < LSOM_SILENT_NS)
+		return false;
+	node__silent_tell(d, silent, text);
+	node__silent_fix(d, fix, sizeof(fix));
+	admin__why(r, -EBUSY, fix, "disk %s is being %s, and %s", d->path,
+		   d->state == NODE_DISK_OPENING ? "opened" : "closed",
+		   text + strlen("it "));
+	return true;
+}
+
 /* 0, or why there is nothing to retry now. */
-static int retry_check(struct admin_req *r, const struct node_disk *d)
+static int retry_check(struct admin_req *r, struct node_disk *d)
 {
 	char fix[sizeof(r->fix)], word[NODE_DISK_WORD_MAX];
 
+	if (under_way_hangs(r, d))
+		return -EBUSY;
 	switch (d->state) {
 	case NODE_DISK_OPENING:
 		return admin__why(r, -EBUSY,
@@ -405,6 +440,7 @@ void admin__disk_rebuild(struct admin_req *r)
 	bool force = r->msg->disk_rebuild->force;
 
 	if (d == NULL || admin__disk_leaving(r, d) < 0 || is_silent(r, d) ||
+	    under_way_hangs(r, d) ||
 	    (!force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
 		admin__refuse(r);
 	else

@@ -30,6 +30,40 @@ const char *node__disk_word(const struct node_disk *d,
 	return out;
 }
 
+void node__silent_tell(const struct node_disk *d, uint64_t silent_ns,
+		       char out[NODE_SILENT_MAX])
+{
+	bool any = d->state == NODE_DISK_OPENING && d->locating &&
+		   strncmp(d->path, "/dev/", 5) == 0;
+
+	snprintf(out, NODE_SILENT_MAX, "it%s has not answered for %llu s",
+		 any ? ", or a device that may be it," : "",
+		 (unsigned long long)(silent_ns / SEC));
+}
+
+void node__silent_fix(const struct node_disk *d, char *out, size_t len)
+{
+	char word[NODE_DISK_WORD_MAX];
+
+	if (d->state == NODE_DISK_ONLINE)
+		snprintf(out, len, "%s", NODE_SILENT_FIX);
+	else
+		snprintf(out, len,
+			 "See to it: the kernel's log may say why.  It is %s "
+			 "when it answers; if it is lost: basalt disk remove "
+			 "%s --force",
+			 d->state == NODE_DISK_OPENING ? "opened" : "closed",
+			 node__disk_word(d, word));
+}
+
+void node__leaving_tell(struct node_disk *d, char out[NODE_SILENT_MAX])
+{
+	snprintf(out, NODE_SILENT_MAX, "it was removed, and is let go when %s",
+		 node__disk_silent_ns(d) >= LSOM_SILENT_NS ? "it answers"
+		 : d->state == NODE_DISK_OPENING	   ? "its opening ends"
+							   : "it is closed");
+}
+
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
 	const unsigned long long look = NODE_LOOK_NS / SEC;

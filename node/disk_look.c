@@ -79,14 +79,13 @@ static void look_for(struct node_disk *d)
 /* Logged when it begins, and when it is over. */
 static void silence_look(struct node_disk *d)
 {
-	struct lsom_disk_info info;
-	bool silent;
+	uint64_t silent_ns = node__disk_silent_ns(d);
+	bool silent = silent_ns >= LSOM_SILENT_NS;
+	char text[NODE_SILENT_MAX];
 
-	lsom_disk_info(d->disk, &info);
-	silent = info.silent_ns >= LSOM_SILENT_NS;
+	node__silent_tell(d, silent_ns, text);
 	if (silent && !d->silent)
-		log_error("disk %s: it has not answered for %llu s", d->path,
-			  (unsigned long long)(info.silent_ns / SEC));
+		log_error("disk %s: %s", d->path, text);
 	else if (!silent && d->silent)
 		log_info("disk %s: it answers again", d->path);
 	d->silent = silent;
@@ -101,7 +100,8 @@ static void look_fired(struct env_timer *timer)
 	struct node_disk *d;
 
 	TAILQ_FOREACH (d, &node->disks, link) {
-		if (d->state == NODE_DISK_ONLINE)
+		if (d->state != NODE_DISK_FAILED &&
+		    d->state != NODE_DISK_CLOSED)
 			silence_look(d);
 		if (env_now(node->env) < d->next_ns)
 			continue;

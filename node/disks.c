@@ -190,12 +190,38 @@ static void disk_not_opened(struct node_disk *d)
 /* The directory has forgotten it: so do we, as soon as that can be. */
 static void disk_leaves(struct node_disk *d)
 {
-	if (d->state == NODE_DISK_ONLINE)
-		node__disk_close(d, true, NULL, NULL);
-	else if (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING)
+	if (d->state == NODE_DISK_ONLINE) {
+		node__disk_close(d, true, d->done, d->done_arg);
+	} else if (d->state == NODE_DISK_OPENING ||
+		   d->state == NODE_DISK_CLOSING) {
 		d->erase = true;
-	else
+		disk_settle(d); /* nothing has to wait for it */
+	} else {
 		node__disk_forget(d);
+	}
+}
+
+int node__disk_leave(struct node_disk *d, node_disk_cb done, void *arg)
+{
+	if (d->state == NODE_DISK_ONLINE)
+		return node__disk_close(d, true, done, arg);
+	if (d->state != NODE_DISK_OPENING && d->state != NODE_DISK_CLOSING)
+		return -EBUSY;
+	disk_leaves(d);
+	finish(d, -ENOENT);
+	d->done = done;
+	d->done_arg = arg;
+	return 0;
+}
+
+/* Whoever waits for an end of it may look at it once more. */
+static void disk_gone(struct node_disk *d)
+{
+	/* Where nobody waits any more nobody takes its index away. */
+	if (d->done == NULL)
+		d->node->swept = false;
+	finish(d, 0);
+	node__disk_forget(d);
 }
 
 static void disk_opened(struct node_disk *d, int status)
@@ -206,7 +232,10 @@ static void disk_opened(struct node_disk *d, int status)
 
 	assert(d->state == NODE_DISK_OPENING);
 	d->status = status;
-	if (status < 0) {
+	if (status < 0 && d->erase) {
+		log_info("disk %s: let go", d->path);
+		d->state = NODE_DISK_FAILED;
+	} else if (status < 0) {
 		disk_not_opened(d);
 	} else {
 		d->state = NODE_DISK_ONLINE;
@@ -227,16 +256,18 @@ static void disk_opened(struct node_disk *d, int status)
 		stop_go_on(node);
 		return;
 	}
-	finish(d, status);
+	if (d->erase && status < 0)
+		disk_gone(d);
+	else if (d->erase)
+		disk_leaves(d);
+	else
+		finish(d, status);
 	/* @d may be gone: only a settled one can be forgotten by its caller. */
 	TAILQ_FOREACH (d, &node->disks, link)
 		if (&d->open == req)
 			break;
-	if (d == NULL)
-		return;
-	disk_settle(d);
-	if (d->erase)
-		disk_leaves(d);
+	if (d != NULL)
+		disk_settle(d);
 }
 
 /* ---- on the disk's home, which may be another shard ---- */
@@ -329,6 +360,11 @@ static void on_opened(struct env_task *task)
 
 	if (d->status < 0) {
 		disk_opened(d, d->status);
+		return;
+	}
+	if (d->erase) { /* nobody is to see it any more */
+		d->status = -ENOENT;
+		home_close(d);
 		return;
 	}
 	d->seats = calloc(count, sizeof(*d->seats));
@@ -445,12 +481,15 @@ static void prepare_work(struct env_work *work)
 	struct node_disk *d = container_of(work, struct node_disk, work);
 	struct stat st;
 
+	d->open.asked++;
 	d->status = node__disk_locate(d->node->env, &d->node->cluster, &d->id,
 				      d->path, d->found, sizeof(d->found),
 				      d->open.why, sizeof(d->open.why));
 	d->found_inode = (struct node_inode){ 0 };
 	if (d->status == 0 && stat(d->found, &st) == 0)
 		d->found_inode = node__inode(&st);
+	d->open.answers++;
+	d->open.asked--;
 }
 
 static void prepare_done(struct env_work *work)
@@ -458,12 +497,15 @@ static void prepare_done(struct env_work *work)
 	struct node_disk *d = container_of(work, struct node_disk, work);
 
 	d->inode = d->found_inode;
+	d->locating = false;
 	if (d->node->state == NODE_STOPPING) {
 		d->state = NODE_DISK_FAILED;
 		finish(d, -ESHUTDOWN);
 		stop_go_on(d->node);
 		return;
 	}
+	if (d->status == 0 && d->erase)
+		d->status = -ENOENT;
 	if (d->status < 0) {
 		disk_opened(d, d->status);
 		return;
@@ -505,7 +547,9 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	d->rebuild = rebuild;
 	d->shard = home_pick(node, d);
 	d->state = NODE_DISK_OPENING;
-	d->open.percent = 0;
+	d->open.percent = d->open.asked = d->open.answers = 0;
+	d->locating = true;
+	d->asked = d->silent = false;
 	memset(&d->work, 0, sizeof(d->work));
 	d->work.work = prepare_work;
 	d->work.done = prepare_done;
@@ -528,7 +572,6 @@ static void on_closed(struct env_task *task)
 {
 	struct node_disk *d = container_of(task, struct node_disk, here);
 	struct node *node = d->node;
-	bool erase = d->erase;
 
 	d->disk = d->home = NULL;
 	seats_free(d);
@@ -544,9 +587,10 @@ static void on_closed(struct env_task *task)
 		stop_go_on(node);
 		return;
 	}
-	finish(d, 0);
-	if (erase)
-		node__disk_forget(d);
+	if (d->erase)
+		disk_gone(d);
+	else
+		finish(d, 0);
 }
 
 static void there_closed(struct lsom_disk_close *req, int status)
@@ -669,14 +713,30 @@ static void seats_add(struct node_disk *d)
 	env_post(shard_env(d->node->shards, next), &d->seats[next].there);
 }
 
+/* From when on it is seen that the device was asked, and has not answered. */
+static uint64_t opening_silent_ns(struct node_disk *d)
+{
+	unsigned answers = d->open.answers;
+	bool asked = d->open.asked > 0;
+	uint64_t now = env_now(d->node->env);
+
+	if (!asked || !d->asked || answers != d->answers)
+		d->asked_ns = now;
+	d->asked = asked;
+	d->answers = answers;
+	return now - d->asked_ns;
+}
+
 /*
- * How long the disk has not answered.  One that is being closed is its home's
- * alone: had it answered since, it would soon be closed.
+ * One that is being closed is its home's alone: had it answered since, it would
+ * soon be closed.
  */
-static uint64_t silent_ns(const struct node_disk *d)
+uint64_t node__disk_silent_ns(struct node_disk *d)
 {
 	struct lsom_disk_info info;
 
+	if (d->state == NODE_DISK_OPENING)
+		return opening_silent_ns(d);
 	if (d->state == NODE_DISK_CLOSING && d->closing_silent_ns > 0)
 		return d->closing_silent_ns + env_now(d->node->env) -
 		       d->closing_ns;
@@ -692,7 +752,7 @@ int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 	if (d->state != NODE_DISK_ONLINE)
 		return -EBUSY;
 	d->by_hand = node__disk_has_failed(d);
-	d->closing_silent_ns = silent_ns(d);
+	d->closing_silent_ns = node__disk_silent_ns(d);
 	d->closing_ns = env_now(d->node->env);
 	d->state = NODE_DISK_CLOSING;
 	d->erase = forget;
@@ -789,11 +849,12 @@ void node__disks_late(struct node *node)
 	struct node_disk *d;
 
 	TAILQ_FOREACH (d, &node->disks, link) {
-		uint64_t silent = silent_ns(d);
+		uint64_t silent = node__disk_silent_ns(d);
+		char text[NODE_SILENT_MAX];
 
+		node__silent_tell(d, silent, text);
 		if (silent >= LSOM_SILENT_NS)
-			log_error("disk %s: it has not answered for %llu s",
-				  d->path, (unsigned long long)(silent / SEC));
+			log_error("disk %s: %s", d->path, text);
 		else if (d->state == NODE_DISK_OPENING ||
 			 d->state == NODE_DISK_CLOSING)
 			log_error("disk %s: it is not closed yet", d->path);

@@ -119,6 +119,30 @@ static void online_look(const struct node_disk *d, struct health_result *out)
 	}
 }
 
+/* One that is opened or closed and hangs, or was removed meanwhile.  True: told. */
+static bool under_way_look(struct node_disk *d, struct health_result *out)
+{
+	uint64_t silent = node__disk_silent_ns(d);
+	char text[NODE_SILENT_MAX];
+
+	if (d->state != NODE_DISK_OPENING && d->state != NODE_DISK_CLOSING)
+		return false;
+	if (d->erase && out->level == HEALTH_OK) {
+		node__leaving_tell(d, text);
+		say(out, HEALTH_INFO, "disk %.100s: %s", d->path, text);
+		FIX(out, "Wait; or restart basaltd, which lets it go.");
+	}
+	if (d->erase)
+		return true;
+	if (silent < LSOM_SILENT_NS)
+		return false;
+	node__silent_tell(d, silent, text);
+	say(out, HEALTH_BAD, "disk %.100s is being %s: %s", d->path,
+	    d->state == NODE_DISK_OPENING ? "opened" : "closed", text);
+	node__silent_fix(d, out->fix, sizeof(out->fix));
+	return true;
+}
+
 static void check_disks(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
@@ -133,6 +157,8 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			half_removed_tell(d, out);
 			continue;
 		}
+		if (under_way_look(d, out))
+			continue;
 		if (d->state == NODE_DISK_OPENING && d->again) {
 			say(out, HEALTH_BAD,
 			    "disk %.100s is out of service: %.120s", d->path,

@@ -166,6 +166,10 @@ struct node_disk {
 	bool leaving; /* a command is taking it out of the directory */
 	bool silent; /* that it does not answer was logged */
 	uint64_t closing_ns, closing_silent_ns; /* then: how long it had not */
+	bool locating; /* of the open that runs: where it is is looked for */
+	bool asked; /* while it is opened: what was seen of @open last */
+	unsigned answers;
+	uint64_t asked_ns; /* since then */
 	bool by_hand; /* it failed in service: only a command opens it again */
 	bool again; /* the open that runs was nobody's command */
 	uint64_t pause_ns,
@@ -257,6 +261,22 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 /* Close it: 0, -EBUSY.  @done with the record (gone after it if @forget). */
 int node__disk_close(struct node_disk *disk, bool forget, node_disk_cb done,
 		     void *arg);
+
+/*
+ * The directory has forgotten it, or is about to be told so: close it, or as soon
+ * as what opens or closes it ends; who waits for that hears -ENOENT.  0: @done once
+ * it is closed, before the record goes; -EBUSY: it is neither open nor under way.
+ */
+int node__disk_leave(struct node_disk *disk, node_disk_cb done, void *arg);
+
+/*
+ * How long it has not answered, while it is open, opened or closed; 0: it does.
+ * NODE_SILENT_MAX has room for what node__silent_tell() says of it.
+ */
+uint64_t node__disk_silent_ns(struct node_disk *disk);
+#define NODE_SILENT_MAX 128u
+void node__silent_tell(const struct node_disk *disk, uint64_t silent_ns,
+		       char out[NODE_SILENT_MAX]);
 struct node_disk *node__disk_find(struct node *node, const struct uuid *id);
 
 /* Where a disk of the directory is: for ours, where we found it. */
@@ -304,6 +324,12 @@ bool node__is_plain(const char *word);
 #define NODE_SILENT_FIX                                                        \
 	"See to it: the kernel's log may say why.  It goes on when it "        \
 	"answers, and is out of service when the kernel gives it up."
+
+/* The same, whatever its state. */
+void node__silent_fix(const struct node_disk *disk, char *out, size_t len);
+
+/* What to say of one that the directory has forgotten and that is still here. */
+void node__leaving_tell(struct node_disk *disk, char out[NODE_SILENT_MAX]);
 
 /* One that waits for room where its index is: lsom_disk_info.index_full. */
 #define NODE_INDEX_FULL                                                        \
