@@ -55,6 +55,8 @@ struct disk_add {
 	uint64_t step_ns; /* when the last one was seen */
 	int status;
 	bool made; /* the file is ours to remove */
+	bool noted; /* for a later life */
+	bool unknown; /* the disk that is there, to the directory */
 	bool late; /* it was answered: what there is, is undone */
 	struct node_inode inode; /* the worker's */
 	struct node_inode claimed; /* known to other requests */
@@ -129,7 +131,8 @@ static bool is_basaltds(const char *data_dir, const char *path)
 {
 	static const char *const ours[] = { "directory",   "index",
 					    "cluster.key", "node.id",
-					    "incarnation", "lock" };
+					    "incarnation", "lock",
+					    "adding" };
 	char dir[PATH_MAX], real[PATH_MAX];
 	size_t len;
 
@@ -147,6 +150,15 @@ static bool is_basaltds(const char *data_dir, const char *path)
 			return true;
 	}
 	return false;
+}
+
+/* A file that was formatted, and then nobody came to open it: nothing is in it. */
+static bool add_left(const struct disk_add *a)
+{
+	const struct node_probe *p = &a->probe;
+
+	return !p->block_device && p->lsom.generation == 0 &&
+	       uuid_equal(&p->lsom.cluster, &a->r->node->cluster);
 }
 
 static int add_examine(struct disk_add *a)
@@ -173,7 +185,7 @@ static int add_examine(struct disk_add *a)
 			 p->found);
 		return -EBUSY;
 	}
-	if (p->lsom.ours && !m->force_erase) {
+	if (p->lsom.ours && !m->force_erase && !add_left(a)) {
 		uuid_format(&p->lsom.disk, id);
 		snprintf(a->why, sizeof(a->why), "%s holds disk %s of %s",
 			 a->path, id,
@@ -277,11 +289,19 @@ static int add_size_file(struct disk_add *a)
 static int add_find(struct disk_add *a)
 {
 	struct stat st;
-	int fd;
+	int fd, rv;
 
 	if (stat(a->path, &st) < 0) {
 		if (errno != ENOENT || a->r->msg->disk_add->size_bytes == 0)
 			return -errno;
+		rv = node__adding_note(a->r->node, &a->format.disk, a->path);
+		if (rv < 0) {
+			snprintf(a->why, sizeof(a->why),
+				 "%s: no note of it can be made: %s",
+				 a->r->node->config->data_dir, strerror(-rv));
+			return rv;
+		}
+		a->noted = true;
 		fd = open(a->path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
 		if (fd < 0)
 			return -errno;
@@ -299,6 +319,8 @@ static void find_work(struct env_work *work)
 	struct disk_add *a = container_of(work, struct disk_add, work);
 
 	a->status = add_find(a);
+	if (a->why[0] != '\0')
+		return;
 	if (a->status == -ENOENT)
 		snprintf(a->why, sizeof(a->why), "%s%s does not exist",
 			 a->r->msg->disk_add->size_bytes != 0 ? "the folder of "
@@ -326,6 +348,14 @@ static void add_work(struct env_work *work)
 	if (rv < 0) {
 		snprintf(a->why, sizeof(a->why), "%s cannot be formatted: %s",
 			 a->path, strerror(-rv));
+		a->status = rv;
+		return;
+	}
+	rv = a->noted ? node__adding_over(a->r->node, &a->format.disk) : 0;
+	if (rv < 0) {
+		snprintf(a->why, sizeof(a->why),
+			 "%s: the note of it cannot be removed: %s",
+			 a->r->node->config->data_dir, strerror(-rv));
 		a->status = rv;
 	}
 }
@@ -357,6 +387,8 @@ static void undo_work(struct env_work *work)
 		node__tree_remove(a->index_path);
 	if (a->made)
 		file_remove(a);
+	if (a->noted)
+		node__adding_over(a->r->node, &a->format.disk);
 }
 
 static void undo_done(struct env_work *work)
@@ -498,6 +530,10 @@ static void add_opened(struct node_disk *d, int status, void *arg)
 
 static const char *add_fix(const struct disk_add *a)
 {
+	if (a->status == -EEXIST && a->probe.lsom.ours && a->unknown)
+		return "It is none of this cluster's disks any more, or not "
+		       "yet: it was removed, or its adding was cut off.  If "
+		       "nobody needs what is there: --force-erase.";
 	if (a->status == -EEXIST)
 		return "If nobody needs what is there: --force-erase.";
 	if (a->status == -ENOENT && a->r->msg->disk_add->size_bytes != 0)
@@ -539,6 +575,10 @@ static void add_worked(struct env_work *work)
 		a->status =
 			add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
 	if (a->status < 0) {
+		a->unknown =
+			cmmds_get(node->cmmds, CMMDS_DISK, a->probe.lsom.disk.b,
+				  sizeof(a->probe.lsom.disk.b)) == NULL &&
+			uuid_equal(&a->probe.lsom.cluster, &node->cluster);
 		add_fail(a, a->status, add_fix(a), a->why);
 		return;
 	}

@@ -3,7 +3,7 @@
  *
  * A daemon that is killed while a disk is added or removed leaves the disk's
  * index in data_dir.  Once a life, what is there and belongs to no disk of this
- * node is removed.  The local copy of the directory may be behind, so a barrier
+ * node is removed; so are files that were to become disks (adding.c).  The local copy of the directory may be behind, so a barrier
  * goes before; a disk that is being added meanwhile is known by its record.
  */
 #define LOG_ROOM LOG_NODE
@@ -86,6 +86,7 @@ static void list_work(struct env_work *work)
 	char path[300];
 	DIR *dir;
 
+	node__adding_clear(s->node);
 	snprintf(path, sizeof(path), "%s/index", s->node->config->data_dir);
 	dir = opendir(path);
 	while (dir != NULL && s->count < AT_ONCE && (e = readdir(dir)) != NULL)
