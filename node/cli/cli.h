@@ -162,7 +162,10 @@ int cli_config_apply(struct cli_call *call);
 /* support.c */
 int cli_support(struct cli_call *call);
 
-/* show.c */
+/* whole.c: CLI_DONE, or CLI_REFUSED, said what it lacks. */
+int cli_whole(const struct cli_call *call, const Admin__Response *response);
+
+/* show.c: one that is whole. */
 void cli_show(const struct cli_call *call, const Admin__Response *response);
 
 /* tame.c: for people, without what would command their terminal. */

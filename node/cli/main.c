@@ -52,8 +52,12 @@ int main(int argc, char **argv)
 	status = call.command->fill(&call);
 	if (status == CLI_DONE)
 		status = cli_ask(&call, &response);
-	if (status != CLI_DONE)
+	if (status == CLI_DONE)
+		status = cli_whole(&call, response);
+	if (status != CLI_DONE) {
+		admin__response__free_unpacked(response, NULL);
 		return status;
+	}
 	if (call.json)
 		cli_json_print(result_of(response));
 	else
