@@ -164,6 +164,9 @@ int cli_support(struct cli_call *call);
 
 /* whole.c: CLI_DONE, or CLI_REFUSED, said what it lacks. */
 int cli_whole(const struct cli_call *call, const Admin__Response *response);
+/* True with @error; for JSON a result is enough. */
+bool cli_lacks(const Admin__Response *response, bool json, char *error,
+	       size_t len);
 
 /* show.c: one that is whole. */
 void cli_show(const struct cli_call *call, const Admin__Response *response);

@@ -204,8 +204,13 @@ static void ask_end(struct support *s, struct ask *a, const char *name)
 	/* As JSON it would be the same text twice. */
 	if (r->result_case != ADMIN__RESPONSE__RESULT_METRICS)
 		printed(s, a, name, "json", print_json);
-	cli_tame(&r->base);
-	printed(s, a, name, "txt", cli_show);
+	if (cli_lacks(r, false, a->error, sizeof(a->error))) {
+		snprintf(full, sizeof(full), "%s.txt", name);
+		support__add(s, full, a->what, NULL, 0, a->error);
+	} else {
+		cli_tame(&r->base);
+		printed(s, a, name, "txt", cli_show);
+	}
 	admin__response__free_unpacked(r, NULL);
 }
 
@@ -473,6 +478,11 @@ static void collect(struct support *s)
 	const char *config = cli_option(call, "config");
 
 	daemon_parts(s);
+	if (s->answered)
+		support__config_show(s, call);
+	else
+		support__add(s, "config-show.json", "basalt config show", NULL,
+			     0, "not asked: basaltd answers nothing");
 	version_part(s);
 	support__log(s, s->pid, cli_option(call, "log"), call->socket);
 	support__config(s, config != NULL ? config : CONFIG_PATH);

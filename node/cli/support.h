@@ -33,6 +33,9 @@ void support__host(struct support *s, pid_t pid);
 void support__log(struct support *s, pid_t pid, const char *path,
 		  const char *socket);
 void support__config(struct support *s, const char *path);
+struct cli_call;
+/* `basalt config show`, by the socket of @call. */
+void support__config_show(struct support *s, const struct cli_call *call);
 
 /* ---- support_bundle.c ---- */
 

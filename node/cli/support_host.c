@@ -5,6 +5,7 @@
  */
 #include "base/tame.h"
 #include "base/util.h"
+#include "node/cli/cli.h"
 #include "node/cli/support.h"
 
 #include <dirent.h>
@@ -426,7 +427,7 @@ static void process(struct support *s, pid_t pid)
 
 static const struct {
 	const char *name;
-	const char *argv[8]; /* a program, or a file */
+	const char *argv[9]; /* a program, or a file */
 } parts_host[] = {
 	{ "uname.txt", { "uname", "-a" } },
 	{ "cpu.txt", { "lscpu" } },
@@ -439,6 +440,21 @@ static const struct {
 	  { "lsblk", "-o",
 	    "NAME,MAJ:MIN,SIZE,RO,TYPE,FSTYPE,MOUNTPOINT,MODEL,SERIAL,ROTA,"
 	    "SCHED,PHY-SEC,LOG-SEC,DISC-MAX,STATE" } },
+	/* What systemd has seen of it; no variables, which may be secret. */
+	{ "systemctl-status.txt",
+	  { "systemctl", "status", "--no-pager", "--full", "--lines=0",
+	    "basaltd" } },
+	{ "systemctl-show.txt",
+	  { "systemctl", "show", "--no-pager",
+	    "--property=LoadState,ActiveState,SubState,UnitFileState,Result,"
+	    "FragmentPath,DropInPaths,NRestarts,Restart,MainPID,ExecMainCode,"
+	    "ExecMainStatus,ExecMainStartTimestamp,ExecMainExitTimestamp,"
+	    "MemoryCurrent,MemoryMax,TasksCurrent,TasksMax,LimitMEMLOCK,"
+	    "LimitNOFILE,TimeoutStopUSec,OOMScoreAdjust",
+	    "basaltd" } },
+	{ "journal.txt",
+	  { "journalctl", "-u", "basaltd", "-n", "4000", "--no-pager",
+	    "-oshort-iso" } },
 	{ "rdma.txt", { "rdma", "link" } },
 	{ "ip.txt", { "ip", "-s", "address" } },
 };
@@ -503,6 +519,22 @@ void support__log(struct support *s, pid_t pid, const char *path,
 		log_file(s, found, found);
 	else
 		program(s, "basaltd.log", journal, 2 * LOG_MAX);
+}
+
+static void child_config_show(const void *arg)
+{
+	static struct cli_call call;
+
+	admin__request__init(&call.request);
+	call.socket = arg;
+	if (cli_config_show(&call) != CLI_DONE)
+		_exit(1);
+}
+
+void support__config_show(struct support *s, const struct cli_call *call)
+{
+	part(s, "config-show.json", "basalt config show", child_config_show,
+	     call->socket, PART_MAX);
 }
 
 void support__config(struct support *s, const char *path)

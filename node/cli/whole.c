@@ -48,21 +48,30 @@ static const ProtobufCFieldDescriptor *lacks(const ProtobufCMessage *message)
 	return lack;
 }
 
-int cli_whole(const struct cli_call *call, const Admin__Response *response)
+bool cli_lacks(const Admin__Response *response, bool json, char *error,
+	       size_t len)
 {
 	const ProtobufCFieldDescriptor *lack = NULL;
 	/* Whichever result it is: all of them are messages. */
 	const ProtobufCMessage *result = (const ProtobufCMessage *)response->ok;
-	char error[200];
 
-	if (result != NULL && !call->json)
+	if (result != NULL && !json)
 		lack = lacks(result);
 	if (result != NULL && lack == NULL)
-		return CLI_DONE;
-	snprintf(error, sizeof(error),
+		return false;
+	snprintf(error, len,
 		 "basaltd's answer has no '%s': it is of another version than "
 		 "this command",
 		 lack != NULL ? lack->name : "result");
+	return true;
+}
+
+int cli_whole(const struct cli_call *call, const Admin__Response *response)
+{
+	char error[200];
+
+	if (!cli_lacks(response, call->json, error, sizeof(error)))
+		return CLI_DONE;
 	return cli_refuse(call, error,
 			  "Use the basalt that was installed with it; basalt "
 			  "--version is this one's, and a basaltd that was "
