@@ -1,4 +1,7 @@
-/* config_file: what shall be, read from a file and checked, key by key. */
+/*
+ * config_file: what shall be, read from a file and checked, key by key.  What the
+ * daemon would refuse for itself alone is refused here, before anything is changed.
+ */
 #include "base/size.h"
 #include "node/cli/config.h"
 
@@ -14,9 +17,88 @@ struct key {
 	uint64_t max; /* of a number; of a text, its bytes */
 	uint64_t min;
 	const struct key *of; /* of objects: their keys, the first names them */
+	bool (*ok)(const char *text); /* of a text, or each of them; or NULL */
+	const char *rule; /* what is, then */
 };
 
 #define NAME_MAX_BYTES 255u
+#define FILE_BYTES_MAX (64u << 20)
+#define ALLOW_MAX 256u
+
+static bool named(const char *text, const char *marks, bool capitals)
+{
+	const char *p = text;
+
+	for (; *p != '\0'; p++) {
+		bool letter = (*p >= 'a' && *p <= 'z') ||
+			      (*p >= '0' && *p <= '9') ||
+			      (capitals && *p >= 'A' && *p <= 'Z');
+
+		if (!letter && (p == text || strchr(marks, *p) == NULL))
+			return false;
+	}
+	return p > text && p - text < 64;
+}
+
+static bool name_ok(const char *text)
+{
+	return named(text, "._-", true);
+}
+#define NAME_RULE                                                                  \
+	"a name has 1 to 63 letters, digits, '.', '_' and '-', and begins with a " \
+	"letter or digit"
+
+static bool target_ok(const char *text)
+{
+	return named(text, ".-", false);
+}
+#define TARGET_RULE                                                             \
+	"the name of a target has 1 to 63 small letters, digits, '.' and '-', " \
+	"and begins with a letter or digit"
+
+static bool iscsi_ok(const char *text)
+{
+	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789.-:";
+	size_t len = strlen(text);
+
+	return len >= 5 && len <= 223 && strspn(text, all) == len &&
+	       (strncmp(text, "iqn.", 4) == 0 ||
+		strncmp(text, "eui.", 4) == 0 || strncmp(text, "naa.", 4) == 0);
+}
+#define ISCSI_RULE "an iSCSI name in small ASCII letters (iqn., eui. or naa.)"
+
+static bool iqn_ok(const char *text)
+{
+	return text[0] == '\0' || iscsi_ok(text); /* "": by the target's name */
+}
+
+static bool allow_ok(const char *text)
+{
+	return strcmp(text, "any") == 0 || iscsi_ok(text);
+}
+
+static bool user_ok(const char *text)
+{
+	size_t len = strlen(text);
+
+	for (const char *p = text; *p != '\0'; p++)
+		if (*p <= ' ' || *p > '~')
+			return false;
+	return len <= 64;
+}
+#define USER_RULE "a user has at most 64 printable characters without blanks"
+
+static bool transport_ok(const char *text)
+{
+	return strcmp(text, "tcp") == 0 || strcmp(text, "iser") == 0 ||
+	       strcmp(text, "both") == 0;
+}
+
+static bool method_ok(const char *text)
+{
+	return strcmp(text, "mirror") == 0 || strcmp(text, "raid5") == 0 ||
+	       strcmp(text, "raid6") == 0;
+}
 
 static const struct key lun_keys[] = {
 	{ "lun", NUMBER, true, 16383, 0, NULL },
@@ -26,13 +108,15 @@ static const struct key lun_keys[] = {
 };
 static const struct key portal_keys[] = {
 	{ "address", TEXT, true, NAME_MAX_BYTES, 0, NULL },
-	{ "transport", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "transport", TEXT, true, NAME_MAX_BYTES, 0, NULL, transport_ok,
+	  "\"tcp\", \"iser\" or \"both\"" },
 	{ NULL, TEXT, false, 0, 0, NULL },
 };
 static const struct key policy_keys[] = {
-	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL },
+	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL, name_ok, NAME_RULE },
 	{ "ftt", NUMBER, false, 3, 0, NULL },
-	{ "method", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "method", TEXT, false, NAME_MAX_BYTES, 0, NULL, method_ok,
+	  "\"mirror\", \"raid5\" or \"raid6\"" },
 	{ "stripe_width", NUMBER, false, 12, 1, NULL },
 	{ "reserve_percent", NUMBER, false, 100, 0, NULL },
 	{ "iops_limit", NUMBER, false, UINT32_MAX, 0, NULL },
@@ -40,19 +124,22 @@ static const struct key policy_keys[] = {
 	{ NULL, TEXT, false, 0, 0, NULL },
 };
 static const struct key vdisk_keys[] = {
-	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL },
-	{ "size", SIZE, true, INT64_MAX, 0, NULL },
-	{ "block_bytes", NUMBER, false, 4096, 1, NULL },
+	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL, name_ok, NAME_RULE },
+	{ "size", SIZE, true, 128ull << 40, 4096, NULL },
+	{ "block_bytes", NUMBER, false, 4096, 512, NULL },
 	{ "policy", TEXT, false, NAME_MAX_BYTES, 0, NULL },
 	{ NULL, TEXT, false, 0, 0, NULL },
 };
 static const struct key target_keys[] = {
-	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL },
-	{ "iqn", TEXT, false, NAME_MAX_BYTES, 0, NULL },
-	{ "allow", TEXTS, false, NAME_MAX_BYTES, 0, NULL },
-	{ "chap_user", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "name", TEXT, true, NAME_MAX_BYTES, 0, NULL, target_ok, TARGET_RULE },
+	{ "iqn", TEXT, false, NAME_MAX_BYTES, 0, NULL, iqn_ok, ISCSI_RULE },
+	{ "allow", TEXTS, false, NAME_MAX_BYTES, 0, NULL, allow_ok,
+	  "\"any\", or " ISCSI_RULE },
+	{ "chap_user", TEXT, false, NAME_MAX_BYTES, 0, NULL, user_ok,
+	  USER_RULE },
 	{ "chap_secret_file", TEXT, false, 2000, 0, NULL },
-	{ "mutual_user", TEXT, false, NAME_MAX_BYTES, 0, NULL },
+	{ "mutual_user", TEXT, false, NAME_MAX_BYTES, 0, NULL, user_ok,
+	  USER_RULE },
 	{ "mutual_secret_file", TEXT, false, 2000, 0, NULL },
 	{ "luns", OBJECTS, false, 0, 0, lun_keys },
 	{ NULL, TEXT, false, 0, 0, NULL },
@@ -108,6 +195,9 @@ static int text_check(const struct reading *r, const char *place,
 			     (unsigned)key->max);
 	if (key->needed && json_string_length(value) == 0)
 		return wrong(r, place, "it is empty");
+	if (key->ok != NULL && !key->ok(json_string_value(value)))
+		return wrong(r, place, "'%.80s': %s", json_string_value(value),
+			     key->rule);
 	return 0;
 }
 
@@ -140,7 +230,12 @@ static int size_check(const struct reading *r, const char *place,
 	if (rv < 0 || bytes == 0 || bytes > key->max)
 		return wrong(r, place,
 			     "no size like \"10G\", \"512M\" or a "
-			     "number of bytes");
+			     "number of bytes, from 4K to 128T");
+	if (bytes < key->min || bytes % 4096 != 0)
+		return wrong(r, place,
+			     "%llu bytes are no multiple of 4096: give it in "
+			     "\"K\" or larger units",
+			     (unsigned long long)bytes);
 	json_object_set_new(object, key->name, json_integer((json_int_t)bytes));
 	return 0;
 }
@@ -164,7 +259,8 @@ static bool is_twice(const json_t *list, size_t index, const char *key)
 static int list_check(const struct reading *r, const char *place,
 		      const json_t *list, const struct key *key)
 {
-	struct key one = { key->name, TEXT, true, key->max, 0, NULL };
+	const struct key one = { key->name, TEXT, true,	   key->max,
+				 0,	    NULL, key->ok, key->rule };
 	const char *name = key->kind == OBJECTS ? key->of[0].name : NULL;
 	char at[PLACE_MAX + 24];
 	size_t i;
@@ -173,6 +269,8 @@ static int list_check(const struct reading *r, const char *place,
 
 	if (!json_is_array(list))
 		return wrong(r, place, "a list in brackets is expected");
+	if (key->kind == TEXTS && json_array_size(list) > ALLOW_MAX)
+		return wrong(r, place, "more than %u of them", ALLOW_MAX);
 	json_array_foreach(list, i, item)
 	{
 		snprintf(at, sizeof(at), "%.*s[%zu]", PLACE_MAX, place, i);
@@ -249,6 +347,53 @@ static int object_check(const struct reading *r, const char *place,
 	return 0;
 }
 
+/* What comes after it is of that form. */
+static int form_check(const struct reading *r, const json_t *file)
+{
+	const json_t *form = json_object_get(file, "basalt_config");
+
+	if (json_is_integer(form) && json_integer_value(form) != CONFIG_FORM)
+		return wrong(r, "basalt_config",
+			     "this basalt knows form %d only", CONFIG_FORM);
+	return 0;
+}
+
+static int blocks_check(const struct reading *r, const json_t *file)
+{
+	size_t i;
+	json_t *vdisk;
+
+	json_array_foreach(json_object_get(file, "vdisks"), i, vdisk)
+	{
+		const json_t *n = json_object_get(vdisk, "block_bytes");
+		char at[PLACE_MAX];
+
+		snprintf(at, sizeof(at), "vdisks[%zu].block_bytes", i);
+		if (n != NULL && json_integer_value(n) != 512 &&
+		    json_integer_value(n) != 4096)
+			return wrong(r, at, "512 or 4096 is expected");
+	}
+	return 0;
+}
+
+static int iqns_check(const struct reading *r, const json_t *file)
+{
+	const json_t *targets = json_object_get(file, "targets");
+	size_t i;
+	json_t *target;
+
+	json_array_foreach(targets, i, target)
+	{
+		char at[PLACE_MAX];
+
+		snprintf(at, sizeof(at), "targets[%zu]", i);
+		if (json_string_length(json_object_get(target, "iqn")) > 0 &&
+		    is_twice(targets, i, "iqn"))
+			return wrong(r, at, "the iqn is there twice");
+	}
+	return 0;
+}
+
 /* A virtual disk is in a target once. */
 static int luns_check(const struct reading *r, const json_t *file)
 {
@@ -272,11 +417,29 @@ static int luns_check(const struct reading *r, const json_t *file)
 	return 0;
 }
 
+struct input {
+	FILE *f;
+	size_t bytes;
+};
+
+/* One without an end would end us. */
+static size_t file_part(void *buf, size_t len, void *arg)
+{
+	struct input *in = arg;
+	size_t n = fread(buf, 1, len, in->f);
+
+	if (ferror(in->f))
+		return (size_t)-1;
+	in->bytes += n;
+	return in->bytes > FILE_BYTES_MAX ? (size_t)-1 : n;
+}
+
 json_t *cli__config_file(const struct cli_call *call, const char *path)
 {
 	struct reading r = { call, path };
 	bool standard = strcmp(path, "-") == 0;
 	FILE *f = standard ? stdin : fopen(path, "re");
+	struct input in = { .f = f };
 	json_error_t e;
 	json_t *file;
 	int rv;
@@ -287,20 +450,26 @@ json_t *cli__config_file(const struct cli_call *call, const char *path)
 	}
 	if (standard)
 		r.path = "standard input";
-	file = json_loadf(f, JSON_REJECT_DUPLICATES, &e);
+	file = json_load_callback(file_part, &in, JSON_REJECT_DUPLICATES, &e);
 	if (!standard)
 		fclose(f);
+	if (in.bytes > FILE_BYTES_MAX) {
+		wrong(&r, "", "longer than %u MiB", FILE_BYTES_MAX >> 20);
+		json_decref(file);
+		return NULL;
+	}
 	if (file == NULL) {
 		wrong(&r, "", "no JSON: line %d, column %d: %s", e.line,
 		      e.column, e.text);
 		return NULL;
 	}
-	rv = object_check(&r, "", file, top_keys);
-	if (rv == 0 &&
-	    json_integer_value(json_object_get(file, "basalt_config")) !=
-		    CONFIG_FORM)
-		rv = wrong(&r, "basalt_config",
-			   "this basalt knows form %d only", CONFIG_FORM);
+	rv = form_check(&r, file);
+	if (rv == 0)
+		rv = object_check(&r, "", file, top_keys);
+	if (rv == 0)
+		rv = blocks_check(&r, file);
+	if (rv == 0)
+		rv = iqns_check(&r, file);
 	if (rv == 0)
 		rv = luns_check(&r, file);
 	if (rv == 0)

@@ -13,7 +13,11 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define SECRET_MIN 12u /* iscsi.h has the same */
+#define SECRET_MAX 255u
 
 /* ---- values ---- */
 
@@ -98,7 +102,7 @@ static void wrong(struct config_plan *plan, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (json_array_append_new(plan->wrong, json_string(text)) < 0)
+	if (json_array_append_new(plan->wrong, cli_json_string(text)) < 0)
 		plan->failed = true;
 }
 
@@ -152,16 +156,25 @@ static void detail(struct config_step *s, const char *fmt, ...)
 /* ", " and one more thing to tell of it. */
 static void detail(struct config_step *s, const char *fmt, ...)
 {
+	static const char more[] = " ...";
 	size_t len = strlen(s->detail);
 	va_list ap;
+	int n;
 
 	if (len > 0 && len < sizeof(s->detail) - 3) {
 		strcpy(s->detail + len, ", ");
 		len += 2;
 	}
 	va_start(ap, fmt);
-	vsnprintf(s->detail + len, sizeof(s->detail) - len, fmt, ap);
+	n = vsnprintf(s->detail + len, sizeof(s->detail) - len, fmt, ap);
 	va_end(ap);
+	if (n < 0 || len + (size_t)n < sizeof(s->detail))
+		return;
+	/* What is cut off is cut between characters. */
+	len = sizeof(s->detail) - sizeof(more);
+	while (len > 0 && (s->detail[len] & 0xc0) == 0x80)
+		len--;
+	strcpy(s->detail + len, more);
 }
 
 /* Each of the file's @section: one that is not there, and one that is. */
@@ -386,6 +399,29 @@ void cli__config_secret_path(const struct config_plan *plan, const char *name,
 			 (int)MIN(slash - plan->path, 2000), plan->path, name);
 }
 
+/* A pipe is read once, when it is its turn. */
+static void secret_look(struct config_plan *plan, const json_t *want,
+			const char *file_key, const char *path)
+{
+	uint8_t secret[512];
+	struct stat st;
+	size_t len = 0;
+	int rv;
+
+	if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	rv = cli_secret_read(path, secret, sizeof(secret), &len);
+	explicit_bzero(secret, sizeof(secret));
+	if (rv < 0 && rv != -EMSGSIZE)
+		wrong(plan, "target %s: %s %.300s: %s", name_of(want), file_key,
+		      path, strerror(-rv));
+	else if (rv < 0 || len < SECRET_MIN || len > SECRET_MAX)
+		wrong(plan,
+		      "target %s: %s %.300s: its first line must have %u to %u "
+		      "characters",
+		      name_of(want), file_key, path, SECRET_MIN, SECRET_MAX);
+}
+
 /* It is about to be set: its file must be there. */
 static void secret_check(struct config_plan *plan, const json_t *want,
 			 const char *user_key, const char *file_key)
@@ -404,6 +440,8 @@ static void secret_check(struct config_plan *plan, const json_t *want,
 	if (access(path, R_OK) < 0)
 		wrong(plan, "target %s: %s %.300s: %s", name_of(want), file_key,
 		      path, strerror(errno));
+	else
+		secret_look(plan, want, file_key, path);
 }
 
 static bool has_text(const json_t *object, const char *key)
@@ -411,6 +449,34 @@ static bool has_text(const json_t *object, const char *key)
 	const char *text = cli__config_text(object, key);
 
 	return text != NULL && text[0] != '\0';
+}
+
+/* Has another target that stays the name that @want shall have? */
+static void iqn_check(struct config_plan *plan, const json_t *want)
+{
+	const json_t *wanted = json_object_get(plan->want, "targets");
+	const json_t *have =
+		has_text(want, "iqn")
+			? cli__config_find(json_object_get(plan->have,
+							   "targets"),
+					   "iqn", json_object_get(want, "iqn"))
+			: NULL;
+
+	if (have != NULL && (!plan->prune || same_name(wanted, have) != NULL))
+		wrong(plan, "target %s: %s is the name of target %s already",
+		      name_of(want), cli__config_text(want, "iqn"),
+		      name_of(have));
+}
+
+/* RFC 7143, 12.1.3: the initiator proves itself first. */
+static void mutual_check(struct config_plan *plan, const json_t *want,
+			 bool chap)
+{
+	if (!chap)
+		wrong(plan,
+		      "target %s: mutual_user without chap_user: there is no "
+		      "mutual CHAP without CHAP",
+		      name_of(want));
 }
 
 static void target_create(struct config_plan *plan, json_t *want)
@@ -428,7 +494,9 @@ static void target_create(struct config_plan *plan, json_t *want)
 		secret_check(plan, want, "chap_user", "chap_secret_file");
 		detail(s, "CHAP user %s", cli__config_text(want, "chap_user"));
 	}
+	iqn_check(plan, want);
 	if (has_text(want, "mutual_user")) {
+		mutual_check(plan, want, has_text(want, "chap_user"));
 		secret_check(plan, want, "mutual_user", "mutual_secret_file");
 		detail(s, "mutual CHAP user %s",
 		       cli__config_text(want, "mutual_user"));
@@ -461,9 +529,13 @@ static void target_chap(struct config_plan *plan, struct config_step *s,
 		detail(s, "no mutual CHAP");
 	if (s->chap)
 		detail(s, "CHAP user %s", cli__config_text(want, "chap_user"));
-	if (s->mutual)
+	if (s->mutual) {
+		mutual_check(plan, want,
+			     !s->no_chap &&
+				     (s->chap || has_text(have, "chap_user")));
 		detail(s, "mutual CHAP user %s",
 		       cli__config_text(want, "mutual_user"));
+	}
 }
 
 /* Whom it is to admit that it does not, and the other way. */

@@ -3,7 +3,7 @@
  * what is zero, so that scripts need not ask whether it is.
  */
 #include "base/err.h"
-#include "node/cli/cli.h"
+#include "node/cli/config.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,7 +15,7 @@
  * A file's name, or what was typed and is told back, need not be UTF-8, and may
  * be cut within a character: what is none of it becomes '?'.
  */
-static json_t *text_json(const char *text)
+json_t *cli_json_string(const char *text)
 {
 	json_t *s = json_string(text);
 	char *copy;
@@ -52,7 +52,7 @@ static size_t text_flags(const char *text)
 
 void cli_json_text(const char *text)
 {
-	json_t *s = text_json(text);
+	json_t *s = cli_json_string(text);
 
 	json_dumpf(s, stdout, JSON_ENCODE_ANY | text_flags(text));
 	json_decref(s);
@@ -165,10 +165,10 @@ void cli_json_print(const ProtobufCMessage *message)
 void cli_json_error(const char *error, const char *fix, int status,
 		    bool unknown)
 {
-	json_t *object =
-		json_pack("{s:o, s:o, s:s, s:b}", "error", text_json(error),
-			  "fix", text_json(fix ? fix : ""), "code",
-			  err_name(status), "unknown", unknown);
+	json_t *object = json_pack("{s:o, s:o, s:s, s:b}", "error",
+				   cli_json_string(error), "fix",
+				   cli_json_string(fix ? fix : ""), "code",
+				   err_name(status), "unknown", unknown);
 
 	json_dumpf(object, stdout,
 		   JSON_INDENT(2) | JSON_PRESERVE_ORDER | text_flags(error) |
