@@ -239,7 +239,6 @@ struct lsom__prep {
 	uint64_t place, pos;
 	uint16_t flags;
 	uint16_t parts_count;
-	bool stored; /* a key of its own is in the store */
 	const uint32_t *crcs;
 	const struct uuid *parts;
 	uint32_t mem_bytes;
@@ -695,9 +694,9 @@ enum lsom__apply {
 int lsom__index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 		      const struct lsom__entry *entry, const uint32_t *crcs,
 		      enum lsom__apply how, uint64_t source);
-/* Forget all pages in memory; live counts stay. */
 /* Room for that many bytes of comp->stored_pages: 0 or -ENOMEM. */
 int lsom__stored_fit(struct lsom_comp *comp, size_t bytes);
+/* Forget all pages in memory; live counts stay. */
 void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);
