@@ -143,7 +143,7 @@ $(O)/tests/unit/node_socket: LIBS += $(call wrap,calloc malloc clock_gettime)
 $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc \
 		kv_batch_reserve lsom__page_read)
-$(O)/tests/unit/lsom_space: LIBS += $(call wrap,lsom__log_append)
+$(O)/tests/unit/lsom_moves: LIBS += $(call wrap,lsom__log_append)
 $(O)/tests/unit/dom_owner $(O)/tests/unit/dom_stray: \
 	LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_recovery: LIBS += $(call wrap,lsom_decide)

@@ -271,10 +271,6 @@ TEST(damage, any_block_unreadable_after_a_power_cut)
 }
 
 /*
- * A read of an opening fails, and the next time it does not: that is no reason
- * to take what was acknowledged for a torn tail.
- */
-/*
  * Two blocks that lie side by side, as a medium loses them: a segment's header
  * and its first batch's, a block and its summary.  More may be lost then, but
  * what is lost says so.
@@ -413,6 +409,10 @@ TEST(damage, any_two_blocks_after_a_power_cut)
 	history_free(h);
 }
 
+/*
+ * A read of an opening fails, and the next time it does not: that is no reason
+ * to take what was acknowledged for a torn tail.
+ */
 TEST(damage, a_read_fails_once)
 {
 	struct history *h = history_make(2, 60, true);
