@@ -233,6 +233,8 @@ static int tomb_step(struct lsom__cleaner *c, uint64_t key)
 		lsom__tomb_drop(disk, t);
 		return 0;
 	}
+	if (lsom__moves_full(c))
+		return -EAGAIN;
 	op = lsom__op_new(disk, NULL, LSOM__R_DELETE,
 			  sizeof(struct lsom__record));
 	if (op == NULL)

@@ -435,3 +435,55 @@ TEST(carry, a_deletion_in_the_middle_of_a_record)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/* Component @n comes and goes; its key. */
+static uint64_t short_life(struct fixture *f, unsigned n)
+{
+	struct lsom_comp *comp;
+	uint64_t key;
+
+	CHECK_EQ(create(f, n, 64), 0);
+	comp = comp_of(f, n);
+	key = comp->key;
+	CHECK_EQ(update(f, comp, LSOM_DELETE, (struct lsom_comp_meta){ 0 }), 0);
+	lsom_comp_put(comp);
+	return key;
+}
+
+/* Of the tombs in it as many are on their way as of anything else. */
+TEST(carry, a_segment_full_of_deletions)
+{
+	struct fixture *f = fixture_open(52);
+	const uint32_t *open = &f->disk->heads[LSOM__HEAD_GUEST].segment;
+	const struct lsom__cleaner *c = f->disk->cleaner;
+	uint64_t i = 0, first, last;
+	unsigned lives = 0, most = 0;
+	uint32_t cold, victim;
+
+	CHECK_EQ(create(f, 2, 1u << 20), 0);
+	cold = *open;
+	fill_some(f, i++ * 200, 200);
+	CHECK_EQ(*open, cold);
+	CHECK(lsom__head_leave(&f->disk->heads[LSOM__HEAD_GUEST]));
+	last = first = short_life(f, 3);
+	victim = *open;
+	while (f->disk->segments[victim].used < 240) {
+		last = short_life(f, 4 + lives++);
+	}
+	CHECK_EQ(*open, victim);
+	CHECK(lives > 100);
+	while (f->disk->segments_free > 5)
+		fill_some(f, i++ * 200, 200);
+	leave(f, victim);
+	lsom__cleaner_kick(f->disk);
+	while (c->step.queued || !c->settled) {
+		CHECK(sim_env_turn(&f->sim));
+		most = MAX(most, c->moves);
+	}
+	CHECK(f->disk->segments[victim].state != LSOM__SEG_CLOSED);
+	CHECK(most > 0 && most <= 64);
+	for (; first <= last; first++)
+		CHECK(lsom__tomb_find(f->disk, first) != NULL);
+	leave(f, LSOM__NONE);
+	fixture_close(f);
+}
