@@ -3,7 +3,14 @@
  *
  * A tomb bars its component while older data lies anywhere, and some data stays
  * for years.  So they are more and more, and nothing that is done often looks at
- * each of them: not a deletion, nor a checkpoint, nor the cleaner.
+ * each of them: not a deletion, nor a checkpoint, nor the cleaner.  100,000 of them
+ * take 8 MB of memory and 65 ms of an opening.
+ *
+ * One could go earlier, when no segment is left that was in use while its component
+ * was.  That is not done: it would have to be known of each segment, free ones too,
+ * and be forgotten with the index; and all of them would have to be looked at again
+ * and again, as a record of a deletion lies among cold data, where the cleaner does
+ * not come.
  */
 #ifndef BASALT_LSOM_TOMB_INT_H
 #define BASALT_LSOM_TOMB_INT_H
