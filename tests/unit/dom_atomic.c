@@ -1,0 +1,229 @@
+/*
+ * An atomic command whose halves lie on two disks, and a life that ends on the way:
+ * all of it is there, or nothing, and all of it where it was acknowledged.
+ */
+#include "tests/unit/dom_rig.h"
+
+#include "lsom/lsom_int.h"
+
+static void atomic_on_one_disk(struct fixture *f)
+{
+	struct req w = { 0 };
+
+	object_make(f, 2);
+	/* Decisions of the first write are on the disks before. */
+	CHECK_EQ(do_write(f, 8 * MB, buf_a, 2 * MB, 0, 0), 0);
+	nap(f, 20 * MSEC);
+	CHECK_EQ(do_write(f, 8 * MB, buf_a, 2 * MB, 0, 0), 0);
+	faults.hold[1] = true;
+	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+	nap(f, 100 * MSEC);
+	CHECK(!w.done);
+}
+
+/* Half of an atomic write is on the disks: it never was (R44, R16). */
+TEST(dom_atomic, kill_in_atomic)
+{
+	const uint64_t off[] = { 0, 1ull << 44, 1ull << 16 };
+
+	for (unsigned i = 0; i < ARRAY_LEN(off); i++) {
+		struct fixture *f = fixture_new();
+		bool old;
+
+		f->rules_off = off[i];
+		f->oid = uuid_of(9);
+		life(f, true, atomic_on_one_disk);
+		start(f, false);
+		CHECK_EQ(object_open(f), 0);
+		CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+		old = all_is(got, SPAN, 0xa5);
+		CHECK_EQ(old, off[i] == 0);
+		if (!old)
+			CHECK(!all_is(got, SPAN, 0x5a));
+		fixture_close(f);
+	}
+}
+
+/* The log of the second disk takes no more requests, or does again. */
+static void second_log_full(struct fixture *f, bool on)
+{
+	struct lsom__head *head = &f->disks[1]->heads[LSOM__HEAD_GUEST];
+
+	if (on)
+		head->queued += LSOM__OPS_MAX;
+	else
+		head->queued -= LSOM__OPS_MAX;
+}
+
+static void atomic_and_later(struct fixture *f)
+{
+	struct uuid second = uuid_of(101);
+	struct req w = { 0 }, later = { 0 };
+	struct dom__owner *owner;
+	uint64_t at = 8 * MB;
+
+	object_make(f, 2);
+	owner = owner_of(f);
+	if (!uuid_equal(&owner->peers[dom__tree_map(owner->tree, at, B).leaf]
+				 .leaf->disk,
+			&second))
+		at += MB;
+	second_log_full(f, true);
+	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+	nap(f, 100 * MSEC);
+	second_log_full(f, false);
+	write_start(f, &later, at, buf_b, B, 0);
+	second_log_full(f, true);
+	CHECK_EQ(req_wait(f, &later), 0);
+	CHECK(!w.done);
+}
+
+/* What the other disk has of later commands is not its half of this one. */
+TEST(dom_atomic, kill_in_atomic_and_a_later_write)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_and_later);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	CHECK_EQ(do_read(f, 8 * MB, got, 2 * MB), 0);
+	CHECK_EQ(got[0] + got[MB], 0x5a);
+	fixture_close(f);
+}
+
+#define CROWD 4200u /* more than a disk reads at a time */
+
+static struct crowded {
+	struct lsom_scan scan;
+	struct lsom_version version;
+	struct lsom_comp *comp;
+} crowd[DISKS][CROWD];
+static unsigned crowd_count;
+static bool crowd_stays;
+
+static void crowd_ask(struct crowded *c);
+
+static void on_crowd_scanned(struct lsom_scan *scan, int status)
+{
+	crowd_count--;
+	CHECK_EQ(status, 0);
+	if (crowd_stays)
+		crowd_ask(container_of(scan, struct crowded, scan));
+}
+
+static void crowd_ask(struct crowded *c)
+{
+	c->scan = (struct lsom_scan){ .len = B,
+				      .items = &c->version,
+				      .items_max = 1 };
+	if (lsom_scan(c->comp, &c->scan, on_crowd_scanned) == 0)
+		crowd_count++;
+}
+
+static void comp_take(struct lsom_comp *comp, void *arg)
+{
+	struct crowded *list = arg;
+
+	for (unsigned i = 0; i < CROWD; i++)
+		list[i].comp = comp;
+}
+
+/* Whether the other half is there cannot be asked yet: busy is no failure. */
+TEST(dom_atomic, kill_in_atomic_on_busy_disks)
+{
+	struct fixture *f = fixture_new();
+	struct dom_object_open open = { .data = f };
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_on_one_disk);
+	start(f, false);
+	crowd_stays = true;
+	for (unsigned i = 0; i < DISKS; i++) {
+		lsom_comp_each(f->disks[i], comp_take, crowd[i]);
+		for (unsigned k = 0; k < CROWD; k++)
+			crowd_ask(&crowd[i][k]);
+	}
+	CHECK_EQ(dom_object_open(f->dom, &open, &f->oid, on_opened), 0);
+	nap(f, 300 * MSEC);
+	CHECK(!f->done);
+	crowd_stays = false;
+	CHECK_EQ(wait_for(f), 0);
+	while (crowd_count > 0)
+		nap(f, MSEC);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	fixture_close(f);
+}
+
+/* Decisions have no memory meanwhile: that is heard later. */
+static bool refuse;
+static struct lsom_decide *refused;
+static lsom_decide_cb refused_cb;
+
+static void refused_task(struct env_task *task)
+{
+	refused_cb(refused, -ENOMEM);
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb)
+{
+	static struct env_task task = { .cb = refused_task };
+
+	if (!refuse)
+		return __real_lsom_decide(comp, req, cb);
+	refused = req;
+	refused_cb = cb;
+	env_defer(faults.env, &task);
+	return 0;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* Nothing is served on a decision that was not made (R15). */
+TEST(dom_atomic, kill_in_atomic_and_no_decision)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_on_one_disk);
+	start(f, false);
+	refuse = true;
+	CHECK_EQ(object_open(f), -ENXIO);
+	refuse = false;
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	fixture_close(f);
+}
+
+static void acked_and_gone(struct fixture *f)
+{
+	object_make(f, 2);
+	CHECK_EQ(do_write(f, EDGE, buf_b, SPAN, 0, DOM_ATOMIC), 0);
+	CHECK_EQ(do_write(f, 4 * MB, buf_b, 512, 0, 0), 0);
+}
+
+/* The COMMIT was still on its way. */
+TEST(dom_atomic, kill_after_ack)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, acked_and_gone);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0x5a));
+	CHECK_EQ(do_read(f, 4 * MB, got, 512), 0);
+	CHECK(all_is(got, 512, 0x5a));
+	fixture_close(f);
+}
