@@ -178,6 +178,21 @@ static bool lost_record(const struct decide *d, unsigned leaf, uint64_t lsn)
 	       lsom_comp_meta(d->owner->peers[leaf].cm->comp)->damaged;
 }
 
+/*
+ * Decided, as every leaf of its group had recorded.  Had it been aborted, the other
+ * groups had been rid of it before (op_undone()), and this record was not undecided.
+ * So it was committed, though nothing may show it: what unmapped its blocks since
+ * may have been let go.  A leaf that forgot what it acknowledged may have forgotten
+ * an abort: then this says nothing.
+ */
+static bool passed_record(const struct decide *d, unsigned leaf, uint64_t lsn)
+{
+	const struct dom__owner *owner = d->owner;
+
+	return !owner->lossy &&
+	       lsn <= lsom_comp_meta(owner->peers[leaf].cm->comp)->g_all;
+}
+
 static void check_scanned(struct dom__cm_scan *req, int status)
 {
 	struct decide *d = container_of(req, struct decide, scan);
@@ -226,7 +241,8 @@ static void check_next(struct decide *d)
 
 			dom__participant_unpack(&p[1], &lsn, &offset, &len);
 			if (leaf < 0 || lost_record(d, (unsigned)leaf, lsn) ||
-			    has_record(d, (unsigned)leaf, lsn, offset, len))
+			    has_record(d, (unsigned)leaf, lsn, offset, len) ||
+			    passed_record(d, (unsigned)leaf, lsn))
 				continue; /* a leg cut off has it no more */
 			d->scan.scan = (struct lsom_scan){
 				.offset = offset,

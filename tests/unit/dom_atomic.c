@@ -227,3 +227,114 @@ TEST(dom_atomic, kill_after_ack)
 	CHECK(all_is(got, 512, 0x5a));
 	fixture_close(f);
 }
+
+/* The first half is unmapped since, and its disk knows that this is decided. */
+static void atomic_and_unmapped(struct fixture *f)
+{
+	struct dom_io io = { .data = f };
+
+	object_make(f, 2);
+	CHECK_EQ(do_write(f, EDGE, buf_b, SPAN, 0, DOM_ATOMIC), 0);
+	CHECK_EQ(dom_unmap(f->object, &io, EDGE, SPAN / 2, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK_EQ(do_write(f, 0, buf_a, B, 0, 0), 0);
+}
+
+/* As the cleaner does where nothing older is left: no leaf needs the entries. */
+static void holes_let_go(struct lsom_comp *comp, void *arg)
+{
+	struct lsom__page *page = lsom__page_find(comp, 0);
+	unsigned *count = arg;
+	struct lsom__entry e;
+	uint64_t place;
+
+	for (unsigned i = EDGE / B; page != NULL && i < MB / B; i++) {
+		lsom__slots_get(&page->slots, i, &e);
+		if (e.kind != LSOM__E_HOLE)
+			continue;
+		CHECK(e.lsn <= comp->decided.hole_floor);
+		place = e.place;
+		e.place = e.kind = 0;
+		CHECK_EQ(lsom__index_apply(comp, i, 1, &e, NULL,
+					   LSOM__APPLY_DROP, place),
+			 0);
+		++*count;
+	}
+}
+
+static void first_half_let_go(struct fixture *f)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < DISKS; i++)
+		lsom_comp_each(f->disks[i], holes_let_go, &count);
+	CHECK_EQ(count, SPAN / 2 / B);
+}
+
+static void second_half_check(struct fixture *f)
+{
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN / 2, 0));
+	CHECK(all_is(got + SPAN / 2, SPAN / 2, 0x5a));
+}
+
+/*
+ * An atomic write was acknowledged, its COMMIT still on its way to one disk, and
+ * the other has nothing left that shows it.
+ */
+TEST(dom_atomic, kill_in_commit_and_half_of_it_unmapped)
+{
+	struct fixture *f = fixture_new();
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_and_unmapped);
+	start(f, false);
+	first_half_let_go(f);
+	second_half_check(f);
+	fixture_close(f);
+}
+
+/* Disk @i goes, and comes back with an index that is made from its log. */
+static void disk_rebuild(struct fixture *f, unsigned i)
+{
+	struct lsom_disk_close close = { .data = f };
+	struct lsom_disk_open open = { .data = f,
+				       .cluster = f->cluster,
+				       .rebuild = true };
+	char path[300], index[300];
+
+	dom_disk_remove(f->dom, f->disks[i], on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK_EQ(lsom_disk_close(f->disks[i], &close, on_disk_closed), 0);
+	CHECK_EQ(wait_for(f), 0);
+	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
+	snprintf(index, sizeof(index), "%s/index", f->dirs[i]);
+	open.path = path;
+	open.index_path = index;
+	CHECK_EQ(lsom_disk_open(f->lsom, &open, on_disk), 0);
+	CHECK_EQ(wait_for(f), 0);
+	f->disks[i] = open.opened;
+	dom_disk_add(f->dom, f->disks[i]);
+}
+
+/* So it is where only the index had the COMMIT, and that is made from the log. */
+TEST(dom_atomic, rebuilt_and_half_of_it_unmapped)
+{
+	struct fixture *f = fixture_open();
+	struct dom__owner *owner;
+	unsigned leaf;
+
+	atomic_and_unmapped(f);
+	nap(f, 20 * MSEC);
+	first_half_let_go(f);
+	owner = owner_of(f);
+	leaf = dom__tree_map(owner->tree, MB, B).leaf;
+	leaf = owner->peers[leaf].leaf->disk.b[0] - 100u; /* disk_put() */
+	dom_object_close(f->object);
+	f->object = NULL;
+	disk_rebuild(f, leaf);
+	second_half_check(f);
+	fixture_close(f);
+}
