@@ -418,6 +418,7 @@ static int batch_submit(struct lsom__head *head, const struct plan *p)
 	frame.data_crc = h->data_crc;
 	lsom__segment_frame(seg, &frame, h + 1);
 	seg->used += hb + p->data_blocks;
+	seg->headers += hb;
 	echo_put(h, p, head->echo, seg, &frame);
 	lsom__batch_seal(h, hb, bytes);
 	if (first)

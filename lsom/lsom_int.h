@@ -63,6 +63,7 @@ struct lsom__segment {
 	uint32_t live; /* blocks the index or the table points to */
 	uint32_t reads; /* references that bar reuse */
 	uint32_t used; /* blocks appended */
+	uint32_t headers; /* of these; of one from before an opening: 0 */
 	uint32_t inflight; /* batches */
 	uint8_t state, head;
 	uint8_t version; /* of what is in it */

@@ -80,6 +80,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	seg->last_batch = 0;
 	seg->live = 0;
 	seg->used = 1;
+	seg->headers = 0;
 	seg->inflight = 0;
 	seg->has_meta = seg->has_holes = false;
 	lsom__segment_changed(disk, seg);

@@ -12,12 +12,33 @@
 
 #define PICK_TURN 8192u /* segments; under 0.1 ms */
 
+/*
+ * What of its blocks is needed still.  Holes and tombs are no live ones: of what
+ * guests wrote they are few, or become few as they are moved together.  A segment of
+ * the cleaner's that is full of them gives nothing back when it is moved once more,
+ * and would be the best one for ever: of those all is needed but data that is dead.
+ * How many of the holes are nobody knows, so after one turn of the log it is looked
+ * at again.
+ */
+static uint64_t needed(const struct lsom_disk *disk,
+		       const struct lsom__segment *seg)
+{
+	uint64_t all = disk->segment_blocks, data;
+	uint64_t live = MIN((uint64_t)seg->live, all);
+
+	if (seg->head != LSOM__HEAD_CLEANER || seg->headers < all / 4 ||
+	    disk->sequence_next - seg->sequence >= disk->super.segments)
+		return live;
+	data = seg->used - 1 - seg->headers;
+	return all - (data - MIN(data, live));
+}
+
 /* Cost-benefit: what is freed, weighed by age, over what it costs. */
 static uint64_t score_cost_benefit(const struct lsom_disk *disk,
 				   const struct lsom__segment *seg)
 {
 	uint64_t all = disk->segment_blocks;
-	uint64_t live = MIN((uint64_t)seg->live, all);
+	uint64_t live = needed(disk, seg);
 	uint64_t age = disk->sequence_next - seg->sequence;
 
 	return (all - live) * 1024 / (all + live) * MIN(age, 1u << 20);
@@ -35,7 +56,7 @@ static uint64_t score_of(const struct lsom_disk *disk,
 	case LSOM__PICK_OLDEST:
 		return UINT64_MAX - seg->sequence;
 	case LSOM__PICK_EMPTIEST:
-		return all - MIN((uint64_t)seg->live, all) + 1;
+		return all - needed(disk, seg) + 1;
 	case LSOM__PICK_BENEFIT:
 		break;
 	}

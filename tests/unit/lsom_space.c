@@ -424,6 +424,76 @@ TEST(space, a_victim_whose_summary_rotted)
 	}
 }
 
+/* ---- segments full of what is no data ---- */
+
+/* Blocks [@first, @first + 48) of @comp, written, and unmapped one by one. */
+static void holes_make(struct fixture *f, struct lsom_comp *comp,
+		       uint64_t first, uint64_t *lsn)
+{
+	struct call c[48] = { { 0 } };
+	struct lsom_decided d = { 0 };
+
+	CHECK_EQ(put(f, comp, first, ARRAY_LEN(c), LSN(1, ++*lsn), 5), 0);
+	for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+		c[i].f = f;
+		CHECK_EQ(write_start(&c[i], comp, LSOM_PREP, first + i, 1,
+				     LSN(1, ++*lsn), 0),
+			 0);
+	}
+	for (unsigned i = 0; i < ARRAY_LEN(c); i++)
+		CHECK_EQ(finish(&c[i], 0), 0);
+	d.stable_lsn = d.hole_floor = LSN(1, *lsn);
+	lsom_decided(comp, &d);
+}
+
+/*
+ * Something old stays, so what was unmapped since stays known: segments full of it
+ * have no live block, and yet nothing is to be had from them.  The others are
+ * emptied, and guests write on.
+ */
+TEST(space, full_of_holes)
+{
+	enum { HOLES = 2880, RUNS = 800 / 8 };
+	struct fixture *f = fixture_of(27, 8u << 20, LSOM__SEGMENT_TINY);
+	uint64_t lsn = 0, n = 0, seeds[RUNS], at;
+	struct lsom_comp *comp, *busy, *cold;
+	unsigned i;
+
+	CHECK_EQ(create(f, 1, HOLES), 0);
+	CHECK_EQ(create(f, 2, RUNS * 8), 0);
+	CHECK_EQ(create(f, 3, 64), 0);
+	comp = comp_of(f, 1);
+	busy = comp_of(f, 2);
+	cold = comp_of(f, 3);
+	CHECK_EQ(put(f, cold, 0, 48, LSN(1, 1), 7), 0);
+	for (i = 0; i < HOLES; i += 48)
+		holes_make(f, comp, i, &lsn);
+	for (i = 0; i < 3 * RUNS; i++) {
+		at = i < RUNS ? i : sim_env_random(&f->sim, RUNS);
+		seeds[at] = ++n;
+		CHECK_EQ(put(f, busy, at * 8, 8, LSN(1, n), n), 0);
+	}
+	lsom_comp_put(comp);
+	lsom_comp_put(busy);
+	lsom_comp_put(cold);
+	CHECK_EQ(power_cut(f), 0);
+	busy = comp_of(f, 2);
+	lsom_decided(busy, &(struct lsom_decided){ .stable_lsn = LSN(1, n) });
+	for (i = 0; i < 3 * RUNS; i++) {
+		at = sim_env_random(&f->sim, RUNS);
+		seeds[at] = ++n;
+		CHECK_EQ(put(f, busy, at * 8, 8, LSN(1, n), n), 0);
+	}
+	for (at = 0; at < RUNS; at++)
+		CHECK_EQ(get(f, busy, at * 8, seeds[at]), 1);
+	lsom_comp_put(busy);
+	comp = comp_of(f, 1);
+	for (i = 0; i < HOLES; i += 7)
+		CHECK_EQ(get(f, comp, i, 5), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- memory that does not grow with what was written ---- */
 
 TEST(space, pages_keep_to_the_cache)
