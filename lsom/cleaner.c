@@ -9,14 +9,15 @@
  * and takes effect only if the index still points there when it is durable.
  *
  * Then nothing needs the victim.  It is free once a checkpoint that began after
- * that is flushed, whether or not the summary of the segment that its blocks
- * moved to is written.  That is enough, also for an index made from the log
- * alone: a move counts when its batch is durable and all before it of its head
- * are, so after a power cut recovery, which reads an open segment by its batch
- * headers, finds it in the head's run; and before recovery makes the next
- * generation durable it writes the summary that is missing.  A later rebuild
- * reads that one.  What says that such a batch is no torn tail, should it rot,
- * must not go with the index: headers of segments do (format.h, covered).
+ * that is flushed and the segment before it in its head is closed (reuse.c),
+ * whether or not the summary of the segment that its blocks moved to is written.
+ * That is enough, also for an index made from the log alone: a move counts when
+ * its batch is durable and all before it of its head are, so after a power cut
+ * recovery, which reads an open segment by its batch headers, finds it in the
+ * head's run; and before recovery makes the next generation durable it writes the
+ * summary that is missing.  A later rebuild reads that one.  What says that such a
+ * batch is no torn tail, should it rot, must not go with the index: headers of
+ * segments do (format.h, covered).
  *
  * What it takes while few segments are free it owes: see undo.c.
  */
@@ -383,7 +384,7 @@ static bool victim_wanted(struct lsom__cleaner *c)
 	    (disk->closing && lsom__log_idle(disk)))
 		return false;
 	lsom__segments_release(disk);
-	waiting = disk->segments_cleaned;
+	waiting = disk->segments_cleaned - disk->segments_held;
 	aborts = lsom__victim_aborts(disk);
 	if (disk->segments_free >= low && !aborts)
 		return false;
@@ -426,7 +427,8 @@ static bool victim_take(struct lsom__cleaner *c)
 	}
 	c->victim = c->pick.best;
 	if (c->victim == LSOM__NONE) {
-		if (disk->segments_cleaned > 0 && disk->checkpoint == NULL)
+		if (disk->segments_cleaned > disk->segments_held &&
+		    disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
 		/* Only worth it while a head stands. */
 		if (!lsom__log_idle(disk))

@@ -17,11 +17,12 @@
  * Damage.  Any one block of the log may rot, and no acknowledged write may turn
  * into an older one for it.  Data has its CRC.  The records of a batch lie in
  * two places at any time: in its header, and in the header of the next batch of
- * its head, as that one's echo; later in the summary.  The echo takes room that
- * is mostly empty (a header of one 4 KiB record has 3.9 KB left) and at worst
- * the bytes of the records once more, 2 to 3 % of what is written where batches
- * are large; the alternatives were a trailing copy of the header, which is a
- * block for every write, and a hash, which tells of a loss and not what is lost.
+ * its head, as that one's echo; later in the summary, before which the head's
+ * next segment is not erased.  The echo takes room that is mostly empty (a header
+ * of one 4 KiB record has 3.9 KB left) and at worst the bytes of the records once
+ * more, 2 to 3 % of what is written where batches are large; the alternatives were
+ * a trailing copy of the header, which is a block for every write, and a hash,
+ * which tells of a loss and not what is lost.
  * If both copies are gone, a record of type LOST takes the batch's place in the
  * summary: nobody knows which blocks were in it, so the components that it may
  * have held refuse all that is not newer (lsom_comp_meta.damaged).

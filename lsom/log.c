@@ -74,7 +74,7 @@ int lsom__log_init(struct lsom_disk *disk)
 		head = &disk->heads[i];
 		head->disk = disk;
 		head->id = (uint16_t)i;
-		head->segment = LSOM__NONE;
+		head->segment = head->left = LSOM__NONE;
 		head->batch_next = 1;
 		STAILQ_INIT(&head->queue);
 		TAILQ_INIT(&head->inflight);
@@ -517,6 +517,7 @@ bool lsom__head_leave(struct lsom__head *head)
 	if (segment == LSOM__NONE || disk->segments[segment].used == 1)
 		return false;
 	head->segment = LSOM__NONE;
+	head->left = segment;
 	lsom__segment_close(disk, segment);
 	return true;
 }

@@ -65,6 +65,7 @@ struct lsom__segment {
 	uint32_t used; /* blocks appended */
 	uint32_t headers; /* of these; of one from before an opening: 0 */
 	uint32_t inflight; /* batches */
+	uint32_t before; /* its head was in this one then; or LSOM__NONE */
 	uint8_t state, head;
 	uint8_t version; /* of what is in it */
 	bool header_stored; /* the index has what its header says */
@@ -138,6 +139,7 @@ struct lsom__head {
 	struct lsom_disk *disk;
 	uint16_t id;
 	uint32_t segment; /* open, or LSOM__NONE */
+	uint32_t left; /* the one before that; or LSOM__NONE */
 	uint64_t batch_next, durable_prefix;
 	struct lsom__ops queue;
 	unsigned queued, queued_blocks;
@@ -347,6 +349,7 @@ struct lsom_disk {
 	_Atomic uint32_t
 		segments_free; /* atomic: views look, and take credit */
 	uint32_t segments_cleaned;
+	uint32_t segments_held; /* of these: see reuse.c */
 	unsigned erases; /* in flight */
 	uint32_t segments_set_back;
 	uint64_t shunned_ns; /* until then the cleaner leaves some alone */

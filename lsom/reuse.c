@@ -212,6 +212,27 @@ void lsom__cleaned_remove(struct lsom_disk *disk, uint32_t segment)
 	TAILQ_REMOVE(&disk->cleaned, seg, link);
 }
 
+/*
+ * Its first batch repeats the last one of the segment before it in its head, and its
+ * header says that there is no other behind that: nothing else does while that one
+ * has no summary.  (Taken again, it is a later one.)
+ */
+static bool follows_unclosed(const struct lsom_disk *disk,
+			     const struct lsom__segment *seg)
+{
+	const struct lsom__segment *before;
+
+	if (seg->before == LSOM__NONE)
+		return false;
+	before = &disk->segments[seg->before];
+	return before->state == LSOM__SEG_CLOSING &&
+	       before->sequence < seg->sequence;
+}
+
+/*
+ * Those that are held for that no checkpoint frees: the cleaner, which would begin
+ * one for them, does not count them.
+ */
 void lsom__segments_release(struct lsom_disk *disk)
 {
 	bool wait = lsom__rule(disk, LSOM_OFF_REUSE);
@@ -223,10 +244,15 @@ void lsom__segments_release(struct lsom_disk *disk)
 		if (empty(seg))
 			lsom__segment_cleaned(disk, index_of(disk, seg));
 	}
+	disk->segments_held = 0;
 	TAILQ_FOREACH_SAFE (seg, &disk->cleaned, link, next) {
 		if (wait && (seg->cleaned_number >= disk->flushed_number ||
 			     disk->erases == LSOM__ERASES))
 			break;
+		if (follows_unclosed(disk, seg)) {
+			disk->segments_held++;
+			continue;
+		}
 		if (seg->reads > 0)
 			continue;
 		if (wait)
@@ -248,6 +274,7 @@ void lsom__segments_sort(struct lsom_disk *disk)
 	for (i = 0; i < disk->super.segments; i++) {
 		seg = &disk->segments[i];
 		seg->listed = false;
+		seg->before = LSOM__NONE; /* all are closed */
 		if (seg->state == LSOM__SEG_FREE) {
 			lsom__free_add(disk, i);
 		} else if (seg->state == LSOM__SEG_CLEANED) {

@@ -3,9 +3,10 @@
  *
  * A free segment is taken by a head, filled batch by batch, closed by its
  * summary, and in the end cleaned: nothing in it is needed.  When a flushed index
- * covers every record that emptied it and no read holds it, its header is erased
- * (erase.c), and it may be taken again.  The oldest contents are overwritten first, so that records which
- * only bar older data (aborts, holes, tombs) can be dropped soon.
+ * covers every record that emptied it, the segment before it in its head is closed,
+ * too, and no read holds it, its header is erased (erase.c), and it may be taken
+ * again.  The oldest contents are overwritten first, so that records which only bar
+ * older data (aborts, holes, tombs) can be dropped soon.
  *
  * A file's segments are written with zeros once before use, ahead of need and
  * in the background: writing into unwritten extents takes twice as long.
@@ -77,6 +78,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	seg->generation = disk->super.generation;
 	seg->index_number = disk->flushed_number;
 	seg->first_batch = disk->heads[head].batch_next;
+	seg->before = disk->heads[head].left;
 	seg->last_batch = 0;
 	seg->live = 0;
 	seg->used = 1;
@@ -202,6 +204,7 @@ static void summary_done(struct env_io *io, int64_t res)
 		seg->state = LSOM__SEG_CLOSED;
 		lsom__segment_changed(disk, seg);
 		lsom__segment_emptied(disk, s->segment);
+		lsom__segments_release(disk); /* the next one of its head */
 	}
 	free(s->iov.iov_base);
 	free(s);

@@ -487,3 +487,100 @@ TEST(carry, a_segment_full_of_deletions)
 	leave(f, LSOM__NONE);
 	fixture_close(f);
 }
+
+/* ---- a segment that is not closed yet ---- */
+
+/* What closes @segment is taken off the disk. */
+static struct env_io *summary_hold(struct fixture *f, uint32_t segment)
+{
+	uint64_t end = lsom__place(f->disk, segment + 1, 0) * LSOM_BLOCK;
+	struct sim_env *sim = &f->sim;
+	struct env_io *io;
+
+	for (;;) {
+		for (size_t i = 0; i < sim->ios_count; i++) {
+			io = sim->ios[i];
+			if (io->op != WB_WRITE || io->offset + io->len != end)
+				continue;
+			sim->ios[i] = sim->ios[--sim->ios_count];
+			return io;
+		}
+		CHECK(sim_env_turn(sim));
+	}
+}
+
+/*
+ * The guests' last two segments: the first one's summary is on its way, the other
+ * one is cleaned, and a checkpoint covers that.
+ */
+static struct env_io *cleaned_behind(struct fixture *f, uint32_t *first,
+				     uint32_t *next)
+{
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct lsom_comp *comp = comp_of(f, 1);
+	struct call c = { .f = f };
+	struct env_io *io;
+	unsigned i;
+
+	for (i = 0; f->disk->segments_free > 5; i++)
+		fill_some(f, i * 200, 200);
+	*first = head->segment;
+	CHECK_EQ(write_start(&c, comp, LSOM_RCOPY, 0, 200, LSN(1, 1), 5), 0);
+	io = summary_hold(f, *first);
+	CHECK_EQ(finish(&c, 0), 0);
+	*next = head->segment;
+	CHECK(lsom__head_leave(head));
+	clean(f, *next, 0);
+	checkpoint_make(f);
+	/* It rests: no checkpoint would free anything. */
+	for (i = 0; sim_env_turn(&f->sim); i++)
+		CHECK(i < 2000);
+	CHECK_EQ(f->disk->segments[*first].state, LSOM__SEG_CLOSING);
+	lsom_comp_put(comp);
+	return io;
+}
+
+/*
+ * As long as a segment has no summary, the head's next one has the only other copy
+ * of its last records, and is what tells that there are no more of them.
+ */
+TEST(carry, what_follows_an_unclosed_segment_is_not_erased)
+{
+	struct lsom_comp *comp;
+	uint32_t first, next;
+	struct fixture *f;
+	struct env_io *io;
+	unsigned cut, i;
+
+	for (cut = 0; cut < 3; cut++) {
+		f = fixture_open(49 + cut);
+		CHECK_EQ(create(f, 1, 256), 0);
+		CHECK_EQ(create(f, 2, 1u << 20), 0);
+		io = cleaned_behind(f, &first, &next);
+		CHECK_EQ(f->disk->segments[next].state, LSOM__SEG_CLEANED);
+		f->sim.ios[f->sim.ios_count++] = io;
+		if (cut == 0) {
+			/* Also where the cleaner is at something. */
+			f->disk->cleaner->busy = true;
+			while (f->disk->segments[next].state != LSOM__SEG_FREE)
+				CHECK(sim_env_turn(&f->sim));
+			f->disk->cleaner->busy = false;
+		} else {
+			wb_disk_drop(&f->sim.disk, io->impl[0]);
+			io->impl[0] = NULL; /* nothing of it got there */
+			sim_env_cut(&f->sim);
+		}
+		for (i = cut; i < 3; i++) {
+			disk_close(f);
+			if (f->sim.cut)
+				sim_env_restore(&f->sim);
+			CHECK_EQ(disk_open(f, i % 2 == 0), 0);
+			CHECK_STR(f->disk->damage, "");
+			comp = comp_of(f, 1);
+			CHECK_EQ(lsom_comp_meta(comp)->damaged, 0);
+			CHECK_EQ(get(f, comp, 199, 5), 1);
+			lsom_comp_put(comp);
+		}
+		fixture_close(f);
+	}
+}
