@@ -11,6 +11,7 @@
 #include "tests/sim/node.h"
 
 #include "base/err.h"
+#include "dom/dom_int.h"
 
 #include <stdlib.h>
 
@@ -36,12 +37,25 @@ static void tampered_note(struct node *n)
 			history_lossy(n->sim->history);
 }
 
+/* A takeover that ends with the power may have found a loss, and told it once. */
+static void loss_note(struct node *n)
+{
+	const struct dom__owner *owner;
+
+	if (n->dom == NULL)
+		return;
+	TAILQ_FOREACH (owner, &n->dom->owners, link)
+		if (uuid_equal(&owner->oid, &n->oid) && owner->lossy)
+			n->lossy = true;
+}
+
 static void cut(struct node *n)
 {
 	struct sim *sim = n->sim;
 	char path[32];
 	unsigned i;
 
+	loss_note(n);
 	sim_power_cut(sim);
 	history_cut(sim->history);
 	forget(n);
@@ -564,6 +578,7 @@ static void node_stop(struct node *n)
 	dom_close(n->dom, on_done, n);
 	if (!node_wait(n))
 		return;
+	n->dom = NULL;
 	for (i = 0; i < n->disks_count; i++) {
 		memset(&req, 0, sizeof(req));
 		req.data = n;
