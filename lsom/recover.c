@@ -483,6 +483,34 @@ static int super_follow(struct lsom_disk *disk)
 	return lsom__super_write_now(disk);
 }
 
+static int segments_close(struct lsom__recovery *rec)
+{
+	struct lsom_disk *disk = rec->disk;
+	uint32_t i;
+	int rv;
+
+	for (i = 0; i < disk->super.segments; i++) {
+		if (rec->void_segment[i] || rec->open[i] == NULL ||
+		    rec->open[i]->closed)
+			continue;
+		lost_settle(rec->open[i], disk->key_next);
+		rv = summary_write(rec, i);
+		if (rv == 0)
+			continue;
+		if (rec->headers[i].generation > disk->super.generation_closed)
+			return rv;
+		/* One that was bad may stay so. */
+		log_warn("disk %s: segment %u: its summary is damaged still: "
+			 "%s",
+			 disk->path, i, err_text(rv));
+	}
+	return 0;
+}
+
+/*
+ * What is erased may have a second copy of what was last in another segment, as long
+ * as that is not closed.
+ */
 static int log_close(struct lsom__recovery *rec)
 {
 	struct lsom_disk *disk = rec->disk;
@@ -492,24 +520,14 @@ static int log_close(struct lsom__recovery *rec)
 	for (i = 0; i < LSOM__HEADS; i++)
 		disk->flushed_covered[i] = covered_of(rec, i);
 	rv = super_follow(disk);
+	if (rv == 0)
+		rv = segments_close(rec);
 	if (rv < 0)
 		return rv;
 	for (i = 0; i < disk->super.segments; i++) {
 		rv = 0;
-		if (rec->void_segment[i] && rec->headers[i].sequence != 0) {
+		if (rec->void_segment[i] && rec->headers[i].sequence != 0)
 			rv = segment_void(rec, i);
-		} else if (rec->open[i] != NULL && !rec->open[i]->closed) {
-			lost_settle(rec->open[i], disk->key_next);
-			rv = summary_write(rec, i);
-			/* One that was bad may stay so. */
-			if (rv < 0 && rec->headers[i].generation <=
-					      disk->super.generation_closed) {
-				log_warn("disk %s: segment %u: its summary is "
-					 "damaged still: %s",
-					 disk->path, i, err_text(rv));
-				rv = 0;
-			}
-		}
 		if (rv < 0)
 			return rv;
 		segment_settle(rec, i);

@@ -490,25 +490,6 @@ TEST(carry, a_segment_full_of_deletions)
 
 /* ---- a segment that is not closed yet ---- */
 
-/* What closes @segment is taken off the disk. */
-static struct env_io *summary_hold(struct fixture *f, uint32_t segment)
-{
-	uint64_t end = lsom__place(f->disk, segment + 1, 0) * LSOM_BLOCK;
-	struct sim_env *sim = &f->sim;
-	struct env_io *io;
-
-	for (;;) {
-		for (size_t i = 0; i < sim->ios_count; i++) {
-			io = sim->ios[i];
-			if (io->op != WB_WRITE || io->offset + io->len != end)
-				continue;
-			sim->ios[i] = sim->ios[--sim->ios_count];
-			return io;
-		}
-		CHECK(sim_env_turn(sim));
-	}
-}
-
 /*
  * The guests' last two segments: the first one's summary is on its way, the other
  * one is cleaned, and a checkpoint covers that.
@@ -558,16 +539,15 @@ TEST(carry, what_follows_an_unclosed_segment_is_not_erased)
 		CHECK_EQ(create(f, 2, 1u << 20), 0);
 		io = cleaned_behind(f, &first, &next);
 		CHECK_EQ(f->disk->segments[next].state, LSOM__SEG_CLEANED);
-		f->sim.ios[f->sim.ios_count++] = io;
 		if (cut == 0) {
 			/* Also where the cleaner is at something. */
 			f->disk->cleaner->busy = true;
+			f->sim.ios[f->sim.ios_count++] = io;
 			while (f->disk->segments[next].state != LSOM__SEG_FREE)
 				CHECK(sim_env_turn(&f->sim));
 			f->disk->cleaner->busy = false;
 		} else {
-			wb_disk_drop(&f->sim.disk, io->impl[0]);
-			io->impl[0] = NULL; /* nothing of it got there */
+			held_tear(f, io, 0);
 			sim_env_cut(&f->sim);
 		}
 		for (i = cut; i < 3; i++) {

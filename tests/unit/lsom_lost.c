@@ -677,3 +677,82 @@ TEST(lost, a_hole_stays_while_the_log_is_cleaned)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+/*
+ * Two segments of guests when the power goes: the first one has no summary, and of
+ * the next one, which lies in front of it, the first batch is torn, but its header.
+ * Returns where the header of the last batch is that was acknowledged.
+ */
+static uint64_t torn_behind(struct fixture *f, struct lsom_comp *comp,
+			    uint64_t *lsn)
+{
+	struct lsom__head *head = &f->disk->heads[LSOM__HEAD_GUEST];
+	struct call c = { .f = f };
+	struct env_io *summary, *batch;
+	struct lsom__entry e;
+	uint32_t first;
+
+	for (;;) {
+		CHECK(*lsn < 200);
+		first = head->segment;
+		entry_get(comp, 0, &e);
+		CHECK_EQ(write_start(&c, comp, LSOM_RCOPY, 0, FULL,
+				     LSN(1, *lsn + 1), *lsn + 1),
+			 0);
+		summary = summary_hold(f, first);
+		batch = head_hold(f, LSOM__HEAD_GUEST);
+		if (head->segment < first)
+			break;
+		f->sim.ios[f->sim.ios_count++] = summary;
+		f->sim.ios[f->sim.ios_count++] = batch;
+		CHECK_EQ(finish(&c, 0), 0);
+		++*lsn;
+	}
+	held_tear(f, summary, 0);
+	held_tear(f, batch, 2 * LSOM_BLOCK);
+	lsom_comp_put(comp);
+	power_off(f);
+	return e.place - 1;
+}
+
+/*
+ * The header of a batch rots whose only other copy is in a segment that recovery
+ * erases.  It is there all the same, wherever that ends and is begun again.
+ */
+TEST(lost, recovery_closes_before_it_erases)
+{
+	struct fixture *f = fixture_of(18, 8u << 20, LSOM__SEGMENT_TINY);
+	uint64_t lsn = 1, place, n;
+	uint8_t *image = malloc(f->sim.disk.bytes);
+	struct lsom_comp *comp;
+	struct kv *store;
+	bool ended = false;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, 0, FULL, LSN(1, 1), 1), 0);
+	place = torn_behind(f, comp, &lsn);
+	f->sim.disk.durable[place * LSOM_BLOCK + 100] ^= 4;
+	memcpy(image, f->sim.disk.durable, f->sim.disk.bytes);
+	store = memkv_clone((struct memkv *)f->sim.store.flushed,
+			    f->sim.store.merge);
+	for (n = 1; !ended; n++) {
+		memcpy(f->sim.disk.durable, image, f->sim.disk.bytes);
+		memcpy(f->sim.disk.now, image, f->sim.disk.bytes);
+		wb_store_load(&f->sim.store, (struct memkv *)store);
+		f->sim.fail_write = n;
+		ended = disk_open(f, false) == 0;
+		f->sim.fail_write = 0;
+		if (!ended)
+			CHECK_EQ(disk_open(f, false), 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(get(f, comp, 0, lsn), 1);
+		lsom_comp_put(comp);
+		power_off(f);
+	}
+	CHECK(n > 3);
+	kv_close(store);
+	free(image);
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}

@@ -175,6 +175,36 @@ static inline struct env_io *head_hold(struct fixture *f, unsigned id)
 	return NULL;
 }
 
+/* So the one that closes @segment. */
+static inline struct env_io *summary_hold(struct fixture *f, uint32_t segment)
+{
+	uint64_t end = lsom__place(f->disk, segment + 1, 0) * LSOM_BLOCK;
+	struct sim_env *sim = &f->sim;
+	struct env_io *io;
+
+	for (;;) {
+		for (size_t i = 0; i < sim->ios_count; i++) {
+			io = sim->ios[i];
+			if (io->op != WB_WRITE || io->offset + io->len != end)
+				continue;
+			sim->ios[i] = sim->ios[--sim->ios_count];
+			return io;
+		}
+		CHECK(sim_env_turn(sim));
+	}
+}
+
+/* The power is about to go: of a write that was held @len bytes are left. */
+static inline void held_tear(struct fixture *f, struct env_io *io, size_t len)
+{
+	struct wb_write *w = io->impl[0];
+
+	memcpy(f->sim.disk.durable + w->offset, w->data, len);
+	wb_disk_drop(&f->sim.disk, w);
+	io->impl[0] = NULL;
+	f->sim.ios[f->sim.ios_count++] = io;
+}
+
 /* The power goes, comes back, and the disk is opened. */
 static inline int power_cut(struct fixture *f)
 {
