@@ -376,6 +376,7 @@ int main(int argc, char **argv)
 		       o.config.scrub	? "--scrub --mode comp "
 		       : o.config.full	? "--full --mode comp "
 		       : o.config.apart ? "--apart --mode comp "
+		       : o.config.rough ? "--rough --mode node "
 					: "",
 		       (unsigned long long)res->failed_seed);
 		return 1;
