@@ -427,9 +427,12 @@ static void scrubbed(struct lsom_scrub *req, int status)
 	sim_trace(r->sim, "scrubbed: %s, %llu blocks, %llu bad",
 		  err_text(status), (unsigned long long)req->read_blocks,
 		  (unsigned long long)req->bad_count);
-	/* Where reads fail one may fail twice. */
+	/*
+	 * Where reads fail one may fail twice; so they do on a disk that is gone,
+	 * until a write tells, which is told in its turn.
+	 */
 	if (status == 0 && !r->sim->disks[0].tampered &&
-	    r->fault != FAULT_READ &&
+	    !r->sim->disks[0].gone && r->fault != FAULT_READ &&
 	    (req->bad_count > 0 || req->segments_unread > 0))
 		sim_violation(r->sim,
 			      "a scrub finds %llu bad blocks, %u segments "
