@@ -474,9 +474,12 @@ int shard__uring_open(struct shard *s)
 		rv = io_uring_queue_init_params(SQ_ENTRIES, &u->ring, &p);
 	}
 	if (rv < 0) {
-		log_error("io_uring cannot be set up: %s (see "
-			  "/proc/sys/kernel/io_uring_disabled)",
-			  strerror(-rv));
+		log_error("io_uring cannot be set up: %s%s", strerror(-rv),
+			  rv == -EPERM || rv == -ENOSYS
+				  ? ": allow it in the seccomp profile if this "
+				    "is a container, and by sysctl "
+				    "kernel.io_uring_disabled = 0"
+				  : "");
 		return rv;
 	}
 	/* Not before Linux 5.15: then with the bound there is. */
