@@ -597,6 +597,8 @@ static int signals_start(struct node *node)
 	int rv = 0;
 
 	signal(SIGPIPE, SIG_IGN);
+	/* None of ours: the first process of a container is given orphans. */
+	signal(SIGCHLD, SIG_IGN);
 	for (unsigned i = 0; i < ARRAY_LEN(numbers); i++) {
 		uv_signal_init(shard_loop(node->env), &node->signals[i]);
 		node->signals[i].data = node;
