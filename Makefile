@@ -1,5 +1,5 @@
 # Basalt: make | run | stop | wipe | test | soak | bench | fuzz | lint | cov |
-# install DESTDIR=.  Everything built lands under $(O).
+# deb | image | install DESTDIR=.  Everything built lands under $(O).
 #
 #   make O=build/asan SAN=address,undefined unit
 #   make O=build/tsan SAN=thread unit
@@ -56,7 +56,7 @@ PROGRAMS := $(if $(wildcard node/main.c),$(O)/basaltd) \
 	$(if $(CLI_OBJS),$(O)/basalt)
 
 .PHONY: all run stop wipe test soak bench fuzz lint format cov install \
-	unit unit-bins tidy tools copies clean deps deb FORCE
+	unit unit-bins tidy tools copies clean deps deb image FORCE
 .SECONDARY:
 all: $(PROGRAMS)
 
@@ -298,7 +298,15 @@ deb:
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)deploy/package
 
+# A container image of what is built, by the engine that is there.
+image:
+	$(Q)deploy/deps build package $(if $(or $(ENGINE),$(shell which podman \
+		docker buildah 2>/dev/null)),,image)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)deploy/container/image
+
 clean:
 	rm -rf $(O)
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+# Not of what guests are given: their root file systems have names like rc2.d.
+-include $(shell find $(O) -path $(O)/vm -prune -o -name '*.d' -print 2>/dev/null)
