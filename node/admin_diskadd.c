@@ -564,6 +564,18 @@ static const char *add_fix(const struct disk_add *a)
 	return NULL;
 }
 
+/* The disk that is there: is it of this cluster, and its directory without it? */
+static bool add_unknown(const struct disk_add *a)
+{
+	const struct node *node = a->r->node;
+	const struct lsom_probe *there = &a->probe.lsom;
+
+	return node->state == NODE_UP &&
+	       uuid_equal(&there->cluster, &node->cluster) &&
+	       cmmds_get(node->cmmds, CMMDS_DISK, there->disk.b,
+			 sizeof(there->disk.b)) == NULL;
+}
+
 static void add_worked(struct env_work *work)
 {
 	struct disk_add *a = container_of(work, struct disk_add, work);
@@ -575,10 +587,7 @@ static void add_worked(struct env_work *work)
 		a->status =
 			add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
 	if (a->status < 0) {
-		a->unknown =
-			cmmds_get(node->cmmds, CMMDS_DISK, a->probe.lsom.disk.b,
-				  sizeof(a->probe.lsom.disk.b)) == NULL &&
-			uuid_equal(&a->probe.lsom.cluster, &node->cluster);
+		a->unknown = a->status == -EEXIST && add_unknown(a);
 		add_fail(a, a->status, add_fix(a), a->why);
 		return;
 	}

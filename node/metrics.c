@@ -147,11 +147,16 @@ static uint64_t read_failed(struct counter *c)
 	uint64_t n = disks_sum(info_failed);
 	struct node_disk *d;
 
-	/* As health has it: one that is just tried again is out as well. */
+	/*
+	 * As health has it: one that is just tried again is out as well, or that
+	 * does not answer while it is opened or closed.
+	 */
 	TAILQ_FOREACH (d, &the_node->disks, link)
 		n += d->state == NODE_DISK_FAILED ||
 		     d->state == NODE_DISK_CLOSED ||
-		     (d->state == NODE_DISK_OPENING && d->again);
+		     (d->state == NODE_DISK_OPENING && d->again) ||
+		     (d->state != NODE_DISK_ONLINE && !d->erase &&
+		      node__disk_silent_ns(d) >= LSOM_SILENT_NS);
 	return n;
 }
 
