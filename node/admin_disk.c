@@ -280,15 +280,22 @@ int admin__disk_leaving(struct admin_req *r, const struct node_disk *d)
 			  "disk %s is being removed", d->path);
 }
 
+/* What opens or closes it is waited for, unless it hangs. */
+static bool under_way_hangs(struct node_disk *d)
+{
+	return node__disk_silent_ns(d) >= LSOM_SILENT_NS ||
+	       (d->state == NODE_DISK_CLOSING &&
+		env_now(d->node->env) - d->closing_ns >= ADMIN__HANGS_NS);
+}
+
 void admin__disk_remove(struct admin_req *r)
 {
 	struct node_disk *d = admin__disk_named(r, r->msg->disk_remove->disk);
 	struct disk_remove *ctx;
 
-	/* One that is being added, or taken back, is nobody's to remove yet. */
 	if (d != NULL && admin__disk_leaving(r, d) == 0 &&
 	    (d->state == NODE_DISK_OPENING || d->state == NODE_DISK_CLOSING) &&
-	    disk_entry(r->node, &d->id) == NULL)
+	    (disk_entry(r->node, &d->id) == NULL || !under_way_hangs(d)))
 		admin__why(r, -EBUSY, "Try again in a moment.",
 			   "disk %s is being %s", d->path,
 			   d->state == NODE_DISK_OPENING ? "opened" : "closed");
