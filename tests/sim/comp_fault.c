@@ -3,21 +3,46 @@
 
 /* ---- faults ---- */
 
+static void block_spoil(struct sim_disk *d, uint32_t segment, uint32_t block)
+{
+	uint64_t at = LSOM__DATA_START + (uint64_t)segment * SIM_SEGMENT +
+		      (uint64_t)block * LSOM_BLOCK + 100;
+
+	d->wb.durable[at] ^= 0x10;
+	d->wb.now[at] ^= 0x10;
+	sim_trace(d->sim, "FAULT: the header at block %u of segment %u rots",
+		  block, segment);
+}
+
+/* Has the segment at @base a summary, which says all again? */
+static bool is_closed(const uint8_t *base)
+{
+	uint32_t blocks = SIM_SEGMENT / LSOM_BLOCK;
+
+	return lsom__summary_blocks(base + (size_t)(blocks - 1) * LSOM_BLOCK,
+				    (const void *)base, blocks) > 0;
+}
+
 /*
  * Spoil a batch's header that a later batch, in the same segment, knew to be
- * durable: what it held may be lost, but not silently.
+ * durable, and at times the next one too, which repeats what it said: what it held
+ * may be lost, but not silently.
  */
 static void header_rot(struct run *r)
 {
 	struct sim_disk *d = &r->sim->disks[0];
-	uint32_t blocks = SIM_SEGMENT / LSOM_BLOCK, segments, i, at, found;
+	uint32_t blocks = SIM_SEGMENT / LSOM_BLOCK, segments, i, at;
+	uint32_t found = 0, next = 0, above = 0;
 	const struct lsom__batch_header *h, *later;
+	unsigned tries = 0;
 	uint8_t *base;
 
 	segments = (uint32_t)((d->wb.bytes - LSOM__DATA_START) / SIM_SEGMENT);
-	i = (uint32_t)sim_random(r->sim, segments);
-	base = d->wb.durable + LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT;
-	found = 0;
+	do { /* mostly one that is not closed */
+		i = (uint32_t)sim_random(r->sim, segments);
+		base = d->wb.durable + LSOM__DATA_START +
+		       (uint64_t)i * SIM_SEGMENT;
+	} while (tries++ < 2 * segments && is_closed(base));
 	later = NULL;
 	for (at = blocks - 1; at > 0; at--) {
 		h = (const void *)(base + (size_t)at * LSOM_BLOCK);
@@ -27,20 +52,22 @@ static void header_rot(struct run *r)
 				     base)
 				    ->sequence)
 			continue;
-		if (later == NULL)
+		if (later == NULL) {
 			later = h;
-		else if (later->durable_prefix >= h->batch &&
-			 (found == 0 || sim_chance(r->sim, 2)))
-			found = at;
+		} else if (later->durable_prefix >= h->batch) {
+			if (found == 0 || sim_chance(r->sim, 2)) {
+				found = at;
+				next = above;
+			}
+			above = at;
+		}
 	}
 	if (found == 0)
 		return;
-	base[(size_t)found * LSOM_BLOCK + 100] ^= 0x10;
-	d->wb.now[LSOM__DATA_START + (uint64_t)i * SIM_SEGMENT +
-		  (uint64_t)found * LSOM_BLOCK + 100] ^= 0x10;
 	d->tampered = r->header_rot = true;
-	sim_trace(r->sim, "FAULT: the header at block %u of segment %u rots",
-		  found, i);
+	block_spoil(d, i, found);
+	if (next > 0 && sim_chance(r->sim, 2))
+		block_spoil(d, i, next);
 }
 
 /* Not so long that the log's end is told: a checkpoint comes in between. */
