@@ -214,13 +214,13 @@ int node__disk_leave(struct node_disk *d, node_disk_cb done, void *arg)
 	return 0;
 }
 
-/* Whoever waits for an end of it may look at it once more. */
-static void disk_gone(struct node_disk *d)
+/* Whoever waits for what ended with @status may look at it once more. */
+static void disk_gone(struct node_disk *d, int status)
 {
 	/* Where nobody waits any more nobody takes its index away. */
 	if (d->done == NULL)
 		d->node->swept = false;
-	finish(d, 0);
+	finish(d, status);
 	node__disk_forget(d);
 }
 
@@ -257,7 +257,7 @@ static void disk_opened(struct node_disk *d, int status)
 		return;
 	}
 	if (d->erase && status < 0)
-		disk_gone(d);
+		disk_gone(d, status);
 	else if (d->erase)
 		disk_leaves(d);
 	else
@@ -588,7 +588,7 @@ static void on_closed(struct env_task *task)
 		return;
 	}
 	if (d->erase)
-		disk_gone(d);
+		disk_gone(d, 0);
 	else
 		finish(d, 0);
 }
