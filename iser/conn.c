@@ -13,6 +13,11 @@
 /* A device that takes longer than this to let go has lost its mind. */
 #define DRAIN_NS (5 * SEC)
 /*
+ * Software iWARP has given back by then what it will; so much memory is not held for
+ * what it keeps.
+ */
+#define DRAIN_IWARP_NS (50 * MSEC)
+/*
  * An initiator that posts no receives, and asked us to try for ever, is cut off
  * when nothing was completed in this time.
  */
@@ -339,7 +344,8 @@ static void conn_end(struct iser_conn *conn)
 	 */
 	if (!conn->removed && !conn->hung_up && !conn->goodbye)
 		(void)rdma_disconnect(conn->id);
-	env_timer_start(conn->dm.env, &conn->timer, DRAIN_NS);
+	env_timer_start(conn->dm.env, &conn->timer,
+			conn->device->rdma->iwarp ? DRAIN_IWARP_NS : DRAIN_NS);
 	if (conn->removed ||
 	    ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE) != 0 ||
 	    !iser__tx_marker(conn)) {

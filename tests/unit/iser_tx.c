@@ -219,6 +219,28 @@ TEST(iser_tx, marker_that_does_not_come_back)
 	end();
 }
 
+/* What was posted behind an error is lost there: that is not waited for, either. */
+TEST(iser_tx, posted_behind_an_error)
+{
+	uint64_t undrained, from;
+	struct message *m;
+
+	fixture_with((struct fake_rdma_config){
+		.iwarp = true, .siw = true, .sge_read = 1 });
+	ready();
+	undrained = counter_value(&iser__undrained);
+	from = env_now(iser->env);
+	fake_peer_error(peer);
+	m = command(0x40, 2 << 20); /* more than is posted at once */
+	rw10(m, 0x28, 0, 4096);
+	CHECK(give(m));
+	while (iser->conns_count > 0)
+		turns();
+	CHECK(env_now(iser->env) - from < 2 * SEC);
+	CHECK_EQ(counter_value(&iser__undrained), undrained + 1);
+	end();
+}
+
 /* Whose logout was refused has not said goodbye: it is told of the end. */
 TEST(iser_tx, refused_logout)
 {
