@@ -135,6 +135,7 @@ struct lsom_probe {
 	struct uuid disk, cluster;
 	uint32_t version;
 	uint64_t generation; /* of the log */
+	bool unused; /* formatted and never opened, as both superblocks say */
 	bool whole; /* what is there is as large as when it was formatted */
 	char found[128]; /* what else is there: "ext4", "GPT", "mounted" */
 };

@@ -129,10 +129,11 @@ static int super_probe(struct env *env, struct env_dev *dev,
 		       const struct env_dev_info *info, struct lsom_probe *out)
 {
 	struct lsom__super s;
+	bool torn = true;
 	int rv = -ENODATA;
 
 	if (info->bytes >= LSOM__DISK_MIN)
-		rv = lsom__super_read(env, dev, &s, NULL);
+		rv = lsom__super_read(env, dev, &s, &torn);
 	if (rv != 0 && rv != -EMEDIUMTYPE)
 		return rv;
 	out->ours = true;
@@ -140,6 +141,8 @@ static int super_probe(struct env *env, struct env_dev *dev,
 	out->cluster = s.cluster;
 	out->version = s.version;
 	out->generation = s.generation;
+	/* The other one may be newer, had it not rotted. */
+	out->unused = rv == 0 && !torn && s.generation == 0;
 	out->whole = s.disk_bytes <= info->bytes;
 	return 0;
 }

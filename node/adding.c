@@ -113,7 +113,7 @@ static bool is_left(struct node *node, const struct uuid *id, const char *path,
 	rv = lsom_disk_identify(node->env, path, &there);
 	return rv == 0 && uuid_equal(&there.disk, id) &&
 	       uuid_equal(&there.cluster, &node->cluster) &&
-	       there.generation == 0;
+	       there.unused;
 }
 
 static void left_remove(struct node *node, const struct uuid *id,

@@ -157,7 +157,7 @@ static bool add_left(const struct disk_add *a)
 {
 	const struct node_probe *p = &a->probe;
 
-	return !p->block_device && p->lsom.generation == 0 &&
+	return !p->block_device && p->lsom.unused &&
 	       uuid_equal(&p->lsom.cluster, &a->r->node->cluster);
 }
 
