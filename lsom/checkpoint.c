@@ -25,6 +25,7 @@
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/index_store.h"
+#include "lsom/view_int.h"
 
 #include "base/err.h"
 #include "base/log.h"

@@ -6,7 +6,7 @@
  * component has one in the log at a time; the others wait in order.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/log.h"
 #include "base/util.h"

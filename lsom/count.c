@@ -11,7 +11,7 @@
  * counted as it changes, one before it when the count comes there.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/log.h"
 #include "base/util.h"

@@ -6,7 +6,7 @@
  * go.  A disk that failed answers everything with -ENODEV until it is closed.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/err.h"
 #include "base/log.h"

@@ -10,7 +10,7 @@
  * A block that may have been in a lost batch is as bad as one that rotted.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/crc.h"
 #include "base/log.h"

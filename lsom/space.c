@@ -30,7 +30,7 @@
  * How many blocks the index points to is counted as it changes, and kept with
  * the component's state at a checkpoint (count.c).
  */
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/util.h"
 

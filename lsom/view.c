@@ -11,7 +11,7 @@
  * them only, and its name or its section says which.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/util.h"
 

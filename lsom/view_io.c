@@ -7,7 +7,7 @@
  * asked again from here until its patience ends, as whoever called was told 0.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/util.h"
 

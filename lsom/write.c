@@ -7,7 +7,7 @@
  * guests; everything else draws on the disk's reserve.
  */
 #define LOG_ROOM LOG_LSOM
-#include "lsom/lsom_int.h"
+#include "lsom/view_int.h"
 
 #include "base/crc.h"
 #include "base/log.h"

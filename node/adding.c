@@ -58,20 +58,13 @@ int node__adding_note(struct node *node, const struct uuid *id,
 int node__adding_over(struct node *node, const struct uuid *id)
 {
 	char text[UUID_TEXT_LEN], at[480];
-	int fd, rv = 0;
 
 	uuid_format(id, text);
 	note_path(node, text, at, sizeof(at));
 	if (unlink(at) < 0)
 		return errno == ENOENT ? 0 : -errno;
 	note_path(node, "", at, sizeof(at));
-	fd = open(at, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fsync(fd) < 0)
-		rv = -errno;
-	close(fd);
-	return rv;
+	return node__dir_sync(at);
 }
 
 /* Has it no byte but zeros, and few of those? */
@@ -112,8 +105,7 @@ static bool is_left(struct node *node, const struct uuid *id, const char *path,
 		return true;
 	rv = lsom_disk_identify(node->env, path, &there);
 	return rv == 0 && uuid_equal(&there.disk, id) &&
-	       uuid_equal(&there.cluster, &node->cluster) &&
-	       there.unused;
+	       uuid_equal(&there.cluster, &node->cluster) && there.unused;
 }
 
 static void left_remove(struct node *node, const struct uuid *id,

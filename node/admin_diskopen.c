@@ -293,7 +293,7 @@ static void keep(struct admin_req *r, const struct node_disk *d)
 /* ---- retry ---- */
 
 /* True, and why: what opens or closes it waits for the disk. */
-static bool under_way_hangs(struct admin_req *r, struct node_disk *d)
+static bool refuse_hanging(struct admin_req *r, struct node_disk *d)
 {
 	uint64_t silent = node__disk_silent_ns(d);
 	char text[NODE_SILENT_MAX], fix[sizeof(r->fix)];
@@ -314,7 +314,7 @@ static int retry_check(struct admin_req *r, struct node_disk *d)
 {
 	char fix[sizeof(r->fix)], word[NODE_DISK_WORD_MAX];
 
-	if (under_way_hangs(r, d))
+	if (refuse_hanging(r, d))
 		return -EBUSY;
 	switch (d->state) {
 	case NODE_DISK_OPENING:
@@ -440,7 +440,7 @@ void admin__disk_rebuild(struct admin_req *r)
 	bool force = r->msg->disk_rebuild->force;
 
 	if (d == NULL || admin__disk_leaving(r, d) < 0 || is_silent(r, d) ||
-	    under_way_hangs(r, d) ||
+	    refuse_hanging(r, d) ||
 	    (!force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
 		admin__refuse(r);
 	else

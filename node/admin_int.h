@@ -110,8 +110,7 @@ void admin__change(struct admin_req *r,
  */
 bool admin__unknown(struct admin_req *r, int status);
 
-/* Names: letters, digits, '.', '_', '-', not first; @lower: no capitals, '_' */
-bool admin__name_ok(const char *name, bool lower);
+/* A name by names.h; 0, or refused. */
 int admin__name_check(struct admin_req *r, const char *what, const char *name,
 		      bool lower);
 

@@ -1,6 +1,7 @@
 /* admin_lun: which virtual disk is which LUN of which target. */
 #include "base/util.h"
 #include "node/admin_int.h"
+#include "node/names.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -170,7 +171,7 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 	uint8_t key[CMMDS_KEY_MAX];
 	unsigned sessions;
 
-	if (admin__name_ok(m->target, true) && m->lun <= ISCSI_LUN_MAX)
+	if (names_ok(m->target, true) && m->lun <= ISCSI_LUN_MAX)
 		e = cmmds_get(cmmds, CMMDS_LUN, key,
 			      node__lun_key(m->target, m->lun, key));
 	if (t == NULL)

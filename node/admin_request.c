@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "node/admin_int.h"
+#include "node/names.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -284,28 +285,10 @@ void admin__change(struct admin_req *r,
 
 /* ---- names ---- */
 
-bool admin__name_ok(const char *name, bool lower)
-{
-	size_t len = strlen(name);
-
-	if (len == 0 || len > 63)
-		return false;
-	for (const char *p = name; *p != '\0'; p++) {
-		bool letter = (*p >= 'a' && *p <= 'z') ||
-			      (*p >= '0' && *p <= '9') ||
-			      (!lower && *p >= 'A' && *p <= 'Z');
-		bool mark = *p == '.' || *p == '-' || (!lower && *p == '_');
-
-		if (!letter && !(mark && p > name))
-			return false;
-	}
-	return true;
-}
-
 int admin__name_check(struct admin_req *r, const char *what, const char *name,
 		      bool lower)
 {
-	if (admin__name_ok(name, lower))
+	if (names_ok(name, lower))
 		return 0;
 	return admin__why(r, -EINVAL,
 			  lower ? "It becomes part of an iSCSI name: 1 to 63 "

@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "node/admin_int.h"
+#include "node/names.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,26 +19,6 @@
 void admin__iqn_default(const char *name, char *out, size_t len)
 {
 	snprintf(out, len, "%s:%s", NODE_IQN_PREFIX, name);
-}
-
-/*
- * RFC 7143, 4.2.7: "iqn.", "eui." or "naa.", no capitals after stringprep.  What
- * is not ASCII would have to be prepared first: it is not taken.
- */
-static bool iscsi_name_ok(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (len < 5 || len > ISCSI_NAME_MAX)
-		return false;
-	if (strncmp(name, "iqn.", 4) != 0 && strncmp(name, "eui.", 4) != 0 &&
-	    strncmp(name, "naa.", 4) != 0)
-		return false;
-	for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-		if (strchr("abcdefghijklmnopqrstuvwxyz0123456789.-:", *p) ==
-		    NULL)
-			return false;
-	return true;
 }
 
 int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn)
@@ -78,16 +59,15 @@ static int user_check(struct admin_req *r, const char *option, const char *user,
 {
 	if (user[0] == '\0')
 		return 0;
-	if (strlen(user) > 64)
+	if (strlen(user) > NAMES_USER_MAX)
 		return admin__why(r, -EINVAL, NULL,
-				  "%s: a user name of at most 64 characters",
+				  "%s: a user name of at most %u characters",
+				  option, NAMES_USER_MAX);
+	if (!names_printable(user))
+		return admin__why(r, -EINVAL, NULL,
+				  "%s: printable characters without blanks "
+				  "only",
 				  option);
-	for (const unsigned char *p = (const unsigned char *)user; *p; p++)
-		if (*p <= ' ' || *p > '~')
-			return admin__why(r, -EINVAL, NULL,
-					  "%s: printable characters without "
-					  "blanks only",
-					  option);
 	if (secret->len < ISCSI_SECRET_MIN || secret->len > ISCSI_SECRET_MAX)
 		return admin__why(r, -EINVAL,
 				  "RFC 7143 asks for 96 bits at least; "
@@ -107,7 +87,7 @@ int admin__access_check(struct admin_req *r, const Admin__Access *access)
 		return 0;
 	for (size_t i = 0; i < access->n_allow; i++)
 		if (strcmp(access->allow[i], "any") != 0 &&
-		    !iscsi_name_ok(access->allow[i]))
+		    !names_iscsi_ok(access->allow[i]))
 			return admin__why(r, -EINVAL,
 					  "It is in the initiator's "
 					  "/etc/iscsi/initiatorname.iscsi; "
@@ -354,7 +334,7 @@ void admin__target_create(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	if (m->iqn[0] != '\0' && !iscsi_name_ok(m->iqn)) {
+	if (m->iqn[0] != '\0' && !names_iscsi_ok(m->iqn)) {
 		admin__why(r, -EINVAL, "For example " NODE_IQN_PREFIX ":name.",
 			   "--iqn %.80s: not an iSCSI name in small ASCII "
 			   "letters",

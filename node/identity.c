@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int sync_dir(const char *dir)
+int node__dir_sync(const char *dir)
 {
 	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rv = 0;
 
@@ -71,7 +71,7 @@ static int file_replace(const char *dir, const char *name, const void *buf,
 		unlink(tmp);
 		return rv;
 	}
-	return sync_dir(dir);
+	return node__dir_sync(dir);
 }
 
 /* The text of a small file; -ENOENT, -EUCLEAN if @len does not hold it. */

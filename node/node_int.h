@@ -48,6 +48,9 @@ int node__key_load(const char *data_dir, uint8_t key[NODE_KEY_LEN], char *why,
 int node__key_make(const char *data_dir, const uint8_t key[NODE_KEY_LEN],
 		   char *why, size_t why_len);
 
+/* What was made, renamed or removed in folder @dir is durable.  0 or -errno. */
+int node__dir_sync(const char *dir);
+
 /* ---- secret.c: CHAP secrets at rest ---- */
 
 /*

@@ -3,8 +3,9 @@
  *
  * A daemon that is killed while a disk is added or removed leaves the disk's
  * index in data_dir.  Once a life, what is there and belongs to no disk of this
- * node is removed; so are files that were to become disks (adding.c).  The local copy of the directory may be behind, so a barrier
- * goes before; a disk that is being added meanwhile is known by its record.
+ * node is removed; so are files that were to become disks (adding.c).  The local
+ * copy of the directory may be behind, so a barrier goes before; a disk that is
+ * being added meanwhile is known by its record.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"

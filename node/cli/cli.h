@@ -149,7 +149,10 @@ int cli_say(const struct cli_call *call, const struct cli_error *e);
 int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
 	       int status);
 
-/* json.c: any message, by its descriptor. */
+/* json.c: a text of any bytes as JSON; '?' for what is no UTF-8. */
+struct json_t;
+struct json_t *cli_json_string(const char *text);
+/* Any message, by its descriptor. */
 void cli_json_print(const ProtobufCMessage *message);
 void cli_json_text(const char *text);
 void cli_json_error(const char *error, const char *fix, int status,

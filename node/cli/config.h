@@ -30,9 +30,6 @@ json_t *cli__config_state(struct cli_call *call);
  */
 json_t *cli__config_file(const struct cli_call *call, const char *path);
 
-/* json.c: a text of any bytes; '?' for what is no UTF-8. */
-json_t *cli_json_string(const char *text);
-
 /* ---- the plan ---- */
 
 struct config_plan;

@@ -4,6 +4,7 @@
  */
 #include "base/size.h"
 #include "node/cli/config.h"
+#include "node/names.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -25,24 +26,9 @@ struct key {
 #define FILE_BYTES_MAX (64u << 20)
 #define ALLOW_MAX 256u
 
-static bool named(const char *text, const char *marks, bool capitals)
-{
-	const char *p = text;
-
-	for (; *p != '\0'; p++) {
-		bool letter = (*p >= 'a' && *p <= 'z') ||
-			      (*p >= '0' && *p <= '9') ||
-			      (capitals && *p >= 'A' && *p <= 'Z');
-
-		if (!letter && (p == text || strchr(marks, *p) == NULL))
-			return false;
-	}
-	return p > text && p - text < 64;
-}
-
 static bool name_ok(const char *text)
 {
-	return named(text, "._-", true);
+	return names_ok(text, false);
 }
 #define NAME_RULE                                                                  \
 	"a name has 1 to 63 letters, digits, '.', '_' and '-', and begins with a " \
@@ -50,41 +36,28 @@ static bool name_ok(const char *text)
 
 static bool target_ok(const char *text)
 {
-	return named(text, ".-", false);
+	return names_ok(text, true);
 }
 #define TARGET_RULE                                                             \
 	"the name of a target has 1 to 63 small letters, digits, '.' and '-', " \
 	"and begins with a letter or digit"
 
-static bool iscsi_ok(const char *text)
-{
-	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789.-:";
-	size_t len = strlen(text);
-
-	return len >= 5 && len <= 223 && strspn(text, all) == len &&
-	       (strncmp(text, "iqn.", 4) == 0 ||
-		strncmp(text, "eui.", 4) == 0 || strncmp(text, "naa.", 4) == 0);
-}
 #define ISCSI_RULE "an iSCSI name in small ASCII letters (iqn., eui. or naa.)"
 
 static bool iqn_ok(const char *text)
 {
-	return text[0] == '\0' || iscsi_ok(text); /* "": by the target's name */
+	return text[0] == '\0' ||
+	       names_iscsi_ok(text); /* "": by the target's name */
 }
 
 static bool allow_ok(const char *text)
 {
-	return strcmp(text, "any") == 0 || iscsi_ok(text);
+	return strcmp(text, "any") == 0 || names_iscsi_ok(text);
 }
 
 static bool user_ok(const char *text)
 {
-	size_t len = strlen(text);
-
-	for (const char *p = text; *p != '\0'; p++)
-		if (*p <= ' ' || *p > '~')
-			return false;
-	return len <= 64;
+	return strlen(text) <= NAMES_USER_MAX && names_printable(text);
 }
 #define USER_RULE "a user has at most 64 printable characters without blanks"
 

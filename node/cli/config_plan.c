@@ -8,6 +8,7 @@
  */
 #include "base/size.h"
 #include "base/util.h"
+#include "iscsi/iscsi.h"
 #include "node/cli/config.h"
 
 #include <errno.h>
@@ -15,9 +16,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define SECRET_MIN 12u /* iscsi.h has the same */
-#define SECRET_MAX 255u
 
 /* ---- values ---- */
 
@@ -415,11 +413,12 @@ static void secret_look(struct config_plan *plan, const json_t *want,
 	if (rv < 0 && rv != -EMSGSIZE)
 		wrong(plan, "target %s: %s %.300s: %s", name_of(want), file_key,
 		      path, strerror(-rv));
-	else if (rv < 0 || len < SECRET_MIN || len > SECRET_MAX)
+	else if (rv < 0 || len < ISCSI_SECRET_MIN || len > ISCSI_SECRET_MAX)
 		wrong(plan,
 		      "target %s: %s %.300s: its first line must have %u to %u "
 		      "characters",
-		      name_of(want), file_key, path, SECRET_MIN, SECRET_MAX);
+		      name_of(want), file_key, path, ISCSI_SECRET_MIN,
+		      ISCSI_SECRET_MAX);
 }
 
 /* It is about to be set: its file must be there. */

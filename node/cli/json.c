@@ -3,7 +3,7 @@
  * what is zero, so that scripts need not ask whether it is.
  */
 #include "base/err.h"
-#include "node/cli/config.h"
+#include "node/cli/cli.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,5 +1,6 @@
 /* What is left of an object when leaves are lost; names. */
 #include "node/admin_int.h"
+#include "node/names.h"
 #include "tests/lib/test.h"
 
 #define T(t) DIRECTORY__TREE_NODE__TYPE__##t
@@ -84,20 +85,20 @@ TEST(node_names, what_is_a_name)
 {
 	char longest[65];
 
-	CHECK(admin__name_ok("a", true));
-	CHECK(admin__name_ok("vm-1.disk0", true));
-	CHECK(admin__name_ok("VM_1", false));
-	CHECK(!admin__name_ok("VM_1", true));
-	CHECK(!admin__name_ok("", false));
-	CHECK(!admin__name_ok("-a", false));
-	CHECK(!admin__name_ok("a/b", false));
-	CHECK(!admin__name_ok("a b", false));
-	CHECK(!admin__name_ok("a\n", false));
+	CHECK(names_ok("a", true));
+	CHECK(names_ok("vm-1.disk0", true));
+	CHECK(names_ok("VM_1", false));
+	CHECK(!names_ok("VM_1", true));
+	CHECK(!names_ok("", false));
+	CHECK(!names_ok("-a", false));
+	CHECK(!names_ok("a/b", false));
+	CHECK(!names_ok("a b", false));
+	CHECK(!names_ok("a\n", false));
 	memset(longest, 'a', 64);
 	longest[64] = '\0';
-	CHECK(!admin__name_ok(longest, true));
+	CHECK(!names_ok(longest, true));
 	longest[63] = '\0';
-	CHECK(admin__name_ok(longest, true));
+	CHECK(names_ok(longest, true));
 }
 
 TEST(node_names, lun_keys_are_in_order)
