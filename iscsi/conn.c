@@ -619,9 +619,9 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 	    logins >= iscsi->config.logins_per_source) {
 		iscsi__refused_conn(iscsi);
 		if (log_allowed(&iscsi->limit, env_now(iscsi->env)))
-			log_warn("portal %u: a connection refused: %u open, "
+			log_warn("portal %s: a connection refused: %u open, "
 				 "%u logins from its address",
-				 portal, iscsi->conns_count + iscsi->away_count,
+				 p->name, iscsi->conns_count + iscsi->away_count,
 				 logins);
 		return NULL;
 	}

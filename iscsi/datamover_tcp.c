@@ -35,6 +35,7 @@ struct dm_tcp_listener {
 	uint64_t retry_ns; /* 0: it does not fail */
 	int fd;
 	unsigned portal, pdu_ms;
+	char name[ADDRESS_TEXT]; /* the portal's */
 	void (*cb)(void *arg);
 	void *arg;
 };
@@ -538,9 +539,9 @@ static void on_retry(struct env_timer *timer)
 static void accept_failed(struct dm_tcp_listener *l, int error)
 {
 	if (l->retry_ns == 0)
-		log_warn("portal %u: accepting failed, new connections wait: "
+		log_warn("portal %s: accepting failed, new connections wait: "
 			 "%s",
-			 l->portal, strerror(error));
+			 l->name, strerror(error));
 	l->retry_ns = MIN(MAX(2 * l->retry_ns, TCP_RETRY_NS), TCP_RETRY_NS_MAX);
 	uv_poll_stop(&l->poll);
 	env_timer_start(l->env, &l->retry, l->retry_ns);
@@ -549,7 +550,7 @@ static void accept_failed(struct dm_tcp_listener *l, int error)
 static void accept_idle(struct dm_tcp_listener *l)
 {
 	if (l->retry_ns != 0)
-		log_info("portal %u: accepting connections again", l->portal);
+		log_info("portal %s: accepting connections again", l->name);
 	l->retry_ns = 0;
 }
 
@@ -631,6 +632,7 @@ int dm_tcp_listen(struct iscsi *iscsi, struct env *env,
 	l->iscsi = iscsi;
 	l->env = env;
 	l->portal = portal;
+	address_text(bound, true, l->name);
 	l->pdu_ms = pdu_ms;
 	l->retry.cb = on_retry;
 	rv = uv_poll_init(shard_loop(env), &l->poll, l->fd);

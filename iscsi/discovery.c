@@ -13,8 +13,6 @@
 #define LOG_ROOM LOG_ISCSI
 #include "iscsi/login_int.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 
 #define ANSWER_MAX (256u << 10)
@@ -26,14 +24,6 @@ void iscsi__text_reset(struct text_exchange *text)
 	*text = (struct text_exchange){ .open = false };
 }
 
-static bool is_any(const struct sockaddr_storage *a)
-{
-	if (a->ss_family == AF_INET6)
-		return IN6_IS_ADDR_UNSPECIFIED(
-			&((const struct sockaddr_in6 *)a)->sin6_addr);
-	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == INADDR_ANY;
-}
-
 /*
  * "address:port,tpgt" of @portal, or "address:port" of @local alone.  Where a
  * portal listens on every address, the one that @local was reached by.
@@ -42,27 +32,19 @@ void iscsi__portal_text(const struct iscsi_portal *portal,
 			const struct sockaddr_storage *local, char *buf,
 			size_t room)
 {
-	const struct sockaddr_storage *own = portal ? &portal->address : local;
-	const struct sockaddr_storage *a = own;
-	char host[INET6_ADDRSTRLEN] = "", tpgt[8] = "";
+	struct sockaddr_storage a = portal ? portal->address : *local;
+	char text[ADDRESS_TEXT], tpgt[8] = "";
 
-	if (is_any(a) && local->ss_family == a->ss_family)
-		a = local;
+	if (address_any(&a) && local->ss_family == a.ss_family) {
+		in_port_t port = *address_port(&a);
+
+		a = *local;
+		*address_port(&a) = port;
+	}
 	if (portal != NULL)
 		snprintf(tpgt, sizeof(tpgt), ",%u", portal->tpgt);
-	if (a->ss_family == AF_INET6) {
-		inet_ntop(AF_INET6,
-			  &((const struct sockaddr_in6 *)a)->sin6_addr, host,
-			  sizeof(host));
-		snprintf(buf, room, "[%s]:%u%s", host,
-			 ntohs(((const struct sockaddr_in6 *)own)->sin6_port),
-			 tpgt);
-		return;
-	}
-	inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, host,
-		  sizeof(host));
-	snprintf(buf, room, "%s:%u%s", host,
-		 ntohs(((const struct sockaddr_in *)own)->sin_port), tpgt);
+	address_text(&a, false, text);
+	snprintf(buf, room, "%s%s", text, tpgt);
 }
 
 static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
@@ -74,7 +56,7 @@ static void put_target(struct iscsi_conn *conn, const struct iscsi_target *t,
 	iscsi__text_put(out, "TargetName", "%s", t->iqn);
 	TAILQ_FOREACH (p, &conn->iscsi->portals, link) {
 		/* Listening everywhere is no address in another family. */
-		if (is_any(&p->address) &&
+		if (address_any(&p->address) &&
 		    p->address.ss_family != conn->dm->local.ss_family)
 			continue;
 		iscsi__portal_text(p, &conn->dm->local, text, sizeof(text));

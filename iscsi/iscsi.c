@@ -207,6 +207,7 @@ static int portal_new(struct iscsi *iscsi, unsigned number,
 	memcpy(&p->address, address,
 	       address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 					      : sizeof(struct sockaddr_in));
+	address_text(&p->address, true, p->name);
 	*out = p;
 	return 0;
 }
@@ -230,6 +231,7 @@ static int portal_listen_too(struct iscsi_portal *p)
 			   &p->listener);
 	if (rv < 0)
 		return rv;
+	address_text(&p->address, true, p->name);
 	iscsi->listeners_count++;
 	iscsi__portals_tell(iscsi); /* its port may be known only now */
 	return 0;

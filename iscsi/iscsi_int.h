@@ -27,6 +27,7 @@
 #ifndef BASALT_ISCSI_ISCSI_INT_H
 #define BASALT_ISCSI_ISCSI_INT_H
 
+#include "base/address.h"
 #include "base/copied.h"
 #include "base/health.h"
 #include "base/log.h"
@@ -675,6 +676,7 @@ struct iscsi_portal {
 	unsigned number;
 	uint16_t tpgt;
 	struct sockaddr_storage address;
+	char name[ADDRESS_TEXT];
 	struct dm_tcp_listener *listener; /* NULL: another datamover's */
 	unsigned conns; /* that came in by it */
 	bool removed; /* unlinked: goes with the last of them */

@@ -755,8 +755,8 @@ void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 	/* Whom iscsi does not want it has told of. */
 	if (rv != -ECONNREFUSED &&
 	    log_allowed(&iser->limit, env_now(iser->env)))
-		log_warn("portal %u: an RDMA connection refused: %s",
-			 portal->number, why[0] != '\0' ? why : strerror(-rv));
+		log_warn("portal %s: an RDMA connection refused: %s",
+			 portal->name, why[0] != '\0' ? why : strerror(-rv));
 	(void)rdma_reject(id, NULL, 0);
 	if (conn != NULL)
 		conn_undo(conn, rv);

@@ -45,8 +45,8 @@ static void check(struct health_check *check, struct health_result *out)
 	if (worst == NULL)
 		return;
 	out->level = worst->alone ? HEALTH_BAD : HEALTH_INFO;
-	snprintf(out->cause, sizeof(out->cause), "portal %u%s: %.180s",
-		 worst->number,
+	snprintf(out->cause, sizeof(out->cause), "portal %s%s: %.180s",
+		 worst->name,
 		 worst->alone ? " serves nobody, as it is for iSER alone"
 			      : " serves TCP, but no iSER",
 		 worst->why);

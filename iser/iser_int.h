@@ -31,6 +31,7 @@
 #ifndef BASALT_ISER_ISER_INT_H
 #define BASALT_ISER_ISER_INT_H
 
+#include "base/address.h"
 #include "base/copied.h"
 #include "base/health.h"
 #include "base/log.h"
@@ -405,6 +406,7 @@ struct iser_portal {
 	unsigned number;
 	bool alone;
 	struct sockaddr_storage address;
+	char name[ADDRESS_TEXT];
 	struct rdma_cm_id *id; /* NULL: not listening */
 	struct env_timer retry;
 	char why[240]; /* it does not listen */

@@ -148,7 +148,7 @@ static void portal_lost(struct iser_portal *p, const char *why)
 {
 	portal_down(p);
 	snprintf(p->why, sizeof(p->why), "%s", why);
-	log_info("portal %u: no iSER: %s", p->number, why);
+	log_info("portal %s: no iSER: %s", p->name, why);
 	env_timer_start(p->iser->env, &p->retry, RETRY_NS);
 }
 
@@ -219,8 +219,8 @@ static int devices_get(struct iser_portal *p, char *why, size_t why_len)
 	if (bad == n)
 		return first;
 	if (bad > 0)
-		log_warn("portal %u: no iSER on %u of %u RDMA devices: %s",
-			 p->number, bad, n, why);
+		log_warn("portal %s: no iSER on %u of %u RDMA devices: %s",
+			 p->name, bad, n, why);
 	return 0;
 }
 
@@ -304,13 +304,13 @@ static void portal_try(struct iser_portal *p)
 	int rv = portal_up(p, why, sizeof(why));
 
 	if (rv == 0) {
-		log_info("portal %u: listening for iSER", p->number);
+		log_info("portal %s: listening for iSER", p->name);
 		p->why[0] = '\0';
 		return;
 	}
 	if (strcmp(why, p->why) != 0) {
 		snprintf(p->why, sizeof(p->why), "%s", why);
-		log_info("portal %u: no iSER: %s", p->number, why);
+		log_info("portal %s: no iSER: %s", p->name, why);
 	}
 	env_timer_start(p->iser->env, &p->retry, RETRY_NS);
 }
@@ -350,6 +350,7 @@ int iser_listen(struct iser *iser, unsigned portal,
 	memcpy(&p->address, address,
 	       address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 					      : sizeof(struct sockaddr_in));
+	address_text(&p->address, true, p->name);
 	TAILQ_INSERT_TAIL(&iser->portals, p, link);
 	iser__devices_watch(iser);
 	portal_try(p);

@@ -165,16 +165,10 @@ struct ending {
 static bool is_at(const char *local, const struct config_portal *portal)
 {
 	size_t plain = strcspn(portal->text, "%"), zone;
-
-	const struct sockaddr_in *v4 = (const void *)&portal->address;
-	const struct sockaddr_in6 *v6 = (const void *)&portal->address;
-	bool wild = portal->address.ss_family == AF_INET
-			    ? v4->sin_addr.s_addr == INADDR_ANY
-			    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 	const char *port = strrchr(local, ':');
 
 	zone = portal->zone[0] != '\0' ? 1 + strlen(portal->zone) : 0;
-	if (!wild)
+	if (!address_any(&portal->address))
 		return strncmp(local, portal->text, plain) == 0 &&
 		       strcmp(local + plain, portal->text + plain + zone) == 0;
 	return port != NULL && strcmp(port, strrchr(portal->text, ':')) == 0;

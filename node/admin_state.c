@@ -77,7 +77,7 @@ struct status_answer {
 	Admin__ClusterStatus m;
 	Admin__Space space;
 	char id[UUID_TEXT_LEN], node_id[UUID_TEXT_LEN], compliance[64];
-	char portals[32][64];
+	char portals[32][ADDRESS_TEXT];
 	char *portal_list[32];
 };
 

@@ -4,7 +4,6 @@
 #include "node/admin_int.h"
 #include "node/names.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -560,29 +559,9 @@ void admin__target_delete(struct admin_req *r)
 
 /* ---- target list, show ---- */
 
-static size_t add_portal(char (*out)[64], size_t n, size_t max,
-			 const struct sockaddr *sa, uint16_t port)
-{
-	char host[INET6_ADDRSTRLEN];
-
-	if (n == max)
-		return n;
-	if (sa->sa_family == AF_INET) {
-		inet_ntop(AF_INET, &((const struct sockaddr_in *)sa)->sin_addr,
-			  host, sizeof(host));
-		snprintf(out[n], sizeof(out[n]), "%s:%u", host, port);
-	} else {
-		inet_ntop(AF_INET6,
-			  &((const struct sockaddr_in6 *)sa)->sin6_addr, host,
-			  sizeof(host));
-		snprintf(out[n], sizeof(out[n]), "[%s]:%u", host, port);
-	}
-	return n + 1;
-}
-
 /* A wildcard stands for the addresses of the interfaces, loopback last. */
-static size_t add_wildcard(char (*out)[64], size_t n, size_t max, int family,
-			   uint16_t port)
+static size_t add_wildcard(char (*out)[ADDRESS_TEXT], size_t n, size_t max,
+			   int family, in_port_t port)
 {
 	struct ifaddrs *all = NULL;
 
@@ -591,8 +570,10 @@ static size_t add_wildcard(char (*out)[64], size_t n, size_t max, int family,
 	for (int loopback = 0; loopback <= 1; loopback++) {
 		size_t before = n;
 
-		for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+		for (struct ifaddrs *i = all; i != NULL && n < max;
+		     i = i->ifa_next) {
 			const struct sockaddr_in6 *v6 = (void *)i->ifa_addr;
+			struct sockaddr_storage address = { 0 };
 
 			if (i->ifa_addr == NULL ||
 			    i->ifa_addr->sa_family != family ||
@@ -601,7 +582,12 @@ static size_t add_wildcard(char (*out)[64], size_t n, size_t max, int family,
 			    (family == AF_INET6 &&
 			     IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)))
 				continue;
-			n = add_portal(out, n, max, i->ifa_addr, port);
+			memcpy(&address, i->ifa_addr,
+			       family == AF_INET6
+				       ? sizeof(struct sockaddr_in6)
+				       : sizeof(struct sockaddr_in));
+			*address_port(&address) = port;
+			address_text(&address, false, out[n++]);
 		}
 		if (n > before)
 			break;
@@ -620,27 +606,21 @@ static bool is_served(const struct node *node, unsigned index, bool tcp)
 	       iser_listening(node->iser, index + 1, why, sizeof(why));
 }
 
-size_t admin__portals(struct node *node, bool tcp, char (*out)[64], size_t max)
+size_t admin__portals(struct node *node, bool tcp, char (*out)[ADDRESS_TEXT],
+		      size_t max)
 {
 	size_t n = 0;
 
 	for (unsigned i = 0; i < node->config->portals_count; i++) {
-		const struct sockaddr_storage *sa =
-			&node->config->portals[i].address;
-		const struct sockaddr_in *v4 = (void *)sa;
-		const struct sockaddr_in6 *v6 = (void *)sa;
-		uint16_t port = ntohs(sa->ss_family == AF_INET ? v4->sin_port
-							       : v6->sin6_port);
-		bool wild = sa->ss_family == AF_INET
-				    ? v4->sin_addr.s_addr == INADDR_ANY
-				    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+		struct config_portal p = node->config->portals[i];
 
 		if (!is_served(node, i, tcp))
 			continue;
-		if (wild)
-			n = add_wildcard(out, n, max, sa->ss_family, port);
+		if (address_any(&p.address))
+			n = add_wildcard(out, n, max, p.address.ss_family,
+					 *address_port(&p.address));
 		else if (n < max)
-			strcpy(out[n++], node->config->portals[i].text);
+			strcpy(out[n++], p.text);
 	}
 	return n;
 }
@@ -648,7 +628,7 @@ size_t admin__portals(struct node *node, bool tcp, char (*out)[64], size_t max)
 #define PORTALS_SHOWN 32u
 
 struct target_answer {
-	char portals[PORTALS_SHOWN][64];
+	char portals[PORTALS_SHOWN][ADDRESS_TEXT];
 	char *portal_list[PORTALS_SHOWN];
 	size_t portals_count;
 	struct admin_index index;

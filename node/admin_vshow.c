@@ -278,7 +278,8 @@ static void target_name(const char *vdisk, char out[CMMDS_KEY_MAX + 1])
 static void commands_fill(struct node *node, const Admin__Vdisk *v,
 			  struct commands *c)
 {
-	char portals[4][64], name[CMMDS_KEY_MAX + 1], user[QUOTED_MAX];
+	char portals[4][ADDRESS_TEXT], name[CMMDS_KEY_MAX + 1],
+		user[QUOTED_MAX];
 	const Directory__Target *t = NULL;
 	unsigned lun = 0;
 

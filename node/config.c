@@ -131,11 +131,7 @@ static int set_address(struct reading *r, const char *key, const char *value)
 		return refuse(r, "%s = %s: has no port; portals = %s has one",
 			      key, value, portal.meant);
 	if (value[0] == '[' || config_portal_parse(value, 0, &portal) < 0 ||
-	    get_be16(portal.address.ss_family == AF_INET
-			     ? (void *)&((struct sockaddr_in *)&portal.address)
-				       ->sin_port
-			     : (void *)&((struct sockaddr_in6 *)&portal.address)
-				       ->sin6_port) != 0)
+	    *address_port(&portal.address) != 0)
 		return refuse(r,
 			      "%s = %s: must be one numeric IPv4 or IPv6 "
 			      "address",

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/address.h"
+
 #define CONFIG_PORTALS_MAX 16u
 #define CONFIG_SHARDS_MAX 64u
 #define CONFIG_PATH_DEFAULT "/etc/basalt/basalt.conf"
@@ -16,7 +18,8 @@
 struct config_portal {
 	struct sockaddr_storage address; /* without the number of its zone */
 	char zone[IF_NAMESIZE]; /* of fe80::1%eth0: an interface; or "" */
-	char text[64]; /* "127.0.0.1:3260", "[::1]:3260", "[fe80::1%eth0]:1" */
+	char text
+		[ADDRESS_TEXT]; /* "127.0.0.1:3260", "[::1]:3260", "[fe80::1%eth0]:1" */
 	/* what is an address, and was written as if it were this: "[::1]:3261" */
 	char meant[64];
 };
