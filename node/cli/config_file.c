@@ -395,16 +395,25 @@ struct input {
 	size_t bytes;
 };
 
-/* One without an end would end us. */
+/* One without an end would end us; editors begin one with a mark of its form. */
 static size_t file_part(void *buf, size_t len, void *arg)
 {
+	static const char mark[] = "\xef\xbb\xbf";
 	struct input *in = arg;
 	size_t n = fread(buf, 1, len, in->f);
+	bool marked = in->bytes == 0 && n >= sizeof(mark) - 1 &&
+		      memcmp(buf, mark, sizeof(mark) - 1) == 0;
 
 	if (ferror(in->f))
 		return (size_t)-1;
 	in->bytes += n;
-	return in->bytes > FILE_BYTES_MAX ? (size_t)-1 : n;
+	if (in->bytes > FILE_BYTES_MAX)
+		return (size_t)-1;
+	if (marked) {
+		n -= sizeof(mark) - 1;
+		memmove(buf, (char *)buf + sizeof(mark) - 1, n);
+	}
+	return n;
 }
 
 json_t *cli__config_file(const struct cli_call *call, const char *path)
