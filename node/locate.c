@@ -19,6 +19,11 @@ struct search {
 	const struct uuid *cluster, *id;
 };
 
+static bool is_device(const char *path)
+{
+	return strncmp(path, "/dev/", 5) == 0;
+}
+
 static bool is_it(const struct lsom_probe *probe, const struct uuid *cluster,
 		  const struct uuid *id)
 {
@@ -26,12 +31,20 @@ static bool is_it(const struct lsom_probe *probe, const struct uuid *cluster,
 	       uuid_equal(&probe->cluster, cluster);
 }
 
+/* As lsom_disk_identify(); -ETIMEDOUT: the device does not answer. */
+static int identify(struct env *env, const char *path, struct lsom_probe *out)
+{
+	if (is_device(path) && !node__device_answers(path))
+		return -ETIMEDOUT;
+	return lsom_disk_identify(env, path, out);
+}
+
 /* 1: it has the disk; 0: it has another one of Basalt; -errno: none, or none
  * that can be read. */
 static int look_at(const struct search *s, const char *path)
 {
 	struct lsom_probe probe;
-	int rv = lsom_disk_identify(s->env, path, &probe);
+	int rv = identify(s->env, path, &probe);
 
 	if (rv < 0)
 		return rv;
@@ -106,7 +119,7 @@ bool node__disk_is_at(struct env *env, const struct uuid *cluster,
 {
 	struct lsom_probe probe;
 
-	if (lsom_disk_identify(env, path, &probe) < 0 || !probe.whole ||
+	if (identify(env, path, &probe) < 0 || !probe.whole ||
 	    !is_it(&probe, cluster, id))
 		return false;
 	*generation = probe.generation;
@@ -123,7 +136,7 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 	int there;
 
 	snprintf(out, len, "%s", path);
-	if (strncmp(path, "/dev/", 5) != 0)
+	if (!is_device(path))
 		return 0;
 	there = look_at(&s, path);
 	if (there == 1)

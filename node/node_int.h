@@ -91,12 +91,21 @@ bool node__probe_mounted(const char *mountinfo, unsigned major, unsigned minor,
 /* The name of an entry of @dir, not "." or ".."; false: there is none. */
 bool node__dir_first(const char *dir, char *name, size_t len);
 
+/* ---- answers.c: does a device answer at all? ---- */
+
+/*
+ * Blocking, for up to 5 s; false without waiting where one that did not answer
+ * has not done so since.  True also where that cannot be tried.
+ */
+bool node__device_answers(const char *path);
+
 /* ---- locate.c: where a disk is now ---- */
 
 /*
  * The kernel names devices as it finds them, so a disk may come back under
  * another name: @out is @path if disk @id of @cluster is there, else the one
- * block device that has it.  Blocking.  0, also if nothing has it and @path may;
+ * block device that has it.  Blocking; devices that do not answer are passed
+ * over.  0, also if nothing has it and @path may;
  * with @why: -ENOENT (@path is another disk), -ENOTUNIQ (several have it).
  */
 int node__disk_locate(struct env *env, const struct uuid *cluster,
