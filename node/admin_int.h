@@ -33,6 +33,8 @@ struct admin_req {
 	bool changes; /* the directory */
 	unsigned attempts;
 	uint64_t built_on; /* the directory's revision */
+	struct env_timer busy_timer;
+	uint64_t busy_until_ns; /* 0: the directory was not busy */
 	TAILQ_ENTRY(admin_req) link;
 };
 

@@ -137,6 +137,9 @@ static bool is_full(struct admin_req *r)
 	"look with the list command, and repeat this one if it was not made: " \
 	"nothing is made twice."
 
+#define BUSY_NS (20 * MSEC) /* until it is asked again */
+#define BUSY_NS_MAX (10 * SEC)
+
 static void change_try(struct admin_req *r);
 
 static void change_fail(struct admin_req *r)
@@ -240,6 +243,28 @@ static void on_changed(struct cmmds_command *cmd, int status)
 	change_fail(r);
 }
 
+static void on_busy_timer(struct env_timer *timer)
+{
+	change_try(container_of(timer, struct admin_req, busy_timer));
+}
+
+/*
+ * So many changes are under way, mostly of owners that begin: where thousands of
+ * LUNs are added or served again they fill the queue for a while.  True: @r waits.
+ */
+static bool change_waits(struct admin_req *r)
+{
+	uint64_t now = env_now(r->node->env);
+
+	if (r->busy_until_ns == 0)
+		r->busy_until_ns = now + BUSY_NS_MAX;
+	if (now >= r->busy_until_ns)
+		return false;
+	r->busy_timer.cb = on_busy_timer;
+	env_timer_start(r->node->env, &r->busy_timer, BUSY_NS);
+	return true;
+}
+
 static void change_try(struct admin_req *r)
 {
 	int rv;
@@ -258,6 +283,11 @@ static void change_try(struct admin_req *r)
 		return;
 	}
 	rv = cmmds_propose(r->node->cmmds, &r->command, 0, on_changed);
+	if (rv == -EBUSY && change_waits(r)) {
+		cmmds_command_fini(&r->command);
+		return;
+	}
+	r->busy_until_ns = 0;
 	if (rv < 0) {
 		admin__why(r, rv, "Run the command again.",
 			   "the directory does not take the change now: %s",

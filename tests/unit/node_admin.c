@@ -24,6 +24,11 @@ static struct {
 	struct env_timer later;
 	bool hangs; /* dom takes what it is asked, and does not answer */
 	bool full; /* the directory has no space */
+	/* Its queue is full so many times, then it takes a change. */
+	unsigned proposals_busy;
+	struct cmmds_command *proposed;
+	cmmds_command_cb proposed_cb;
+	bool settled; /* it has one, or the command was answered */
 	/* The virtual disk v is a LUN of so many targets; and there is t. */
 	unsigned exports;
 	int opened; /* less what was closed */
@@ -143,7 +148,14 @@ void __wrap_cmmds_info(struct cmmds *cmmds, struct cmmds_info *out)
 int __wrap_cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
 			 unsigned timeout_ms, cmmds_command_cb cb)
 {
-	return -EBUSY;
+	if (is.proposals_busy > 0) {
+		is.proposals_busy--;
+		return -EBUSY;
+	}
+	is.proposed = cmd;
+	is.proposed_cb = cb;
+	is.settled = true;
+	return 0;
 }
 
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
@@ -269,6 +281,7 @@ int __wrap_node__secret_seal(const uint8_t key[NODE_KEY_LEN],
 
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 {
+	is.settled = true;
 	is.status = response->status;
 	is.unknown = response->unknown;
 	snprintf(is.error, sizeof(is.error), "%s", response->error);
@@ -548,6 +561,48 @@ TEST(node_admin, what_is_busy_for_a_moment_is_asked_again)
 	CHECK_EQ(check(4, 3), 0);
 	CHECK_EQ(check(1000, 0), -EBUSY);
 	CHECK_EQ(check(0, 1000), -EBUSY);
+}
+
+/* ---- a directory with a full queue ---- */
+
+static int nothing_build(struct admin_req *r, struct cmmds_command *cmd)
+{
+	return 0;
+}
+
+static void applied(struct admin_req *r)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+
+	__wrap_admin__reply(r, &response);
+}
+
+/* The answer to a change that finds the queue full @busy times. */
+static int change_busy(unsigned busy, bool stops)
+{
+	struct admin_req r = { .node = &node };
+
+	open_it();
+	is.status = 1;
+	is.proposals_busy = busy;
+	admin__change(&r, nothing_build, applied);
+	if (stops)
+		node.state = NODE_STOPPING;
+	test_run(&ts, &is.settled);
+	if (is.proposed != NULL)
+		is.proposed_cb(is.proposed, 0);
+	CHECK(!env_timer_active(&r.busy_timer));
+	test_shard_close(&ts);
+	return is.status;
+}
+
+/* Thousands of owners that begin at once fill it, and no command fails of that. */
+TEST(node_admin, a_change_waits_for_room_in_the_queue)
+{
+	CHECK_EQ(change_busy(0, false), 0);
+	CHECK_EQ(change_busy(20, false), 0);
+	CHECK_EQ(change_busy(UINT32_MAX, false), -EBUSY);
+	CHECK_EQ(change_busy(UINT32_MAX, true), -ESHUTDOWN);
 }
 
 /* Then the command is answered; what dom says later is heard by nobody. */
