@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define LUNS_MAX 256u /* of a target */
-
 void admin__lun_put(struct cmmds_command *cmd, const char *target, unsigned lun,
 		    const char *vdisk, bool read_only, uint64_t expect)
 {
@@ -61,7 +59,7 @@ void admin__luns_free(Admin__Lun **luns, size_t count)
 static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 			 const Directory__Target *t, unsigned *lun)
 {
-	bool used[LUNS_MAX] = { false };
+	bool used[NAMES_LUNS_MAX] = { false };
 	const struct cmmds_entry *e = NULL;
 	unsigned count = 0, exports = 0, n;
 
@@ -81,17 +79,17 @@ static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 					  "out for the next free one.",
 					  "LUN %u of target %s is %s", l->lun,
 					  t->name, l->vdisk);
-		if (l->lun < LUNS_MAX)
+		if (l->lun < NAMES_LUNS_MAX)
 			used[l->lun] = true;
 		count++;
 	}
-	for (n = 0; n < LUNS_MAX && used[n]; n++)
+	for (n = 0; n < NAMES_LUNS_MAX && used[n]; n++)
 		;
-	if (count >= LUNS_MAX)
+	if (count >= NAMES_LUNS_MAX)
 		return admin__why(
 			r, -ERANGE, "Make another target.",
 			"target %s has %u LUNs, the most there can be", t->name,
-			LUNS_MAX);
+			NAMES_LUNS_MAX);
 	if (exports >= EXPORTS_MAX)
 		return admin__why(r, -ERANGE,
 				  "One target admits many initiators: basalt "

@@ -17,7 +17,7 @@
 
 void admin__iqn_default(const char *name, char *out, size_t len)
 {
-	snprintf(out, len, "%s:%s", NODE_IQN_PREFIX, name);
+	snprintf(out, len, "%s:%s", NAMES_IQN_PREFIX, name);
 }
 
 int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn)
@@ -334,7 +334,7 @@ void admin__target_create(struct admin_req *r)
 		return;
 	}
 	if (m->iqn[0] != '\0' && !names_iscsi_ok(m->iqn)) {
-		admin__why(r, -EINVAL, "For example " NODE_IQN_PREFIX ":name.",
+		admin__why(r, -EINVAL, "For example " NAMES_IQN_PREFIX ":name.",
 			   "--iqn %.80s: not an iSCSI name in small ASCII "
 			   "letters",
 			   m->iqn);

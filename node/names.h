@@ -1,6 +1,6 @@
 /*
- * names: what names and users may look like.  In a header, because daemon and
- * command line share no library: both refuse by it.
+ * names: what names and users may look like, and how many LUNs a target has.
+ * In a header, because daemon and command line share no library: both refuse by it.
  */
 #ifndef BASALT_NODE_NAMES_H
 #define BASALT_NODE_NAMES_H
@@ -11,6 +11,10 @@
 #include <string.h>
 
 #define NAMES_USER_MAX 64u
+#define NAMES_LUNS_MAX 256u /* of a target */
+
+/* Of a target that is given no iSCSI name: this, ":" and its name. */
+#define NAMES_IQN_PREFIX "iqn.2026-11.internal.basalt"
 
 /* Letters, digits, '.', '_', '-', not first; @lower: no capitals, '_'. */
 static inline bool names_ok(const char *name, bool lower)

@@ -21,7 +21,6 @@
 #define NODE_DISK_MIN (64ull << 20) /* bytes */
 #define NODE_LOOK_NS (10 * SEC) /* how often what is missing is looked for */
 #define NODE_AGAIN_MAX_NS (5 * 60 * SEC) /* the longest pause between tries */
-#define NODE_IQN_PREFIX "iqn.2026-11.internal.basalt"
 
 /* ---- identity.c: the small files of data_dir ---- */
 

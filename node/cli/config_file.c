@@ -3,6 +3,7 @@
  * daemon would refuse for itself alone is refused here, before anything is changed.
  */
 #include "base/size.h"
+#include "cmmds/cmmds.h"
 #include "node/cli/config.h"
 #include "node/names.h"
 
@@ -119,7 +120,7 @@ static const struct key target_keys[] = {
 };
 static const struct key top_keys[] = {
 	{ "basalt_config", NUMBER, true, UINT32_MAX, 0, NULL },
-	{ "scrub_days", NUMBER, false, UINT32_MAX, 0, NULL },
+	{ "scrub_days", NUMBER, false, CMMDS_SCRUB_DAYS_MAX, 0, NULL },
 	{ "portals", OBJECTS, false, 0, 0, portal_keys },
 	{ "policies", OBJECTS, false, 0, 0, policy_keys },
 	{ "vdisks", OBJECTS, false, 0, 0, vdisk_keys },

@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "iscsi/iscsi.h"
 #include "node/cli/config.h"
+#include "node/names.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -196,6 +197,21 @@ static void each(struct config_plan *plan, const char *section,
 
 /* ---- policies ---- */
 
+static void raid_check(struct config_plan *plan, const json_t *want,
+		       const char *method, uint64_t ftt)
+{
+	unsigned tolerates = strcmp(method, "raid5") == 0   ? 1
+			     : strcmp(method, "raid6") == 0 ? 2
+							    : (unsigned)ftt;
+
+	if (ftt != tolerates)
+		wrong(plan,
+		      "policy %s: %s tolerates %u failure%s, and the file has "
+		      "ftt %llu",
+		      name_of(want), method, tolerates,
+		      tolerates == 1 ? "" : "s", (unsigned long long)ftt);
+}
+
 static void policy_create(struct config_plan *plan, json_t *want)
 {
 	static const char *const numbers[][2] = {
@@ -207,10 +223,13 @@ static void policy_create(struct config_plan *plan, json_t *want)
 	struct config_step *s = step(plan, create, "policy", name_of(want),
 				     cli__fill_policy_create, want, NULL);
 	const char *method = cli__config_text(want, "method");
-	uint64_t n;
+	uint64_t ftt = 0, n;
 
-	if (method != NULL)
+	cli__config_number(want, "ftt", &ftt);
+	if (method != NULL) {
+		raid_check(plan, want, method, ftt);
 		detail(s, "%s", method);
+	}
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (cli__config_number(want, numbers[i][0], &n))
 			detail(s, "%s %llu", numbers[i][1],
@@ -450,21 +469,44 @@ static bool has_text(const json_t *object, const char *key)
 	return text != NULL && text[0] != '\0';
 }
 
-/* Has another target that stays the name that @want shall have? */
+/* The iSCSI name that @target has or is given: where there is none, by its name. */
+static void iqn_of(const json_t *target, char out[ISCSI_NAME_MAX + 1])
+{
+	if (has_text(target, "iqn"))
+		snprintf(out, ISCSI_NAME_MAX + 1, "%s",
+			 cli__config_text(target, "iqn"));
+	else
+		snprintf(out, ISCSI_NAME_MAX + 1, "%s:%.63s", NAMES_IQN_PREFIX,
+			 name_of(target));
+}
+
+/* Has another target that stays, or was made before, the name that @want gets? */
 static void iqn_check(struct config_plan *plan, const json_t *want)
 {
 	const json_t *wanted = json_object_get(plan->want, "targets");
-	const json_t *have =
-		has_text(want, "iqn")
-			? cli__config_find(json_object_get(plan->have,
-							   "targets"),
-					   "iqn", json_object_get(want, "iqn"))
-			: NULL;
+	const json_t *there = json_object_get(plan->have, "targets"), *it;
+	char iqn[ISCSI_NAME_MAX + 1], other[ISCSI_NAME_MAX + 1];
+	size_t i;
 
-	if (have != NULL && (!plan->prune || same_name(wanted, have) != NULL))
-		wrong(plan, "target %s: %s is the name of target %s already",
-		      name_of(want), cli__config_text(want, "iqn"),
-		      name_of(have));
+	iqn_of(want, iqn);
+	json_array_foreach(there, i, it)
+	{
+		iqn_of(it, other);
+		if (strcmp(iqn, other) == 0 &&
+		    (!plan->prune || same_name(wanted, it) != NULL))
+			wrong(plan,
+			      "target %s: %s is the name of target %s already",
+			      name_of(want), iqn, name_of(it));
+	}
+	json_array_foreach(wanted, i, it)
+	{
+		if (it == want)
+			break;
+		iqn_of(it, other);
+		if (strcmp(iqn, other) == 0 && same_name(there, it) == NULL)
+			wrong(plan, "target %s: %s is to be that of target %s",
+			      name_of(want), iqn, name_of(it));
+	}
 }
 
 /* RFC 7143, 12.1.3: the initiator proves itself first. */
@@ -683,14 +725,32 @@ static void lun_comes(struct config_plan *plan, json_t *target, json_t *want)
 		detail(s, "read-only");
 }
 
+/* Those of the file, and those that stay. */
+static void luns_count(struct config_plan *plan, const json_t *target)
+{
+	const json_t *luns = json_object_get(target, "luns"), *have;
+	size_t count = json_array_size(luns), i;
+
+	if (!plan->prune)
+		json_array_foreach(luns_there(plan, target), i, have) count +=
+			cli__config_find(luns, "lun",
+					 json_object_get(have, "lun")) == NULL;
+	if (count > NAMES_LUNS_MAX)
+		wrong(plan, "target %s: %zu LUNs, and it can have %u",
+		      name_of(target), count, NAMES_LUNS_MAX);
+}
+
 static void luns_come(struct config_plan *plan)
 {
 	size_t i, k;
 	json_t *target, *want;
 
 	json_array_foreach(json_object_get(plan->want, "targets"), i, target)
+	{
+		luns_count(plan, target);
 		json_array_foreach(json_object_get(target, "luns"), k, want)
 			lun_comes(plan, target, want);
+	}
 }
 
 /* ---- the node's ---- */
