@@ -37,7 +37,7 @@ int node__adding_note(struct node *node, const struct uuid *id,
 {
 	char text[UUID_TEXT_LEN], at[480];
 	FILE *f;
-	int rv;
+	int rv = 0;
 
 	note_path(node, "", at, sizeof(at));
 	if (mkdir(at, 0700) < 0 && errno != EEXIST)
@@ -47,12 +47,14 @@ int node__adding_note(struct node *node, const struct uuid *id,
 	f = fopen(at, "wxe");
 	if (f == NULL)
 		return -errno;
-	rv = fprintf(f, "%" PRIu64 " %s\n", node->identity.incarnation, path);
-	if (fclose(f) < 0 || rv < 0) {
+	if (fprintf(f, "%" PRIu64 " %s\n", node->identity.incarnation, path) <
+	    0)
+		rv = -errno;
+	if (fclose(f) < 0 && rv == 0)
+		rv = -errno;
+	if (rv < 0)
 		unlink(at);
-		return -EIO;
-	}
-	return 0;
+	return rv;
 }
 
 int node__adding_over(struct node *node, const struct uuid *id)

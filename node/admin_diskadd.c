@@ -56,6 +56,7 @@ struct disk_add {
 	int status;
 	bool made; /* the file is ours to remove */
 	bool noted; /* for a later life */
+	bool unnoted; /* it cannot be */
 	bool unknown; /* the disk that is there, to the directory */
 	bool late; /* it was answered: what there is, is undone */
 	struct node_inode inode; /* the worker's */
@@ -296,6 +297,7 @@ static int add_find(struct disk_add *a)
 			return -errno;
 		rv = node__adding_note(a->r->node, &a->format.disk, a->path);
 		if (rv < 0) {
+			a->unnoted = true;
 			snprintf(a->why, sizeof(a->why),
 				 "%s: no note of it can be made: %s",
 				 a->r->node->config->data_dir, strerror(-rv));
@@ -530,6 +532,8 @@ static void add_opened(struct node_disk *d, int status, void *arg)
 
 static const char *add_fix(const struct disk_add *a)
 {
+	if (a->unnoted && (a->status == -ENOSPC || a->status == -EDQUOT))
+		return "Free space there, then repeat the command.";
 	if (a->status == -EEXIST && a->probe.lsom.ours && a->unknown)
 		return "It is none of this cluster's disks any more, or not "
 		       "yet: it was removed, or its adding was cut off.  If "
