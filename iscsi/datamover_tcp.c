@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -554,6 +555,23 @@ static void accept_idle(struct dm_tcp_listener *l)
 	l->retry_ns = 0;
 }
 
+/*
+ * Anybody may connect, and be silent for a while.  The last descriptors are not for
+ * that: an index whose files cannot be opened is the end of its disk.
+ */
+static bool fds_left(const struct dm_tcp_listener *l)
+{
+	struct rlimit limit;
+	int next = fcntl(l->fd, F_DUPFD_CLOEXEC, 0); /* the lowest free one */
+
+	if (next < 0)
+		return false;
+	close(next);
+	return getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+	       (rlim_t)next <
+		       limit.rlim_cur - MIN(limit.rlim_cur / 4, TCP_FDS_LEFT);
+}
+
 static void on_accept(uv_poll_t *poll, int status, int events)
 {
 	struct dm_tcp_listener *l = poll->data;
@@ -567,6 +585,10 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 		int fd;
 
 		memset(&peer, 0, sizeof(peer));
+		if (!fds_left(l)) {
+			accept_failed(l, EMFILE);
+			return;
+		}
 		fd = accept4(l->fd, (struct sockaddr *)&peer, &len,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
