@@ -638,6 +638,7 @@ void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
 {
 	if (status == -EDQUOT)
 		status = -ENOSPC; /* opened again, it asks for room first */
+	disk->index_failed |= disk->state != LSOM_DISK_FAILED;
 	disk_fail(disk, what, status, status == -ENOSPC);
 }
 
@@ -670,6 +671,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	memcpy(out->path, disk->path, sizeof(out->path));
 	memcpy(out->failure, disk->failure, sizeof(out->failure));
 	out->index_full = disk->index_full;
+	out->index_failed = disk->index_failed;
 	memcpy(out->damage, disk->damage, sizeof(out->damage));
 	out->media_errors = disk->media_errors;
 	out->silent_ns = env_dev_silent_ns(disk->env, disk->dev);

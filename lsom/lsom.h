@@ -106,6 +106,8 @@ struct lsom_disk_info {
 	char failure[160]; /* why, when FAILED */
 	/* No room where its index is: why it FAILED, or will in ten minutes. */
 	bool index_full;
+	/* It has failed, but not the device: its index has. */
+	bool index_failed;
 	char damage[160]; /* what opening it found lost; "": nothing */
 	/*
 	 * Since then: reads that the device failed, whether or not anybody

@@ -336,6 +336,7 @@ struct lsom_disk {
 	char failure[160], damage[160];
 	int failed_status;
 	bool index_full; /* what failed it, or will */
+	bool index_failed; /* that it was the index, whatever of it */
 	struct env_dev_info info;
 	struct lsom__super super;
 	bool super_torn; /* when it was opened one of the two was not whole */

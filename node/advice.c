@@ -133,6 +133,11 @@ void node__disk_failed_fix(const struct node_disk *d,
 				  info->state == LSOM_DISK_FAILED ? retry
 								  : waits,
 				  out, len);
+	else if (info->index_failed)
+		snprintf(out, len,
+			 "What is under data_dir %.100s failed, and not the "
+			 "disk, which has all its data: see to that, then %s",
+			 d->node->config->data_dir, retry);
 	else
 		snprintf(out, len,
 			 "If the fault was the cable's, its data comes back "
