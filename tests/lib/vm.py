@@ -5,9 +5,13 @@ runs the tree as it is built, with every package that is installed.  What it
 writes to /run/vm is in the host's Guest.share.  No KVM, ever: a /dev/kvm that
 opens is no proof that a guest boots on it.
 
+BASALT_KERNEL=6.12 in the environment is the kernel that it boots, of those that
+deploy/vm-kernel unpacked; without it the release's own.
+
 Several guests may run at once: each has its own share, disks and console.
 """
 import gzip
+import lzma
 import os
 import re
 import shlex
@@ -18,7 +22,6 @@ import time
 
 import basalt
 
-KERNEL = os.path.join(basalt.TOP, "build", "vm", "kernel")
 INIT = os.path.join(basalt.TOP, "tests", "vm", "init")
 QEMU = "qemu-system-x86_64"
 
@@ -53,20 +56,24 @@ def size_bytes(text):
     return int(m.group(1)) << {"M": 20, "G": 30}[m.group(2)] if m else None
 
 
-def kernel():
-    """(version, vmlinuz, initramfs), the last built when it is not there."""
-    version = os.path.join(KERNEL, "version")
+def kernel(series):
+    """(vmlinuz, initramfs) of a series, or of the release's own kernel; the last
+    is built when it is not there."""
+    top = os.path.join(basalt.TOP, "build", "vm",
+                       "kernel-" + series if series else "kernel")
+    version = os.path.join(top, "version")
     if not os.path.exists(version):
-        raise basalt.Failure("no kernel is unpacked: deploy/deps vm")
+        raise basalt.Failure("no kernel is unpacked: " +
+                             ("deploy/vm-kernel " + series if series
+                              else "deploy/deps vm"))
     with open(version) as f:
         kver = f.read().strip()
-    return kver, os.path.join(KERNEL, "vmlinuz"), initramfs(kver)
+    return os.path.join(top, "vmlinuz"), initramfs(top, kver)
 
 
-def initramfs(kver):
-    path = os.path.join(KERNEL, "initramfs")
-    made_of = (INIT, os.path.abspath(__file__),
-               os.path.join(KERNEL, "version"))
+def initramfs(top, kver):
+    path = os.path.join(top, "initramfs")
+    made_of = (INIT, os.path.abspath(__file__), os.path.join(top, "version"))
     if os.path.exists(path) and \
             os.path.getmtime(path) > max(os.path.getmtime(f) for f in made_of):
         return path
@@ -78,11 +85,12 @@ def initramfs(kver):
     shutil.copy(INIT, os.path.join(root, "init"))
     os.chmod(os.path.join(root, "init"), 0o755)
     with open(os.path.join(root, "settings"), "w") as f:
-        f.write("tree=%s\n" % shlex.quote(basalt.TOP))
+        f.write("tree=%s\nmodules=%s\n" %
+                (shlex.quote(basalt.TOP),
+                 shlex.quote(os.path.join(top, "lib", "modules"))))
     with open(os.path.join(root, "modules", "order"), "w") as f:
-        for module in module_files(kver):
-            shutil.copy(module, os.path.join(root, "modules"))
-            f.write(os.path.basename(module) + "\n")
+        for module in module_files(top, kver):
+            f.write(unpack(module, os.path.join(root, "modules")) + "\n")
     names = subprocess.run(["find", "."], cwd=root, check=True,
                            stdout=subprocess.PIPE).stdout
     archive = subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=root,
@@ -96,13 +104,24 @@ def initramfs(kver):
     return path
 
 
-def module_files(kver):
+def unpack(module, to):
+    """Copy a module into the directory @to, not compressed any more: its name."""
+    name, packed = os.path.splitext(os.path.basename(module))
+    if packed != ".xz":
+        shutil.copy(module, to)
+        return name + packed
+    with lzma.open(module) as f, open(os.path.join(to, name), "wb") as plain:
+        shutil.copyfileobj(f, plain)
+    return name
+
+
+def module_files(top, kver):
     """The files of MODULES and of what they need, in the order to load them."""
     modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") +
                             ":/usr/sbin:/sbin")
     files = []
     for name in MODULES:
-        status, out = basalt.run([modprobe, "-d", KERNEL, "-S", kver,
+        status, out = basalt.run([modprobe, "-d", top, "-S", kver,
                                   "--show-depends", name])
         if status != 0:
             raise basalt.Failure("modprobe %s: %s" % (name, out))
@@ -148,7 +167,7 @@ class Guest:
         os.makedirs(self.share, exist_ok=True)
         self.console = os.path.join(self.share, "console.log")
         self.write_command(argv, env or {})
-        kver, vmlinuz, initrd = kernel()
+        vmlinuz, initrd = kernel(os.environ.get("BASALT_KERNEL"))
         thread = "multi"
         if own_time:
             thread, smp = "single", 1
