@@ -25,8 +25,9 @@ struct fake_rdma_config {
 	bool iwarp;
 	/*
 	 * As Linux' software iWARP and its library are: READs are completed behind
-	 * what was posted after them, what is posted to a queue pair in error
-	 * never comes back, and the key to invalidate is where READs have theirs.
+	 * what was posted after them, what failed comes back twice, what is posted
+	 * to a queue pair in error never comes back, and the key to invalidate is
+	 * where READs have theirs.
 	 */
 	bool siw;
 	bool says_last_wqe;

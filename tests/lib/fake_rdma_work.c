@@ -237,11 +237,16 @@ void fake_rdma__qp_work(struct fake_qp *qp)
 	}
 	while ((!peer->hold || peer->let > 0) && (w = work_next(qp)) != NULL) {
 		enum ibv_wc_status status = work_do(peer, w);
+		struct ibv_wc again = { .wr_id = w->wr.wr_id,
+					.status = IBV_WC_WR_FLUSH_ERR,
+					.qp_num = qp->qp.qp_num };
 
 		if (peer->hold)
 			peer->let--;
 		work_end(qp, w, status);
 		if (status != IBV_WC_SUCCESS) {
+			if (fake_rdma.config.siw)
+				fake_rdma__cq_add(qp->qp.send_cq, &again);
 			fake_rdma__qp_error(qp);
 			return;
 		}
