@@ -31,7 +31,7 @@ MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_rng",
 CMDLINE = ("console=ttyS0 loglevel=6 panic=-1 oops=panic mitigations=off "
            "audit=0 apparmor=0 tsc=reliable random.trust_cpu=on net.ifnames=0 "
            "rcupdate.rcu_cpu_stall_suppress=1 nmi_watchdog=0 "
-           "cryptomgr.notests")
+           "cryptomgr.notests no_timer_check")
 # On a loaded host TCG loses a boot now and then: a processor spins for ever on
 # an instruction that the kernel is patching.
 BOOT_S = 240
