@@ -63,6 +63,7 @@ class Session:
         self.sid = int(name[len("session"):])
         self.path = "/sys/class/iscsi_session/" + name
         self.target = read(self.path + "/targetname")
+        self.iface = read(self.path + "/ifacename")
         number = "/sys/class/iscsi_connection/connection%d:0/" % self.sid
         self.address = read(number + "persistent_address")
 
@@ -145,23 +146,26 @@ class Initiator:
         return sorted((l.split(",")[0], l.split()[1])
                       for l in out.split("\n") if l.count(" ") == 1)
 
-    def node(self, target, address, *args, port=3260, **kw):
+    def node(self, target, address, *args, port=3260, iface=None, **kw):
+        """@iface: of several (Host), else there is but one."""
         return self.adm("-m", "node", "-T", target, "-p",
-                        "%s:%s" % (address, port), *args, **kw)
+                        "%s:%s" % (address, port),
+                        *(("-I", iface) if iface else ()), *args, **kw)
 
-    def record(self, target, address, port=3260):
+    def record(self, target, address, port=3260, iface=None):
         """A record without discovery.  The portal's tag is its number."""
         self.adm("-m", "node", "-o", "new", "-T", target, "-p",
                  "%s:%d,%d" % (address, port, PORTALS.index(address) + 1),
-                 "-I", IFACE[self.transport])
+                 "-I", iface or IFACE[self.transport])
 
-    def set(self, target, address, **values):
+    def set(self, target, address, iface=None, port=3260, **values):
         """Settings of a record, node.session. left out: auth.username is
         auth_username, timeo.x is timeo_x."""
         for name, value in values.items():
             group, _, rest = name.partition("_")
             self.node(target, address, "-o", "update", "-n",
-                      "node.session.%s.%s" % (group, rest), "-v", str(value))
+                      "node.session.%s.%s" % (group, rest), "-v", str(value),
+                      iface=iface, port=port)
 
     # -- sessions --
 
@@ -169,13 +173,14 @@ class Initiator:
         """The session, once its disk has a node."""
         with one_processor():
             self.node(target, address, "--login", **kw)
-        return basalt.wait_for("the disk of %s" % target, 300,
-                               lambda: self.ready(target, address))
+        return basalt.wait_for("the disk of %s" % target, 300, lambda:
+                               self.ready(target, address, kw.get("iface")))
 
-    def ready(self, target, address):
+    def ready(self, target, address, iface=None):
         for s in sessions():
-            if s.target == target and s.address == address and s.disk() and \
-                    s.generic() and os.path.exists(s.disk()) and \
+            if s.target == target and s.address == address and \
+                    iface in (None, s.iface) and s.disk() and s.generic() and \
+                    os.path.exists(s.disk()) and \
                     int(read("/sys/block/%s/size" % s.disk()[5:]) or 0):
                 return s
         return None
@@ -250,6 +255,30 @@ class Rig:
         self.initiator.stop()
         tap.check(self.node.stop(120) == 0, "basaltd ends cleanly on SIGTERM",
                   self.node.log_tail())
+
+
+class Host:
+    """A machine of its own to the target: another initiator, with another name."""
+
+    def __init__(self, rig, name):
+        self.rig, self.name = rig, name
+        adm = rig.initiator.adm
+        adm("-m", "iface", "-I", name, "-o", "new")
+        for key, value in (("transport_name", rig.transport),
+                           ("initiatorname", INITIATOR + "-" + name)):
+            adm("-m", "iface", "-I", name, "-o", "update", "-n",
+                "iface." + key, "-v", value)
+
+    def login(self, name, address=PORTALS[0], **settings):
+        target = basalt.IQN + ":" + name
+        self.rig.initiator.record(target, address, iface=self.name)
+        self.rig.initiator.set(target, address, iface=self.name, **settings)
+        return self.rig.initiator.login(target, address, iface=self.name)
+
+    def logout(self, session):
+        for what in (["--logout"], ["-o", "delete"]):
+            self.rig.initiator.node(session.target, session.address, *what,
+                                    iface=self.name)
 
 
 def rescan(disk):
