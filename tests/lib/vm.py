@@ -56,9 +56,8 @@ def size_bytes(text):
     return int(m.group(1)) << {"M": 20, "G": 30}[m.group(2)] if m else None
 
 
-def kernel(series):
-    """(vmlinuz, initramfs) of a series, or of the release's own kernel; the last
-    is built when it is not there."""
+def unpacked(series):
+    """(folder, version) of the kernel of a series, or of the release's own."""
     top = os.path.join(basalt.TOP, "build", "vm",
                        "kernel-" + series if series else "kernel")
     version = os.path.join(top, "version")
@@ -67,8 +66,13 @@ def kernel(series):
                              ("deploy/vm-kernel " + series if series
                               else "deploy/deps vm"))
     with open(version) as f:
-        kver = f.read().strip()
-    return os.path.join(top, "vmlinuz"), initramfs(top, kver)
+        return top, f.read().strip()
+
+
+def kernel(series=None):
+    """(version, vmlinuz, initramfs); the last is built when it is not there."""
+    top, kver = unpacked(series)
+    return kver, os.path.join(top, "vmlinuz"), initramfs(top, kver)
 
 
 def initramfs(top, kver):
@@ -91,14 +95,8 @@ def initramfs(top, kver):
     with open(os.path.join(root, "modules", "order"), "w") as f:
         for module in module_files(top, kver):
             f.write(unpack(module, os.path.join(root, "modules")) + "\n")
-    names = subprocess.run(["find", "."], cwd=root, check=True,
-                           stdout=subprocess.PIPE).stdout
-    archive = subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=root,
-                             check=True, input=names,
-                             stdout=subprocess.PIPE).stdout
     new = "%s.%d" % (path, os.getpid())
-    with open(new, "wb") as f:
-        f.write(gzip.compress(archive, 1))
+    archive(root, new)
     os.rename(new, path)
     shutil.rmtree(root, True)
     return path
@@ -115,12 +113,52 @@ def unpack(module, to):
     return name
 
 
-def module_files(top, kver):
-    """The files of MODULES and of what they need, in the order to load them."""
+def archive(root, out):
+    """The directory @root as the kernel unpacks an initramfs."""
+    names = subprocess.run(["find", "."], cwd=root, check=True,
+                           stdout=subprocess.PIPE).stdout
+    packed = subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], cwd=root,
+                            check=True, input=names,
+                            stdout=subprocess.PIPE).stdout
+    with open(out, "wb") as f:
+        f.write(gzip.compress(packed, 1))
+
+
+def small(out, init, programs=(), modules=()):
+    """An initramfs that is all of a guest: busybox, @init, and what else of this
+    host @programs need; @init loads /modules in the order of /modules/order."""
+    root = basalt.scratch("initrd")
+    for d in ("bin", "dev", "proc", "sys", "modules", "tmp", "run"):
+        os.mkdir(os.path.join(root, d))
+    wanted = {shutil.which("busybox"): "/bin/busybox"}
+    for name in programs:
+        path = shutil.which(name, path=os.environ.get("PATH", "") +
+                            ":/usr/sbin:/sbin")
+        if path is None:
+            raise basalt.Failure("%s is missing: deploy/deps vm" % name)
+        wanted[path] = "/sbin/" + name
+        linked = basalt.run(["ldd", path])[1]
+        wanted.update((p, p) for p in re.findall(r"(/\S+) \(0x", linked))
+    order = [unpack(f, root + "/modules")
+             for f in module_files(*unpacked(None), modules)]
+    for source, to in wanted.items():
+        os.makedirs(os.path.dirname(root + to), exist_ok=True)
+        shutil.copy(source, root + to)
+    with open(root + "/modules/order", "w") as f:
+        f.writelines(name + "\n" for name in order)
+    with open(root + "/init", "w") as f:
+        f.write(init)
+    os.chmod(root + "/init", 0o755)
+    archive(root, out)
+    shutil.rmtree(root, True)
+
+
+def module_files(top, kver, modules=MODULES):
+    """The files of @modules and of what they need, in the order to load them."""
     modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") +
                             ":/usr/sbin:/sbin")
     files = []
-    for name in MODULES:
+    for name in modules:
         status, out = basalt.run([modprobe, "-d", top, "-S", kver,
                                   "--show-depends", name])
         if status != 0:
@@ -167,7 +205,7 @@ class Guest:
         os.makedirs(self.share, exist_ok=True)
         self.console = os.path.join(self.share, "console.log")
         self.write_command(argv, env or {})
-        vmlinuz, initrd = kernel(os.environ.get("BASALT_KERNEL"))
+        _, vmlinuz, initrd = kernel(os.environ.get("BASALT_KERNEL"))
         thread = "multi"
         if own_time:
             thread, smp = "single", 1
