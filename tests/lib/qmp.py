@@ -1,4 +1,5 @@
 """A QEMU that is told what to do while it runs (QMP)."""
+import atexit
 import json
 import os
 import select
@@ -23,6 +24,7 @@ class Qemu:
             raise basalt.Failure("%s is missing: deploy/deps vm" % vm.QEMU)
         # sockaddr_un has 108 bytes: not below a tree of any depth.
         self.dir = tempfile.mkdtemp(prefix="basalt-")
+        atexit.register(shutil.rmtree, self.dir, True)
         path = os.path.join(self.dir, "qmp")
         self.log = os.path.join(self.dir, "log")
         with open(self.log, "w") as log:
