@@ -621,7 +621,8 @@ struct iscsi_conn *iscsi_conn_accept(struct iscsi *iscsi, struct dm_conn *dm,
 		if (log_allowed(&iscsi->limit, env_now(iscsi->env)))
 			log_warn("portal %s: a connection refused: %u open, "
 				 "%u logins from its address",
-				 p->name, iscsi->conns_count + iscsi->away_count,
+				 p->name,
+				 iscsi->conns_count + iscsi->away_count,
 				 logins);
 		return NULL;
 	}

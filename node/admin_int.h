@@ -262,7 +262,8 @@ void admin__index_close(struct admin_index *x);
  * Addresses an initiator can use now, "ADDR:PORT": wildcards are resolved.  @tcp:
  * only those that serve TCP.
  */
-size_t admin__portals(struct node *node, bool tcp, char (*out)[ADDRESS_TEXT], size_t max);
+size_t admin__portals(struct node *node, bool tcp, char (*out)[ADDRESS_TEXT],
+		      size_t max);
 
 /* admin_state.c: of the disks in service, and of all objects. */
 struct admin_space {

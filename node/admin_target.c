@@ -583,9 +583,8 @@ static size_t add_wildcard(char (*out)[ADDRESS_TEXT], size_t n, size_t max,
 			     IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)))
 				continue;
 			memcpy(&address, i->ifa_addr,
-			       family == AF_INET6
-				       ? sizeof(struct sockaddr_in6)
-				       : sizeof(struct sockaddr_in));
+			       family == AF_INET6 ? sizeof(struct sockaddr_in6)
+						  : sizeof(struct sockaddr_in));
 			*address_port(&address) = port;
 			address_text(&address, false, out[n++]);
 		}

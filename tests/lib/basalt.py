@@ -4,6 +4,7 @@ A Node lives in a fresh directory under build/tmp, listens on free ports of
 127.0.0.1 and is ended with the script that made it, however that one ends.
 """
 import atexit
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -76,14 +77,8 @@ class Failure(Exception):
     """A step that everything after it needs went wrong."""
 
 
-def main(run):
-    """Run a script's body: a Failure, or any other error, is one result."""
-    def ended(sig, frame):
-        sys.exit(128 + sig)
-    signal.signal(signal.SIGTERM, ended)
-    signal.signal(signal.SIGINT, ended)
-    signal.signal(signal.SIGHUP, ended)
-    tap = Tap()
+def _scene(run, tap):
+    """A Failure, or any other error, is one result."""
     try:
         run(tap)
     except Failure as e:
@@ -91,6 +86,23 @@ def main(run):
     except Exception:
         import traceback
         tap.not_ok("the script itself", traceback.format_exc())
+
+
+def at_once(tap, *scenes):
+    """Each with nodes of its own, which end with the thread that starts them."""
+    with concurrent.futures.ThreadPoolExecutor(len(scenes)) as pool:
+        list(pool.map(_scene, scenes, [tap] * len(scenes)))
+
+
+def main(run):
+    """Run a script's body."""
+    def ended(sig, frame):
+        sys.exit(128 + sig)
+    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGINT, ended)
+    signal.signal(signal.SIGHUP, ended)
+    tap = Tap()
+    _scene(run, tap)
     tap.finish()
 
 
