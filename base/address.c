@@ -8,8 +8,8 @@
 #include "base/util.h"
 
 _Static_assert(ADDRESS_TEXT >=
-		      INET6_ADDRSTRLEN + IF_NAMESIZE + sizeof("[%]:65535"),
-	      "the longest one");
+		       INET6_ADDRSTRLEN + IF_NAMESIZE + sizeof("[%]:65535"),
+	       "the longest one");
 
 void address_text(const struct sockaddr_storage *address, bool zone,
 		  char out[ADDRESS_TEXT])
@@ -20,8 +20,7 @@ void address_text(const struct sockaddr_storage *address, bool zone,
 
 	if (address->ss_family != AF_INET6) {
 		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-		snprintf(out, ADDRESS_TEXT, "%s:%u", host,
-			 ntohs(v4->sin_port));
+		snprintf(out, ADDRESS_TEXT, "%s:%u", host, ntohs(v4->sin_port));
 		return;
 	}
 	inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
