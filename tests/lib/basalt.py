@@ -4,7 +4,6 @@ A Node lives in a fresh directory under build/tmp, listens on free ports of
 127.0.0.1 and is ended with the script that made it, however that one ends.
 """
 import atexit
-import concurrent.futures
 import ctypes
 import json
 import os
@@ -90,8 +89,12 @@ def _scene(run, tap):
 
 def at_once(tap, *scenes):
     """Each with nodes of its own, which end with the thread that starts them."""
-    with concurrent.futures.ThreadPoolExecutor(len(scenes)) as pool:
-        list(pool.map(_scene, scenes, [tap] * len(scenes)))
+    threads = [threading.Thread(target=_scene, args=(scene, tap), daemon=True)
+               for scene in scenes]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
 
 
 def main(run):

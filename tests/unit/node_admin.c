@@ -517,6 +517,8 @@ TEST(node_admin, a_disk_is_in_so_many_targets)
 			CHECK_STR(is.error, "v is in 1000 targets, the most "
 					    "there can be");
 		}
+		if (is.proposed != NULL)
+			cmmds_command_fini(is.proposed);
 		free(r.ctx);
 		test_shard_close(&ts);
 	}
