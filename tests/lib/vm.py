@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -300,6 +301,13 @@ class Guest:
         except (OSError, ValueError):
             raise Died("the guest died (QEMU's status %s)\n%s" %
                        (self.proc.returncode, self.tail()))
+
+    def freeze(self):
+        """It does nothing any more, and its initiators see nothing of that."""
+        if self.proc.poll() is None:
+            self.proc.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.proc.pid,
+                      os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self):
         """kill -9, as when the power goes."""
