@@ -33,18 +33,24 @@ class Qemu:
                  "-monitor", "none", "-qmp", "unix:%s,server=on,wait=off" % path]
                 + list(args), stdout=log, stderr=log)
         self.rest, self.events = b"", []
+        self.sock = socket.socket(socket.AF_UNIX)
         try:
-            basalt.wait_for("QEMU", limit, lambda: os.path.exists(path) or
-                            self.proc.poll() is not None)
-            if self.proc.poll() is not None:
-                raise basalt.Failure("QEMU does not start: " + self.said())
-            self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.connect(path)
+            basalt.wait_for("QEMU", limit, lambda: self.connected(path))
         finally:
             if os.path.exists(path):
                 os.unlink(path)
         self.line(limit)
         self("qmp_capabilities")
+
+    def connected(self, path):
+        """Its socket is there before it listens."""
+        if self.proc.poll() is not None:
+            raise basalt.Failure("QEMU does not start: " + self.said())
+        try:
+            self.sock.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
 
     def said(self):
         with open(self.log, errors="replace") as f:
