@@ -510,7 +510,8 @@ static void sys_text(dev_t dev, const char *what, char *out, size_t len)
 	if (fgets(out, (int)len, f) == NULL)
 		out[0] = '\0';
 	fclose(f);
-	for (size_t n = strlen(out); n > 0 && out[n - 1] <= ' '; n--)
+	for (size_t n = strlen(out); n > 0 && (unsigned char)out[n - 1] <= ' ';
+	     n--)
 		out[n - 1] = '\0';
 }
 
