@@ -3,6 +3,12 @@
 #
 #   make O=build/asan SAN=address,undefined unit
 #   make O=build/tsan SAN=thread unit
+#
+# For another processor, with its packages unpacked in ROOT, and PKG_CONFIG_LIBDIR
+# and PKG_CONFIG_SYSROOT_DIR in the environment saying so:
+#
+#   make O=build/arm64 CC="aarch64-linux-gnu-gcc --sysroot=ROOT" \
+#	AR=aarch64-linux-gnu-ar all tools unit-bins
 
 O ?= build
 SAN ?=
@@ -12,12 +18,13 @@ say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2);)
 
 CC ?= gcc
 PROTOC_C ?= protoc-c
+PKG_CONFIG ?= pkg-config
 
 ROOMS := base proto lsom rdt cmmds dom iscsi iser node
 PKGS := libuv liburing libprotobuf-c libcrypto jansson libsystemd \
 	libmicrohttpd libisal inih libibverbs librdmacm zlib
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null)
 
 CFLAGS ?= -O2 -g
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(O)/gen $(PKG_CFLAGS)
@@ -94,13 +101,13 @@ define room_rule
 $(call room_lib,$(1)): $(call room_obj,$(1)) $(if $(filter proto,$(1)),$(PROTO_C:.c=.o)) $(O)/list/$(1)
 	$$(call say,AR,$$@)
 	@mkdir -p $$(@D)
-	$$(Q)rm -f $$@ && ar rcs $$@ $$(filter %.o,$$^)
+	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
 $(O)/lib/test.a: $(TESTLIB_OBJS) $(O)/list/testlib
 	@mkdir -p $(@D)
-	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 # Which rooms a unit test of a room stands on.  iscsi's use a fake dom.
 need_base := base
