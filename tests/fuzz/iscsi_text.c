@@ -13,7 +13,7 @@ static void value_parse(const char *value)
 
 	if (iscsi__text_number(value, 512, 16777215, &number) == 0)
 		assert(number >= 512 && number <= 16777215);
-	iscsi__text_bool(value, &(int){ 0 });
+	iscsi__text_bool(value, &(bool){ false });
 	if (iscsi__text_binary(value, binary, sizeof(binary), &len) == 0)
 		assert(len <= sizeof(binary));
 	iscsi__text_list(value, ours, 2);
