@@ -26,6 +26,8 @@
 
 #define ROUNDS 4u
 #define LATE_NS (100 * MSEC) /* of a timer: by a stall only */
+#define STOPPED_NS SEC /* the whole process was, or its machine */
+#define CATCH_UP_NS (500 * MSEC) /* for what was under way then */
 #define SPIN_IN_FLIGHT 2u /* with more, the wake-ups are shared anyway */
 /*
  * Threads for blocking work that has no lane.  A disk that hangs keeps those that
@@ -221,12 +223,18 @@ static void run_inbox(struct shard *s)
 	}
 }
 
+static uint64_t due_ns(const struct shard *s, const struct env_timer *timer)
+{
+	return MAX(timer->due_ns, s->timers_ns);
+}
+
 /* The first timer, if it is due. */
 static struct env_timer *timer_due(const struct shard *s)
 {
 	struct env_timer *timer = timer_heap_first(&s->timers);
 
-	return timer != NULL && timer->due_ns <= s->env.now_ns ? timer : NULL;
+	return timer != NULL && due_ns(s, timer) <= s->env.now_ns ? timer
+								  : NULL;
 }
 
 static void run_timers(struct shard *s)
@@ -268,20 +276,27 @@ static void run_libuv(struct shard *s)
 
 /*
  * Did the loop stand still, with the process or its machine?  Then what came
- * meanwhile is seen before a timer says that it did not come in time.
+ * meanwhile is seen before a timer says that it did not come in time.  After a
+ * long while what was in the middle of its work is let go on before, too.
  */
-static bool stood_still(const struct shard *s)
+static bool stood_still(struct shard *s)
 {
 	const struct env_timer *first = timer_heap_first(&s->timers);
+	uint64_t late_ns;
 
-	return first != NULL && s->env.now_ns > first->due_ns + LATE_NS;
+	if (first == NULL || s->env.now_ns <= due_ns(s, first))
+		return false;
+	late_ns = s->env.now_ns - due_ns(s, first);
+	if (late_ns > STOPPED_NS)
+		s->timers_ns = s->env.now_ns + CATCH_UP_NS;
+	return late_ns > LATE_NS;
 }
 
 /* How long nothing is due by the clock, libuv's timers included; 0: now. */
 static uint64_t may_sleep(struct shard *s, uint64_t limit_ns)
 {
 	struct env_timer *next = timer_heap_first(&s->timers);
-	uint64_t ns = limit_ns;
+	uint64_t ns = limit_ns, next_ns;
 	int uv_ms;
 
 	if (s->more || !STAILQ_EMPTY(&s->tasks))
@@ -289,10 +304,11 @@ static uint64_t may_sleep(struct shard *s, uint64_t limit_ns)
 	uv_ms = uv_backend_timeout(&s->loop);
 	if (uv_ms >= 0)
 		ns = MIN(ns, (uint64_t)uv_ms * MSEC);
-	if (next != NULL)
-		ns = MIN(ns, next->due_ns > s->env.now_ns
-				     ? next->due_ns - s->env.now_ns
-				     : 0);
+	if (next != NULL) {
+		next_ns = due_ns(s, next);
+		ns = MIN(ns,
+			 next_ns > s->env.now_ns ? next_ns - s->env.now_ns : 0);
+	}
 	return ns;
 }
 

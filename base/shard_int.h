@@ -33,6 +33,7 @@ struct shard {
 	uint64_t wait_mean_ns; /* how long it rested lately */
 	uint64_t uv_time_ns; /* when libuv's clock was set */
 	uint64_t turn_ns; /* when its last turn began; 0: none */
+	uint64_t timers_ns; /* no timer runs before that */
 
 	struct env_task_list tasks; /* deferred */
 	struct timer_heap timers;

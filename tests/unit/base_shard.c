@@ -1254,6 +1254,7 @@ static void word(const struct test_shard *ts, uv_poll_t *poll, int fd[2])
 
 /* What was read, and what comes of that. */
 static bool was_read, went_on;
+static unsigned steps; /* reads, one after the other */
 
 static void on_went_on(struct env_task *task)
 {
@@ -1265,6 +1266,10 @@ static struct test_shard *stalled;
 
 static void on_read(struct env_io *io, int64_t res)
 {
+	if (--steps > 0) {
+		env_dev_readv(stalled->env, io->dev, io, io->iov, 1, 0);
+		return;
+	}
 	was_read = true;
 	env_defer(stalled->env, &go_on);
 }
@@ -1282,11 +1287,8 @@ static bool has_answer(const struct io_uring *ring)
 	       IO_URING_READ_ONCE(*ring->sq.kflags) & IORING_SQ_TASKRUN;
 }
 
-/*
- * The process stood still: what a disk and a socket have to say by then is heard
- * before the timer that looks for it.
- */
-TEST(shard, timers_behind_what_came_in_a_stall)
+/* A stall from when a disk is asked on; @sent: the kernel knows of it by then. */
+static void stall(bool sent, unsigned ms)
 {
 	struct env_timer timer = { .cb = on_late };
 	struct env_io io = { .cb = on_read };
@@ -1305,16 +1307,19 @@ TEST(shard, timers_behind_what_came_in_a_stall)
 	word(&ts, &poll, fd);
 	words = 0;
 	was_read = went_on = done = false;
+	steps = sent ? 1 : 32;
 	shard_step(ts.env, 0); /* libuv knows of the socket */
 	env_dev_readv(ts.env, dev, &io, &iov, 1, 0);
 	env_timer_start(ts.env, &timer, MSEC);
 	ring = &shard_of(ts.env)->uring.ring;
-	CHECK_EQ(io_uring_submit(ring), 1);
+	if (sent)
+		CHECK_EQ(io_uring_submit(ring), 1);
 	/* For as long as the disk takes, and so long that it is a stall. */
-	for (unsigned i = 0; i < 120000 && !has_answer(ring); i++)
+	for (unsigned i = 0; sent && i < 120000 && !has_answer(ring); i++)
 		usleep(1000);
 	CHECK_EQ(write(fd[1], "x", 1), 1);
-	CHECK_EQ(usleep(300000), 0);
+	for (; ms > 0; ms -= 100)
+		CHECK_EQ(usleep(100000), 0);
 	test_run(&ts, &done);
 	uv_close((uv_handle_t *)&poll, NULL);
 	sgl_put(in);
@@ -1322,6 +1327,21 @@ TEST(shard, timers_behind_what_came_in_a_stall)
 	test_shard_close(&ts);
 	close(fd[0]);
 	close(fd[1]);
+}
+
+/*
+ * The process stood still: what a disk and a socket have to say by then is heard
+ * before the timer that looks for it.
+ */
+TEST(shard, timers_behind_what_came_in_a_stall)
+{
+	stall(true, 300);
+}
+
+/* So is a disk that is asked only then, step by step: it was not silent before. */
+TEST(shard, timers_behind_what_a_stall_kept)
+{
+	stall(false, 1500);
 }
 
 /* A turn asks a disk for all that the ring takes: sockets have their turn. */
