@@ -4,11 +4,13 @@
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,4 +157,42 @@ TEST(base_log, nobody_reads)
 	unread(ends);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	unread(ends);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int signum)
+{
+	alarms++;
+}
+
+/* As if it was told to stop just then: the line is given up, not stood for. */
+TEST(base_log, a_signal_while_nobody_reads)
+{
+	struct sigaction old, ours = { .sa_handler = on_alarm };
+	struct itimerval often = { .it_value = { .tv_usec = 20000 },
+				   .it_interval = { .tv_sec = 10 } };
+	const struct itimerval never = { 0 };
+	int saved = dup(STDERR_FILENO), ends[2];
+	char part[4096] = "";
+
+	CHECK_EQ(pipe(ends), 0);
+	CHECK_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	while (write(ends[1], part, sizeof(part)) > 0)
+		;
+	CHECK_EQ(fcntl(ends[1], F_SETFL, 0), 0);
+	CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
+	CHECK_EQ(sigaction(SIGALRM, &ours, &old), 0);
+	alarms = 0;
+	CHECK_EQ(setitimer(ITIMER_REAL, &often, NULL), 0);
+	while (alarms == 0)
+		log_write(LOG_ROOM, LOG_INFO_L, "unread");
+	CHECK_EQ(setitimer(ITIMER_REAL, &never, NULL), 0);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	sigaction(SIGALRM, &old, NULL);
+	CHECK_EQ(alarms, 1);
+	drained(ends[0]);
+	close(ends[0]);
+	close(ends[1]);
 }
