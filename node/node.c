@@ -594,6 +594,7 @@ static void on_signal(uv_signal_t *handle, int signum)
 static int signals_start(struct node *node)
 {
 	static const int numbers[] = { SIGTERM, SIGINT, SIGHUP };
+	sigset_t ours;
 	int rv = 0;
 
 	signal(SIGPIPE, SIG_IGN);
@@ -606,6 +607,11 @@ static int signals_start(struct node *node)
 		if (rv < 0)
 			return rv;
 	}
+	/* Whoever started us may have held them back. */
+	sigemptyset(&ours);
+	for (unsigned i = 0; i < ARRAY_LEN(numbers); i++)
+		sigaddset(&ours, numbers[i]);
+	(void)pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
 	return rv;
 }
 
