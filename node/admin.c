@@ -37,6 +37,8 @@
 #define IDLE_NS (300 * SEC) /* between requests */
 #define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
 #define FULL_NS SEC /* between looks whether the directory has space */
+#define LOST_NS                                                                \
+	(10 * SEC) /* between looks whether the socket's file is there */
 
 struct admin {
 	struct node *node;
@@ -46,8 +48,10 @@ struct admin {
 	TAILQ_HEAD(, admin_conn) conns;
 	TAILQ_HEAD(, admin_req) running;
 	unsigned conns_count;
+	gid_t gid; /* of the socket; -1: ours */
 	bool closing, listener_closed;
-	struct env_timer again_timer, full_timer;
+	bool lost; /* the socket cannot be made again, which is told */
+	struct env_timer again_timer, full_timer, lost_timer;
 	void (*cb)(void *arg);
 	void *arg;
 	struct log_limit full_limit;
@@ -640,6 +644,79 @@ static int run_dir_make(const char *dir)
 	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
+/* Also on an error the listener is to be closed. */
+static int listener_open(struct admin *admin)
+{
+	int rv;
+
+	uv_pipe_init(shard_loop(admin->node->env), &admin->listener, 0);
+	admin->listener.data = admin;
+	rv = uv_pipe_bind(&admin->listener, admin->path);
+	/* Nobody can connect before listen(): set the mode first. */
+	if (rv == 0 && chmod(admin->path, 0660) < 0)
+		rv = -errno;
+	if (rv == 0 && admin->gid != (gid_t)-1 &&
+	    chown(admin->path, (uid_t)-1, admin->gid) < 0)
+		log_warn("admin socket: not given to group basalt: %s",
+			 strerror(errno));
+	if (rv == 0)
+		rv = uv_listen((uv_stream_t *)&admin->listener,
+			       2 * (int)CONNS_MAX, on_connection);
+	return rv;
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+	struct admin *admin = handle->data;
+
+	admin->listener_closed = true;
+	admin_close_go_on(admin);
+}
+
+static void on_listener_lost(uv_handle_t *handle)
+{
+	struct admin *admin = handle->data;
+	int rv;
+
+	if (admin->closing) {
+		on_listener_closed(handle);
+		return;
+	}
+	rv = run_dir_make(admin->node->config->run_dir);
+	if (rv < 0) {
+		uv_pipe_init(handle->loop, &admin->listener, 0);
+		admin->listener.data = admin;
+	} else {
+		rv = listener_open(admin);
+	}
+	if (rv == 0)
+		log_warn("admin socket %s: it was gone, and is made again",
+			 admin->path);
+	else if (!admin->lost)
+		log_error("admin socket %s: it is gone, and cannot be made "
+			  "again: %s",
+			  admin->path, strerror(-rv));
+	admin->lost = rv < 0;
+}
+
+/*
+ * Who cleans up in /run, or removes it for another, does not leave a node that
+ * nobody can administer.  What somebody else put there is left to him.
+ */
+static void on_lost_timer(struct env_timer *timer)
+{
+	struct admin *admin = container_of(timer, struct admin, lost_timer);
+	uv_handle_t *handle = (uv_handle_t *)&admin->listener;
+	struct stat st;
+
+	env_timer_start(admin->node->env, timer, LOST_NS);
+	if (lstat(admin->path, &st) == 0 || errno != ENOENT ||
+	    uv_is_closing(handle))
+		return;
+	env_timer_stop(admin->node->env, &admin->again_timer);
+	uv_close(handle, on_listener_lost);
+}
+
 int node__admin_open(struct node *node, struct admin **out, char *why,
 		     size_t why_len)
 {
@@ -653,6 +730,7 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 	TAILQ_INIT(&admin->conns);
 	TAILQ_INIT(&admin->running);
 	admin->full_timer.cb = on_full_timer;
+	admin->lost_timer.cb = on_lost_timer;
 	rv = run_dir_make(node->config->run_dir);
 	if (snprintf(admin->path, sizeof(admin->path), "%s/basalt.sock",
 		     node->config->run_dir) >= (int)sizeof(admin->path))
@@ -669,20 +747,9 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 		return rv;
 	}
 	unlink(admin->path);
-	uv_pipe_init(shard_loop(node->env), &admin->listener, 0);
-	admin->listener.data = admin;
-	rv = uv_pipe_bind(&admin->listener, admin->path);
-	/* Nobody can connect before listen(): set the mode first. */
-	if (rv == 0 && chmod(admin->path, 0660) < 0)
-		rv = -errno;
 	group = getgrnam("basalt");
-	if (rv == 0 && group != NULL &&
-	    chown(admin->path, (uid_t)-1, group->gr_gid) < 0)
-		log_warn("admin socket: not given to group basalt: %s",
-			 strerror(errno));
-	if (rv == 0)
-		rv = uv_listen((uv_stream_t *)&admin->listener,
-			       2 * (int)CONNS_MAX, on_connection);
+	admin->gid = group != NULL ? group->gr_gid : (gid_t)-1;
+	rv = listener_open(admin);
 	if (rv < 0) {
 		snprintf(why, why_len, "admin socket %s: %s", admin->path,
 			 strerror(-rv));
@@ -691,16 +758,9 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 		free(admin);
 		return rv;
 	}
+	env_timer_start(node->env, &admin->lost_timer, LOST_NS);
 	*out = admin;
 	return 0;
-}
-
-static void on_listener_closed(uv_handle_t *handle)
-{
-	struct admin *admin = handle->data;
-
-	admin->listener_closed = true;
-	admin_close_go_on(admin);
 }
 
 static void admin_close_go_on(struct admin *admin)
@@ -728,5 +788,8 @@ void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg)
 	admin->arg = arg;
 	unlink(admin->path);
 	env_timer_stop(admin->node->env, &admin->again_timer);
-	uv_close((uv_handle_t *)&admin->listener, on_listener_closed);
+	env_timer_stop(admin->node->env, &admin->lost_timer);
+	/* Or it is being closed, to be made again. */
+	if (!uv_is_closing((uv_handle_t *)&admin->listener))
+		uv_close((uv_handle_t *)&admin->listener, on_listener_closed);
 }

@@ -169,3 +169,41 @@ TEST(node_socket, a_late_loop_is_not_the_peers_fault)
 	CHECK_EQ(late(SEC, 11), 0);
 	close_it();
 }
+
+/* Its file and its directory are removed: both are made again. */
+TEST(node_socket, removed_by_somebody)
+{
+	char path[200];
+
+	open_it();
+	snprintf(path, sizeof(path), "%.90s/basalt.sock", config.run_dir);
+	for (unsigned both = 0; both < 2; both++) {
+		CHECK_EQ(unlink(path), 0);
+		if (both)
+			CHECK_EQ(rmdir(config.run_dir), 0);
+		passed_ns += 11 * SEC;
+		for (unsigned n = 0; n < 100 && access(path, F_OK) < 0; n++)
+			shard_step(ts.env, 20 * MSEC);
+		CHECK_EQ(asked(), -EOPNOTSUPP);
+	}
+	close_it();
+}
+
+/* Where there is no room for them it goes on, and ends. */
+TEST(node_socket, removed_for_good)
+{
+	char path[200];
+
+	open_it();
+	snprintf(path, sizeof(path), "%.90s/basalt.sock", config.run_dir);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(config.run_dir), 0);
+	CHECK_EQ(symlink("gone", config.run_dir), 0);
+	for (unsigned n = 0; n < 2; n++) {
+		passed_ns += 11 * SEC;
+		for (unsigned i = 0; i < 40; i++)
+			shard_step(ts.env, 20 * MSEC);
+	}
+	CHECK_EQ(unlink(config.run_dir), 0);
+	close_it();
+}
