@@ -21,6 +21,7 @@
 	X(EBADMSG, "stored data does not match its checksum")                  \
 	X(ENOSPC, "no space left for data")                                    \
 	X(EMFILE, "too many open files")                                       \
+	X(ENFILE, "too many open files in the system")                         \
 	X(EROFS, "read-only")                                                  \
 	X(ENODEV, "the disk is gone or has failed")                            \
 	X(ENXIO, "unavailable: no complete copy can be reached")               \

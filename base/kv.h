@@ -8,6 +8,7 @@
 #ifndef BASALT_BASE_KV_H
 #define BASALT_BASE_KV_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +45,7 @@ struct kv_ops {
 		   size_t *out_len);
 	int (*apply)(struct kv *kv, struct kv_batch *batch);
 	int (*flush)(struct kv *kv);
-	int (*reopen)(struct kv *kv); /* NULL: it never has to be */
+	int (*reopen)(struct kv *kv, struct kv_batch *batch); /* or NULL */
 	int (*scan)(struct kv *kv, struct kv_slice from, struct kv_slice to,
 		    bool (*cb)(void *arg, struct kv_slice key,
 			       struct kv_slice value),
@@ -109,8 +110,8 @@ static inline void kv_close(struct kv *kv)
 
 /*
  * Returns 0 with malloc()ed *@out; -ENOENT; -EIO; -EUCLEAN; of this call and the
- * others -ENOMEM, -EMFILE, -EACCES and -EROFS too, which say nothing against the
- * store.
+ * others -ENOMEM, -EMFILE, -ENFILE, -EACCES and -EROFS too, which say nothing against
+ * the store.
  */
 static inline int kv_get(struct kv *kv, struct kv_slice key, void **out,
 			 size_t *out_len)
@@ -124,7 +125,8 @@ static inline int kv_get(struct kv *kv, struct kv_slice key, void **out,
  *
  * Without a log -ENOSPC, of this and of kv_flush(), loses nothing: what was applied
  * is read as before, and both may be asked again until there is room.  -EDQUOT is
- * that, too, but the store stays so until kv_reopen().
+ * that, too, and -EMFILE, -ENFILE and -ENOMEM are it of other things than room, but
+ * the store stays so until kv_reopen().
  */
 static inline int kv_apply(struct kv *kv, struct kv_batch *batch)
 {
@@ -137,14 +139,23 @@ static inline int kv_flush(struct kv *kv)
 	return kv->ops->flush(kv);
 }
 
-/*
- * After -EDQUOT: close it and open it again; nothing else may be under way.  What was
- * applied and not flushed may be gone, and has to be applied again.  0; -ENOSPC:
- * there is no room yet, and all is as it was; else it is of no use any more.
- */
-static inline int kv_reopen(struct kv *kv)
+/* What @status, of these two, says is wanted may come: it is worth asking again. */
+static inline bool kv_wants(int status)
 {
-	return kv->ops->reopen(kv);
+	return status == -ENOSPC || status == -EDQUOT || status == -EMFILE ||
+	       status == -ENFILE || status == -ENOMEM;
+}
+
+/*
+ * After such a status, other than -ENOSPC: close it, open it again and apply @batch;
+ * nothing else may be under way.  What was applied and not flushed may be gone, so
+ * @batch is all of that.  0; -ENOSPC: there is no room yet, and all is as it was;
+ * -EMFILE, -ENFILE, -ENOMEM: not yet, and until it is kv_get() may say that, too;
+ * else it is of no use any more.
+ */
+static inline int kv_reopen(struct kv *kv, struct kv_batch *batch)
+{
+	return kv->ops->reopen(kv, batch);
 }
 
 /* Visit keys of [from, to) in order (to.data NULL: to the end) until false. */

@@ -24,6 +24,7 @@
 
 /* A manifest, a log's first blocks, and what compactions take meanwhile. */
 #define OPEN_BYTES_MIN (8u << 20)
+#define OPEN_FDS 32u /* its directory, lock, manifest, and its first tables */
 
 #define MERGE_TRIES 600u /* without memory */
 #define MERGE_AGAIN_MS 100u
@@ -42,7 +43,8 @@ struct rocks {
 	kv_merge_fn merge;
 	_Atomic int merge_status; /* of the last one that failed */
 	_Atomic bool closing; /* no merge waits any more */
-	_Atomic bool full; /* that was logged */
+	_Atomic bool told; /* that it wants what may come was logged */
+	int away; /* where @db is NULL: why */
 	bool log;
 };
 
@@ -60,33 +62,54 @@ static const struct {
 	{ "While lock file", -EBUSY },
 	{ "lock hold by current process", -EBUSY },
 	/* Not the store's fault. */
-	{ "Too many open files", -EMFILE },
 	{ "Permission denied", -EACCES },
 	{ "Read-only file system", -EROFS },
+}, passing[] = {
+	/* Behind all else, the file's name as well: nothing but the error. */
+	{ ": Too many open files", -EMFILE },
+	{ ": Too many open files in system", -ENFILE },
+	{ ": Cannot allocate memory", -ENOMEM },
 };
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t len = strlen(text), end_len = strlen(end);
+
+	return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+static int cause_of(const struct rocks *r, const char *err)
+{
+	/* Corruption, to it; we know better. */
+	if (strstr(err, "Could not perform merge") != NULL)
+		return r->merge_status;
+	if (strncmp(err, "IO error: ", 10) == 0)
+		for (size_t i = 0; i < ARRAY_LEN(passing); i++)
+			if (ends_with(err, passing[i].says))
+				return passing[i].status;
+	for (size_t i = 0; i < ARRAY_LEN(causes); i++)
+		if (strstr(err, causes[i].says) != NULL)
+			return causes[i].status;
+	return -EIO;
+}
 
 /* Log what RocksDB says, and make it a status. */
 static int rocks_status(struct rocks *r, const char *doing, char *err)
 {
-	int status = -EIO;
-	bool full;
+	int status;
+	bool waits;
 
 	if (err == NULL) {
-		r->full = false;
+		r->told = false;
 		return 0;
 	}
-	/* Corruption, to it; we know better. */
-	if (strstr(err, "Could not perform merge") != NULL)
-		status = r->merge_status;
-	for (size_t i = 0; i < ARRAY_LEN(causes) && status == -EIO; i++)
-		if (strstr(err, causes[i].says) != NULL)
-			status = causes[i].status;
-	/* Who waits for room asks again and again. */
-	full = status == -ENOSPC || status == -EDQUOT;
-	if (status != -ENOENT && !(full && r->full))
+	status = cause_of(r, err);
+	/* Who waits for that asks again and again. */
+	waits = kv_wants(status);
+	if (status != -ENOENT && !(waits && r->told))
 		log_error("store %s: %s: %s%s", r->path, doing, err,
 			  status == -ENOMEM ? " (out of memory)" : "");
-	r->full |= full;
+	r->told |= waits;
 	rocksdb_free(err);
 	return status == -EDQUOT && (r->log || r->db == NULL) ? -ENOSPC
 							      : status;
@@ -120,7 +143,7 @@ static int rocks_get(struct kv *kv, struct kv_slice key, void **out,
 	size_t len;
 
 	if (r->db == NULL)
-		return -EIO;
+		return r->away;
 	reading = true;
 	value = rocksdb_get(r->db, r->read, key.data, key.len, &len, &err);
 	reading = false;
@@ -186,7 +209,7 @@ static int rocks_apply(struct kv *kv, struct kv_batch *batch)
 	int status;
 
 	if (r->db == NULL)
-		return -EIO;
+		return r->away;
 	wb = rocksdb_writebatch_create();
 	id = record_batch(r, batch);
 	kv_batch_sort(batch);
@@ -228,7 +251,7 @@ static int rocks_flush(struct kv *kv)
 	int status;
 
 	if (r->db == NULL)
-		return -EIO;
+		return r->away;
 	id = record_flush(r);
 	rocksdb_flush(r->db, r->flush, &err);
 	status = rocks_status(r, "flush", err);
@@ -248,7 +271,7 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	bool more = true;
 
 	if (r->db == NULL)
-		return -EIO;
+		return r->away;
 	read = rocksdb_readoptions_create();
 	rocksdb_readoptions_set_fill_cache(read, 0);
 	rocksdb_readoptions_set_verify_checksums(read, 1);
@@ -273,7 +296,7 @@ static int rocks_scan(struct kv *kv, struct kv_slice from, struct kv_slice to,
 	return rocks_status(r, "scan", err);
 }
 
-static int rocks_reopen(struct kv *kv);
+static int rocks_reopen(struct kv *kv, struct kv_batch *batch);
 
 static const struct kv_ops rocks_ops = {
 	.close = rocks_close,
@@ -515,27 +538,60 @@ static int rocks_open(struct rocks *r)
 	return err != NULL ? rocks_status(r, "open", err) : 0;
 }
 
-/* After an error that it does not know for one of space RocksDB stands still. */
-static int rocks_reopen(struct kv *kv)
+/* So many are to be had: 0, -EMFILE or -ENFILE. */
+static int descriptors_given(void)
 {
-	struct rocks *r = container_of(kv, struct rocks, kv);
-	const struct kv_config config = { .path = r->path };
-	int rv;
+	int fds[OPEN_FDS], rv = 0;
+	unsigned n;
 
-	if (!has_room(&config))
-		return -ENOSPC;
+	for (n = 0; n < OPEN_FDS && rv == 0; n++) {
+		fds[n] = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (fds[n] < 0)
+			rv = -errno;
+	}
+	while (n > 0)
+		if (fds[--n] >= 0)
+			close(fds[n]);
+	return rv == -EMFILE || rv == -ENFILE ? rv : 0;
+}
+
+static void rocks_away(struct rocks *r, int why)
+{
 	r->closing = true;
 	if (r->db != NULL)
 		rocksdb_close(r->db);
 	r->db = NULL;
+	r->away = why;
 	r->closing = false;
-	rv = rocks_open(r);
+}
+
+/*
+ * After an error that it does not know for one of space RocksDB stands still.  Without
+ * the batch it would be what it was before: nobody may read it so.
+ */
+static int rocks_reopen(struct kv *kv, struct kv_batch *batch)
+{
+	struct rocks *r = container_of(kv, struct rocks, kv);
+	const struct kv_config config = { .path = r->path };
+	int rv = descriptors_given();
+
 	if (rv < 0)
-		return rv == -ENOSPC ? -EIO : rv;
-	r->full = false;
-	if (!r->log)
-		record_open(r);
-	log_info("store %s: there is room again", r->path);
+		return rv;
+	if (!has_room(&config))
+		return -ENOSPC;
+	rocks_away(r, -EIO);
+	rv = rocks_open(r);
+	if (rv == 0) {
+		if (!r->log)
+			record_open(r);
+		rv = rocks_apply(kv, batch);
+	}
+	if (rv < 0) {
+		rv = rv == -ENOSPC || rv == -EDQUOT ? -EIO : rv;
+		rocks_away(r, rv);
+		return rv;
+	}
+	log_info("store %s: it goes on", r->path);
 	return 0;
 }
 
@@ -552,6 +608,7 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		return -ENOMEM;
 	r->kv.ops = &rocks_ops;
 	r->path = strdup(config->path);
+	r->away = -EIO;
 	r->log = config->log;
 	r->options = rocksdb_options_create();
 	r->table = rocksdb_block_based_options_create();

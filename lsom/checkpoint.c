@@ -20,8 +20,9 @@
  * So it is where the store finds no room, which people make again: RocksDB keeps
  * what it was given, goes on by itself once there is some, and what it refused is
  * in the batch.  After an error of a quota it has to be opened again for that, and
- * the batch applied once more.  That is asked again, for ten minutes: then the disk fails, for
- * it may be one that stays so, and there may be other copies to go on with.
+ * the batch applied once more, as where it finds no descriptor or no memory.  That
+ * is asked again, for ten minutes: then the disk fails, for it may be one that stays
+ * so, and there may be other copies to go on with.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/index_store.h"
@@ -39,7 +40,7 @@
 #define TURN_SEGMENTS 4096u /* as well */
 #define TICK_NS (5 * SEC)
 #define BUSY_TICKS 6u /* it waits for the log to rest */
-#define ROOM_WAIT_NS (600 * SEC)
+#define WANTS_NS_MAX (600 * SEC)
 
 static struct histogram times = {
 	.name = "basalt_lsom_checkpoint_seconds",
@@ -64,7 +65,7 @@ struct checkpoint {
 	size_t turns; /* more that it may take for that */
 	uint64_t covered[LSOM__HEADS]; /* batches */
 	int status;
-	uint64_t full_ns; /* the store has found no room since; 0: it has */
+	uint64_t wants_ns; /* the store lacks something since; 0: it does not */
 	struct env_timer again;
 	TAILQ_HEAD(, lsom_checkpoint) reqs;
 };
@@ -80,7 +81,8 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	if (status < 0) {
 		lsom__index_fail(disk, "writing the index", status);
 	} else {
-		disk->index_full &= disk->state == LSOM_DISK_FAILED;
+		if (disk->state != LSOM_DISK_FAILED)
+			disk->index_wants = 0;
 		disk->flushed_number = c->puts.number;
 		memcpy(disk->flushed_covered, c->covered, sizeof(c->covered));
 	}
@@ -121,24 +123,18 @@ static void flush_start(struct checkpoint *c);
 static void reopen_work(struct env_work *work)
 {
 	struct checkpoint *c = container_of(work, struct checkpoint, work);
-	int rv = kv_reopen(c->disk->kv);
+	int rv = kv_reopen(c->disk->kv, &c->puts.batch);
 
-	if (rv == -ENOSPC) {
-		c->status = -EDQUOT; /* as before */
-		return;
-	}
-	if (rv == 0)
-		rv = kv_apply(c->disk->kv, &c->puts.batch);
-	c->status = rv == -ENOSPC || rv == -EDQUOT ? -EIO : rv;
+	c->status = rv == -ENOSPC ? -EDQUOT : rv; /* as before */
 }
 
 static void apply_done(struct env_work *work);
 
-static void room_asked(struct env_timer *timer)
+static void wanted_again(struct env_timer *timer)
 {
 	struct checkpoint *c = container_of(timer, struct checkpoint, again);
 
-	if (c->status == -EDQUOT) {
+	if (c->status != -ENOSPC) {
 		c->work.work = reopen_work;
 		c->work.done = apply_done;
 		env_work(c->disk->env, c->disk->index_lane, &c->work);
@@ -149,32 +145,33 @@ static void room_asked(struct env_timer *timer)
 }
 
 /* Who closes the disk does not wait: the log has all of it. */
-static bool room_awaited(const struct checkpoint *c)
+static bool wanted_awaited(const struct checkpoint *c)
 {
 	const struct lsom_disk *disk = c->disk;
 
-	return (c->status == -ENOSPC || c->status == -EDQUOT) &&
-	       !disk->closing && disk->state != LSOM_DISK_FAILED &&
-	       (c->full_ns == 0 ||
-		env_now(disk->env) - c->full_ns < ROOM_WAIT_NS);
+	return kv_wants(c->status) && !disk->closing &&
+	       disk->state != LSOM_DISK_FAILED &&
+	       (c->wants_ns == 0 ||
+		env_now(disk->env) - c->wants_ns < WANTS_NS_MAX);
 }
 
 static void store_failed(struct checkpoint *c)
 {
 	struct lsom_disk *disk = c->disk;
+	int wants = c->status == -EDQUOT ? -ENOSPC : c->status;
 
-	if (!room_awaited(c)) {
-		checkpoint_done(c, c->status == -EDQUOT ? -ENOSPC : c->status);
+	if (!wanted_awaited(c)) {
+		checkpoint_done(c, wants);
 		return;
 	}
-	if (c->full_ns == 0) {
-		log_error("disk %s: no room to write its index: the log is not "
-			  "let go until there is",
-			  disk->path);
-		c->full_ns = env_now(disk->env);
-	}
-	disk->index_full = true;
-	c->again.cb = room_asked;
+	if (disk->index_wants != wants)
+		log_error("disk %s: writing its index: %s: the log is not let "
+			  "go until that is over",
+			  disk->path, err_text(wants));
+	if (c->wants_ns == 0)
+		c->wants_ns = env_now(disk->env);
+	disk->index_wants = wants;
+	c->again.cb = wanted_again;
 	env_timer_start(disk->env, &c->again, TICK_NS);
 	lsom__disk_changed(disk);
 }

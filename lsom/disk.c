@@ -262,11 +262,13 @@ static int open_steps(struct lsom_disk *disk, struct lsom_disk_open *req)
 		rv = index_open(disk, req);
 	if (rv == 0)
 		rv = lsom__recover(disk, req);
-	/* Room is what it wants, not a repair. */
-	if (rv < 0 && disk->index_full) {
+	/* Room or the like is what it wants, not a repair. */
+	if (rv < 0 && disk->index_wants != 0) {
 		snprintf(req->why, sizeof(req->why), "the index %.80s: %.150s",
-			 req->index_path, disk->failure);
-		return -ENOSPC;
+			 req->index_path,
+			 disk->failure[0] != '\0' ? disk->failure
+						  : err_text(rv));
+		return disk->index_wants;
 	}
 	return rv == -ENOSPC && disk->kv != NULL ? -EIO : rv; /* the device's */
 }
@@ -565,7 +567,7 @@ static void congestion_now(const struct lsom_disk *disk,
 	out[LSOM_CONGESTION_INDEX] = 0;
 	if (disk->kv != NULL)
 		out[LSOM_CONGESTION_INDEX] =
-			disk->index_full
+			disk->index_wants != 0
 				? 255
 				: MAX(ratio(disk->dirty_count, pages * 2),
 				      ratio(disk->loads, 1024));
@@ -611,7 +613,7 @@ void lsom__disk_changed(struct lsom_disk *disk)
 }
 
 static void disk_fail(struct lsom_disk *disk, const char *what, int status,
-		      bool index_full)
+		      int index_wants)
 {
 	if (disk->state == LSOM_DISK_FAILED)
 		return;
@@ -619,7 +621,7 @@ static void disk_fail(struct lsom_disk *disk, const char *what, int status,
 		 err_text(status));
 	disk->failed_status = status;
 	disk->failed_untold = true;
-	disk->index_full = index_full;
+	disk->index_wants = index_wants;
 	if (disk->recovery != NULL || disk->state == LSOM_DISK_OPENING) {
 		/* Its opening will fail, and who asked for that hears why. */
 		disk->state = LSOM_DISK_FAILED;
@@ -639,13 +641,13 @@ void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
 	if (status == -EDQUOT)
 		status = -ENOSPC; /* opened again, it asks for room first */
 	disk->index_failed |= disk->state != LSOM_DISK_FAILED;
-	disk_fail(disk, what, status, status == -ENOSPC);
+	disk_fail(disk, what, status, kv_wants(status) ? status : 0);
 }
 
 /* A thin device says ENOSPC, too: there another place is full. */
 void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 {
-	disk_fail(disk, what, status, false);
+	disk_fail(disk, what, status, 0);
 }
 
 void lsom_disk_watch(struct lsom_disk *disk, struct lsom_disk_watch *watch)
@@ -670,7 +672,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->state = disk->state;
 	memcpy(out->path, disk->path, sizeof(out->path));
 	memcpy(out->failure, disk->failure, sizeof(out->failure));
-	out->index_full = disk->index_full;
+	out->index_wants = disk->index_wants;
 	out->index_failed = disk->index_failed;
 	memcpy(out->damage, disk->damage, sizeof(out->damage));
 	out->media_errors = disk->media_errors;

@@ -291,7 +291,7 @@ static void page_load_done(struct env_work *work)
 		status = -EUCLEAN; /* its bit said it is there */
 	free(page->loaded_value);
 	page->loaded_value = NULL;
-	if ((status == -ENOMEM || status == -EMFILE) &&
+	if ((status == -ENOMEM || status == -EMFILE || status == -ENFILE) &&
 	    disk->state != LSOM_DISK_FAILED) {
 		page_load_later(page, status);
 		return;

@@ -293,7 +293,7 @@ static int store_clear(struct lsom_disk *disk)
 	kv_batch_fini(&batch);
 	if (rv == -EDQUOT)
 		rv = -ENOSPC;
-	disk->index_full = rv == -ENOSPC;
+	disk->index_wants = kv_wants(rv) ? rv : 0;
 	return rv;
 }
 

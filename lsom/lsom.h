@@ -104,8 +104,11 @@ struct lsom_disk_info {
 	enum lsom_disk_state state;
 	char path[256];
 	char failure[160]; /* why, when FAILED */
-	/* No room where its index is: why it FAILED, or will in ten minutes. */
-	bool index_full;
+	/*
+	 * What there is too little of for its index: why it FAILED, or will in
+	 * ten minutes.  0, -ENOSPC, -EMFILE, -ENFILE, -ENOMEM.
+	 */
+	int index_wants;
 	/* It has failed, but not the device: its index has. */
 	bool index_failed;
 	char damage[160]; /* what opening it found lost; "": nothing */

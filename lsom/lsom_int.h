@@ -335,7 +335,7 @@ struct lsom_disk {
 	char path[256];
 	char failure[160], damage[160];
 	int failed_status;
-	bool index_full; /* what failed it, or will */
+	int index_wants; /* what failed it, or will: kv_wants(); 0 */
 	bool index_failed; /* that it was the index, whatever of it */
 	struct env_dev_info info;
 	struct lsom__super super;

@@ -364,12 +364,14 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		node__silent_tell(d, info->silent_ns, t->silent);
 	scrubbed_bad = admin__scrub_tell(d, t->scrubbed, sizeof(t->scrubbed));
 	out->silent_ms = info->silent_ns / MSEC;
-	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
-		       : t->silent[0] != '\0'	       ? t->silent
-		       : info->index_full	       ? NODE_INDEX_FULL
-		       : info->damage[0] != '\0'       ? info->damage
-		       : scrubbed_bad		       ? t->scrubbed
-						       : t->media;
+	out->failure =
+		info->state == LSOM_DISK_FAILED ? info->failure
+		: t->silent[0] != '\0'		? t->silent
+		: info->index_wants < 0
+			? (char *)node__index_wants_tell(info->index_wants)
+		: info->damage[0] != '\0' ? info->damage
+		: scrubbed_bad		  ? t->scrubbed
+					  : t->media;
 	out->components = info->components;
 	out->segments = info->segments;
 	out->segments_free = info->segments_free;
@@ -378,7 +380,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 	out->recovery_ms = info->recovery_ns / MSEC;
 	out->log_generation = info->generation;
 	out->health = info->state == LSOM_DISK_FAILED || t->silent[0] != '\0' ||
-				      info->index_full
+				      info->index_wants < 0
 			      ? "bad"
 		      : info->state == LSOM_DISK_FULL ||
 				      info->damage[0] != '\0' || scrubbed_bad ||
@@ -398,7 +400,7 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 		node__disk_failed_fix(d, info, t->fix, sizeof(t->fix));
 	else if (t->silent[0] != '\0')
 		snprintf(t->fix, sizeof(t->fix), "%s", NODE_SILENT_FIX);
-	else if (info->index_full)
+	else if (info->index_wants < 0)
 		node__disk_failed_fix(d, info, t->fix, sizeof(t->fix));
 	else if (info->state == LSOM_DISK_FULL)
 		snprintf(t->fix, sizeof(t->fix),

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 bool node__is_plain(const char *word)
 {
@@ -64,6 +66,47 @@ void node__leaving_tell(struct node_disk *d, char out[NODE_SILENT_MAX])
 							   : "it is closed");
 }
 
+const char *node__index_wants_tell(int status)
+{
+#define GOES_ON "left for its index: it goes on without for ten minutes"
+	switch (status) {
+	case -EMFILE:
+		return "no file descriptor is " GOES_ON;
+	case -ENFILE:
+		return "no file descriptor of the system is " GOES_ON;
+	case -ENOMEM:
+		return "no memory is " GOES_ON;
+	default:
+		return "no space is " GOES_ON;
+	}
+}
+
+/* What there is to be more of, so that @then. */
+static void wants_fix(const struct node_disk *d, int status, const char *then,
+		      char *out, size_t len)
+{
+	struct rlimit files = { 0 };
+
+	if (status == -ENOSPC) {
+		node__datadir_fix(d->node, then, out, len);
+	} else if (status == -EMFILE) {
+		(void)getrlimit(RLIMIT_NOFILE, &files);
+		snprintf(out, len,
+			 "Raise basaltd's limit of open files, which is %llu: "
+			 "prlimit --pid %d --nofile=NUMBER, and LimitNOFILE= "
+			 "of its unit; then %s",
+			 (unsigned long long)files.rlim_cur, (int)getpid(),
+			 then);
+	} else if (status == -ENFILE) {
+		snprintf(out, len,
+			 "Raise the system's limit of open files: sysctl "
+			 "fs.file-max=NUMBER; then %s",
+			 then);
+	} else {
+		snprintf(out, len, "Free memory on this node; then %s", then);
+	}
+}
+
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
 	const unsigned long long look = NODE_LOOK_NS / SEC;
@@ -73,8 +116,9 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 		 node__disk_word(d, word));
 	if (d->state == NODE_DISK_CLOSED || d->status == -EUCLEAN)
 		snprintf(out, len, "basalt disk rebuild %s", word);
-	else if (d->status == -ENOSPC)
-		node__datadir_fix(d->node, retry, out, len);
+	else if (d->status == -ENOSPC || d->status == -EMFILE ||
+		 d->status == -ENFILE)
+		wants_fix(d, d->status, retry, out, len);
 	else if (d->status == -EMEDIUMTYPE)
 		snprintf(out, len,
 			 "A newer basaltd than %s wrote it: install that one "
@@ -128,11 +172,10 @@ void node__disk_failed_fix(const struct node_disk *d,
 		 "it goes on by itself; where that took over ten minutes, by: "
 		 "%s",
 		 retry);
-	if (info->index_full)
-		node__datadir_fix(d->node,
-				  info->state == LSOM_DISK_FAILED ? retry
-								  : waits,
-				  out, len);
+	if (info->index_wants < 0)
+		wants_fix(d, info->index_wants,
+			  info->state == LSOM_DISK_FAILED ? retry : waits, out,
+			  len);
 	else if (info->index_failed)
 		snprintf(out, len,
 			 "What is under data_dir %.100s failed, and not the "

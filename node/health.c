@@ -95,9 +95,9 @@ static void online_look(const struct node_disk *d, struct health_result *out)
 		FIX(out, "%s", NODE_SILENT_FIX);
 		return;
 	}
-	if (info.index_full) {
+	if (info.index_wants < 0) {
 		say(out, HEALTH_BAD, "disk %.100s: %s", d->path,
-		    NODE_INDEX_FULL);
+		    node__index_wants_tell(info.index_wants));
 		node__disk_failed_fix(d, &info, out->fix, sizeof(out->fix));
 		return;
 	}

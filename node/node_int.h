@@ -352,9 +352,8 @@ void node__silent_fix(const struct node_disk *disk, char *out, size_t len);
 /* What to say of one that the directory has forgotten and that is still here. */
 void node__leaving_tell(struct node_disk *disk, char out[NODE_SILENT_MAX]);
 
-/* One that waits for room where its index is: lsom_disk_info.index_full. */
-#define NODE_INDEX_FULL                                                        \
-	"no space is left for its index: it goes on without for ten minutes"
+/* One that waits for what its index wants: lsom_disk_info.index_wants. */
+const char *node__index_wants_tell(int status);
 
 /* What to do where others have space that is reserved. */
 #define NODE_UNCOVERED_FIX                                                     \

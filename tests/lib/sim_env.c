@@ -215,15 +215,21 @@ static struct sim_env *sim_of_kv(struct kv *kv)
 	return container_of(wb_kv_store(kv), struct sim_env, store);
 }
 
+static void stuck_with(struct sim_env *sim, int status)
+{
+	if (sim->stuck == 0 && status != -ENOSPC && kv_wants(status))
+		sim->stuck = status;
+}
+
 static int sim_kv_apply(struct kv *kv, struct kv_batch *batch)
 {
 	struct sim_env *sim = sim_of_kv(kv);
 
 	if (sim->cut)
 		return -EIO;
-	sim->stuck |= sim->apply_status == -EDQUOT;
-	if (sim->stuck || sim->apply_status < 0)
-		return sim->stuck ? -EDQUOT : sim->apply_status;
+	stuck_with(sim, sim->apply_status);
+	if (sim->stuck < 0 || sim->apply_status < 0)
+		return sim->stuck < 0 ? sim->stuck : sim->apply_status;
 	wb_store_apply(&sim->store, batch);
 	return 0;
 }
@@ -234,24 +240,25 @@ static int sim_kv_flush(struct kv *kv)
 
 	if (sim->cut || counted_out(&sim->fail_flush))
 		return -EIO;
-	sim->stuck |= sim->flush_status == -EDQUOT;
-	if (sim->stuck || sim->flush_status < 0)
-		return sim->stuck ? -EDQUOT : sim->flush_status;
+	stuck_with(sim, sim->flush_status);
+	if (sim->stuck < 0 || sim->flush_status < 0)
+		return sim->stuck < 0 ? sim->stuck : sim->flush_status;
 	wb_store_flush(&sim->store);
 	return 0;
 }
 
 /* What was applied and not flushed is gone with it. */
-static int sim_kv_reopen(struct kv *kv)
+static int sim_kv_reopen(struct kv *kv, struct kv_batch *batch)
 {
 	struct sim_env *sim = sim_of_kv(kv);
 
 	if (sim->cut)
 		return -EIO;
 	if (sim->apply_status < 0 || sim->flush_status < 0)
-		return -ENOSPC;
+		return sim->stuck == -EDQUOT ? -ENOSPC : sim->stuck;
 	wb_store_restore(&sim->store);
-	sim->stuck = false;
+	wb_store_apply(&sim->store, batch);
+	sim->stuck = 0;
 	sim->reopened++;
 	return 0;
 }
@@ -266,7 +273,7 @@ static const struct kv_ops sim_kv_ops = {
 static int sim_kv_open(struct env *env, const struct kv_config *config,
 		       struct kv **out)
 {
-	sim_of(env)->stuck = false;
+	sim_of(env)->stuck = 0;
 	*out = wb_store_open(&sim_of(env)->store, &sim_kv_ops, config->merge);
 	return 0;
 }

@@ -34,7 +34,7 @@ struct sim_env {
 	uint64_t fail_flush; /* of the store */
 	int apply_status,
 		flush_status; /* of the store, as long as they say so */
-	bool stuck; /* by -EDQUOT of these, until it is opened again */
+	int stuck; /* by such of these, until it is opened again: kv_reopen() */
 	unsigned reopened;
 	bool hold_plain; /* writes that are not durable do not complete */
 	uint64_t writes;

@@ -77,7 +77,7 @@ void comp__full(struct run *r)
 	struct lsom_disk_info info;
 
 	lsom_disk_info(r->disk, &info);
-	if (info.index_full)
+	if (info.index_wants != 0)
 		return;
 	for (unsigned i = 0; i < r->sim->stores_count; i++)
 		r->sim->stores[i].full_until = r->sim->now_ns + ns;

@@ -642,9 +642,12 @@ TEST(kv, a_quota_that_is_used_up_before_a_store_is_opened)
 TEST(kv, a_quota_that_is_used_up_meanwhile)
 {
 	struct kv *kv = store_made((struct kv_config){ .create = true });
+	struct kv_batch batch;
 	size_t len;
 	void *value;
 
+	kv_batch_init(&batch);
+	kv_batch_put(&batch, str("c"), str("1"));
 	CHECK_EQ(put_one(kv, "a", 100), 0);
 	CHECK_EQ(kv_flush(kv), 0);
 	CHECK_EQ(put_one(kv, "b", 100), 0);
@@ -653,20 +656,105 @@ TEST(kv, a_quota_that_is_used_up_meanwhile)
 	syncs.table_error = 0;
 	CHECK_EQ(kv_flush(kv), -EDQUOT);
 	place.taken = EDQUOT;
-	CHECK_EQ(kv_reopen(kv), -ENOSPC);
+	CHECK_EQ(kv_reopen(kv, &batch), -ENOSPC);
 	CHECK_EQ(kv_get(kv, str("b"), &value, &len), 0);
 	free(value);
 	place.taken = 0;
-	CHECK_EQ(kv_reopen(kv), 0);
+	CHECK_EQ(kv_reopen(kv, &batch), 0);
 	CHECK_EQ(kv_get(kv, str("a"), &value, &len), 0);
 	free(value);
 	CHECK_EQ(put_one(kv, "b", 100), 0);
 	CHECK_EQ(kv_flush(kv), 0);
-	CHECK_EQ(kv_reopen(kv), 0);
+	CHECK_EQ(kv_reopen(kv, &batch), 0);
 	CHECK_EQ(kv_get(kv, str("b"), &value, &len), 0);
 	CHECK_EQ(len, 100);
 	free(value);
+	CHECK_EQ(kv_get(kv, str("c"), &value, &len), 0);
+	free(value);
+	kv_batch_fini(&batch);
 	kv_close(kv);
+}
+
+/* As few as are taken; @out: what it was. */
+static void descriptors_end(struct rlimit *out)
+{
+	struct rlimit few;
+
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, out), 0);
+	few = *out;
+	few.rlim_cur = (rlim_t)dup(0);
+	close((int)few.rlim_cur);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+/* Want of descriptors is no less passing: it goes on when it is opened again. */
+TEST(kv, descriptors_that_are_used_up_meanwhile)
+{
+	struct kv *kv = store_made((struct kv_config){ .create = true });
+	struct kv_batch batch;
+	struct rlimit files;
+	size_t len;
+	void *value;
+
+	kv_batch_init(&batch);
+	kv_batch_put(&batch, str("b"), str("1"));
+	CHECK_EQ(put_one(kv, "a", 100), 0);
+	CHECK_EQ(kv_flush(kv), 0);
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	descriptors_end(&files);
+	CHECK_EQ(kv_flush(kv), -EMFILE);
+	CHECK_EQ(kv_flush(kv), -EMFILE);
+	CHECK_EQ(kv_reopen(kv, &batch), -EMFILE);
+	CHECK_EQ(kv_reopen(kv, &batch), -EMFILE);
+	/* What is in it is read meanwhile. */
+	CHECK_EQ(kv_get(kv, str("b"), &value, &len), 0);
+	free(value);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+	/* Taken between its closing and its opening: all of it, or nothing. */
+	syncs.table_error = EMFILE;
+	CHECK_EQ(kv_reopen(kv, &batch), -EMFILE);
+	syncs.table_error = 0;
+	CHECK_EQ(kv_get(kv, str("b"), &value, &len), -EMFILE);
+	CHECK_EQ(kv_apply(kv, &batch), -EMFILE);
+	CHECK_EQ(kv_flush(kv), -EMFILE);
+	CHECK_EQ(kv_reopen(kv, &batch), 0);
+	CHECK_EQ(kv_get(kv, str("a"), &value, &len), 0);
+	free(value);
+	CHECK_EQ(kv_get(kv, str("b"), &value, &len), 0);
+	CHECK_EQ(len, 1);
+	free(value);
+	CHECK_EQ(kv_flush(kv), 0);
+	kv_batch_fini(&batch);
+	kv_close(kv);
+}
+
+/* What the system has none of, or no memory for, and what only sounds like it. */
+TEST(kv, passing_by_its_cause)
+{
+	static const struct {
+		int error, status;
+	} cases[] = {
+		{ ENFILE, -ENFILE },
+		{ EMFILE, -EMFILE },
+		{ ENOMEM, -ENOMEM },
+		{ EIO, -EIO },
+	};
+	char *dir = test_dir(), path[600];
+	struct kv_config config = { .path = path, .create = true };
+	struct kv *kv;
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+		snprintf(path, sizeof(path), "%s/%zu: Too many open files%s",
+			 dir, i, i % 2 ? "" : ": Cannot allocate memory");
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+		CHECK_EQ(put_one(kv, "a", 100), 0);
+		syncs.table_error = cases[i / 2].error;
+		CHECK_EQ(kv_flush(kv), cases[i / 2].status);
+		syncs.table_error = 0;
+		CHECK_EQ(put_one(kv, "b", 100), cases[i / 2].status);
+		kv_close(kv);
+	}
+	free(dir);
 }
 
 TEST(uuid, text)

@@ -374,7 +374,9 @@ TEST(faults, flush_of_the_index_fails)
 	fixture_close(f);
 }
 
-/* ---- no room where the index is ---- */
+/* ---- no room where the index is, or no descriptor, or no memory ---- */
+
+static const int wants[] = { -ENOSPC, -EDQUOT, -EMFILE, -ENFILE, -ENOMEM };
 
 enum { FULL_PAGES = 48 }; /* more than the cache holds */
 
@@ -432,19 +434,20 @@ static struct lsom_comp *index_filled(struct fixture *f, int *status, int why,
 	*c = (struct call){ .f = f };
 	req->data = c;
 	CHECK_EQ(lsom_checkpoint(f->disk, req, checkpoint_answered), 0);
-	while (!f->disk->index_full)
+	while (f->disk->index_wants == 0)
 		CHECK(sim_env_turn(&f->sim));
 	return comp;
 }
 
-static void is_waiting(struct fixture *f, bool waits)
+/* @why: for that; 0: it does not. */
+static void is_waiting(struct fixture *f, int why)
 {
 	struct lsom_disk_info info;
 
 	lsom_disk_info(f->disk, &info);
 	CHECK_EQ(info.state, LSOM_DISK_ONLINE);
-	CHECK_EQ(info.index_full, waits);
-	CHECK_EQ(info.congestion[LSOM_CONGESTION_INDEX] == 255, waits);
+	CHECK_EQ(info.index_wants, why == -EDQUOT ? -ENOSPC : why);
+	CHECK_EQ(info.congestion[LSOM_CONGESTION_INDEX] == 255, why < 0);
 }
 
 /* The disk serves all that it has, takes more, and goes on when there is. */
@@ -460,7 +463,7 @@ static void full_then_room(struct fixture *f, int *status, int why)
 		timers_due(&f->sim);
 		pages_check(f, comp, 101);
 		CHECK(!c.done);
-		is_waiting(f, true);
+		is_waiting(f, why);
 	}
 	pages_write(f, comp, 201);
 	pages_check(f, comp, 201);
@@ -468,9 +471,9 @@ static void full_then_room(struct fixture *f, int *status, int why)
 	CHECK(sim_env_run(&f->sim, &c.done));
 	CHECK_EQ(c.status, 0);
 	CHECK_EQ(checkpoint(f), 0);
-	is_waiting(f, false);
+	is_waiting(f, 0);
 	CHECK(f->disk->pages_count < FULL_PAGES);
-	CHECK_EQ(f->sim.reopened, why == -EDQUOT);
+	CHECK_EQ(f->sim.reopened, why != -ENOSPC);
 	pages_check(f, comp, 201);
 	once_check(f, comp);
 	lsom_comp_put(comp);
@@ -484,15 +487,14 @@ static void full_then_room(struct fixture *f, int *status, int why)
 
 TEST(faults, no_room_for_the_index_is_waited_for)
 {
-	static const int whys[] = { -ENOSPC, -EDQUOT };
 	struct fixture *f;
 
-	for (unsigned i = 0; i < ARRAY_LEN(whys); i++) {
+	for (unsigned i = 0; i < ARRAY_LEN(wants); i++) {
 		f = fixture_open(31);
-		full_then_room(f, &f->sim.apply_status, whys[i]);
+		full_then_room(f, &f->sim.apply_status, wants[i]);
 		fixture_close(f);
 		f = fixture_open(32);
-		full_then_room(f, &f->sim.flush_status, whys[i]);
+		full_then_room(f, &f->sim.flush_status, wants[i]);
 		fixture_close(f);
 	}
 }
@@ -522,7 +524,7 @@ static void full_to_the_end(struct fixture *f, int *status, int why,
 		CHECK(env_now(f->disk->env) - since > 600 * SEC);
 		failed_check(f, comp);
 		lsom_disk_info(f->disk, &info);
-		CHECK(info.index_full);
+		CHECK_EQ(info.index_wants, why == -EDQUOT ? -ENOSPC : why);
 		lsom_comp_put(comp);
 		disk_close(f);
 	}
@@ -539,11 +541,11 @@ TEST(faults, no_room_for_the_index_is_not_waited_for_for_ever)
 {
 	struct fixture *f;
 
-	for (unsigned i = 0; i < 8; i++) {
+	for (unsigned i = 0; i < 4 * ARRAY_LEN(wants); i++) {
 		f = fixture_open(33 + i);
 		full_to_the_end(
 			f, i % 2 ? &f->sim.apply_status : &f->sim.flush_status,
-			i / 4 ? -EDQUOT : -ENOSPC, i / 2 % 2);
+			wants[i / 4], i / 2 % 2);
 		fixture_close(f);
 	}
 }
@@ -562,11 +564,11 @@ TEST(faults, a_disk_fails_that_waits_for_room)
 	CHECK(put(f, comp, 0, 1, LSN(1, 300), 300) < 0);
 	lsom_disk_info(f->disk, &info);
 	CHECK_EQ(info.state, LSOM_DISK_FAILED);
-	CHECK(!info.index_full);
+	CHECK_EQ(info.index_wants, 0);
 	CHECK(sim_env_run(&f->sim, &c.done));
 	CHECK(c.status < 0);
 	lsom_disk_info(f->disk, &info);
-	CHECK(!info.index_full);
+	CHECK_EQ(info.index_wants, 0);
 	lsom_comp_put(comp);
 	f->sim.flush_status = 0;
 	fixture_close(f);
