@@ -13,12 +13,11 @@
  * goes along in the buffer.
  */
 #define LOG_ROOM LOG_ISCSI
+#include "base/descriptors.h"
 #include "iscsi/tcp_int.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -555,23 +554,6 @@ static void accept_idle(struct dm_tcp_listener *l)
 	l->retry_ns = 0;
 }
 
-/*
- * Anybody may connect, and be silent for a while.  The last descriptors are not for
- * that: an index whose files cannot be opened is the end of its disk.
- */
-static bool fds_left(const struct dm_tcp_listener *l)
-{
-	struct rlimit limit;
-	int next = fcntl(l->fd, F_DUPFD_CLOEXEC, 0); /* the lowest free one */
-
-	if (next < 0)
-		return false;
-	close(next);
-	return getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
-	       (rlim_t)next <
-		       limit.rlim_cur - MIN(limit.rlim_cur / 4, TCP_FDS_LEFT);
-}
-
 static void on_accept(uv_poll_t *poll, int status, int events)
 {
 	struct dm_tcp_listener *l = poll->data;
@@ -585,7 +567,7 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 		int fd;
 
 		memset(&peer, 0, sizeof(peer));
-		if (!fds_left(l)) {
+		if (!descriptors_left(l->fd)) {
 			accept_failed(l, EMFILE);
 			return;
 		}

@@ -23,8 +23,6 @@
  * pings and task management, too: Linux takes 5 s of silence for an end.
  */
 #define TCP_LATER_NS (3 * SEC)
-/* Descriptors that connections leave to the rest of the daemon: or a quarter. */
-#define TCP_FDS_LEFT 1024u
 /* Accepting failed: how soon it is tried again, and at the latest. */
 #define TCP_RETRY_NS (100 * MSEC)
 #define TCP_RETRY_NS_MAX (2 * SEC)

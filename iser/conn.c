@@ -8,6 +8,7 @@
  * Last goes its id: behind the device, whose context may go with it.
  */
 #define LOG_ROOM LOG_ISER
+#include "base/descriptors.h"
 #include "iser/iser_int.h"
 
 /* A device that takes longer than this to let go has lost its mind. */
@@ -739,9 +740,12 @@ void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 	char why[240] = "";
 	int rv = -ESHUTDOWN;
 
+	/* It takes one, its completion channel. */
 	if (!iser->closing)
-		rv = iser__device_get(iser, id->verbs, &device, why,
-				      sizeof(why));
+		rv = descriptors_left(iser->channel->fd)
+			     ? iser__device_get(iser, id->verbs, &device, why,
+						sizeof(why))
+			     : -EMFILE;
 	if (rv == 0) {
 		conn = conn_new(portal, device, id);
 		if (conn != NULL)

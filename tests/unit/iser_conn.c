@@ -5,6 +5,9 @@
 #include "iscsi/iscsi_int.h"
 #include "tests/unit/iser_initiator.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 TEST(iser_conn, login)
 {
 	fixture();
@@ -973,6 +976,51 @@ TEST(iser_conn, refused)
 		turns();
 		fake_peer_free(peers[i]);
 	}
+	end();
+}
+
+/* Nor where the descriptors that others need begin. */
+TEST(iser_conn, descriptors_are_left_to_others)
+{
+	struct fake_peer *peers[20], *refused;
+	struct rlimit was, few;
+	unsigned n = 0;
+	int next;
+
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+	fixture();
+	next = dup(0);
+	close(next);
+	few = was;
+	few.rlim_cur = ((rlim_t)next + 8) / 3 * 4;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+	do {
+		CHECK(n < ARRAY_LEN(peers));
+		peer = NULL;
+		dial(0x80, 4);
+		peers[n++] = peer;
+	} while (fake_peer_state(peer) == FAKE_UP);
+	refused = peers[--n];
+	CHECK_EQ(fake_peer_state(refused), FAKE_REFUSED);
+	CHECK(n > 0);
+	next = dup(0);
+	close(next);
+	CHECK_EQ(next, few.rlim_cur / 4 * 3);
+	/* When one has gone there is place for one. */
+	fake_peer_disconnect(peers[0]);
+	turns();
+	fake_peer_free(peers[0]);
+	peer = NULL;
+	dial(0x80, 4);
+	CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+	peers[0] = peer;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+	for (unsigned i = 0; i < n; i++) {
+		fake_peer_disconnect(peers[i]);
+		turns();
+		fake_peer_free(peers[i]);
+	}
+	peer = refused;
 	end();
 }
 
