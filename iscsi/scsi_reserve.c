@@ -172,7 +172,18 @@ static bool add_port(struct pr_request *req, const char *name)
 	return true;
 }
 
-/* An initiator device (format 00b): its ports that are logged in. */
+static bool has_port(const struct pr_request *req, const char *name)
+{
+	for (unsigned i = 0; i < req->pr.initiator_ports_count; i++)
+		if (strcasecmp(req->ports[i], name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * An initiator device (format 00b): its ports that are logged in, each once,
+ * though it is a nexus at several ports of the target.
+ */
 static bool add_device(const struct scsi_target *target, struct pr_request *req,
 		       const char *name)
 {
@@ -186,9 +197,9 @@ static bool add_device(const struct scsi_target *target, struct pr_request *req,
 		if (strncasecmp(port, name, len) != 0 ||
 		    strncmp(port + len, ",i,0x", 5) != 0)
 			continue;
-		if (!add_port(req, port))
-			return false;
 		found = true;
+		if (!has_port(req, port) && !add_port(req, port))
+			return false;
 	}
 	return found;
 }

@@ -148,9 +148,15 @@ static bool any_registered(const struct fake_pr *pr,
 			   const struct dom_nexus *nexus,
 			   const struct dom_pr *out)
 {
-	for (unsigned i = 0; i < out->initiator_ports_count; i++)
-		if (find(pr, out->initiator_ports[i], nexus->target_port) >= 0)
+	for (unsigned i = 0; i < out->initiator_ports_count; i++) {
+		const char *port = out->initiator_ports[i];
+
+		if (find(pr, port, nexus->target_port) >= 0)
 			return true;
+		for (unsigned j = 0; j < i; j++) /* or by then would be */
+			if (strcmp(out->initiator_ports[j], port) == 0)
+				return true;
+	}
 	return false;
 }
 

@@ -275,6 +275,7 @@ TEST(scsi_reserve, transport_ids_of_devices)
 {
 	struct rig *r = rig_open(512);
 	uint8_t list[72] = { [20] = 0x0d, [27] = 44 }, d[8];
+	struct scsi_nexus *twin = &r->nexus[2];
 
 	/* SPEC_I_PT, ALL_TG_PT, APTPL */
 	put_be64(list + 8, KEY0);
@@ -295,6 +296,16 @@ TEST(scsi_reserve, transport_ids_of_devices)
 	CHECK_EQ(pr(r, 1, RESERVE, 1, KEY0, 0), GOOD);
 	CHECK_EQ(pr(r, 1, CLEAR, 0, KEY0, 0), GOOD);
 	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x2a, 3));
+	/* At another port of the target, too: it is one initiator port. */
+	memset(twin, 0, sizeof(*twin));
+	twin->dom = r->nexus[1].dom;
+	twin->dom.target_port = 1;
+	scsi_nexus_open(r->target, twin, true);
+	r->open[2] = true;
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), GOOD);
+	pr_in(r, 0, d, 8);
+	CHECK_EQ(get_be32(d + 4), 16);
+	CHECK_EQ(pr(r, 0, CLEAR, 0, KEY0, 0), GOOD);
 	list[32 + 21] = '7'; /* nobody's */
 	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), RIG_SENSE(5, 0x26, 0));
 	rig_close(r);
