@@ -27,15 +27,21 @@ class Files(threading.Thread):
         except OSError as e:
             self.error = "%s: %s" % (e.filename or "write", e)
 
+    def sync_names(self):
+        """Where it fails nothing stays open: umount would be busy for ever."""
+        fd = os.open(self.root, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def one(self):
         name = "f%03d" % self.rng.randrange(200)
         path = os.path.join(self.root, name)
         if name in self.sums and self.rng.random() < 0.15:
             self.unsure.add(name)
             os.unlink(path)
-            fd = os.open(self.root, os.O_RDONLY)
-            os.fsync(fd)
-            os.close(fd)
+            self.sync_names()
             del self.sums[name]
             self.unsure.discard(name)
             return
@@ -46,9 +52,7 @@ class Files(threading.Thread):
             f.flush()
             os.fsync(f.fileno())
         os.rename(path + ".new", path)
-        fd = os.open(self.root, os.O_RDONLY)
-        os.fsync(fd)
-        os.close(fd)
+        self.sync_names()
         self.sums[name] = hashlib.sha256(data).hexdigest()
         self.unsure.discard(name)
         self.made += 1
