@@ -12,6 +12,7 @@ import time
 SG_IO = 0x2285
 GOOD, CHECK, BUSY, CONFLICT, FULL = 0x00, 0x02, 0x08, 0x18, 0x28
 UNIT_ATTENTION, MISCOMPARE = 6, 14
+BECOMING_READY = 2, 4, 1
 
 # PERSISTENT RESERVE OUT
 REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_ABORT, IGNORE, MOVE = range(8)
@@ -67,6 +68,12 @@ def send(fd, cdb, out=None, data_in=0, limit_ms=300000):
     return h.status, data.raw[:size - h.resid] if data_in else b"", known
 
 
+def later(status, sense):
+    """Is it told to come again?  It has done nothing."""
+    return status in (BUSY, FULL) or sense == BECOMING_READY or \
+        (sense or (0,))[0] == UNIT_ATTENTION
+
+
 def patient(command, *args, limit=600):
     """What came in, once the unit takes the command: for what may be repeated."""
     until = time.monotonic() + limit
@@ -77,8 +84,7 @@ def patient(command, *args, limit=600):
             status, sense = str(e), None
         if status == GOOD:
             return data
-        if not isinstance(status, str) and status not in (BUSY, FULL) and \
-                not (sense and sense[0] == UNIT_ATTENTION) or \
+        if not isinstance(status, str) and not later(status, sense) or \
                 time.monotonic() > until:
             raise OSError("%s: status %s, sense %s" % (
                 command.__name__, status, sense))
