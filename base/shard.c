@@ -287,7 +287,8 @@ static bool stood_still(struct shard *s)
 	if (first == NULL || s->env.now_ns <= due_ns(s, first))
 		return false;
 	late_ns = s->env.now_ns - due_ns(s, first);
-	if (late_ns > STOPPED_NS)
+	/* Once: a process that stands still again and again has timers, too. */
+	if (late_ns > STOPPED_NS && first->due_ns >= s->timers_ns)
 		s->timers_ns = s->env.now_ns + CATCH_UP_NS;
 	return late_ns > LATE_NS;
 }

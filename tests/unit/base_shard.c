@@ -1344,6 +1344,27 @@ TEST(shard, timers_behind_what_a_stall_kept)
 	stall(false, 1500);
 }
 
+/* A process that stands still all the time has its timers yet. */
+TEST(shard, timers_between_stalls)
+{
+	struct env_timer timer = { .cb = on_late };
+	struct test_shard ts;
+
+	test_shard_open(&ts);
+	words = 1;
+	was_read = went_on = true;
+	done = false;
+	shard_step(ts.env, 0);
+	env_timer_start(ts.env, &timer, MSEC);
+	for (unsigned i = 0; i < 3; i++) {
+		for (unsigned ms = 0; ms < 1700; ms += 100)
+			CHECK_EQ(usleep(100000), 0);
+		shard_step(ts.env, 0);
+	}
+	CHECK(done);
+	test_shard_close(&ts);
+}
+
 /* A turn asks a disk for all that the ring takes: sockets have their turn. */
 TEST(shard, sockets_beside_a_full_ring)
 {
