@@ -51,6 +51,14 @@ struct config_step {
 	bool done;
 };
 
+/* The objects of a list by their name, for many are looked up in it. */
+struct config_names {
+	const json_t *list;
+	json_t *by;
+};
+
+enum { CONFIG_NAMED = 3 }; /* lists of a side: policies, vdisks, targets */
+
 struct config_plan {
 	json_t *want, *have;
 	const char *path; /* of the file */
@@ -60,6 +68,8 @@ struct config_plan {
 	json_t *left; /* array of {what, name}: not in the file, and stays */
 	json_t *wrong; /* array of texts: what cannot be brought about */
 	/* private */
+	struct config_names names[2 * CONFIG_NAMED];
+	json_t *iqns, *iqns_made; /* arrays of targets: there, and to be made */
 	struct config_step spare;
 	bool failed; /* there was no memory */
 };

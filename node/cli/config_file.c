@@ -214,24 +214,38 @@ static int size_check(const struct reading *r, const char *place,
 	return 0;
 }
 
-/* Is @list[@index] there before as well?  By @key of it, or by itself. */
-static bool is_twice(const json_t *list, size_t index, const char *key)
+/*
+ * Was @value, a text or a number like all of them, in @seen?  It is from now on.
+ * -ENOMEM: that is not known.
+ */
+static int is_twice(json_t *seen, const json_t *value)
 {
-	const json_t *it = json_array_get(list, index);
+	const char *text = json_string_value(value);
+	char number[24];
 
-	for (size_t i = 0; i < index; i++) {
-		const json_t *other = json_array_get(list, i);
-
-		if (key == NULL ? json_equal(it, other)
-				: json_equal(json_object_get(it, key),
-					     json_object_get(other, key)))
-			return true;
+	if (text == NULL) {
+		snprintf(number, sizeof(number), "%lld",
+			 (long long)json_integer_value(value));
+		text = number;
 	}
-	return false;
+	if (json_object_get(seen, text) != NULL)
+		return 1;
+	return json_object_set_new(seen, text, json_true()) < 0 ? -ENOMEM : 0;
 }
 
-static int list_check(const struct reading *r, const char *place,
-		      const json_t *list, const struct key *key)
+/* @what of @list's items, a key of theirs or NULL: they, is there once. */
+static int once_check(const struct reading *r, const char *place, json_t *seen,
+		      const json_t *value, const char *what)
+{
+	int rv = is_twice(seen, value);
+
+	return rv == 0	 ? 0
+	       : rv == 1 ? wrong(r, place, "the %s is there twice", what)
+			 : wrong(r, place, "no memory to look at it");
+}
+
+static int items_check(const struct reading *r, const char *place,
+		       const json_t *list, const struct key *key, json_t *seen)
 {
 	const struct key one = { key->name, TEXT, true,	   key->max,
 				 0,	    NULL, key->ok, key->rule };
@@ -239,24 +253,38 @@ static int list_check(const struct reading *r, const char *place,
 	char at[PLACE_MAX + 24];
 	size_t i;
 	json_t *item;
+	int rv = 0;
+
+	json_array_foreach(list, i, item)
+	{
+		snprintf(at, sizeof(at), "%.*s[%zu]", PLACE_MAX, place, i);
+		rv = key->kind == OBJECTS ? object_check(r, at, item, key->of)
+					  : text_check(r, at, item, &one);
+		if (rv == 0 && name != NULL)
+			rv = once_check(r, at, seen,
+					json_object_get(item, name), name);
+		else if (rv == 0)
+			rv = once_check(r, at, seen, item, "name");
+		if (rv < 0)
+			break;
+	}
+	return rv;
+}
+
+static int list_check(const struct reading *r, const char *place,
+		      const json_t *list, const struct key *key)
+{
+	json_t *seen;
 	int rv;
 
 	if (!json_is_array(list))
 		return wrong(r, place, "a list in brackets is expected");
 	if (key->kind == TEXTS && json_array_size(list) > ALLOW_MAX)
 		return wrong(r, place, "more than %u of them", ALLOW_MAX);
-	json_array_foreach(list, i, item)
-	{
-		snprintf(at, sizeof(at), "%.*s[%zu]", PLACE_MAX, place, i);
-		rv = key->kind == OBJECTS ? object_check(r, at, item, key->of)
-					  : text_check(r, at, item, &one);
-		if (rv == 0 && is_twice(list, i, name))
-			rv = wrong(r, at, "the %s is there twice",
-				   name != NULL ? name : "name");
-		if (rv < 0)
-			return rv;
-	}
-	return 0;
+	seen = json_object();
+	rv = items_check(r, place, list, key, seen);
+	json_decref(seen);
+	return rv;
 }
 
 static int value_check(const struct reading *r, const char *place,
@@ -352,43 +380,60 @@ static int blocks_check(const struct reading *r, const json_t *file)
 
 static int iqns_check(const struct reading *r, const json_t *file)
 {
-	const json_t *targets = json_object_get(file, "targets");
+	json_t *seen = json_object(), *target;
 	size_t i;
-	json_t *target;
+	int rv = 0;
 
-	json_array_foreach(targets, i, target)
+	json_array_foreach(json_object_get(file, "targets"), i, target)
 	{
+		const json_t *iqn = json_object_get(target, "iqn");
 		char at[PLACE_MAX];
 
 		snprintf(at, sizeof(at), "targets[%zu]", i);
-		if (json_string_length(json_object_get(target, "iqn")) > 0 &&
-		    is_twice(targets, i, "iqn"))
-			return wrong(r, at, "the iqn is there twice");
+		if (json_string_length(iqn) > 0)
+			rv = once_check(r, at, seen, iqn, "iqn");
+		if (rv < 0)
+			break;
 	}
-	return 0;
+	json_decref(seen);
+	return rv;
+}
+
+static int target_luns_check(const struct reading *r, const json_t *luns,
+			     size_t target)
+{
+	json_t *seen = json_object(), *lun;
+	size_t i;
+	int rv = 0;
+
+	json_array_foreach(luns, i, lun)
+	{
+		char at[PLACE_MAX];
+
+		snprintf(at, sizeof(at), "targets[%zu].luns[%zu]", target, i);
+		rv = once_check(r, at, seen, json_object_get(lun, "vdisk"),
+				"vdisk");
+		if (rv < 0)
+			break;
+	}
+	json_decref(seen);
+	return rv;
 }
 
 /* A virtual disk is in a target once. */
 static int luns_check(const struct reading *r, const json_t *file)
 {
-	size_t i, k;
-	json_t *target, *lun;
+	size_t i;
+	json_t *target;
+	int rv = 0;
 
 	json_array_foreach(json_object_get(file, "targets"), i, target)
 	{
-		const json_t *luns = json_object_get(target, "luns");
-
-		json_array_foreach(luns, k, lun)
-		{
-			char at[PLACE_MAX];
-
-			snprintf(at, sizeof(at), "targets[%zu].luns[%zu]", i,
-				 k);
-			if (is_twice(luns, k, "vdisk"))
-				return wrong(r, at, "the vdisk is there twice");
-		}
+		rv = target_luns_check(r, json_object_get(target, "luns"), i);
+		if (rv < 0)
+			break;
 	}
-	return 0;
+	return rv;
 }
 
 struct input {

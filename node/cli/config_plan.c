@@ -50,9 +50,23 @@ json_t *cli__config_find(const json_t *list, const char *key,
 	return NULL;
 }
 
-static json_t *same_name(const json_t *list, const json_t *object)
+/* Of @section of the plan's @side, by its name, a text; borrowed, or NULL. */
+static json_t *named(const struct config_plan *plan, const json_t *side,
+		     const char *section, const json_t *name)
 {
-	return cli__config_find(list, "name", json_object_get(object, "name"));
+	const json_t *list = json_object_get(side, section);
+
+	for (size_t i = 0; list != NULL && i < ARRAY_LEN(plan->names); i++)
+		if (plan->names[i].list == list)
+			return json_object_get(plan->names[i].by,
+					       json_string_value(name));
+	return NULL;
+}
+
+static json_t *same_name(const struct config_plan *plan, const json_t *side,
+			 const char *section, const json_t *object)
+{
+	return named(plan, side, section, json_object_get(object, "name"));
 }
 
 static const char *name_of(const json_t *object)
@@ -187,7 +201,7 @@ static void each(struct config_plan *plan, const char *section,
 
 	json_array_foreach(json_object_get(plan->want, section), i, want)
 	{
-		have = same_name(json_object_get(plan->have, section), want);
+		have = same_name(plan, plan->have, section, want);
 		if (have != NULL)
 			compare(plan, want, have);
 		else
@@ -272,7 +286,7 @@ static const char *policy_user(const struct config_plan *plan, const char *name)
 	json_array_foreach(json_object_get(plan->have, "vdisks"), i, have)
 	{
 		const json_t *want =
-			same_name(json_object_get(plan->want, "vdisks"), have);
+			same_name(plan, plan->want, "vdisks", have);
 		const char *policy = cli__config_text(want, "policy");
 
 		if (policy == NULL)
@@ -293,10 +307,12 @@ static void policies_prune(struct config_plan *plan)
 		return;
 	json_array_foreach(json_object_get(plan->have, "policies"), i, have)
 	{
-		const char *user = policy_user(plan, name_of(have));
+		const char *user = NULL;
 
-		if (same_name(wanted, have) != NULL)
+		if (same_name(plan, plan->want, "policies", have) != NULL)
 			continue;
+		if (plan->prune)
+			user = policy_user(plan, name_of(have));
 		if (!plan->prune)
 			left(plan, "policy", name_of(have));
 		else if (user != NULL)
@@ -314,10 +330,8 @@ static void policies_prune(struct config_plan *plan)
 
 static bool policy_known(const struct config_plan *plan, const json_t *name)
 {
-	return cli__config_find(json_object_get(plan->want, "policies"), "name",
-				name) != NULL ||
-	       cli__config_find(json_object_get(plan->have, "policies"), "name",
-				name) != NULL;
+	return named(plan, plan->want, "policies", name) != NULL ||
+	       named(plan, plan->have, "policies", name) != NULL;
 }
 
 static void vdisk_create(struct config_plan *plan, json_t *want)
@@ -398,7 +412,8 @@ static void vdisks(struct config_plan *plan)
 	if (wanted == NULL)
 		return;
 	json_array_foreach(json_object_get(plan->have, "vdisks"), i,
-			   it) if (same_name(wanted, it) == NULL)
+			   it) if (same_name(plan, plan->want, "vdisks", it) ==
+				   NULL)
 		left(plan, "virtual disk", name_of(it));
 }
 
@@ -480,33 +495,42 @@ static void iqn_of(const json_t *target, char out[ISCSI_NAME_MAX + 1])
 			 name_of(target));
 }
 
-/* Has another target that stays, or was made before, the name that @want gets? */
-static void iqn_check(struct config_plan *plan, const json_t *want)
+static void iqn_note(struct config_plan *plan, json_t *iqns, json_t *target)
 {
-	const json_t *wanted = json_object_get(plan->want, "targets");
-	const json_t *there = json_object_get(plan->have, "targets"), *it;
-	char iqn[ISCSI_NAME_MAX + 1], other[ISCSI_NAME_MAX + 1];
+	char iqn[ISCSI_NAME_MAX + 1];
+	json_t *list;
+
+	iqn_of(target, iqn);
+	list = json_object_get(iqns, iqn);
+	if (list == NULL) {
+		list = json_array();
+		if (json_object_set_new(iqns, iqn, list) < 0)
+			list = NULL;
+	}
+	if (json_array_append(list, target) < 0)
+		plan->failed = true;
+}
+
+/* Has another target that stays, or was made before, the name that @want gets? */
+static void iqn_check(struct config_plan *plan, json_t *want)
+{
+	char iqn[ISCSI_NAME_MAX + 1];
 	size_t i;
+	json_t *it;
 
 	iqn_of(want, iqn);
-	json_array_foreach(there, i, it)
+	json_array_foreach(json_object_get(plan->iqns, iqn), i, it)
 	{
-		iqn_of(it, other);
-		if (strcmp(iqn, other) == 0 &&
-		    (!plan->prune || same_name(wanted, it) != NULL))
+		if (!plan->prune ||
+		    same_name(plan, plan->want, "targets", it) != NULL)
 			wrong(plan,
 			      "target %s: %s is the name of target %s already",
 			      name_of(want), iqn, name_of(it));
 	}
-	json_array_foreach(wanted, i, it)
-	{
-		if (it == want)
-			break;
-		iqn_of(it, other);
-		if (strcmp(iqn, other) == 0 && same_name(there, it) == NULL)
-			wrong(plan, "target %s: %s is to be that of target %s",
-			      name_of(want), iqn, name_of(it));
-	}
+	json_array_foreach(json_object_get(plan->iqns_made, iqn), i, it)
+		wrong(plan, "target %s: %s is to be that of target %s",
+		      name_of(want), iqn, name_of(it));
+	iqn_note(plan, plan->iqns_made, want);
 }
 
 /* RFC 7143, 12.1.3: the initiator proves itself first. */
@@ -623,7 +647,7 @@ static void targets_prune(struct config_plan *plan)
 		return;
 	json_array_foreach(json_object_get(plan->have, "targets"), i, have)
 	{
-		if (same_name(wanted, have) != NULL)
+		if (same_name(plan, plan->want, "targets", have) != NULL)
 			continue;
 		if (plan->prune)
 			step(plan, removal, "target", name_of(have),
@@ -683,8 +707,7 @@ static void lun_goes(struct config_plan *plan, json_t *target, json_t *have)
 
 static json_t *luns_there(const struct config_plan *plan, const json_t *target)
 {
-	return json_object_get(same_name(json_object_get(plan->have, "targets"),
-					 target),
+	return json_object_get(same_name(plan, plan->have, "targets", target),
 			       "luns");
 }
 
@@ -710,10 +733,8 @@ static void lun_comes(struct config_plan *plan, json_t *target, json_t *want)
 		return;
 	snprintf(name, sizeof(name), "%llu of target %s",
 		 (unsigned long long)number_of(want), name_of(target));
-	if (cli__config_find(json_object_get(plan->want, "vdisks"), "name",
-			     vdisk) == NULL &&
-	    cli__config_find(json_object_get(plan->have, "vdisks"), "name",
-			     vdisk) == NULL)
+	if (named(plan, plan->want, "vdisks", vdisk) == NULL &&
+	    named(plan, plan->have, "vdisks", vdisk) == NULL)
 		wrong(plan,
 		      "LUN %s: there is no virtual disk %s, and the file has "
 		      "none",
@@ -806,11 +827,52 @@ static void scrub(struct config_plan *plan)
 	days(s, "was ", plan->have);
 }
 
+static bool list_index(struct config_names *names, const json_t *list)
+{
+	size_t i;
+	json_t *it;
+
+	names->list = list;
+	names->by = json_object();
+	json_array_foreach(list, i, it)
+	{
+		const char *name = name_of(it);
+
+		if (json_object_get(names->by, name) == NULL &&
+		    json_object_set(names->by, name, it) < 0)
+			return false;
+	}
+	return names->by != NULL;
+}
+
+static bool index_make(struct config_plan *plan)
+{
+	static const char *const sections[CONFIG_NAMED] = { "policies",
+							    "vdisks",
+							    "targets" };
+	struct config_names *names = plan->names;
+	size_t i;
+	json_t *it;
+
+	for (i = 0; i < CONFIG_NAMED; i++)
+		if (!list_index(names++,
+				json_object_get(plan->want, sections[i])) ||
+		    !list_index(names++,
+				json_object_get(plan->have, sections[i])))
+			return false;
+	json_array_foreach(json_object_get(plan->have, "targets"), i, it)
+		iqn_note(plan, plan->iqns, it);
+	return true;
+}
+
 int cli__config_plan(struct config_plan *plan)
 {
 	plan->left = json_array();
 	plan->wrong = json_array();
-	if (plan->left == NULL || plan->wrong == NULL)
+	plan->iqns = json_object();
+	plan->iqns_made = json_object();
+	if (plan->left == NULL || plan->wrong == NULL || plan->iqns == NULL ||
+	    plan->iqns_made == NULL || !index_make(plan))
 		return -ENOMEM;
 	scrub(plan);
 	each(plan, "policies", policy_create, policy_compare);
@@ -827,6 +889,10 @@ int cli__config_plan(struct config_plan *plan)
 void cli__config_plan_fini(struct config_plan *plan)
 {
 	free(plan->steps);
+	for (size_t i = 0; i < ARRAY_LEN(plan->names); i++)
+		json_decref(plan->names[i].by);
+	json_decref(plan->iqns);
+	json_decref(plan->iqns_made);
 	json_decref(plan->left);
 	json_decref(plan->wrong);
 	json_decref(plan->want);
