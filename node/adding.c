@@ -6,6 +6,10 @@
  * of worth can be in it: from before it is made until it is formatted, before it
  * is opened first.  A note of an earlier life is an end that did not come: the
  * file goes if it has nothing, or what a format leaves.  Else it stays.
+ *
+ * A note is two lines: whose life it is of, and the path; "file" and, from when the
+ * file is made, which one it is: its device, inode and birth.  Another one at that
+ * path stays.  Older versions wrote the first line alone.
  */
 #define LOG_ROOM LOG_NODE
 #include "base/log.h"
@@ -19,6 +23,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,13 +52,69 @@ int node__adding_note(struct node *node, const struct uuid *id,
 	f = fopen(at, "wxe");
 	if (f == NULL)
 		return -errno;
-	if (fprintf(f, "%" PRIu64 " %s\n", node->identity.incarnation, path) <
-	    0)
+	if (fprintf(f, "%" PRIu64 " %s\nfile", node->identity.incarnation,
+		    path) < 0)
 		rv = -errno;
 	if (fclose(f) < 0 && rv == 0)
 		rv = -errno;
 	if (rv < 0)
 		unlink(at);
+	return rv;
+}
+
+/* Which file it is.  The device's number may be another after a reboot. */
+struct file_id {
+	uint64_t device, inode;
+	int64_t birth; /* s; with @birth_ns; 0: unknown */
+	uint32_t birth_ns;
+};
+
+static int file_id(int fd, struct file_id *out)
+{
+	struct statx st;
+
+	*out = (struct file_id){ 0 };
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0)
+		return -errno;
+	*out = (struct file_id){
+		.device = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor,
+		.inode = st.stx_ino,
+	};
+	if ((st.stx_mask & STATX_BTIME) != 0) {
+		out->birth = st.stx_btime.tv_sec;
+		out->birth_ns = st.stx_btime.tv_nsec;
+	}
+	return 0;
+}
+
+static bool file_id_equal(const struct file_id *a, const struct file_id *b)
+{
+	if (a->inode != b->inode)
+		return false;
+	if (a->birth != 0 && b->birth != 0)
+		return a->birth == b->birth && a->birth_ns == b->birth_ns;
+	return a->device == b->device;
+}
+
+int node__adding_made(struct node *node, const struct uuid *id, int fd)
+{
+	char text[UUID_TEXT_LEN], at[480];
+	struct file_id file;
+	int rv = file_id(fd, &file);
+	FILE *f;
+
+	if (rv < 0)
+		return rv;
+	uuid_format(id, text);
+	note_path(node, text, at, sizeof(at));
+	f = fopen(at, "ae");
+	if (f == NULL)
+		return -errno;
+	if (fprintf(f, " %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRIu32 "\n",
+		    file.device, file.inode, file.birth, file.birth_ns) < 0)
+		rv = -errno;
+	if (fclose(f) < 0 && rv == 0)
+		rv = -errno;
 	return rv;
 }
 
@@ -92,6 +153,27 @@ static bool is_empty(int fd, uint64_t bytes)
 	return empty;
 }
 
+/* What a note says. */
+struct note {
+	char path[256]; /* "": nothing that could be */
+	bool of_file; /* it says which file, */
+	bool made; /* namely this one: else it was not made yet, or just so */
+	struct file_id file;
+};
+
+/* Is what lies at its path what it says?  Older ones do not say. */
+static bool is_its(const struct note *note, int fd)
+{
+	struct file_id there;
+	struct stat st;
+
+	if (!note->of_file)
+		return true;
+	if (!note->made)
+		return fstat(fd, &st) == 0 && st.st_size == 0;
+	return file_id(fd, &there) == 0 && file_id_equal(&note->file, &there);
+}
+
 /* Is it what adding disk @id left, and nothing else? */
 static bool is_left(struct node *node, const struct uuid *id, const char *path,
 		    int fd)
@@ -111,8 +193,9 @@ static bool is_left(struct node *node, const struct uuid *id, const char *path,
 }
 
 static void left_remove(struct node *node, const struct uuid *id,
-			const char *path)
+			const struct note *note)
 {
+	const char *path = note->path;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
 	if (fd < 0) {
@@ -122,7 +205,11 @@ static void left_remove(struct node *node, const struct uuid *id,
 				 path, strerror(errno));
 		return;
 	}
-	if (!is_left(node, id, path, fd))
+	if (!is_its(note, fd))
+		log_warn("%s: basaltd was ended while a disk was made there, "
+			 "and this is another file: it stays",
+			 path);
+	else if (!is_left(node, id, path, fd))
 		log_warn("%s: basaltd was ended while it was made a disk, and "
 			 "it is not empty: delete it if nobody needs it",
 			 path);
@@ -137,10 +224,25 @@ static void left_remove(struct node *node, const struct uuid *id,
 	close(fd);
 }
 
-/* The note @name: true if it is of an earlier life, with the path it is of. */
-static bool note_read(struct node *node, const char *name, char path[256])
+/* The second line; whole, it has an end. */
+static void note_file(struct note *note, const char *line)
 {
-	char at[480], line[320];
+	uint64_t n[4] = { 0 };
+	char *at = (char *)line + strlen("file");
+	unsigned i = 0;
+
+	note->of_file = strncmp(line, "file", strlen("file")) == 0;
+	for (; note->of_file && i < ARRAY_LEN(n) && *at == ' '; i++)
+		n[i] = strtoull(at, &at, 10);
+	note->made = i == ARRAY_LEN(n) && *at == '\n';
+	note->file =
+		(struct file_id){ n[0], n[1], (int64_t)n[2], (uint32_t)n[3] };
+}
+
+/* The note @name: true if it is of an earlier life. */
+static bool note_read(struct node *node, const char *name, struct note *note)
+{
+	char at[480], line[320], second[120] = "";
 	unsigned long long life;
 	char *end;
 	FILE *f;
@@ -151,21 +253,25 @@ static bool note_read(struct node *node, const char *name, char path[256])
 		return false;
 	if (fgets(line, sizeof(line), f) == NULL)
 		line[0] = '\0';
+	else if (fgets(second, sizeof(second), f) == NULL)
+		second[0] = '\0';
 	fclose(f);
+	note_file(note, second);
 	life = strtoull(line, &end, 10);
-	path[0] = '\0';
+	note->path[0] = '\0';
 	if (life == node->identity.incarnation)
 		return false;
 	end += strspn(end, " ");
 	end[strcspn(end, "\n")] = '\0';
-	if (end[0] == '/' && strlen(end) < 256)
-		strcpy(path, end);
+	if (end[0] == '/' && strlen(end) < sizeof(note->path))
+		strcpy(note->path, end);
 	return true;
 }
 
 void node__adding_clear(struct node *node)
 {
-	char at[480], path[256];
+	char at[480];
+	struct note note;
 	struct dirent *e;
 	struct uuid id;
 	DIR *dir;
@@ -174,10 +280,10 @@ void node__adding_clear(struct node *node)
 	dir = opendir(at);
 	while (dir != NULL && (e = readdir(dir)) != NULL) {
 		if (uuid_parse(e->d_name, &id) < 0 ||
-		    !note_read(node, e->d_name, path))
+		    !note_read(node, e->d_name, &note))
 			continue;
-		if (path[0] != '\0')
-			left_remove(node, &id, path);
+		if (note.path[0] != '\0')
+			left_remove(node, &id, &note);
 		node__adding_over(node, &id);
 	}
 	if (dir != NULL)

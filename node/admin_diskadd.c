@@ -308,7 +308,15 @@ static int add_find(struct disk_add *a)
 		if (fd < 0)
 			return -errno;
 		a->made = true;
+		rv = node__adding_made(a->r->node, &a->format.disk, fd);
 		close(fd);
+		if (rv < 0) {
+			a->unnoted = true;
+			snprintf(a->why, sizeof(a->why),
+				 "%s: its note cannot be written: %s",
+				 a->r->node->config->data_dir, strerror(-rv));
+			return rv;
+		}
 		if (stat(a->path, &st) < 0)
 			return -errno;
 	}

@@ -256,11 +256,13 @@ void node__disks_look(struct node *node);
 /* One of node->disks_works has ended. */
 void node__disks_work_done(struct node *node);
 
-/* ---- adding.c: blocking, all three ---- */
+/* ---- adding.c: blocking, all of it ---- */
 
 /* File @path, not there yet, is going to be made disk @id.  0 or -errno. */
 int node__adding_note(struct node *node, const struct uuid *id,
 		      const char *path);
+/* It is there, @fd: only that file is meant.  0 or -errno. */
+int node__adding_made(struct node *node, const struct uuid *id, int fd);
 /* No more: its data may matter from now on, or it is gone.  Durable.  0 or -errno. */
 int node__adding_over(struct node *node, const struct uuid *id);
 /* What an earlier life left so is removed if it is nobody's loss, and told of. */
