@@ -145,6 +145,9 @@ void dom__far_tell(struct dom__far *far, unsigned events)
 						    n->shadow.attention };
 		n->shadow.attention = 0; /* on its way */
 	}
+	/* The owner's event comes behind the answer: it may be too late. */
+	if (note->attentions_count > 0)
+		note->events |= 1u << DOM_RESERVATION;
 	env_post(far->object.dom->env, &note->task);
 }
 

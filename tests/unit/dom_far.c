@@ -55,6 +55,66 @@ TEST(dom_far, a_change_is_seen_when_it_is_answered)
 	fixture_close(f);
 }
 
+struct listener {
+	struct dom_watch watch;
+	struct dom_object *object;
+	struct dom_nexus *nexus, cause;
+	unsigned heard, in_time; /* the latter: when the change was answered */
+};
+
+static void on_owed(struct dom_watch *watch, enum dom_event event)
+{
+	struct listener *l = watch->data;
+
+	if (event == DOM_RESERVATION)
+		l->heard |= dom_nexus_attention(l->object, l->nexus);
+}
+
+static void on_cause(struct dom_io *io, int status)
+{
+	struct listener *l = container_of(io->nexus, struct listener, cause);
+
+	l->in_time = l->heard;
+	on_io(io, status);
+}
+
+/* And what others are owed for it they have by then. */
+TEST(dom_far, an_attention_is_there_when_its_cause_is_answered)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x2",
+			       .target_port = 1 };
+	struct listener l = { .watch.cb = on_owed,
+			      .nexus = &b,
+			      .cause = { .initiator_port = "iqn.a,i,0x1",
+					 .target_port = 1 } };
+
+	object_make(f, 1);
+	CHECK(f->object->far != NULL);
+	l.watch.data = &l;
+	l.object = f->object;
+	dom_object_watch(f->object, &l.watch);
+	dom_nexus_open(f->object, &l.cause);
+	dom_nexus_open(f->object, &b);
+	for (unsigned i = 0; i < 50; i++) {
+		struct dom_pr pr = { .action = DOM_PR_REGISTER,
+				     .service_action_key = 1 };
+		struct dom_io io = { .data = f, .nexus = &l.cause };
+
+		CHECK_EQ(reserve(f, &l.cause, pr), 0);
+		CHECK_EQ(reserve(f, &b, pr), 0);
+		l.heard = 0;
+		pr = (struct dom_pr){ .action = DOM_PR_CLEAR, .key = 1 };
+		CHECK_EQ(dom_reserve(f->object, &io, &pr, on_cause), 0);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(l.in_time, DOM_UA_RESERVATION_PREEMPTED);
+	}
+	dom_object_unwatch(f->object, &l.watch);
+	nexus_close(f, &b);
+	nexus_close(f, &l.cause);
+	fixture_close(f);
+}
+
 /*
  * The end of a nexus that held nothing is no news: were every handle told of each,
  * many that end at once would keep the owner's shard from all else.
