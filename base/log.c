@@ -96,22 +96,15 @@ static size_t line_make(char line[LINE_BYTES], enum log_room room,
 	return n;
 }
 
-/* A signal is no room: the write would wait for ever. */
-static bool room_wait(int ms)
-{
-	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
-	int rv;
-
-	do
-		rv = poll(&p, 1, ms);
-	while (rv < 0 && errno == EINTR);
-	return rv != 0;
-}
-
-/* One write, so that lines of several processes do not mix.  False: it is lost. */
+/*
+ * One write, so that lines of several processes do not mix.  False: it is lost.  A
+ * wait that a signal ends has found no room, and the write would wait for ever.
+ */
 static bool line_put(const char *line, size_t n)
 {
-	stuck = !room_wait(stuck ? 0 : WRITE_WAIT_MS);
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+	stuck = poll(&p, 1, stuck ? 0 : WRITE_WAIT_MS) <= 0;
 	if (!stuck && write(STDERR_FILENO, line, n) < 0)
 		return true; /* nowhere left to say it */
 	return !stuck;

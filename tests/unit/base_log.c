@@ -159,20 +159,24 @@ TEST(base_log, nobody_reads)
 	unread(ends);
 }
 
+#define ALARMS_MAX 100
 static volatile sig_atomic_t alarms;
+static const struct itimerval never;
 
 static void on_alarm(int signum)
 {
-	alarms++;
+	if (++alarms == ALARMS_MAX)
+		setitimer(ITIMER_REAL, &never, NULL);
 }
 
-/* As if it was told to stop just then: the line is given up, not stood for. */
-TEST(base_log, a_signal_while_nobody_reads)
+/* Write to what nobody reads, with an alarm soon and then every @again_ms. */
+static void alarmed(unsigned again_ms)
 {
 	struct sigaction old, ours = { .sa_handler = on_alarm };
-	struct itimerval often = { .it_value = { .tv_usec = 20000 },
-				   .it_interval = { .tv_sec = 10 } };
-	const struct itimerval never = { 0 };
+	struct itimerval often = {
+		.it_value = { .tv_usec = 20000 },
+		.it_interval = { again_ms / 1000, again_ms % 1000 * 1000 },
+	};
 	int saved = dup(STDERR_FILENO), ends[2];
 	char part[4096] = "";
 
@@ -188,11 +192,25 @@ TEST(base_log, a_signal_while_nobody_reads)
 	while (alarms == 0)
 		log_write(LOG_ROOM, LOG_INFO_L, "unread");
 	CHECK_EQ(setitimer(ITIMER_REAL, &never, NULL), 0);
+	drained(ends[0]);
+	log_write(LOG_ROOM, LOG_INFO_L, "read again");
 	dup2(saved, STDERR_FILENO);
 	close(saved);
 	sigaction(SIGALRM, &old, NULL);
-	CHECK_EQ(alarms, 1);
-	drained(ends[0]);
 	close(ends[0]);
 	close(ends[1]);
+}
+
+/* As if it was told to stop just then: the line is given up, not stood for. */
+TEST(base_log, a_signal_while_nobody_reads)
+{
+	alarmed(10000);
+	CHECK_EQ(alarms, 1);
+}
+
+/* Nor is it waited for longer the more of them come. */
+TEST(base_log, signals_while_nobody_reads)
+{
+	alarmed(20);
+	CHECK(alarms < ALARMS_MAX);
 }
