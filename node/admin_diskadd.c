@@ -286,6 +286,14 @@ static int add_size_file(struct disk_add *a)
 	return rv;
 }
 
+static int not_noted(struct disk_add *a, int rv)
+{
+	a->unnoted = true;
+	snprintf(a->why, sizeof(a->why), "%s: no note of it can be made: %s",
+		 a->r->node->config->data_dir, strerror(-rv));
+	return rv;
+}
+
 /* What it is by any name; a file that is not there is made. */
 static int add_find(struct disk_add *a)
 {
@@ -296,13 +304,8 @@ static int add_find(struct disk_add *a)
 		if (errno != ENOENT || a->r->msg->disk_add->size_bytes == 0)
 			return -errno;
 		rv = node__adding_note(a->r->node, &a->format.disk, a->path);
-		if (rv < 0) {
-			a->unnoted = true;
-			snprintf(a->why, sizeof(a->why),
-				 "%s: no note of it can be made: %s",
-				 a->r->node->config->data_dir, strerror(-rv));
-			return rv;
-		}
+		if (rv < 0)
+			return not_noted(a, rv);
 		a->noted = true;
 		fd = open(a->path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
 		if (fd < 0)
@@ -310,13 +313,8 @@ static int add_find(struct disk_add *a)
 		a->made = true;
 		rv = node__adding_made(a->r->node, &a->format.disk, fd);
 		close(fd);
-		if (rv < 0) {
-			a->unnoted = true;
-			snprintf(a->why, sizeof(a->why),
-				 "%s: its note cannot be written: %s",
-				 a->r->node->config->data_dir, strerror(-rv));
-			return rv;
-		}
+		if (rv < 0)
+			return not_noted(a, rv);
 		if (stat(a->path, &st) < 0)
 			return -errno;
 	}
