@@ -103,8 +103,10 @@ static size_t line_make(char line[LINE_BYTES], enum log_room room,
 static bool line_put(const char *line, size_t n)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+	int rv = poll(&p, 1, stuck ? 0 : WRITE_WAIT_MS);
 
-	stuck = poll(&p, 1, stuck ? 0 : WRITE_WAIT_MS) <= 0;
+	/* Another error does not say; it is one of no descriptors left. */
+	stuck = rv == 0 || (rv < 0 && errno == EINTR);
 	if (!stuck && write(STDERR_FILENO, line, n) < 0)
 		return true; /* nowhere left to say it */
 	return !stuck;
