@@ -80,8 +80,9 @@ static bool ends_with(const char *text, const char *end)
 
 static int cause_of(const struct rocks *r, const char *err)
 {
-	/* Corruption, to it; we know better. */
-	if (strstr(err, "Could not perform merge") != NULL)
+	/* Corruption, to it; we know better.  The second is how newer ones say it. */
+	if (strstr(err, "Could not perform merge") != NULL ||
+	    strstr(err, "Merge operator failed") != NULL)
 		return r->merge_status;
 	if (strncmp(err, "IO error: ", 10) == 0)
 		for (size_t i = 0; i < ARRAY_LEN(passing); i++)
