@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#undef stop /* cmocka 2 has one */
 
 struct env;
 struct arena;
