@@ -204,7 +204,7 @@ def network(transport):
         return
     up = "net-up" if transport == "tcp" else "rdma-up"
     status, out = basalt.run([os.path.join(
-        basalt.TOP, "tests", "vm", "guest", up), "3"])
+        basalt.TOP, "tests", "vm", "guest", up), "3"], 300)
     if status != 0:
         raise basalt.Failure("%s: status %s\n%s" % (up, status, out))
 
