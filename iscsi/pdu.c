@@ -89,10 +89,11 @@ uint8_t iscsi__residual(enum scsi_dir expect, uint32_t edtl, enum scsi_dir dir,
  */
 int iscsi__cmdsn_place(uint32_t cmdsn, uint32_t exp, uint32_t max)
 {
-	if (cmdsn == exp)
-		/* A closed window has max = exp - 1. */
-		return sn_le(exp, max) ? 0 : -1;
-	if (sn_lt(exp, cmdsn) && sn_le(cmdsn, max))
-		return 1;
-	return -1;
+	/* A closed window has max = exp - 1. */
+	uint32_t window = sn_le(exp, max) ? max - exp + 1 : 0;
+	uint32_t ahead = cmdsn - exp;
+
+	if (ahead >= window)
+		return -1;
+	return ahead > 0;
 }

@@ -102,8 +102,8 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 	}
 	if (!lun_known(s, get_be64(bhs + 8)))
 		return RSP_NO_LUN;
-	if (task == NULL && sn_lt(ref, cmdsn) && sn_le(s->exp_cmdsn, ref) &&
-	    sn_le(ref, s->max_cmdsn))
+	if (task == NULL && sn_lt(ref, cmdsn) &&
+	    iscsi__cmdsn_place(ref, s->exp_cmdsn, s->max_cmdsn) >= 0)
 		return iscsi__session_skip(s, ref) ? RSP_COMPLETE
 						   : RSP_REJECTED;
 	return RSP_NO_TASK;

@@ -85,6 +85,10 @@ TEST(iscsi_pdu, cmdsn_window)
 	CHECK_EQ(iscsi__cmdsn_place(4, 0xffffffff, 3), -1);
 	/* a closed window takes nothing, the next one neither */
 	CHECK_EQ(iscsi__cmdsn_place(10, 10, 9), -1);
+	/* nor does one that is closed, or nearly, what lies half the numbers off */
+	CHECK_EQ(iscsi__cmdsn_place(10 + (1u << 31), 10, 9), -1);
+	CHECK_EQ(iscsi__cmdsn_place(10 + (1u << 31), 10, 10), -1);
+	CHECK_EQ(iscsi__cmdsn_place(9 + (1u << 31), 10, 8), -1);
 }
 
 /* Whichever byte an initiator counts in, few of its tags share a bucket. */
