@@ -283,13 +283,14 @@ static void decided(struct dom__cm_decide *req, int status)
 static void decide_next(struct decide *d)
 {
 	struct dom__owner *owner = d->owner;
-	struct record *r = &d->records[d->at];
+	struct record *r;
 	int rv;
 
 	if (d->at == d->records_count) {
 		decide_end(d, 0);
 		return;
 	}
+	r = &d->records[d->at];
 	d->decide.decide =
 		(struct lsom_decide){ .commit = r->forward, .lsn = r->lsn };
 	rv = dom__cm_decide(owner->peers[r->leaf].cm,
