@@ -157,11 +157,12 @@ static int prep_put(struct lsom__puts *puts, struct lsom_comp *comp,
 	size_t len = lsom__data_record_len(p->flags, p->blocks, p->parts_count);
 	uint8_t *buf = calloc(1, sizeof(struct stored_prep) + len);
 	struct stored_prep *s = (void *)buf;
-	struct lsom__data_record *d = (void *)(buf + sizeof(*s));
+	struct lsom__data_record *d;
 	int rv;
 
 	if (buf == NULL)
 		return -ENOMEM;
+	d = (void *)(s + 1);
 	s->place = p->place;
 	s->pos = p->pos;
 	d->r.type = LSOM__R_DATA;
