@@ -94,6 +94,15 @@ static const struct log_page *find(const struct scsi_cmd *cmd)
 	return NULL;
 }
 
+/* The page is not there, or that subpage of it. */
+static bool no_page(struct scsi_cmd *cmd)
+{
+	for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+		if (pages[i].page == (cmd->cdb[2] & 0x3f))
+			return scsi__check_field(cmd, 3, -1);
+	return scsi__check_field(cmd, 2, 5);
+}
+
 bool scsi__log_sense_parse(struct scsi_cmd *cmd)
 {
 	const struct log_page *page = find(cmd);
@@ -102,7 +111,7 @@ bool scsi__log_sense_parse(struct scsi_cmd *cmd)
 	if ((cmd->cdb[1] & 1) != 0) /* SP */
 		return scsi__check_field(cmd, 1, 0);
 	if (page == NULL)
-		return scsi__check_field(cmd, 2, 5);
+		return no_page(cmd);
 	if (get_be16(cmd->cdb + 5) > page->last)
 		return scsi__check_field(cmd, 5, -1);
 	return true;

@@ -98,16 +98,19 @@ static bool wanted(const struct mode_page *mp, unsigned page, unsigned sub)
 bool scsi__mode_sense_parse(struct scsi_cmd *cmd)
 {
 	unsigned page = cmd->cdb[2] & 0x3f, sub = cmd->cdb[3];
+	bool known = false; /* with other subpages */
 
 	cmd->dir = SCSI_DIR_IN;
 	if (cmd->cdb[2] >> 6 == PC_SAVED)
 		return scsi__check(cmd, SENSE(5, 0x39, 0x00));
 	if (page == 0x3f && sub != 0 && sub != 0xff)
 		return scsi__check_field(cmd, 3, -1);
-	for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+	for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
 		if (wanted(&pages[i], page, sub))
 			return true;
-	return scsi__check_field(cmd, sub == 0 || sub == 0xff ? 2 : 3, -1);
+		known = known || pages[i].page == page;
+	}
+	return scsi__check_field(cmd, known ? 3 : 2, -1);
 }
 
 static void put_block_descriptor(const struct scsi_lun *lun, uint8_t *p)

@@ -292,6 +292,35 @@ static unsigned select6(struct rig *r, const uint8_t *list, size_t len)
 	return rig_do(r, 0, cdb, list, len, NULL, 0);
 }
 
+/* The byte of the CDB that the sense data points to. */
+static unsigned pointer_of(struct rig *r, const uint8_t cdb[16])
+{
+	struct rig_cmd rc;
+	unsigned at;
+
+	rig_begin(r, &rc, 0, cdb, NULL, 0, 64, SCSI_SIMPLE, false);
+	CHECK_EQ(rc.answer, INVALID_CDB);
+	CHECK_EQ(rc.cmd.sense[15] & 0xc0, 0xc0);
+	at = get_be16(rc.cmd.sense + 16);
+	rig_end(&rc);
+	return at;
+}
+
+/* No such page, or no such subpage of one that is there. */
+TEST(scsi_info, points_to_the_page_or_its_subpage)
+{
+	struct rig *r = rig_open(512);
+
+	CHECK_EQ(pointer_of(r, CDB(0x1a, 0, 0x05, 0, 64)), 2);
+	CHECK_EQ(pointer_of(r, CDB(0x1a, 0, 0x05, 1, 64)), 2);
+	CHECK_EQ(pointer_of(r, CDB(0x1a, 0, 0x0a, 2, 64)), 3);
+	CHECK_EQ(pointer_of(r, CDB(0x1a, 0, 0x3f, 1, 64)), 3);
+	CHECK_EQ(pointer_of(r, CDB(0x4d, 0, 0x55, 0, 0, 0, 0, 0, 64)), 2);
+	CHECK_EQ(pointer_of(r, CDB(0x4d, 0, 0x55, 1, 0, 0, 0, 0, 64)), 2);
+	CHECK_EQ(pointer_of(r, CDB(0x4d, 0, 0x4c, 1, 0, 0, 0, 0, 64)), 3);
+	rig_close(r);
+}
+
 /* Four bytes of INFORMATION, or none: half a number is a wrong one. */
 TEST(scsi_info, sense_formats)
 {
