@@ -34,6 +34,12 @@ int scsi__lun_decode(uint64_t lun_field)
 	return -1;
 }
 
+bool scsi_lun_same(uint64_t a, uint64_t b)
+{
+	return a == b || (scsi__lun_decode(a) >= 0 &&
+			  scsi__lun_decode(a) == scsi__lun_decode(b));
+}
+
 struct scsi_lun *scsi__lun_find(struct scsi_target *target, uint64_t lun_field)
 {
 	int number = scsi__lun_decode(lun_field);

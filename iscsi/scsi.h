@@ -231,6 +231,8 @@ void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf,
 		 struct scsi_usage *usage);
 void scsi_lun_unset(struct scsi_target *target, unsigned number);
+/* Do two LUN fields of BHSs mean one unit, in whatever form (SAM-5 4.7)? */
+bool scsi_lun_same(uint64_t a, uint64_t b);
 /* The object of LUN number @lun (as in a BHS), or false. */
 bool scsi_lun_object(struct scsi_target *target, uint64_t lun_field,
 		     struct uuid *object);

@@ -158,7 +158,7 @@ void iscsi__session_skip_tasks(struct iscsi_session *s, uint32_t cmdsn,
 	TAILQ_FOREACH (held, &s->held, link)
 		if ((held->bhs[0] & ISCSI_OP_MASK) == ISCSI_OP_COMMAND &&
 		    sn_lt(held->cmdsn, cmdsn) &&
-		    (all || get_be64(held->bhs + 8) == lun))
+		    (all || scsi_lun_same(get_be64(held->bhs + 8), lun)))
 			make_nothing(held);
 }
 

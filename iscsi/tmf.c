@@ -77,7 +77,7 @@ static bool still_going(const struct iscsi_session *s, const uint8_t *bhs)
 
 	TAILQ_FOREACH (task, &s->tasks, link)
 		if (task->aborted && task->itt == get_be32(bhs + 20) &&
-		    task->lun_wire == get_be64(bhs + 8))
+		    scsi_lun_same(task->lun_wire, get_be64(bhs + 8)))
 			return true;
 	return false;
 }
@@ -90,7 +90,7 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 	uint32_t ref = get_be32(bhs + 32), cmdsn = get_be32(bhs + 24);
 
 	/* Its unit may have gone before it. */
-	if (task != NULL && task->lun_wire == get_be64(bhs + 8)) {
+	if (task != NULL && scsi_lun_same(task->lun_wire, get_be64(bhs + 8))) {
 		iscsi__task_abort(task);
 		reply->tmf_pending = true; /* until it is gone */
 		return RSP_COMPLETE;
@@ -135,13 +135,14 @@ static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 		task = iscsi__task_find(s, get_be32(bhs + 20));
 		/* "It is gone" must be true when it is said. */
 		reply->tmf_pending = task == NULL && still_going(s, bhs);
-		return task != NULL && task->lun_wire == lun ? RSP_SUCCEEDED
-							     : RSP_COMPLETE;
+		return task != NULL && scsi_lun_same(task->lun_wire, lun)
+			       ? RSP_SUCCEEDED
+			       : RSP_COMPLETE;
 	}
 	if (function == TMF_QUERY_ASYNC)
 		return query_async(s, lun, reply);
 	TAILQ_FOREACH (task, &s->tasks, link)
-		if (task->lun_wire == lun && !task->aborted &&
+		if (scsi_lun_same(task->lun_wire, lun) && !task->aborted &&
 		    task->state != TASK_RESPOND)
 			return RSP_SUCCEEDED;
 	return RSP_COMPLETE;
@@ -158,7 +159,7 @@ static void abort_many(struct iscsi_session *s, struct reply *reply,
 
 	for (task = TAILQ_FIRST(&s->tasks); task != NULL; task = next) {
 		next = TAILQ_NEXT(task, link);
-		if (all || task->lun_wire == lun)
+		if (all || scsi_lun_same(task->lun_wire, lun))
 			iscsi__task_abort(task);
 	}
 	iscsi__session_skip_tasks(s, cmdsn, all, lun);

@@ -64,6 +64,51 @@ TEST(iscsi_tmf, repeated_while_storage_has_the_task)
 	end();
 }
 
+/* As tmf(), with the unit's number in the flat form. */
+static unsigned tmf_flat(struct mock *m, unsigned function, uint32_t ref,
+			 uint32_t ref_cmdsn)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x42, (uint8_t)(0x80 | function) };
+	struct seen *s;
+
+	bhs[8] = 0x40;
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, ref);
+	put_be32(bhs + 32, ref_cmdsn);
+	put_pdu(m, bhs, NULL, 0);
+	s = next(m);
+	return s != NULL ? s->bhs[2] : PENDING;
+}
+
+/* A unit has several names: a task there is a task there (SAM-5 4.7). */
+TEST(iscsi_tmf, by_another_form_of_the_lun)
+{
+	uint32_t itt, cmdsn;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	storage_stuck(true);
+	cmdsn = m.cmdsn;
+	itt = write_block(&m);
+	CHECK_EQ(tmf_flat(&m, QUERY_TASK, itt, cmdsn), 7);
+	CHECK_EQ(tmf_flat(&m, QUERY_TASK_SET, ISCSI_NO_TAG, 0), 7);
+	CHECK_EQ(tmf_flat(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	CHECK_EQ(tmf_flat(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	storage_stuck(false);
+	for (unsigned i = 0; i < 2; i++)
+		CHECK_EQ(response_of(&m), 0);
+	CHECK_EQ(tmf_flat(&m, SCSI_ABORT_TASK, itt, cmdsn), 1);
+	/* What is held behind a gap, too. */
+	m.cmdsn++;
+	itt = write_block(&m);
+	CHECK_EQ(tmf_flat(&m, SCSI_ABORT_TASK_SET, ISCSI_NO_TAG, 0), 0);
+	m.cmdsn -= 2;
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	CHECK(next(&m) == NULL);
+	end();
+}
+
 /* The unit was taken away, and the task is there yet. */
 TEST(iscsi_tmf, abort_outlives_the_unit)
 {
