@@ -325,6 +325,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_DATA_SECONDS 60u
 /* Of an ORDERED or HEAD OF QUEUE command: all others of the unit wait for it. */
 #define ISCSI_BARRIER_DATA_SECONDS 10u
+#define ISCSI_LOGOUT_DATA_SECONDS 5u /* behind a logout */
 /* A command that finds no memory is sent back after this. */
 #define ISCSI_PARKED_SECONDS 20u
 /*
@@ -473,6 +474,7 @@ struct iscsi_session {
 	uint64_t held_since_ns;
 	struct reply *logout; /* waits for tasks and TMF answers, and for */
 	bool releasing, released; /* SPC-2 reservations, to go first */
+	uint64_t logout_due_ns; /* data of its tasks is waited for until then */
 
 	LIST_HEAD(task_bucket, task) buckets[ISCSI_ITT_BUCKETS];
 	TAILQ_HEAD(, task) tasks; /* all, by age */

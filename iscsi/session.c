@@ -406,6 +406,8 @@ static uint64_t late_ns(const struct task *task)
 	uint64_t since = task->since_ns;
 	unsigned seconds;
 
+	if (task->session->logout != NULL)
+		return task->session->logout_due_ns;
 	if (task->parked)
 		return since + ISCSI_PARKED_SECONDS * SEC;
 	seconds = iscsi__task_data_seconds(task);
@@ -414,6 +416,21 @@ static uint64_t late_ns(const struct task *task)
 		since = MAX(since, conn->heard_ns);
 	return MIN(since + seconds * SEC,
 		   task->since_ns + ISCSI_DATA_SECONDS * SEC);
+}
+
+/*
+ * A logout ends all commands (RFC 7143 11.14).  What can be finished is, but Linux
+ * sends no more data behind one, and waits for the answer 15 seconds.
+ */
+static void logout_aborts(struct iscsi_session *s)
+{
+	struct task *task, *next;
+
+	for (task = TAILQ_FIRST(&s->tasks); task != NULL; task = next) {
+		next = TAILQ_NEXT(task, link);
+		if (iscsi__task_waits(task))
+			iscsi__task_abort(task);
+	}
 }
 
 /*
@@ -434,6 +451,8 @@ static void on_data_timer(struct env_timer *timer)
 	if (s->ending)
 		return;
 	heard(s->conn);
+	if (s->logout != NULL && now >= s->logout_due_ns)
+		logout_aborts(s);
 	TAILQ_FOREACH (task, &s->tasks, link)
 		if (iscsi__task_waits(task))
 			due = MIN(due, late_ns(task));
@@ -631,6 +650,9 @@ static void logout(struct iscsi_conn *conn, const struct dm_pdu *pdu,
 	}
 	reply->last = true;
 	s->logout = reply;
+	s->logout_due_ns =
+		env_now(s->iscsi->env) + ISCSI_LOGOUT_DATA_SECONDS * SEC;
+	iscsi__session_data_timer(s, ISCSI_LOGOUT_DATA_SECONDS);
 	iscsi__session_kick(s);
 }
 

@@ -568,6 +568,34 @@ TEST(iscsi_session, logout_lets_tasks_finish)
 	end();
 }
 
+/* Linux sends no data behind a logout: it is answered all the same. */
+TEST(iscsi_session, logout_does_not_wait_long_for_data)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, 0x80 };
+	struct iscsi_session *session;
+	struct mock m;
+	struct seen *s;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	session = m.dm.owner->session;
+	command(&m, 0xa0, 16384, 0x2a, 0, 32, NULL, 0);
+	put_be32(bhs + 16, 7);
+	put_pdu(&m, bhs, NULL, 0);
+	session->logout_due_ns += SEC; /* there is time yet */
+	gap_lasts(&m, 0);
+	CHECK(next(&m) == NULL);
+	session->logout_due_ns = env_now(ts.env);
+	gap_lasts(&m, 0);
+	s = next(&m);
+	CHECK(s != NULL);
+	CHECK_EQ(s->bhs[0], ISCSI_OP_LOGOUT_RSP);
+	CHECK_EQ(s->bhs[2], 0);
+	settle();
+	CHECK(m.closed);
+	end();
+}
+
 /* What was held back behind it came too late. */
 TEST(iscsi_session, a_logout_behind_a_gap)
 {
