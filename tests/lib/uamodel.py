@@ -18,6 +18,7 @@ INQUIRY, LUNS, THIN = (6, 0x3f, 3), (6, 0x3f, 0x0e), (6, 0x38, 7)
 NEW = (6, 0x29, None)
 OPCODE, FIELD, NO_LUN = (5, 0x20, 0), (5, 0x24, 0), (5, 0x25, 0)
 PARAM, LENGTH, NOT_SAVED = (5, 0x26, 0), (5, 0x1a, 0), (5, 0x39, 0)
+NO_ACA = (5, 0x49, 0)
 RANGE, READ_ONLY, SWP = (5, 0x21, 0), (7, 0x27, 0), (7, 0x27, 2)
 # Task management: functions, responses (RFC 7143 11.5.1, 11.6.1; RFC 7144 4.1).
 (ABORT, ABORT_SET, CLEAR_ACA, CLEAR_SET, LUN_RESET, WARM, COLD, REASSIGN, QUERY,
@@ -208,7 +209,7 @@ class Model:
         self.establish(self.at(lun.target), LUNS)
 
     def resize(self, unit, blocks):
-        """SBC-3 4.7.1: capacity data has changed."""
+        """SBC-3 5.16: whoever has read the capacity has read another one."""
         unit.blocks = blocks
         self.establish(self.shown(unit), CAPACITY)
 
@@ -305,6 +306,10 @@ class Model:
             return self.check(lun, READ_ONLY)
         return self.check(lun, SWP) if lun.unit.bit(SWP_BIT) else None
 
+    def no_aca(self, nexus, field):
+        """SAM-5 8.6: the attribute ACA, where there is no such condition."""
+        return self.check(self.find(nexus, field), NO_ACA)
+
     def answer(self, nexus, field, cdb, out, got=None):
         """@out: the parameter list; @got: the attention that was told, if any."""
         lun = self.find(nexus, field)
@@ -320,7 +325,7 @@ class Model:
             return self.check(lun, OPCODE)
         if service is not None and cdb[1] & 0x1f not in service:
             return self.check(lun, FIELD, cdb_at(1, 4))
-        if cdb[control] & 4:            # NACA, with NormACA 0 (SPC-4 6.6.2)
+        if cdb[control] & 4:            # NACA, with NormACA 0 (SAM-5 5.2)
             return self.check(lun, FIELD, cdb_at(control, 2))
         return getattr(self, name)(nexus, lun, cdb, out, got)
 
@@ -396,7 +401,7 @@ class Model:
         return self.data(struct.pack(">II", lun.unit.blocks - 1, BLOCK))
 
     def service_in16(self, nexus, lun, cdb, out, got):
-        """READ CAPACITY(16), GET LBA STATUS (SBC-3 5.16, 5.3)."""
+        """READ CAPACITY(16), GET LBA STATUS (SBC-3 5.16, 5.4)."""
         room = struct.unpack(">I", cdb[10:14])[0]
         if cdb[1] & 0x1f == 0x10:
             d = struct.pack(">QI", lun.unit.blocks - 1, BLOCK) + b"\0\3\xc0\0"
@@ -414,7 +419,7 @@ class Model:
     # -- modes --
 
     def mode_sense(self, nexus, lun, cdb, out, got):
-        """SPC-4 6.11, 6.12, 7.5."""
+        """SPC-4 6.13, 6.14, 7.5."""
         ten, unit = cdb[0] == 0x5a, lun.unit
         room = struct.unpack(">H", cdb[7:9])[0] if ten else cdb[4]
         page, sub, control = cdb[2] & 0x3f, cdb[3], cdb[2] >> 6
@@ -440,7 +445,7 @@ class Model:
         return self.data(d[:room])
 
     def mode_select(self, nexus, lun, cdb, out, got):
-        """SPC-4 6.9, 6.10: nothing is saved; all is checked before any is set."""
+        """SPC-4 6.11, 6.12: nothing is saved; all is checked before any is set."""
         if cdb[1] & 1:
             return self.check(lun, FIELD, cdb_at(1, 0))
         if out and not cdb[1] & 0x10:
@@ -452,7 +457,7 @@ class Model:
             return self.check(lun, *bad)
         if any(lun.unit.pages[k] != v for k, v in pages.items()):
             lun.unit.pages.update(pages)
-            # All but whoever did it (SPC-4 6.9), at every target.
+            # All but whoever did it (SPC-4 6.11), at every target.
             self.establish(self.shown(lun.unit), MODES, but=nexus)
         return self.data()
 
@@ -502,7 +507,7 @@ class Model:
     # -- logs --
 
     def log_sense(self, nexus, lun, cdb, out, got):
-        """SPC-4 6.7, 7.3."""
+        """SPC-4 6.8, 7.3."""
         page, sub = cdb[2] & 0x3f, cdb[3]
         first, room = struct.unpack(">HH", cdb[5:9])
         if cdb[1] & 1:
@@ -519,7 +524,7 @@ class Model:
         return self.data((d + body)[:room])
 
     def log_select(self, nexus, lun, cdb, out, got):
-        """SPC-4 6.6: none can be set, so nobody hears of it."""
+        """SPC-4 6.7: none can be set, so nobody hears of it."""
         if cdb[1] & 1:
             return self.check(lun, FIELD, cdb_at(1, 0))
         if cdb[7:9] != b"\0\0":
