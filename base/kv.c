@@ -1,11 +1,14 @@
-/* kv: a batch of changes, as every backend reads it. */
+/* kv: a batch of changes, as every backend reads it, and what one may lack. */
 #include "base/kv.h"
 
 #include "base/util.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 void kv_batch_init(struct kv_batch *batch)
 {
@@ -155,4 +158,42 @@ void kv_batch_sort(struct kv_batch *batch)
 	}
 	qsort_r(first, (size_t)(end - first), sizeof(*c), order_of,
 		batch->bytes);
+}
+
+const char *kv_wanted(int status)
+{
+	switch (status) {
+	case -EMFILE:
+		return "file descriptor";
+	case -ENFILE:
+		return "file descriptor of the system";
+	case -ENOMEM:
+		return "memory";
+	default:
+		return "space";
+	}
+}
+
+void kv_wanted_fix(int status, const char *then, char *out, size_t len)
+{
+	struct rlimit files = { 0 };
+
+	if (status == -EMFILE) {
+		(void)getrlimit(RLIMIT_NOFILE, &files);
+		snprintf(out, len,
+			 "Raise basaltd's limit of open files, which is %llu: "
+			 "prlimit --pid %d --nofile=NUMBER, and LimitNOFILE= "
+			 "of its unit; then %s",
+			 (unsigned long long)files.rlim_cur, (int)getpid(),
+			 then);
+	} else if (status == -ENFILE) {
+		snprintf(out, len,
+			 "Raise the system's limit of open files: sysctl "
+			 "fs.file-max=NUMBER; then %s",
+			 then);
+	} else if (status == -ENOMEM) {
+		snprintf(out, len, "Free memory on this node; then %s", then);
+	} else {
+		snprintf(out, len, "Free space in data_dir; then %s", then);
+	}
 }

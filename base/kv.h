@@ -146,6 +146,11 @@ static inline bool kv_wants(int status)
 	       status == -ENFILE || status == -ENOMEM;
 }
 
+/* What that is: "space", "memory". */
+const char *kv_wanted(int status);
+/* What to do, so that @then; of room a caller knows more than "data_dir". */
+void kv_wanted_fix(int status, const char *then, char *out, size_t len);
+
 /*
  * After such a status, other than -ENOSPC: close it, open it again and apply @batch;
  * nothing else may be under way.  What was applied and not flushed may be gone, so

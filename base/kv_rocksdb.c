@@ -600,8 +600,10 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 {
 	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
 	struct rocks *r;
-	int rv;
+	int rv = descriptors_given();
 
+	if (rv < 0)
+		return rv; /* where it meets that itself it may say less */
 	if (!has_room(config))
 		return -ENOSPC;
 	r = calloc(1, sizeof(*r));

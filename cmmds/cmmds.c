@@ -41,13 +41,13 @@ static void check_store(struct health_check *check, struct health_result *out)
 	struct shell_info info;
 
 	shell__info(cmmds->shell, &info);
-	if (info.full) {
+	if (info.wants != 0) {
 		out->level = HEALTH_BAD;
 		snprintf(out->cause, sizeof(out->cause),
-			 "the directory has no space left: nothing can be "
-			 "changed");
-		snprintf(out->fix, sizeof(out->fix),
-			 "free space in data_dir: it goes on of itself");
+			 "the directory has no %s left: nothing can be changed",
+			 kv_wanted(info.wants));
+		kv_wanted_fix(info.wants, "it goes on of itself", out->fix,
+			      sizeof(out->fix));
 	}
 	if (!cmmds->failed)
 		return;
@@ -494,7 +494,7 @@ void cmmds_info(struct cmmds *cmmds, struct cmmds_info *out)
 	shell__info(cmmds->shell, &info);
 	*out = (struct cmmds_info){
 		.leader = info.leader,
-		.full = info.full,
+		.wants = info.wants,
 		.term = info.term,
 		.commit_index = info.commit,
 		.applied_index = info.applied,

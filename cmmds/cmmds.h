@@ -270,7 +270,7 @@ uint64_t cmmds_incarnation(const struct cmmds *cmmds);
 
 struct cmmds_info {
 	bool leader;
-	bool full; /* its store has no space: changes wait until there is some */
+	int wants; /* what its store lacks, kv_wants(): changes wait for it; or 0 */
 	uint64_t term, commit_index, applied_index, revision;
 	unsigned voters, standbys;
 	uint64_t store_id;

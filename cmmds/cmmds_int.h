@@ -223,8 +223,8 @@ uint64_t store__compact(struct raft_store *store,
  */
 size_t store__pending_bytes(const struct raft_store *store);
 uint64_t store__durable(const struct raft_store *store);
-/* A write waits for space; it goes on of itself. */
-bool store__full(const struct raft_store *store);
+/* What a write waits for, kv_wants(), until it goes on of itself; or 0. */
+int store__wants(const struct raft_store *store);
 
 /* What is queued is written first (unless it failed).  @cb later. */
 void store__close(struct raft_store *store, void (*cb)(void *arg), void *arg);
@@ -322,7 +322,7 @@ struct shell_info {
 	uint64_t log_bytes;
 	unsigned voters, standbys;
 	bool only_voter; /* when it was opened */
-	bool full; /* its store waits for space */
+	int wants; /* what its store waits for; or 0 */
 	int snapshot_status; /* of the last try to take one */
 };
 unsigned shell__voters(const struct raft_shell *shell);

@@ -397,7 +397,7 @@ void shell__info(const struct raft_shell *shell, struct shell_info *out)
 		.log_bytes = shell->log.bytes,
 		.voters = shell__voters(shell),
 		.only_voter = shell->only_voter,
-		.full = store__full(shell->store),
+		.wants = store__wants(shell->store),
 		.snapshot_status = shell->snapshot_status,
 	};
 	for (unsigned i = 0; i < shell->conf.n; i++)

@@ -13,9 +13,11 @@
  * and a crash leaves a prefix.
  *
  * A failed write is the end: nothing is written or reported after it.  Only one
- * that found no space waits until there is some: RocksDB takes no write after it,
- * so it is opened afresh, which leaves all that was durable, and is given the same
- * batch, which may be there in part or whole.
+ * that found no space, no descriptor or no memory waits until there is some: RocksDB
+ * takes no write after it, so it is opened afresh, which leaves all that was durable,
+ * and is given the same batch, which may be there or not.  For space it waits as long
+ * as it takes, as a start of the daemon would find no more; for the others, of which
+ * it would, ten minutes.
  */
 #define LOG_ROOM LOG_CMMDS
 #include "base/log.h"
@@ -28,12 +30,13 @@
 
 /* Fewer keys than this are deleted one by one: cheaper for readers. */
 #define DELETE_SINGLY 64u
-#define FULL_NS (5 * SEC) /* between tries where there is no space */
+#define WANTS_NS (5 * SEC) /* between tries where something is lacking */
+#define WANTS_NS_MAX (600 * SEC) /* what a start of the daemon may bring */
 
 struct raft_store {
 	struct env *env;
 	struct env_lane *lane;
-	struct kv *kv; /* NULL: no space; it is to be opened again */
+	struct kv *kv; /* NULL: it is to be opened again */
 	char *path;
 
 	const struct store_ops *ops;
@@ -46,10 +49,11 @@ struct raft_store {
 	uint64_t durable;
 	uint64_t first, last; /* of the log once the queue is empty */
 	bool busy, failed, closing;
-	bool full; /* @writing waits for space */
+	int wants; /* what @writing waits for: kv_wants(); or 0 */
+	uint64_t wants_ns; /* since then; of space it is of no interest */
 	int status; /* of the batch just written; the worker's */
 	struct env_work work;
-	struct env_timer full_timer;
+	struct env_timer wants_timer;
 	struct env_task task; /* starts a batch at the end of the turn */
 
 	void (*close_cb)(void *arg);
@@ -400,7 +404,7 @@ static void open_done(struct env_work *work)
 }
 
 static void store_start(struct env_task *task);
-static void on_full_timer(struct env_timer *timer);
+static void on_wants_timer(struct env_timer *timer);
 
 int store__open(struct env *env, const char *path, const struct uuid *node,
 		bool found_it, struct store_open *req,
@@ -416,7 +420,7 @@ int store__open(struct env *env, const char *path, const struct uuid *node,
 	store->env = env;
 	store->path = cmmds__copy(path, strlen(path) + 1);
 	store->task.cb = store_start;
-	store->full_timer.cb = on_full_timer;
+	store->wants_timer.cb = on_wants_timer;
 	kv_batch_init(&store->gathering);
 	kv_batch_init(&store->writing);
 	memset(&req->loaded, 0, sizeof(req->loaded));
@@ -469,7 +473,7 @@ static void write_work(struct env_work *work)
 		store->status = store_kv_open(store, false, &store->kv);
 	if (store->status == 0)
 		store->status = kv_apply(store->kv, &store->writing);
-	if (store->status == -ENOSPC) {
+	if (kv_wants(store->status)) {
 		kv_close(store->kv);
 		store->kv = NULL;
 	}
@@ -481,16 +485,31 @@ static void store_start_soon(struct raft_store *store)
 		env_defer(store->env, &store->task);
 }
 
-static void on_full_timer(struct env_timer *timer)
+static void on_wants_timer(struct env_timer *timer)
 {
-	store_start_soon(container_of(timer, struct raft_store, full_timer));
+	store_start_soon(container_of(timer, struct raft_store, wants_timer));
 }
 
-/* While it is opened, and closed, nobody waits for space. */
-static bool waits_for_space(const struct raft_store *store)
+/* While it is opened, and closed, nobody waits. */
+static bool waits(const struct raft_store *store)
 {
-	return store->status == -ENOSPC && store->durable > 0 &&
-	       !store->closing;
+	if (!kv_wants(store->status) || store->durable == 0 || store->closing)
+		return false;
+	return store->status == -ENOSPC || store->wants == 0 ||
+	       store->wants == -ENOSPC ||
+	       env_now(store->env) - store->wants_ns < WANTS_NS_MAX;
+}
+
+static void wait_on(struct raft_store *store)
+{
+	if (store->wants != store->status)
+		log_error("directory store %s: write: %s: changes wait until "
+			  "that is over",
+			  store->path, err_text(store->status));
+	if (store->wants == 0 || store->wants == -ENOSPC)
+		store->wants_ns = env_now(store->env);
+	store->wants = store->status;
+	env_timer_start(store->env, &store->wants_timer, WANTS_NS);
 }
 
 static void write_done(struct env_work *work)
@@ -498,19 +517,13 @@ static void write_done(struct env_work *work)
 	struct raft_store *store = container_of(work, struct raft_store, work);
 
 	store->busy = false;
-	if (waits_for_space(store)) {
-		if (!store->full)
-			log_error("directory store %s: no space left: changes "
-				  "wait until there is some",
-				  store->path);
-		store->full = true;
-		env_timer_start(store->env, &store->full_timer, FULL_NS);
+	if (waits(store)) {
+		wait_on(store);
 		return;
 	}
-	if (store->full && store->status == 0)
-		log_info("directory store %s: there is space again",
-			 store->path);
-	store->full = false;
+	if (store->wants != 0 && store->status == 0)
+		log_info("directory store %s: it goes on", store->path);
+	store->wants = 0;
 	store->writing_bytes = 0;
 	kv_batch_clear(&store->writing);
 	if (store->status != 0) {
@@ -533,12 +546,12 @@ static void store_start(struct env_task *task)
 {
 	struct raft_store *store = container_of(task, struct raft_store, task);
 
-	/* A write for which there was no space goes first, and at the end again. */
+	/* A write that waits goes first, and at the end again. */
 	if (store->busy ||
-	    (env_timer_active(&store->full_timer) && !store->closing))
+	    (env_timer_active(&store->wants_timer) && !store->closing))
 		return;
-	env_timer_stop(store->env, &store->full_timer);
-	if (store->full) {
+	env_timer_stop(store->env, &store->wants_timer);
+	if (store->wants != 0) {
 		store->work.work = write_work;
 		store->work.done = write_done;
 	} else if (!store->failed && store->gathering.changes_count > 0) {
@@ -654,9 +667,9 @@ uint64_t store__durable(const struct raft_store *store)
 	return store->durable;
 }
 
-bool store__full(const struct raft_store *store)
+int store__wants(const struct raft_store *store)
 {
-	return store->full;
+	return store->wants;
 }
 
 void store__close(struct raft_store *store, void (*cb)(void *arg), void *arg)

@@ -36,7 +36,7 @@
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 #define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
-#define FULL_NS SEC /* between looks whether the directory has space */
+#define STUCK_NS SEC /* between looks whether the directory has space */
 #define LOST_NS                                                                \
 	(10 * SEC) /* between looks whether the socket's file is there */
 
@@ -51,7 +51,7 @@ struct admin {
 	gid_t gid; /* of the socket; -1: ours */
 	bool closing, listener_closed;
 	bool lost; /* the socket cannot be made again, which is told */
-	struct env_timer again_timer, full_timer, lost_timer;
+	struct env_timer again_timer, stuck_timer, lost_timer;
 	void (*cb)(void *arg);
 	void *arg;
 	struct log_limit full_limit;
@@ -181,7 +181,7 @@ static void req_free(struct admin_req *r)
 	free(r->ctx);
 	free(r);
 	if (TAILQ_EMPTY(&admin->running))
-		env_timer_stop(admin->node->env, &admin->full_timer);
+		env_timer_stop(admin->node->env, &admin->stuck_timer);
 	if (admin->closing)
 		admin_close_go_on(admin);
 }
@@ -241,18 +241,19 @@ static void conn_protest(struct admin_conn *conn, int status, const char *error,
 	send_response(conn, &response);
 }
 
-/* Who waits for a change that waits for space is not left to wait. */
-static void on_full_timer(struct env_timer *timer)
+/* Who waits for a change that waits for space, or the like, is not left to wait. */
+static void on_stuck_timer(struct env_timer *timer)
 {
-	struct admin *admin = container_of(timer, struct admin, full_timer);
-	bool full = admin->node->cmmds != NULL &&
-		    admin__directory_full(admin->node);
+	struct admin *admin = container_of(timer, struct admin, stuck_timer);
+	int wants = admin->node->cmmds != NULL
+			    ? admin__directory_wants(admin->node)
+			    : 0;
 	struct admin_req *r;
 
 	TAILQ_FOREACH (r, &admin->running, link)
-		if (full && r->changes && r->conn != NULL)
-			admin__full_early(r);
-	env_timer_start(admin->node->env, timer, FULL_NS);
+		if (wants != 0 && r->changes && r->conn != NULL)
+			admin__stuck_early(r, wants);
+	env_timer_start(admin->node->env, timer, STUCK_NS);
 }
 
 #define USE_OURS "Use the basalt that came with this basaltd."
@@ -289,8 +290,9 @@ static void conn_request(struct admin_conn *conn)
 	strcpy(r->who, conn->who);
 	conn->req = r;
 	TAILQ_INSERT_TAIL(&admin->running, r, link);
-	if (!env_timer_active(&admin->full_timer))
-		env_timer_start(admin->node->env, &admin->full_timer, FULL_NS);
+	if (!env_timer_active(&admin->stuck_timer))
+		env_timer_start(admin->node->env, &admin->stuck_timer,
+				STUCK_NS);
 	admin__dispatch(r);
 }
 
@@ -729,7 +731,7 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 	admin->node = node;
 	TAILQ_INIT(&admin->conns);
 	TAILQ_INIT(&admin->running);
-	admin->full_timer.cb = on_full_timer;
+	admin->stuck_timer.cb = on_stuck_timer;
 	admin->lost_timer.cb = on_lost_timer;
 	rv = run_dir_make(node->config->run_dir);
 	if (snprintf(admin->path, sizeof(admin->path), "%s/basalt.sock",

@@ -324,7 +324,7 @@ void admin__disk_remove(struct admin_req *r)
 struct disk_texts {
 	Admin__Space space;
 	char id[UUID_TEXT_LEN], node[UUID_TEXT_LEN], fix[400], media[96];
-	char silent[NODE_SILENT_MAX], scrubbed[200];
+	char silent[NODE_SILENT_MAX], wants[NODE_WANTS_MAX], scrubbed[200];
 	struct admin_bad_blocks bad;
 	struct lsom_disk_info info;
 };
@@ -362,16 +362,16 @@ static void disk_live(struct node_disk *d, Admin__DiskInfo *out,
 			 info->media_errors == 1 ? "" : "s");
 	if (info->silent_ns >= LSOM_SILENT_NS)
 		node__silent_tell(d, info->silent_ns, t->silent);
+	if (info->index_wants < 0)
+		node__index_wants_tell(info->index_wants, t->wants);
 	scrubbed_bad = admin__scrub_tell(d, t->scrubbed, sizeof(t->scrubbed));
 	out->silent_ms = info->silent_ns / MSEC;
-	out->failure =
-		info->state == LSOM_DISK_FAILED ? info->failure
-		: t->silent[0] != '\0'		? t->silent
-		: info->index_wants < 0
-			? (char *)node__index_wants_tell(info->index_wants)
-		: info->damage[0] != '\0' ? info->damage
-		: scrubbed_bad		  ? t->scrubbed
-					  : t->media;
+	out->failure = info->state == LSOM_DISK_FAILED ? info->failure
+		       : t->silent[0] != '\0'	       ? t->silent
+		       : t->wants[0] != '\0'	       ? t->wants
+		       : info->damage[0] != '\0'       ? info->damage
+		       : scrubbed_bad		       ? t->scrubbed
+						       : t->media;
 	out->components = info->components;
 	out->segments = info->segments;
 	out->segments_free = info->segments_free;

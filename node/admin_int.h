@@ -41,9 +41,9 @@ struct admin_req {
 /* Give a request to its handler. */
 void admin__dispatch(struct admin_req *r);
 
-/* Has the directory no space?  Then a request that changes it is answered now. */
-bool admin__directory_full(struct node *node);
-void admin__full_early(struct admin_req *r);
+/* What the directory lacks, or 0; a request that changes it is then answered now. */
+int admin__directory_wants(struct node *node);
+void admin__stuck_early(struct admin_req *r, int wants);
 
 /* Each ends the request; it is gone when they return. */
 void admin__reply(struct admin_req *r, Admin__Response *response);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "base/kv.h"
 #include "node/admin_int.h"
 #include "node/names.h"
 
@@ -110,24 +111,27 @@ bool admin__stopping(struct admin_req *r)
 	return true;
 }
 
-bool admin__directory_full(struct node *node)
+int admin__directory_wants(struct node *node)
 {
 	struct cmmds_info info;
 
 	cmmds_info(node->cmmds, &info);
-	return info.full;
+	return info.wants;
 }
 
 /* True: nothing can be changed now, and it is said why. */
-static bool is_full(struct admin_req *r)
+static bool is_stuck(struct admin_req *r)
 {
+	int wants = admin__directory_wants(r->node);
 	char fix[300];
 
-	if (!admin__directory_full(r->node))
+	if (wants == 0)
 		return false;
-	node__datadir_fix(r->node, "repeat the command.", fix, sizeof(fix));
-	admin__why(r, -ENOSPC, fix,
-		   "the directory has no space left: it takes no change now");
+	node__wanted_fix(r->node, wants, "repeat the command.", fix,
+			 sizeof(fix));
+	admin__why(r, wants, fix,
+		   "the directory has no %s left: it takes no change now",
+		   kv_wanted(wants));
 	return true;
 }
 
@@ -170,18 +174,20 @@ bool admin__unknown(struct admin_req *r, int status)
 }
 
 /*
- * The change is not off: it may be the very one that found no space, and is made
- * when there is some.
+ * The change is not off: it may be the very one that found no space or whatever
+ * @wants is, and is made when there is some.
  */
-void admin__full_early(struct admin_req *r)
+void admin__stuck_early(struct admin_req *r, int wants)
 {
 	Admin__Response response = ADMIN__RESPONSE__INIT;
-	char fix[300];
+	char error[120], fix[400];
 
-	node__datadir_fix(r->node, LOOK_AND_REPEAT, fix, sizeof(fix));
-	response.status = -ENOSPC;
-	response.error =
-		"the directory has no space left: the change waits for some";
+	snprintf(error, sizeof(error),
+		 "the directory has no %s left: the change waits for some",
+		 kv_wanted(wants));
+	node__wanted_fix(r->node, wants, LOOK_AND_REPEAT, fix, sizeof(fix));
+	response.status = wants;
+	response.error = error;
 	response.fix = fix;
 	response.unknown = true;
 	admin__reply_early(r, &response);
@@ -269,7 +275,7 @@ static void change_try(struct admin_req *r)
 {
 	int rv;
 
-	if (is_stopping(r) || is_full(r)) {
+	if (is_stopping(r) || is_stuck(r)) {
 		change_fail(r);
 		return;
 	}
@@ -418,7 +424,7 @@ void admin__dispatch(struct admin_req *r)
 	r->changes = c->changes;
 	if (c->anywhere || node->state == NODE_UP) {
 		/* Before it begins anything else. */
-		if (c->changes && is_full(r))
+		if (c->changes && is_stuck(r))
 			admin__refuse(r);
 		else
 			c->handle(r);

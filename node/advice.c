@@ -4,14 +4,13 @@
  * Next steps for a disk that does not serve; health, disk list and refusals have
  * them from here.  A line to paste is to mean the same to a shell.
  */
+#include "base/kv.h"
 #include "base/util.h"
 #include "node/node_int.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 bool node__is_plain(const char *word)
 {
@@ -66,45 +65,21 @@ void node__leaving_tell(struct node_disk *d, char out[NODE_SILENT_MAX])
 							   : "it is closed");
 }
 
-const char *node__index_wants_tell(int status)
+void node__index_wants_tell(int status, char out[NODE_WANTS_MAX])
 {
-#define GOES_ON "left for its index: it goes on without for ten minutes"
-	switch (status) {
-	case -EMFILE:
-		return "no file descriptor is " GOES_ON;
-	case -ENFILE:
-		return "no file descriptor of the system is " GOES_ON;
-	case -ENOMEM:
-		return "no memory is " GOES_ON;
-	default:
-		return "no space is " GOES_ON;
-	}
+	snprintf(out, NODE_WANTS_MAX,
+		 "no %s is left for its index: it goes on without for ten "
+		 "minutes",
+		 kv_wanted(status));
 }
 
-/* What there is to be more of, so that @then. */
-static void wants_fix(const struct node_disk *d, int status, const char *then,
+void node__wanted_fix(const struct node *node, int status, const char *then,
 		      char *out, size_t len)
 {
-	struct rlimit files = { 0 };
-
-	if (status == -ENOSPC) {
-		node__datadir_fix(d->node, then, out, len);
-	} else if (status == -EMFILE) {
-		(void)getrlimit(RLIMIT_NOFILE, &files);
-		snprintf(out, len,
-			 "Raise basaltd's limit of open files, which is %llu: "
-			 "prlimit --pid %d --nofile=NUMBER, and LimitNOFILE= "
-			 "of its unit; then %s",
-			 (unsigned long long)files.rlim_cur, (int)getpid(),
-			 then);
-	} else if (status == -ENFILE) {
-		snprintf(out, len,
-			 "Raise the system's limit of open files: sysctl "
-			 "fs.file-max=NUMBER; then %s",
-			 then);
-	} else {
-		snprintf(out, len, "Free memory on this node; then %s", then);
-	}
+	if (status == -ENOSPC)
+		node__datadir_fix(node, then, out, len);
+	else
+		kv_wanted_fix(status, then, out, len);
 }
 
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
@@ -118,7 +93,7 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 		snprintf(out, len, "basalt disk rebuild %s", word);
 	else if (d->status == -ENOSPC || d->status == -EMFILE ||
 		 d->status == -ENFILE)
-		wants_fix(d, d->status, retry, out, len);
+		node__wanted_fix(d->node, d->status, retry, out, len);
 	else if (d->status == -EMEDIUMTYPE)
 		snprintf(out, len,
 			 "A newer basaltd than %s wrote it: install that one "
@@ -173,9 +148,10 @@ void node__disk_failed_fix(const struct node_disk *d,
 		 "%s",
 		 retry);
 	if (info->index_wants < 0)
-		wants_fix(d, info->index_wants,
-			  info->state == LSOM_DISK_FAILED ? retry : waits, out,
-			  len);
+		node__wanted_fix(d->node, info->index_wants,
+				 info->state == LSOM_DISK_FAILED ? retry
+								 : waits,
+				 out, len);
 	else if (info->index_failed)
 		snprintf(out, len,
 			 "What is under data_dir %.100s failed, and not the "

@@ -72,7 +72,7 @@ static void half_removed_tell(const struct node_disk *d,
 /* One that was opened. */
 static void online_look(const struct node_disk *d, struct health_result *out)
 {
-	char scrubbed[200], word[NODE_DISK_WORD_MAX];
+	char scrubbed[200], word[NODE_DISK_WORD_MAX], wants[NODE_WANTS_MAX];
 	struct lsom_disk_info info;
 
 	if (admin__disk_pending(d) && out->level == HEALTH_OK) {
@@ -96,8 +96,8 @@ static void online_look(const struct node_disk *d, struct health_result *out)
 		return;
 	}
 	if (info.index_wants < 0) {
-		say(out, HEALTH_BAD, "disk %.100s: %s", d->path,
-		    node__index_wants_tell(info.index_wants));
+		node__index_wants_tell(info.index_wants, wants);
+		say(out, HEALTH_BAD, "disk %.100s: %s", d->path, wants);
 		node__disk_failed_fix(d, &info, out->fix, sizeof(out->fix));
 		return;
 	}

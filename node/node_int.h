@@ -355,7 +355,11 @@ void node__silent_fix(const struct node_disk *disk, char *out, size_t len);
 void node__leaving_tell(struct node_disk *disk, char out[NODE_SILENT_MAX]);
 
 /* One that waits for what its index wants: lsom_disk_info.index_wants. */
-const char *node__index_wants_tell(int status);
+#define NODE_WANTS_MAX 96u
+void node__index_wants_tell(int status, char out[NODE_WANTS_MAX]);
+/* What there is to be more of for a store, so that @then: kv_wants(). */
+void node__wanted_fix(const struct node *node, int status, const char *then,
+		      char *out, size_t len);
 
 /* What to do where others have space that is reserved. */
 #define NODE_UNCOVERED_FIX                                                     \

@@ -728,6 +728,56 @@ TEST(kv, descriptors_that_are_used_up_meanwhile)
 	kv_close(kv);
 }
 
+/*
+ * One with a log stands still after any error of it, and is opened again for that: as
+ * few descriptors as there may be then, what was durable stays so.
+ */
+TEST(kv, a_log_that_wants_something_meanwhile)
+{
+	static const int wants[] = { EMFILE, ENFILE, ENOMEM };
+	char *dir = test_dir(), path[600];
+	struct kv_config config = { .path = path, .log = true };
+	struct rlimit files, few;
+	struct kv *kv;
+	size_t len;
+	void *value;
+
+	for (size_t i = 0; i < ARRAY_LEN(wants); i++) {
+		snprintf(path, sizeof(path), "%s/%zu", dir, i);
+		config.create = true;
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+		config.create = false;
+		CHECK_EQ(put_one(kv, "a", 100), 0);
+		syncs.error = wants[i];
+		CHECK_EQ(put_one(kv, "b", 100), -wants[i]);
+		syncs.error = 0;
+		CHECK_EQ(put_one(kv, "b", 100), -wants[i]);
+		kv_close(kv);
+		descriptors_end(&files);
+		few = files;
+		few.rlim_cur = (rlim_t)dup(0);
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+		few.rlim_cur = (rlim_t)dup(0);
+		close((int)few.rlim_cur);
+		for (unsigned more = 0; more < 40; more++, few.rlim_cur++) {
+			int rv;
+
+			CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+			rv = kv_rocksdb_open(&config, &kv);
+			CHECK(rv == -EMFILE || rv == 0);
+			if (rv == 0)
+				kv_close(kv);
+		}
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+		CHECK_EQ(kv_get(kv, str("a"), &value, &len), 0);
+		free(value);
+		CHECK_EQ(put_one(kv, "b", 100), 0);
+		kv_close(kv);
+	}
+	free(dir);
+}
+
 /* What the system has none of, or no memory for, and what only sounds like it. */
 TEST(kv, passing_by_its_cause)
 {

@@ -275,7 +275,7 @@ static void f_failed(void *arg, int status, const char *why)
 {
 	struct failing *f = arg;
 
-	CHECK_EQ(status, -EIO);
+	CHECK_EQ(status, f->w.nodes[0].wants != 0 ? f->w.nodes[0].wants : -EIO);
 	CHECK(why[0] != '\0');
 	/* Other shards ask this one. */
 	CHECK(!atomic_load(&f->open.opened->session));
@@ -415,14 +415,14 @@ TEST(cmmds_crash, failed_write)
 	CHECK(failed_later >= 5);
 }
 
-static bool f_full(struct failing *f)
+static int f_wants(struct failing *f)
 {
 	struct cmmds_info info;
 
 	cmmds_info(f->open.opened, &info);
 	CHECK_EQ(f->failed, 0);
 	CHECK(cmmds_session_valid(f->open.opened));
-	return info.full;
+	return info.wants;
 }
 
 static void f_late(struct cmmds_command *cmd, int status)
@@ -460,8 +460,8 @@ static unsigned f_policies(struct failing *f)
 	return n;
 }
 
-/* Without space changes wait, and are made once when there is some. */
-TEST(cmmds_crash, no_space)
+/* Changes wait for space or the like, and are made once when there is some. */
+static void wants_case(int wants)
 {
 	static struct failing f;
 
@@ -473,33 +473,79 @@ TEST(cmmds_crash, no_space)
 		f_propose(&f, 0);
 		world_run(&f.w, f.w.now_ns + SEC);
 		CHECK_EQ(f.acked, 1);
-		CHECK(!f_full(&f));
-		f.w.nodes[0].full = true;
+		CHECK_EQ(f_wants(&f), 0);
+		f.w.nodes[0].wants = wants;
 		for (unsigned i = 1; i < 4; i++)
 			f_propose(&f, i);
 		world_run(&f.w, f.w.now_ns + 12 * SEC);
-		CHECK(f_full(&f));
+		CHECK_EQ(f_wants(&f), wants);
 		CHECK_EQ(f.answers, 4);
 		CHECK_EQ(f.acked, 1);
 		f_propose(&f, 4);
-		f.w.nodes[0].full = false;
+		f.w.nodes[0].wants = 0;
 		world_run(&f.w, f.w.now_ns + 6 * SEC);
-		CHECK(!f_full(&f));
+		CHECK_EQ(f_wants(&f), 0);
 		CHECK_EQ(f.acked, 2);
 		CHECK_EQ(f_policies(&f), 5);
-		/* Nobody waits for space at the end. */
-		f.w.nodes[0].full = true;
+		/* Nobody waits for it at the end. */
+		f.w.nodes[0].wants = wants;
 		f_propose(&f, 5);
 		world_run(&f.w, f.w.now_ns + seed * 500 * MSEC);
-		CHECK(f_full(&f));
+		CHECK_EQ(f_wants(&f), wants);
 		f_close(&f);
 		CHECK_EQ(f.answers, 6);
-		CHECK_EQ(f_open(&f, false), -ENOSPC);
-		f.w.nodes[0].full = false;
+		CHECK_EQ(f_open(&f, false), wants);
+		f.w.nodes[0].wants = 0;
 		CHECK_EQ(f_open(&f, false), 0);
 		CHECK(f_policies(&f) >= 5);
 		f_close(&f);
 		CHECK(f.w.wrong[0] == '\0');
+		world_fini(&f.w);
+	}
+}
+
+TEST(cmmds_crash, no_space)
+{
+	wants_case(-ENOSPC);
+}
+
+TEST(cmmds_crash, no_descriptor_or_memory)
+{
+	wants_case(-EMFILE);
+	wants_case(-ENFILE);
+	wants_case(-ENOMEM);
+}
+
+/* What a start of the daemon may bring is waited for ten minutes. */
+TEST(cmmds_crash, it_does_not_wait_for_ever)
+{
+	static struct failing f;
+	struct cmmds_info info;
+
+	log_level_set("all", "error");
+	for (unsigned space = 0; space < 2; space++) {
+		memset(&f, 0, sizeof(f));
+		world_init(&f.w, 1, "X", 0);
+		CHECK_EQ(f_open(&f, true), 0);
+		/* For space it did already. */
+		f.w.nodes[0].wants = -ENOSPC;
+		f_propose(&f, 0);
+		world_run(&f.w, f.w.now_ns + 3600 * SEC);
+		CHECK_EQ(f_wants(&f), -ENOSPC);
+		f.w.nodes[0].wants = space ? -ENOSPC : -EMFILE;
+		world_run(&f.w, f.w.now_ns + 590 * SEC);
+		CHECK_EQ(f_wants(&f), space ? -ENOSPC : -EMFILE);
+		world_run(&f.w, f.w.now_ns + 30 * SEC);
+		cmmds_info(f.open.opened, &info);
+		CHECK_EQ(f.failed, space ? 0 : 1);
+		CHECK_EQ(info.wants, space ? -ENOSPC : 0);
+		CHECK_EQ(cmmds_session_valid(f.open.opened), space);
+		CHECK_EQ(f.acked, 0);
+		f.failed = 0;
+		f.w.nodes[0].wants = 0;
+		f_close(&f);
+		CHECK_EQ(f_open(&f, false), 0);
+		f_close(&f);
 		world_fini(&f.w);
 	}
 }

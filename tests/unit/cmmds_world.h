@@ -43,7 +43,7 @@ struct world_node {
 	bool write_failed; /* since it was opened */
 	int fail_scan; /* what is there cannot be read, for this */
 	uint64_t fail_write; /* fail the Nth from now on; 0: none */
-	bool full; /* no space: neither for a write nor to open */
+	int wants; /* kv_wants(): neither a write nor opening succeeds; or 0 */
 	uint64_t slow_ns;
 	STAILQ_HEAD(, env_task) tasks;
 	struct env_work *work;
@@ -252,12 +252,12 @@ static inline int world_kv_apply(struct kv *kv, struct kv_batch *batch)
 		n->write_failed = true;
 		return -EIO;
 	}
-	if (n->full) {
+	if (n->wants != 0) {
 		/* It may be there all the same. */
 		if (world_random(n->world, 2) == 0)
 			kv_apply(n->table, batch);
 		n->write_failed = true;
-		return -ENOSPC;
+		return n->wants;
 	}
 	return kv_apply(n->table, batch);
 }
@@ -291,8 +291,8 @@ static inline int world_env_kv_open(struct env *env,
 {
 	struct world_kv *kv;
 
-	if (node_of(env)->full)
-		return -ENOSPC;
+	if (node_of(env)->wants != 0)
+		return node_of(env)->wants;
 	kv = cmmds__alloc(sizeof(*kv));
 	kv->kv.ops = &world_kv_ops;
 	kv->node = node_of(env);

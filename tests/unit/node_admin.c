@@ -23,7 +23,7 @@ static struct {
 	struct dom_io *map;
 	struct env_timer later;
 	bool hangs; /* dom takes what it is asked, and does not answer */
-	bool full; /* the directory has no space */
+	int wants; /* what the directory lacks */
 	/* Its queue is full so many times, then it takes a change. */
 	unsigned proposals_busy;
 	struct cmmds_command *proposed;
@@ -142,7 +142,7 @@ void __wrap_cmmds_audit(struct cmmds_command *cmd, const char *who,
 void __wrap_cmmds_info(struct cmmds *cmmds, struct cmmds_info *out)
 {
 	memset(out, 0, sizeof(*out));
-	out->full = is.full;
+	out->wants = is.wants;
 }
 
 int __wrap_cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
@@ -371,11 +371,16 @@ TEST(node_admin, nothing_begins_without_space)
 	msg.command_case = ADMIN__REQUEST__COMMAND_VDISK_CREATE;
 	msg.vdisk_create = &create;
 	open_it();
-	is.full = true;
+	is.wants = -ENOSPC;
 	admin__dispatch(&r);
 	CHECK_EQ(is.status, -ENOSPC);
 	CHECK(is.create == NULL);
 	CHECK(strstr(is.fix, "free space there, then repeat") != NULL);
+	is.wants = -EMFILE;
+	admin__dispatch(&r);
+	CHECK_EQ(is.status, -EMFILE);
+	CHECK(strstr(is.fix, "--nofile=") != NULL);
+	CHECK(strstr(is.fix, "then repeat") != NULL);
 	/* Nor what turns out to change it later. */
 	scrub.every = true;
 	scrub.days = 7;
@@ -383,7 +388,7 @@ TEST(node_admin, nothing_begins_without_space)
 	msg.disk_scrub = &scrub;
 	is.status = 0;
 	admin__dispatch(&r);
-	CHECK_EQ(is.status, -ENOSPC);
+	CHECK_EQ(is.status, -EMFILE);
 	test_shard_close(&ts);
 }
 
