@@ -306,6 +306,13 @@ static void login_refuse(struct iscsi_conn *conn, unsigned status)
 	login_answer(conn, &a, conn->login->tsih, false);
 }
 
+/* What there is too little of is another thing for who looks after it. */
+static void login_refuse_lacking(struct iscsi_conn *conn, int lacks)
+{
+	conn->login->lacks = lacks;
+	login_refuse(conn, 0x0302);
+}
+
 static bool same_nexus(const struct iscsi_conn *a, const struct iscsi_conn *b)
 {
 	const struct login *x = a->login, *y = b->login;
@@ -342,12 +349,15 @@ static void login_complete(struct iscsi_conn *conn)
 	rv = iscsi__session_open(conn, l->tsih);
 	if (rv == -ENOENT && !iscsi__is_front(conn->iscsi))
 		rv = -EAGAIN; /* it was here a moment ago */
+	if (rv == -ENOMEM) {
+		login_refuse_lacking(conn, rv);
+		return;
+	}
 	if (rv < 0) {
 		login_refuse(conn, rv == -ENOENT   ? 0x0203
 				   : rv == -EAGAIN ? 0x0301
 				   : rv == -EACCES ? 0x0202
-				   : rv == -EPERM  ? 0x0201
-						   : 0x0302);
+						   : 0x0201);
 		return;
 	}
 	iscsi__dm_keys(conn, &conn->session->keys, &keys);
@@ -355,7 +365,7 @@ static void login_complete(struct iscsi_conn *conn)
 	if (!iscsi__conn_up(conn)) /* it was lost over that */
 		return;
 	if (rv < 0) {
-		login_refuse(conn, 0x0302);
+		login_refuse_lacking(conn, rv);
 		return;
 	}
 	tsih = conn->session->tsih;
@@ -462,7 +472,7 @@ static bool login_elsewhere(struct iscsi_conn *conn)
 	if (iscsi__entry_of(conn) != NULL || room_make(conn))
 		iscsi__conn_leave(conn);
 	else
-		login_refuse(conn, 0x0302);
+		login_refuse_lacking(conn, -EBUSY);
 	return true;
 }
 
@@ -488,7 +498,7 @@ static void login_here(struct iscsi_conn *conn)
 	if (old == NULL && !another_waits(conn)) {
 		/* The front has made room for who went to a share. */
 		if (iscsi__is_front(conn->iscsi) && !room_make(conn))
-			login_refuse(conn, 0x0302);
+			login_refuse_lacking(conn, -EBUSY);
 		else
 			login_complete(conn);
 		return;

@@ -274,6 +274,7 @@ struct login {
 	uint64_t seen; /* keys that came, by their place in the table */
 	struct login_keys keys;
 	bool declared, tpgt_sent;
+	int lacks; /* it was refused for want of a place, -EBUSY, or -ENOMEM; 0 */
 	/* text in parts (C bit) */
 	char *text;
 	size_t text_len;
@@ -749,7 +750,7 @@ void iscsi__conn_return(struct iscsi_conn *conn);
 struct iscsi_refused {
 	uint64_t since_ns; /* @now began */
 	struct {
-		unsigned conns, auth, access, busy;
+		unsigned conns, auth, access, busy, memory;
 	} now, before;
 	char last[240];
 	bool last_missing; /* of no target that there is */

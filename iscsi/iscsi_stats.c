@@ -35,7 +35,7 @@ static struct counter logins_access = {
 };
 static struct counter logins_busy = {
 	.name = "basalt_iscsi_logins_refused_busy_total",
-	.help = "logins refused for a limit, or while shutting down",
+	.help = "logins refused for a limit, or for want of memory",
 };
 struct counter iscsi__commands = {
 	.name = "basalt_iscsi_commands_total",
@@ -107,6 +107,7 @@ static void turn_windows(struct iscsi *iscsi)
 struct refused {
 	struct iscsi *front;
 	unsigned status;
+	int lacks;
 	char who[200];
 	struct env_task task;
 };
@@ -127,10 +128,14 @@ static void refused_note(const struct refused *note)
 		r->now.access++;
 		why = note->status == 0x0202 ? "not admitted"
 					     : "no such target";
-	} else if (note->status == 0x0302) {
+	} else if (note->lacks == -EBUSY) {
 		counter_add(&logins_busy, 1);
 		r->now.busy++;
 		why = "no room";
+	} else if (note->lacks == -ENOMEM) {
+		counter_add(&logins_busy, 1);
+		r->now.memory++;
+		why = "no memory";
 	} else {
 		return; /* its own mistake, or ours that passes */
 	}
@@ -149,7 +154,11 @@ static void on_refused(struct env_task *task)
 void iscsi__refused_login(struct iscsi_conn *conn, unsigned status)
 {
 	const struct login *l = conn->login;
-	struct refused note = { .front = conn->iscsi->front, .status = status };
+	struct refused note = {
+		.front = conn->iscsi->front,
+		.status = status,
+		.lacks = l->lacks,
+	};
 	struct refused *sent;
 
 	snprintf(note.who, sizeof(note.who), "%.90s to %.90s", l->initiator,
@@ -177,13 +186,14 @@ static void check_logins(struct health_check *check, struct health_result *out)
 {
 	struct iscsi *iscsi = check->data;
 	const struct iscsi_refused *r = &iscsi->refused;
-	unsigned conns, auth, access, busy;
+	unsigned conns, auth, access, busy, memory;
 
 	turn_windows(iscsi);
 	conns = r->now.conns + r->before.conns;
 	auth = r->now.auth + r->before.auth;
 	access = r->now.access + r->before.access;
 	busy = r->now.busy + r->before.busy;
+	memory = r->now.memory + r->before.memory;
 	if (conns > 0) {
 		out->level = HEALTH_WARN;
 		snprintf(
@@ -206,6 +216,14 @@ static void check_logins(struct health_check *check, struct health_result *out)
 		snprintf(out->fix, sizeof(out->fix),
 			 "basalt session list shows who is logged in; basalt "
 			 "session drop ID ends one.");
+	} else if (memory > 0) {
+		out->level = HEALTH_WARN;
+		snprintf(out->cause, sizeof(out->cause),
+			 "%u logins found no memory of late; last: %.190s",
+			 memory, r->last);
+		snprintf(out->fix, sizeof(out->fix),
+			 "Free memory on this node; where the log of room iser "
+			 "tells of receives, give it more: [memory] arena.");
 	} else if (auth + access > 0) {
 		out->level = auth + access >= REFUSED_MANY ? HEALTH_WARN
 							   : HEALTH_INFO;

@@ -334,8 +334,10 @@ static unsigned collect(struct login *l, const uint8_t *data, uint32_t len)
 	if (l->text_len + len > LOGIN_TEXT_MAX)
 		return LOGIN_ERROR;
 	text = realloc(l->text, l->text_len + len + 1);
-	if (text == NULL)
+	if (text == NULL) {
+		l->lacks = -ENOMEM;
 		return LOGIN_RESOURCES;
+	}
 	l->text = text;
 	if (len > 0)
 		memcpy(text + l->text_len, data, len);

@@ -58,9 +58,11 @@ static void line_send(struct dm_conn *dm, struct dm_send *send)
 	env_defer(dm->env, &l->turn);
 }
 
+static int keys_status; /* what a transport has for a session's buffers */
+
 static int line_keys(struct dm_conn *dm, const struct dm_keys *keys)
 {
-	return 0;
+	return keys_status;
 }
 
 static void line_terminate(struct dm_conn *dm)
@@ -279,8 +281,28 @@ TEST(iscsi_health, no_room)
 		 0x0302);
 	CHECK_EQ(health().level, HEALTH_WARN);
 	CHECK(strstr(health().cause, "one initiator has no more") != NULL);
+	CHECK(strstr(health().cause, "memory") == NULL);
 	end();
 	CHECK_EQ(counter_value(&iscsi__sessions), 0);
+}
+
+/* Where sessions may be more, but have no memory, ending one is no advice. */
+TEST(iscsi_health, no_memory)
+{
+	struct line l;
+
+	begin((struct iscsi_config){ 0 });
+	CHECK(line_open(&l, 1));
+	keys_status = -ENOMEM;
+	CHECK_EQ(REQUEST(&l, FULL, NAMES), 0x0302);
+	keys_status = 0;
+	CHECK_EQ(health().level, HEALTH_WARN);
+	CHECK(strstr(health().cause, "1 logins found no memory") != NULL);
+	CHECK(strstr(health().cause, WHO " to " IQN ": no memory") != NULL);
+	CHECK(strstr(health().cause, "room") == NULL);
+	CHECK(strstr(health().fix, "memory") != NULL);
+	CHECK(strstr(health().fix, "session drop") == NULL);
+	end();
 }
 
 /* A portal goes with what is connected through it, and with nothing else. */
