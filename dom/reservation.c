@@ -207,12 +207,14 @@ static void spread(struct dom_reservation *res, unsigned at)
 	}
 }
 
-static int unregister(struct dom_reservation *res, unsigned reg,
-		      struct dom__pr_effects *effects)
+/* What the last REGISTER says of power losses holds, this one too (5.13.5). */
+static int unregister(struct dom_reservation *res, const struct dom_pr *pr,
+		      unsigned reg, struct dom__pr_effects *effects)
 {
 	if (holds(res, reg) && registrants_only(res->type))
 		owe_all_but(effects, res, reg, DOM_UA_RESERVATION_RELEASED);
 	drop(res, reg);
+	res->aptpl = pr->aptpl;
 	res->generation++;
 	return 0;
 }
@@ -235,7 +237,7 @@ static int do_register(struct dom_reservation *res,
 	}
 	if (pr->service_action_key == 0) {
 		*changed = reg != NOBODY;
-		return reg == NOBODY ? 0 : unregister(res, reg, effects);
+		return reg == NOBODY ? 0 : unregister(res, pr, reg, effects);
 	}
 	if (reg == NOBODY) {
 		rv = add(res, who->initiator_port, who->target_port,

@@ -99,6 +99,7 @@ class Model:
                 if self.holds(r) and self.type in ONLY:
                     self.tell(self.others(r), RELEASED)
                 self.remove(r)
+                self.aptpl = a["aptpl"]
                 self.generation += 1
             return GOOD
         also = [h for h in spec or () if h != nexus[0]]

@@ -125,6 +125,23 @@ TEST(dom_reservation, registering)
 	CHECK_EQ(res.registrations_count, 0);
 }
 
+/* The last REGISTER decides, also one that ends a registration; not a vain one. */
+TEST(dom_reservation, power_losses)
+{
+	struct dom_pr pr = { .action = DOM_PR_REGISTER_AND_IGNORE };
+
+	fresh();
+	CHECK(!res.aptpl);
+	pr.aptpl = true;
+	CHECK_EQ(act(B, pr), 0);
+	CHECK(res.aptpl);
+	pr.aptpl = false;
+	CHECK_EQ(act(C, pr), 0);
+	CHECK(res.aptpl);
+	CHECK_EQ(act(A, pr), 0);
+	CHECK(!res.aptpl);
+}
+
 TEST(dom_reservation, spec_i_pt_and_all_tg_pt)
 {
 	const char *ports[] = { B, C };
