@@ -318,5 +318,6 @@ image:
 clean:
 	rm -rf $(O)
 
-# Not of what guests are given: their root file systems have names like rc2.d.
--include $(shell find $(O) -path $(O)/vm -prune -o -name '*.d' -print 2>/dev/null)
+# Not of all that is in $(O), which may be much: other builds, and the root file
+# systems of guests, with names like rc2.d.
+-include $(shell find $(addprefix $(O)/,$(ROOMS) tests tidy) -name '*.d' 2>/dev/null)
