@@ -275,11 +275,33 @@ static void target_name(const char *vdisk, char out[CMMDS_KEY_MAX + 1])
 	out[i] = '\0';
 }
 
+/*
+ * A portal as another host names it that serves TCP.  The zone of a link-local address
+ * is this machine's: one without is better, and the other's interface is left open.
+ */
+static bool portal_find(struct node *node, char out[ADDRESS_TEXT])
+{
+	char portals[CONFIG_PORTALS_MAX][ADDRESS_TEXT];
+	size_t count = admin__portals(node, true, portals, ARRAY_LEN(portals));
+	size_t i = 0;
+
+	if (count == 0)
+		return false;
+	while (i < count && strchr(portals[i], '%') != NULL)
+		i++;
+	if (i < count)
+		strcpy(out, portals[i]);
+	else
+		snprintf(out, ADDRESS_TEXT, "%.*s%%INTERFACE%s",
+			 (int)strcspn(portals[0], "%"), portals[0],
+			 strchr(portals[0], ']'));
+	return true;
+}
+
 static void commands_fill(struct node *node, const Admin__Vdisk *v,
 			  struct commands *c)
 {
-	char portals[4][ADDRESS_TEXT], name[CMMDS_KEY_MAX + 1],
-		user[QUOTED_MAX];
+	char portal[ADDRESS_TEXT], name[CMMDS_KEY_MAX + 1], user[QUOTED_MAX];
 	const Directory__Target *t = NULL;
 	unsigned lun = 0;
 
@@ -296,7 +318,7 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 		return;
 	}
 	/* What follows logs in by TCP. */
-	if (admin__portals(node, true, portals, ARRAY_LEN(portals)) == 0) {
+	if (!portal_find(node, portal)) {
 		command_add(c, "No portal serves TCP now; this says why",
 			    "basalt portal list");
 		return;
@@ -304,12 +326,12 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 	if (t->n_allow == 0 && t->chap_user[0] == '\0')
 		command_add(c, "Admit an initiator first",
 			    "basalt target set %s --allow IQN", t->name);
-	iscsiadm_lines(c, t, portals[0]);
-	qemu_lines(c, t, portals[0], lun, v->object);
-	libvirt_lines(c, t, portals[0], lun);
+	iscsiadm_lines(c, t, portal);
+	qemu_lines(c, t, portal, lun, v->object);
+	libvirt_lines(c, t, portal, lun);
 	command_add(c, "libiscsi", "iscsi-inq iscsi://%s%s%s/%s/%u",
 		    shell_word(t->chap_user, user),
-		    t->chap_user[0] ? "%SECRET@" : "", portals[0], t->iqn, lun);
+		    t->chap_user[0] ? "%SECRET@" : "", portal, t->iqn, lun);
 }
 
 static void details_reply(struct show_ctx *ctx)
