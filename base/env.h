@@ -163,6 +163,8 @@ struct env_ops {
 	/* NULL: they are read one after the other, in their order. */
 	void (*dev_read_many_now)(struct env_dev *dev, struct env_read *reads,
 				  unsigned n);
+	/* NULL: it never does. */
+	bool (*catches_up)(const struct env *env);
 	/* Any thread.  NULL: devices answer. */
 	uint64_t (*dev_silent_ns)(const struct env_dev *dev, uint64_t now_ns);
 
@@ -314,11 +316,20 @@ static inline void env_dev_read_many_now(struct env *env, struct env_dev *dev,
 			env, dev, reads[i].buf, reads[i].len, reads[i].offset);
 }
 
+/*
+ * The loop goes on after it stood still, with the process or its machine: who was
+ * waited for meanwhile may have answered, and is not known to be silent.
+ */
+static inline bool env_catches_up(const struct env *env)
+{
+	return env->ops->catches_up != NULL && env->ops->catches_up(env);
+}
+
 /* How long it has answered nothing of what it was asked for; else 0. */
 static inline uint64_t env_dev_silent_ns(const struct env *env,
 					 const struct env_dev *dev)
 {
-	return env->ops->dev_silent_ns != NULL
+	return env->ops->dev_silent_ns != NULL && !env_catches_up(env)
 		       ? env->ops->dev_silent_ns(dev, env_now(env))
 		       : 0;
 }

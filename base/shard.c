@@ -139,6 +139,13 @@ static int op_kv_open(struct env *env, const struct kv_config *config,
 	return kv_rocksdb_open(config, out);
 }
 
+/* Timers wait for the same. */
+static bool shard_catches_up(const struct env *env)
+{
+	return env->now_ns <
+	       container_of(env, const struct shard, env)->timers_ns;
+}
+
 static const struct env_ops shard_ops = {
 	.rand = op_rand,
 	.secure_random = op_secure_random,
@@ -159,6 +166,7 @@ static const struct env_ops shard_ops = {
 	.dev_read_now = shard__dev_read_now,
 	.dev_write_now = shard__dev_write_now,
 	.dev_read_many_now = shard__dev_read_many_now,
+	.catches_up = shard_catches_up,
 	.dev_silent_ns = shard__dev_silent_ns,
 	.kv_open = op_kv_open,
 };

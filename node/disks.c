@@ -735,6 +735,8 @@ uint64_t node__disk_silent_ns(struct node_disk *d)
 {
 	struct lsom_disk_info info;
 
+	if (env_catches_up(d->node->env))
+		return 0;
 	if (d->state == NODE_DISK_OPENING)
 		return opening_silent_ns(d);
 	if (d->state == NODE_DISK_CLOSING && d->closing_silent_ns > 0)

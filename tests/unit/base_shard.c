@@ -1344,6 +1344,43 @@ TEST(shard, timers_behind_what_a_stall_kept)
 	stall(false, 1500);
 }
 
+/*
+ * Nor does anybody else take the stall for the disk's silence directly behind it; but
+ * for what it is before long.
+ */
+TEST(shard, a_stall_is_no_silence)
+{
+	static struct env_io io = { .cb = on_either };
+	struct env_timer timer = { .cb = on_late };
+	struct env_dev *silent;
+	struct test_shard ts;
+	struct iovec iov;
+	struct sgl *in;
+	int pipes[2];
+
+	test_shard_open(&ts);
+	silent = silent_open(&ts, pipes);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, 4096, 0, &in), 0);
+	sgl_iov(in, 0, 4096, &iov, 1, NULL);
+	words = 1;
+	was_read = went_on = true;
+	done = false;
+	left = 1;
+	env_dev_readv(ts.env, silent, &io, &iov, 1, 0);
+	shard_step(ts.env, 0);
+	env_timer_start(ts.env, &timer, MSEC);
+	for (unsigned ms = 0; ms < 1700; ms += 100)
+		CHECK_EQ(usleep(100000), 0);
+	shard_step(ts.env, 0);
+	CHECK(!done);
+	CHECK_EQ(env_dev_silent_ns(ts.env, silent), 0);
+	test_run(&ts, &done);
+	CHECK(env_dev_silent_ns(ts.env, silent) >= 2 * SEC);
+	silent_close(&ts, silent, pipes, 1);
+	sgl_put(in);
+	test_shard_close(&ts);
+}
+
 /* A process that stands still all the time has its timers yet. */
 TEST(shard, timers_between_stalls)
 {
