@@ -33,6 +33,22 @@ unsigned scsi__not_ready(const struct scsi_lun *lun)
 		       : SENSE(2, 0x04, 0x00);
 }
 
+/* Reservations by their old commands, and persistent ones. */
+static bool is_reservation(const struct scsi_cmd *cmd)
+{
+	switch (cmd->cdb[0]) {
+	case 0x16:
+	case 0x17:
+	case 0x56:
+	case 0x57:
+	case 0x5e:
+	case 0x5f:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static bool check_ready(struct scsi_cmd *cmd)
 {
 	unsigned sense = scsi__not_ready(cmd->lun);
@@ -42,10 +58,11 @@ static bool check_ready(struct scsi_cmd *cmd)
 	/*
 	 * Commands for data hear BUSY, which hosts and hypervisors retry by
 	 * themselves: to some, "not ready" in the middle of I/O is an error for
-	 * the file system above.
+	 * the file system above.  So do those of who fences another: Linux sends
+	 * what a program passes through again for BUSY alone.
 	 */
 	if (sense == SENSE_BECOMING_READY &&
-	    cmd->op->access != DOM_ACCESS_NONE) {
+	    (cmd->op->access != DOM_ACCESS_NONE || is_reservation(cmd))) {
 		cmd->status = SCSI_BUSY;
 		cmd->sense_len = 0;
 		return false;

@@ -37,8 +37,8 @@ static const struct every {
 	{ { 0x0a }, WRITES },
 	{ { 0x12 }, "" }, /* INQUIRY */
 	{ { 0x15, 0x10 }, "uswe" DATA "zl" }, /* MODE SELECT(6) */
-	{ { 0x16 }, "usnzl" }, /* RESERVE(6) */
-	{ { 0x17 }, "unzl" }, /* RELEASE(6) */
+	{ { 0x16 }, "usbzl" }, /* RESERVE(6) */
+	{ { 0x17 }, "ubzl" }, /* RELEASE(6) */
 	{ { 0x1a, 0, 0x01 }, READS "s" }, /* MODE SENSE(6) */
 	{ { 0x1a, 0, 0x0a }, "use" DATA "l" }, /* of the control page */
 	{ { 0x1b }, "uswenzl" }, /* START STOP UNIT: STOP */
@@ -63,21 +63,21 @@ static const struct every {
 	{ { 0x4c }, "uswe" DATA "zl" }, /* LOG SELECT */
 	{ { 0x4d }, "usnl" }, /* LOG SENSE */
 	{ { 0x55, 0x10 }, "uswe" DATA "zl" }, /* MODE SELECT(10) */
-	{ { 0x56 }, "usnzl" },
-	{ { 0x57 }, "unzl" },
+	{ { 0x56 }, "usbzl" },
+	{ { 0x57 }, "ubzl" },
 	{ { 0x5a, 0, 0x01 }, READS "s" }, /* MODE SENSE(10) */
-	{ { 0x5e, 0 }, "usnl" }, /* PERSISTENT RESERVE IN */
-	{ { 0x5e, 1 }, "usnl" },
-	{ { 0x5e, 2 }, "usnl" },
-	{ { 0x5e, 3 }, "usnl" },
-	{ { 0x5f, 0 }, "usnl" }, /* PERSISTENT RESERVE OUT, without a list */
-	{ { 0x5f, 1, 1 }, "usnl" },
-	{ { 0x5f, 2 }, "usnl" },
-	{ { 0x5f, 3 }, "usnl" },
-	{ { 0x5f, 4 }, "usnl" },
-	{ { 0x5f, 5 }, "usnl" },
-	{ { 0x5f, 6 }, "usnl" },
-	{ { 0x5f, 7 }, "usnl" },
+	{ { 0x5e, 0 }, "usbl" }, /* PERSISTENT RESERVE IN */
+	{ { 0x5e, 1 }, "usbl" },
+	{ { 0x5e, 2 }, "usbl" },
+	{ { 0x5e, 3 }, "usbl" },
+	{ { 0x5f, 0 }, "usbl" }, /* PERSISTENT RESERVE OUT, without a list */
+	{ { 0x5f, 1, 1 }, "usbl" },
+	{ { 0x5f, 2 }, "usbl" },
+	{ { 0x5f, 3 }, "usbl" },
+	{ { 0x5f, 4 }, "usbl" },
+	{ { 0x5f, 5 }, "usbl" },
+	{ { 0x5f, 6 }, "usbl" },
+	{ { 0x5f, 7 }, "usbl" },
 	{ { 0x83 }, "uswe" DATA "zl" }, /* EXTENDED COPY, of nothing */
 	{ { 0x84 }, "uswe" DATA "zl" }, /* RECEIVE COPY STATUS */
 	{ { 0x84, 0x03 }, "usnzl" }, /* COPY OPERATING PARAMETERS */
