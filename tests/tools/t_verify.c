@@ -31,7 +31,6 @@
 #define DEPTH_MAX 128u
 #define IO_MAX (1u << 20)
 #define BAD_MAX 20
-#define REFUSED_S 60u /* the longest that a command may be */
 
 /* What a block holds: a generation per sector, 0 = zeros. */
 struct block {
@@ -49,7 +48,7 @@ struct op {
 	uint64_t offset; /* bytes */
 	uint32_t len, gen;
 	uint64_t retry_ns; /* send again then; 0: it is in flight */
-	uint64_t started_ns;
+	uint64_t refused_ns; /* at first; 0: it was not yet */
 	uint8_t *buf;
 	struct scsi_iovec iov; /* libiscsi keeps the pointer */
 };
@@ -60,6 +59,7 @@ static struct {
 	unsigned depth, unmap_percent, read_percent;
 	unsigned command_s; /* the longest a command may take */
 	unsigned reconnect_s; /* the longest the target may be away */
+	unsigned refused_s; /* the longest a command may be refused */
 	bool fill;
 	uint64_t bytes_max, commands_max;
 	uint32_t writer;
@@ -87,6 +87,7 @@ static struct {
 	.read_percent = 15,
 	.command_s = 40,
 	.reconnect_s = 180,
+	.refused_s = 60,
 	.writer = 1,
 };
 
@@ -323,10 +324,13 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 	    sense.key == SCSI_SENSE_UNIT_ATTENTION ||
 	    sense.key == SCSI_SENSE_NOT_READY ||
 	    sense.key == SCSI_SENSE_COMMAND_ABORTED) {
-		if (now_ns() - op->started_ns > REFUSED_S * 1000000000ull)
+		/* An answer may come late: that alone is no more than one. */
+		if (op->refused_ns == 0)
+			op->refused_ns = now_ns();
+		if (now_ns() - op->refused_ns > v.refused_s * 1000000000ull)
 			give_up("offset %llu: refused for %u s (status %#x, "
 				"sense %x/%04x)",
-				(unsigned long long)op->offset, REFUSED_S,
+				(unsigned long long)op->offset, v.refused_s,
 				status, sense.key, sense.ascq);
 		op_again(op, 10000000);
 		return;
@@ -383,7 +387,7 @@ static struct op *op_start(enum op_kind kind, uint64_t offset, uint32_t len)
 	op->kind = kind;
 	op->offset = offset;
 	op->len = len;
-	op->started_ns = now_ns();
+	op->refused_ns = 0;
 	v.ops_count++;
 	if (kind != OP_READ)
 		v.generation++;
@@ -633,6 +637,7 @@ int main(int argc, char **argv)
 		{ "commands", required_argument, NULL, 'c' },
 		{ "command-limit", required_argument, NULL, 'C' },
 		{ "away-limit", required_argument, NULL, 'A' },
+		{ "refused-limit", required_argument, NULL, 'F' },
 		{ 0 },
 	};
 	int c;
@@ -679,6 +684,9 @@ int main(int argc, char **argv)
 		case 'A':
 			v.reconnect_s = (unsigned)atoi(optarg);
 			break;
+		case 'F':
+			v.refused_s = (unsigned)atoi(optarg);
+			break;
 		default:
 			return 2;
 		}
@@ -690,7 +698,7 @@ int main(int argc, char **argv)
 			"[--bytes N] [--seed N] [--writer N] "
 			"[--initiator IQN] [--fill] [--commands N] "
 			"[--command-limit SECONDS] [--away-limit SECONDS] "
-			"[--journal FILE --record FILE] URL\n");
+			"[--refused-limit SECONDS] [--journal FILE --record FILE] URL\n");
 		return 2;
 	}
 	if (v.journal != NULL && v.record_fd <= 0)
