@@ -82,7 +82,7 @@ int bundle_open(const char *path, const char *folder, struct bundle **out)
 {
 	struct bundle *b;
 	struct stat st;
-	int rv;
+	int rv, fd;
 
 	if (strlen(path) + sizeof(".XXXXXX") > PATH_MAX)
 		return -ENAMETOOLONG;
@@ -101,14 +101,21 @@ int bundle_open(const char *path, const char *folder, struct bundle **out)
 		goto err_free;
 	}
 	interrupts_catch(b->temp);
-	b->gz = gzdopen(b->fd, "wb");
+	fd = fcntl(b->fd, F_DUPFD_CLOEXEC, 0); /* gzclose() closes it */
+	if (fd < 0) {
+		rv = -errno;
+		goto err_file;
+	}
+	b->gz = gzdopen(fd, "wb");
 	if (b->gz == NULL) {
 		rv = -ENOMEM;
-		goto err_file;
+		goto err_dup;
 	}
 	*out = b;
 	return 0;
 
+err_dup:
+	close(fd);
 err_file:
 	close(b->fd);
 	unlink(b->temp);
@@ -183,14 +190,14 @@ static int rename_new(const char *from, const char *to)
 }
 
 /* What the file system keeps back fails here. */
-static int flush(struct bundle *b, size_t *bytes)
+static int finish(struct bundle *b, size_t *bytes)
 {
 	static const uint8_t end[2 * BLOCK];
 	struct stat st = { 0 };
 
 	put(b, end, sizeof(end));
 	errno = 0;
-	if (b->status == 0 && gzflush(b->gz, Z_FINISH) != Z_OK)
+	if (gzclose(b->gz) != Z_OK && b->status == 0)
 		b->status = errno != 0 ? -errno : -EIO;
 	if (b->status == 0 && (fsync(b->fd) < 0 || fstat(b->fd, &st) < 0))
 		b->status = -errno;
@@ -201,12 +208,9 @@ static int flush(struct bundle *b, size_t *bytes)
 
 int bundle_close(struct bundle *b, size_t *bytes)
 {
-	int rv = flush(b, bytes);
+	int rv = finish(b, bytes);
 
-	/* Of a file that is whole nothing is left to be written. */
-	errno = 0;
-	if (gzclose(b->gz) != Z_OK && rv == 0)
-		rv = errno != 0 ? -errno : -EIO;
+	close(b->fd);
 	if (rv == 0)
 		rv = rename_new(b->temp, b->path);
 	if (rv < 0)
