@@ -227,6 +227,12 @@ def node_up(node):
                  "--transport", "iser", "--force")
 
 
+def ready(device):
+    """(status, output) of TEST UNIT READY; the statuses are sg3_utils'.  Its sg_turs 1.48
+    sends nothing."""
+    return basalt.run(["sg_raw", device] + ["00"] * 6, 60)
+
+
 class Rig:
     """A node on /dev/vda with two portals, and the initiator beside it.
     @node: one that is up already."""
