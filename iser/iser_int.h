@@ -229,6 +229,12 @@ struct tx {
 	struct tx_wr *wrs; /* by the lower bits of their number, @wrs_mask */
 	uint64_t wrs_mask;
 	unsigned inline_max;
+	/*
+	 * Each request is signalled.  To iWARP one is done when TCP has it, which may
+	 * send it later; of what is not signalled Linux' siw then sends the memory as
+	 * it is by that time (siw_qp_tx.c), used for something else.
+	 */
+	bool signals;
 	unsigned read_sge, write_sge;
 	struct page *pages[TX_SLOT_PAGES], *big[TX_BIG_PAGES];
 	uint8_t free[TX_SLOTS];

@@ -87,6 +87,7 @@ int iser__tx_init(struct iser_conn *conn, unsigned depth, unsigned reads_max)
 		tx->free[i] = (uint8_t)(TX_SLOTS - 1 - i);
 	tx->free_count = TX_SLOTS;
 	tx->depth = depth;
+	tx->signals = conn->device->rdma->iwarp;
 	tx->reads_max = MIN(reads_max, TX_READS_MAX);
 	tx->write_sge = MIN(conn->device->rdma->sge_max, TX_SGE);
 	tx->read_sge = MIN(conn->device->rdma->sge_read_max, TX_SGE);
@@ -245,7 +246,7 @@ static inline struct ibv_send_wr *wr_new(struct tx *tx, struct batch *b,
 	wr->sg_list = b->sge[b->count];
 	wr->num_sge = 0;
 	wr->opcode = opcode;
-	wr->send_flags = 0;
+	wr->send_flags = tx->signals ? IBV_SEND_SIGNALED : 0;
 	if (b->count > 0)
 		b->wr[b->count - 1].next = wr;
 	b->count++;
@@ -278,7 +279,7 @@ static void post_read(struct iser_conn *conn, struct batch *b,
 	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_READ, &mine);
 	uint32_t n = wr_sges(conn, wr, data, tx->read_sge);
 
-	wr->send_flags = IBV_SEND_SIGNALED;
+	wr->send_flags |= IBV_SEND_SIGNALED;
 	wr->wr.rdma.rkey = stags->write;
 	/* The initiator's address lies behind what came with the command. */
 	wr->wr.rdma.remote_addr = stags->write_base + data->task_offset -

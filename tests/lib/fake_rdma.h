@@ -27,7 +27,8 @@ struct fake_rdma_config {
 	 * As Linux' software iWARP and its library are: READs are completed behind
 	 * what was posted after them, what failed comes back twice, what is posted
 	 * to a queue pair in error never comes back, and the key to invalidate is
-	 * where READs have theirs.
+	 * where READs have theirs.  From a page on, what is not signalled is sent out
+	 * of memory that counts as free again: here, that has other bytes by then.
 	 */
 	bool siw;
 	bool says_last_wqe;

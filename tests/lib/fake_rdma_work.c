@@ -1,6 +1,8 @@
 /* fake_rdma_work: what the device does of what is posted. */
 #include "tests/lib/fake_rdma_int.h"
 
+#include "base/page.h"
+
 #define MESSAGE_MAX (1u << 20)
 
 /* ---- completions ---- */
@@ -121,6 +123,13 @@ static size_t work_len(const struct work *w)
 	return len;
 }
 
+/* Its memory has been used for something else before it is sent. */
+static bool sent_late(const struct work *w)
+{
+	return fake_rdma.config.siw && work_len(w) >= PAGE_BYTES &&
+	       !(w->wr.send_flags & IBV_SEND_SIGNALED);
+}
+
 static void arrive(struct fake_peer *peer, const struct work *w)
 {
 	size_t len = work_len(w), at = 0;
@@ -141,6 +150,8 @@ static void arrive(struct fake_peer *peer, const struct work *w)
 		memcpy(m->bytes + at, from, w->sge[i].length);
 		at += w->sge[i].length;
 	}
+	if (sent_late(w))
+		memset(m->bytes, 0xee, len);
 	if (m->invalidated != 0) {
 		assert(m->invalidated < KEYS);
 		assert(peer->keys[m->invalidated].memory != NULL);
@@ -177,6 +188,8 @@ static enum ibv_wc_status work_do(struct fake_peer *peer, struct work *w)
 			memcpy(there + at, here, w->sge[i].length);
 		at += w->sge[i].length;
 	}
+	if (w->wr.opcode == IBV_WR_RDMA_WRITE && sent_late(w))
+		memset(there, 0xee, len);
 	return IBV_WC_SUCCESS;
 }
 
