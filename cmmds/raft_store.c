@@ -360,6 +360,8 @@ static void open_work(struct env_work *work)
 					  "a cluster"
 			 : rv == -EBUSY ? "the directory store %s is in use by "
 					  "another process"
+			 : kv_wants(rv) ? "cannot open the directory store %s: "
+					  "%s"
 					: "cannot open the directory store %s: "
 					  "%s; the log says more",
 			 req->store->path, err_text(rv));

@@ -36,7 +36,7 @@
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 #define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
-#define STUCK_NS SEC /* between looks whether the directory has space */
+#define STUCK_NS SEC /* between looks whether the directory waits */
 #define LOST_NS                                                                \
 	(10 * SEC) /* between looks whether the socket's file is there */
 

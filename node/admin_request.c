@@ -8,9 +8,9 @@
  */
 #define LOG_ROOM LOG_NODE
 #include "base/err.h"
+#include "base/kv.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "base/kv.h"
 #include "node/admin_int.h"
 #include "node/names.h"
 

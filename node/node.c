@@ -14,6 +14,7 @@
  */
 #define LOG_ROOM LOG_NODE
 #include "base/err.h"
+#include "base/kv.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "node/node_int.h"
@@ -336,9 +337,13 @@ static void on_directory(struct cmmds_open *req, int status)
 		return;
 	}
 	if (status < 0) {
-		if (status == -ENOSPC)
-			node__datadir_fix(node, "restart basaltd.", fix,
-					  sizeof(fix));
+		if (status == -EMFILE) /* nobody can give this process more */
+			snprintf(fix, sizeof(fix),
+				 "Raise LimitNOFILE= of basaltd's unit, then "
+				 "restart basaltd.");
+		else if (kv_wants(status))
+			node__wanted_fix(node, status, "restart basaltd.", fix,
+					 sizeof(fix));
 		snprintf(why, sizeof(why), "directory %s: %s%s%s",
 			 node->directory_path,
 			 req->why[0] ? req->why : strerror(-status),
