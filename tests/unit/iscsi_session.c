@@ -596,6 +596,48 @@ TEST(iscsi_session, logout_does_not_wait_long_for_data)
 	end();
 }
 
+/* Nor what waits behind a barrier without data: that is done, and then answered. */
+TEST(iscsi_session, logout_ends_a_barrier_without_data)
+{
+	static const uint8_t flags[] = { 0xa0,
+					 0x20 }; /* asked for, and unasked */
+	uint8_t bhs[ISCSI_BHS_LEN];
+	struct iscsi_session *session;
+	struct dm_data *get;
+	struct mock m;
+	struct seen *s;
+	uint32_t behind;
+
+	for (unsigned i = 0; i < ARRAY_LEN(flags); i++) {
+		fixture((struct iscsi_config){ 0 });
+		ready(&m, 1);
+		session = m.dm.owner->session;
+		command(&m, flags[i] | SCSI_ORDERED, 8192, 0x2a, 0, 16, NULL,
+			0);
+		behind = command(&m, 0xa0, 4096, 0x2a, 0, 8, NULL, 0);
+		memset(bhs, 0, sizeof(bhs));
+		bhs[0] = 0x46;
+		bhs[1] = 0x80;
+		put_be32(bhs + 16, 7);
+		put_pdu(&m, bhs, NULL, 0);
+		CHECK(next(&m) == NULL);
+		while ((get = TAILQ_FIRST(&m.gets))->itt != behind) {
+			TAILQ_REMOVE(&m.gets, get, link);
+			TAILQ_INSERT_TAIL(&m.gets, get, link);
+		}
+		serve_get(&m, 1);
+		CHECK(next(&m) == NULL);
+		session->logout_due_ns = env_now(ts.env);
+		gap_lasts(&m, 0);
+		CHECK_EQ(answer(&m, behind), 0);
+		s = next(&m);
+		CHECK(s != NULL && s->bhs[0] == ISCSI_OP_LOGOUT_RSP);
+		settle();
+		CHECK(m.closed);
+		end();
+	}
+}
+
 /* What was held back behind it came too late. */
 TEST(iscsi_session, a_logout_behind_a_gap)
 {
