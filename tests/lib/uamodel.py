@@ -50,7 +50,7 @@ LOGS = {(0, 0): b"\0\x0c\x0d\x2f", (0, 0xff): b"\0\0\0\xff\x0c\0\x0d\0\x2f\0",
 LOG_PARAMETERS = {(0x0c, 0): (12, 1, 2), (0x0d, 0): (6, 0, 1),
                   (0x2f, 0): (8, 0)}    # their size, their codes
 
-# @data has "?" where the model does not know; @moves: of the CDB and what is there.
+# @data has "?" where the model does not know.
 Answer = collections.namedtuple("Answer", "status data sense")
 
 
@@ -209,7 +209,7 @@ class Model:
         self.establish(self.at(lun.target), LUNS)
 
     def resize(self, unit, blocks):
-        """SBC-3 5.16: whoever has read the capacity has read another one."""
+        """SBC-3: whoever has read the capacity has read another one."""
         unit.blocks = blocks
         self.establish(self.shown(unit), CAPACITY)
 
