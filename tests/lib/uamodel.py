@@ -50,7 +50,7 @@ LOGS = {(0, 0): b"\0\x0c\x0d\x2f", (0, 0xff): b"\0\0\0\xff\x0c\0\x0d\0\x2f\0",
 LOG_PARAMETERS = {(0x0c, 0): (12, 1, 2), (0x0d, 0): (6, 0, 1),
                   (0x2f, 0): (8, 0)}    # their size, their codes
 
-# @data has "?" where the model does not know.
+# @data has "????" where the model does not know a number.
 Answer = collections.namedtuple("Answer", "status data sense")
 
 
@@ -218,8 +218,6 @@ class Model:
         for l in self.luns:
             l.unit.reset()
         self.tasks = []
-        for n in self.nexuses:
-            self.login(n)
 
     # -- task management: (response, [(task, status or None)]) --
 

@@ -754,17 +754,13 @@ TEST(kv, a_log_that_wants_something_meanwhile)
 		CHECK_EQ(put_one(kv, "b", 100), -wants[i]);
 		kv_close(kv);
 		descriptors_end(&files);
-		few = files;
-		few.rlim_cur = (rlim_t)dup(0);
-		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
-		few.rlim_cur = (rlim_t)dup(0);
-		close((int)few.rlim_cur);
+		CHECK_EQ(getrlimit(RLIMIT_NOFILE, &few), 0);
 		for (unsigned more = 0; more < 40; more++, few.rlim_cur++) {
 			int rv;
 
 			CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
 			rv = kv_rocksdb_open(&config, &kv);
-			CHECK(rv == -EMFILE || rv == 0);
+			CHECK(rv == -EMFILE || (more > 0 && rv == 0));
 			if (rv == 0)
 				kv_close(kv);
 		}
