@@ -629,6 +629,7 @@ static bool same_disk(const struct admin_req *r, const struct admin_req *other)
 static int add_claim(struct disk_add *a)
 {
 	struct node *node = a->r->node;
+	char why[sizeof(a->why)];
 	struct node_disk *d;
 
 	if (add_is_over(a))
@@ -636,17 +637,11 @@ static int add_claim(struct disk_add *a)
 	TAILQ_FOREACH (d, &node->disks, link) {
 		if (!node__inode_same(a->inode, d->inode))
 			continue;
-		if (d->erase) {
-			snprintf(a->why, sizeof(a->why),
-				 "%s is disk %s, which was removed and is not "
-				 "let go yet",
-				 a->path, d->path);
-			return -EINPROGRESS;
-		}
-		snprintf(a->why, sizeof(a->why),
-			 "%s is disk %s of this node already", a->path,
-			 d->path);
-		return -EALREADY;
+		/* Not into @a at once: GCC 16 takes its path and that for one. */
+		snprintf(why, sizeof(why), "%s is disk %s%s", a->path, d->path,
+			 d->erase ? ", which was removed and is not let go yet"
+				  : " of this node already");
+		return add_refuse(a, d->erase ? -EINPROGRESS : -EALREADY, why);
 	}
 	if (admin__another(a->r, same_disk)) {
 		snprintf(a->why, sizeof(a->why),
