@@ -160,9 +160,19 @@ void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
 void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 		       const uint16_t *tpgt, unsigned count)
 {
+	size_t bytes = MIN(count, SCSI_PORTS_MAX) * sizeof(*rtpi);
+
+	if (target->ports_count == MIN(count, SCSI_PORTS_MAX) &&
+	    memcmp(target->rtpi, rtpi, bytes) == 0 &&
+	    memcmp(target->tpgt, tpgt, bytes) == 0)
+		return;
 	target->ports_count = MIN(count, SCSI_PORTS_MAX);
-	memcpy(target->rtpi, rtpi, target->ports_count * sizeof(*rtpi));
-	memcpy(target->tpgt, tpgt, target->ports_count * sizeof(*tpgt));
+	memcpy(target->rtpi, rtpi, bytes);
+	memcpy(target->tpgt, tpgt, bytes);
+	/* VPD page 88h is INQUIRY data as any (SPC-4 6.6.1). */
+	for (unsigned i = 0; i < target->luns_size; i++)
+		if (target->luns[i] != NULL)
+			scsi__ua_set_all(target->luns[i], UA_INQUIRY, NULL);
 }
 
 /* ---- a nexus at a unit ---- */

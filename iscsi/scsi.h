@@ -223,7 +223,7 @@ void scsi_target_close(struct scsi_target *target, void (*cb)(void *arg),
 
 /*
  * Relative target ports and their portal group tags, for REPORT TARGET PORT
- * GROUPS and VPD pages.
+ * GROUPS and VPD pages.  Where they change, all nexuses hear of it.
  */
 void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 		       const uint16_t *tpgt, unsigned count);

@@ -121,6 +121,33 @@ TEST(scsi_info, ports_by_name)
 	rig_close(r);
 }
 
+/* VPD 88 is INQUIRY data: where it changes, all hear of it, and once. */
+TEST(scsi_info, ports_change)
+{
+	static const uint16_t ports[] = { 1, 2, 5 };
+	struct rig *r = rig_open(512);
+	uint8_t d[512];
+
+	scsi_target_ports(r->target, ports, ports, 2);
+	CHECK_EQ(rig_tur(r, 0), GOOD); /* as they were */
+	scsi_target_ports(r->target, ports, ports, 3);
+	CHECK_EQ(inquiry(r, 0x88, d, 512), GOOD);
+	CHECK_EQ(get_be16(d + rig_got - get_be16(d + 14) - 12 + 2), 5);
+	for (unsigned n = 0; n < 2; n++) {
+		CHECK_EQ(rig_tur(r, n), RIG_SENSE(6, 0x3f, 3));
+		CHECK_EQ(rig_tur(r, n), GOOD);
+	}
+	rig_login(r, 2);
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(6, 0x29, 0));
+	CHECK_EQ(rig_tur(r, 2), GOOD); /* it came after that */
+	scsi_target_ports(r->target, ports + 1, ports, 2);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x3f, 3));
+	scsi_target_ports(r->target, ports + 1, ports + 1, 2);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x3f, 3)); /* a tag: a name */
+	CHECK_EQ(rig_tur(r, 1), GOOD);
+	rig_close(r);
+}
+
 /* Both sizes of blocks: what is counted in them is the same in bytes. */
 TEST(scsi_info, limits)
 {

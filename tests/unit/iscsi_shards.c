@@ -543,6 +543,8 @@ TEST(shards, what_shares_are_told)
 	put_pdu(&a, bhs, "SendTargets=", 13);
 	s = next(&a);
 	CHECK(memmem(s->data, s->len, ":3261,7", 7) == NULL);
+	CHECK_EQ(answer(&a, TUR(&a)), 2); /* 3F/03 */
+	CHECK_EQ(answer(&a, TUR(&a)), 0);
 	/* A LUN more, and one less. */
 	map(IQN, 3, disk(2, 0));
 	settle();
