@@ -135,7 +135,9 @@ void log_write(enum log_room room, enum log_level level, const char *fmt, ...)
 	va_end(ap);
 	pthread_mutex_lock(&lock);
 	if (lost > 0 &&
-	    lost_put("%u lines are lost that nobody read in time", lost))
+	    lost_put(lost == 1 ? "%u line is lost that nobody read in time"
+			       : "%u lines are lost that nobody read in time",
+		     lost))
 		lost = 0;
 	if (lost > 0 || !line_put(line, n))
 		lost++;

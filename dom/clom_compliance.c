@@ -83,9 +83,11 @@ bool clom_compliant(const Directory__Object *object,
 	if (policy == NULL || object->tree == NULL)
 		return policy == NULL;
 	if (clom_domains_needed(policy) > 1 && !redundant(object->tree)) {
+		unsigned failures = MAX(1u, policy->failures_to_tolerate);
+
 		snprintf(why, why_len,
-			 "one copy, the policy tolerates %u failures",
-			 MAX(1u, policy->failures_to_tolerate));
+			 "one copy, the policy tolerates %u failure%s",
+			 failures, failures == 1 ? "" : "s");
 		return false;
 	}
 	if (policy->stripe_width > 1 &&

@@ -174,10 +174,11 @@ static void say_newer(const struct loss *loss, struct health_result *out)
 
 	uuid_format(&loss->newer.oid, oid);
 	snprintf(out->cause, sizeof(out->cause),
-		 "the directory is older than %u components, one of object %s: "
-		 "it does not know the object or its last layout; was it, or a "
+		 "the directory is older than %u component%s of object %s: it "
+		 "does not know the object or its last layout; was it, or a "
 		 "disk, put back from a backup?",
-		 loss->newer.count, oid);
+		 loss->newer.count, loss->newer.count == 1 ? "" : "s, one",
+		 oid);
 	snprintf(out->fix, sizeof(out->fix),
 		 "put a newer copy of data_dir's directory/ back; if there is "
 		 "none: 'basalt object list --unknown' lists them, 'basalt "
@@ -192,8 +193,8 @@ static void say_lossy(const struct loss *loss, struct health_result *out)
 	uuid_format(&loss->lossy.oid, oid);
 	snprintf(out->cause, sizeof(out->cause),
 		 "acknowledged writes were lost on disks of this node: %u "
-		 "components, one of object %s%s",
-		 loss->lossy.count, oid,
+		 "component%s of object %s%s",
+		 loss->lossy.count, loss->lossy.count == 1 ? "" : "s, one", oid,
 		 loss->damaged ? "; blocks that may be concerned answer medium "
 				 "errors until they are written again"
 			       : "");

@@ -658,8 +658,8 @@ static void loaded(struct cmmds_barrier *barrier, int status)
 		return;
 	}
 	if (t->records_count > 0)
-		log_info("took over with %u undecided writes",
-			 t->records_count);
+		log_info("took over with %u undecided write%s",
+			 t->records_count, t->records_count == 1 ? "" : "s");
 	takeover_end(t, 0);
 }
 

@@ -198,9 +198,10 @@ static void check_logins(struct health_check *check, struct health_result *out)
 		out->level = HEALTH_WARN;
 		snprintf(
 			out->cause, sizeof(out->cause),
-			"%u connections were closed at once of late: more than "
-			"%u, or %u unfinished logins from one address",
-			conns, iscsi->config.connections_max,
+			"%u connection%s closed at once of late: more than %u, "
+			"or %u unfinished logins from one address",
+			conns, conns == 1 ? " was" : "s were",
+			iscsi->config.connections_max,
 			iscsi->config.logins_per_source);
 		snprintf(out->fix, sizeof(out->fix),
 			 "The log of room iscsi names the portal; look for a "
@@ -208,10 +209,11 @@ static void check_logins(struct health_check *check, struct health_result *out)
 	} else if (busy > 0) {
 		out->level = HEALTH_WARN;
 		snprintf(out->cause, sizeof(out->cause),
-			 "%u logins found no room of late; %u of %u sessions, "
+			 "%u login%s found no room of late; %u of %u sessions, "
 			 "of which one initiator has no more than are left; "
 			 "last: %.110s",
-			 busy, iscsi->sessions_count + iscsi->guests_count,
+			 busy, busy == 1 ? "" : "s",
+			 iscsi->sessions_count + iscsi->guests_count,
 			 iscsi->config.sessions_max, r->last);
 		snprintf(out->fix, sizeof(out->fix),
 			 "basalt session list shows who is logged in; basalt "
@@ -219,18 +221,20 @@ static void check_logins(struct health_check *check, struct health_result *out)
 	} else if (memory > 0) {
 		out->level = HEALTH_WARN;
 		snprintf(out->cause, sizeof(out->cause),
-			 "%u logins found no memory of late; last: %.190s",
-			 memory, r->last);
+			 "%u login%s found no memory of late; last: %.190s",
+			 memory, memory == 1 ? "" : "s", r->last);
 		snprintf(out->fix, sizeof(out->fix),
 			 "Free memory on this node; where the log of room iser "
 			 "tells of receives, give it more: [memory] arena.");
 	} else if (auth + access > 0) {
 		out->level = auth + access >= REFUSED_MANY ? HEALTH_WARN
 							   : HEALTH_INFO;
-		snprintf(out->cause, sizeof(out->cause),
-			 "%u logins were refused of late, %u of them by CHAP; "
-			 "last: %.190s",
-			 auth + access, auth, r->last);
+		snprintf(
+			out->cause, sizeof(out->cause),
+			"%u login%s refused of late, %u of them by CHAP; last: "
+			"%.190s",
+			auth + access, auth + access == 1 ? " was" : "s were",
+			auth, r->last);
 		snprintf(
 			out->fix, sizeof(out->fix), "%s",
 			r->last_missing

@@ -104,9 +104,10 @@ int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 			break;
 	if (device != NULL && device->gone) {
 		/* Nobody else can have its events until then. */
-		snprintf(why, why_len,
-			 "%s is gone: %u connections on it have yet to end",
-			 rdma_device_name(device->rdma), device->conns_count);
+		snprintf(why, why_len, "%s is gone: %u connection%s yet to end",
+			 rdma_device_name(device->rdma), device->conns_count,
+			 device->conns_count == 1 ? " on it has"
+						  : "s on it have");
 		return -EBUSY;
 	}
 	if (device != NULL) {
@@ -239,8 +240,9 @@ void iser__device_gone(struct iser_device *device)
 	if (device->gone)
 		return;
 	device->gone = true;
-	log_warn("RDMA device %s is gone: %u connections end",
-		 rdma_device_name(device->rdma), device->conns_count);
+	log_warn("RDMA device %s is gone: %u connection%s",
+		 rdma_device_name(device->rdma), device->conns_count,
+		 device->conns_count == 1 ? " ends" : "s end");
 	/* They end on later turns: the list stays as it is. */
 	TAILQ_FOREACH (conn, &iser->conns, link)
 		if (conn->device == device)

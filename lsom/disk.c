@@ -296,12 +296,13 @@ static void disk_start(struct lsom_disk *disk, bool rebuilt)
 	disk->state = LSOM_DISK_ONLINE;
 	disk->recovery_ns = env_now(disk->env) - disk->opened_ns;
 	TAILQ_INSERT_TAIL(&disk->lsom->disks, disk, link);
-	log_info("disk %s: open in %llu ms: %u components, %llu records "
+	log_info("disk %s: open in %llu ms: %u component%s, %llu record%s "
 		 "replayed, %u of %u segments free%s",
 		 disk->path, (unsigned long long)disk->recovery_ns / 1000000,
-		 disk->comps_count, (unsigned long long)disk->recovered_records,
-		 disk->segments_free, disk->super.segments,
-		 disk->super.damaged ? "; DAMAGED" : "");
+		 disk->comps_count, disk->comps_count == 1 ? "" : "s",
+		 (unsigned long long)disk->recovered_records,
+		 disk->recovered_records == 1 ? "" : "s", disk->segments_free,
+		 disk->super.segments, disk->super.damaged ? "; DAMAGED" : "");
 	TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
 		if (comp->deleted)
 			lsom__comp_reap(comp);

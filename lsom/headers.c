@@ -331,10 +331,11 @@ int lsom__headers_read(struct lsom__recovery *rec)
 		header_take(rec, i);
 	}
 	if (rec->headers_unknown > 0)
-		log_warn("disk %s: %u segments have no header of ours, and "
-			 "nothing tells what they hold: used before the disk "
-			 "was formatted, or damaged",
-			 disk->path, rec->headers_unknown);
+		log_warn("disk %s: %u segment%s no header of ours, and nothing "
+			 "tells what is there: used before the disk was "
+			 "formatted, or damaged",
+			 disk->path, rec->headers_unknown,
+			 rec->headers_unknown == 1 ? " has" : "s have");
 	/* Durable in a superblock before the first append: that one is lost. */
 	if (generation > disk->super.generation)
 		log_error("disk %s: a superblock is damaged or was not "

@@ -44,8 +44,9 @@ static void header_missed(struct load *l, uint64_t i, struct stored_segment *s)
 
 	if (l->rec->header_lost[i]) {
 		log_error("disk %s: the header of segment %llu is damaged: "
-			  "the index has %u blocks in it",
-			  l->disk->path, (unsigned long long)i, s->live);
+			  "the index has %u block%s in it",
+			  l->disk->path, (unsigned long long)i, s->live,
+			  s->live == 1 ? "" : "s");
 		seg->open_pos = 0; /* as old as can be */
 	} else {
 		/* The records that it is kept for are not there, but older. */

@@ -502,9 +502,10 @@ static void stall_tick(struct env_timer *timer)
 			head_wait(head);
 			continue;
 		}
-		log_error("disk %s: no segment becomes free: %u requests are "
+		log_error("disk %s: no segment becomes free: %u request%s "
 			  "refused",
-			  disk->path, head->queued);
+			  disk->path, head->queued,
+			  head->queued == 1 ? " is" : "s are");
 		queue_fail(head, -ENOSPC);
 	}
 }

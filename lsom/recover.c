@@ -56,8 +56,9 @@ static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 		}
 	}
 	if (lost > 0)
-		log_warn("disk %s: %u blocks from %llu on cannot be read",
-			 disk->path, lost, (unsigned long long)place);
+		log_warn("disk %s: %u block%s from %llu on cannot be read",
+			 disk->path, lost, lost == 1 ? "" : "s",
+			 (unsigned long long)place);
 	return 0;
 }
 
@@ -639,15 +640,18 @@ static void damage_tell(const struct lsom__recovery *rec)
 
 	if (disk->segments_set_back > 0) {
 		snprintf(disk->damage, sizeof(disk->damage),
-			 "%u segments held what they held before the last "
-			 "writes: it is an older copy of the disk, or it lost "
-			 "them",
-			 disk->segments_set_back);
+			 "%u segment%s held before the last writes: it is an "
+			 "older copy of the disk, or it lost them",
+			 disk->segments_set_back,
+			 disk->segments_set_back == 1 ? " held what it"
+						      : "s held what they");
 		log_error("disk %s: %s", disk->path, disk->damage);
 	} else if (rec->batches_lost > 0) {
 		snprintf(disk->damage, sizeof(disk->damage),
-			 "%llu batches of the log were lost; %s",
+			 "%llu batch%s of the log %s lost; %s",
 			 (unsigned long long)rec->batches_lost,
+			 rec->batches_lost == 1 ? "" : "es",
+			 rec->batches_lost == 1 ? "was" : "were",
 			 rec->damaged ? "nobody knows which blocks they had"
 				      : "what they had is known, but it may be "
 					"lost as well");

@@ -116,13 +116,14 @@ static void reopen_done(struct reopen *ctx)
 		log_info("disk %s: index rebuilt from the log for %s",
 			 ctx->path, r->who);
 		admin__ok(r,
-			  "disk %s: index rebuilt from the log, %u components",
-			  ctx->path, ctx->components);
+			  "disk %s: index rebuilt from the log, %u component%s",
+			  ctx->path, ctx->components,
+			  ctx->components == 1 ? "" : "s");
 		return;
 	}
 	log_info("disk %s: in service again for %s", ctx->path, r->who);
-	admin__ok(r, "disk %s is in service again, %u components", ctx->path,
-		  ctx->components);
+	admin__ok(r, "disk %s is in service again, %u component%s", ctx->path,
+		  ctx->components, ctx->components == 1 ? "" : "s");
 }
 
 /* Until here a crash would leave an index that is not whole. */

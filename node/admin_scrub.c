@@ -55,8 +55,8 @@ static int every_build(struct admin_req *r, struct cmmds_command *cmd)
 		cmmds_audit(cmd, r->who,
 			    "disks are not scrubbed of themselves");
 	else
-		cmmds_audit(cmd, r->who, "disks are scrubbed every %u days",
-			    m->days);
+		cmmds_audit(cmd, r->who, "disks are scrubbed every %u day%s",
+			    m->days, m->days == 1 ? "" : "s");
 	return 0;
 }
 

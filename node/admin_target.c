@@ -71,9 +71,10 @@ static int user_check(struct admin_req *r, const char *option, const char *user,
 		return admin__why(r, -EINVAL,
 				  "RFC 7143 asks for 96 bits at least; "
 				  "openssl rand -base64 18 makes a good one.",
-				  "%s %s: the secret has %zu characters; it "
+				  "%s %s: the secret has %zu character%s; it "
 				  "must have %u to %u",
-				  option, user, secret->len, ISCSI_SECRET_MIN,
+				  option, user, secret->len,
+				  secret->len == 1 ? "" : "s", ISCSI_SECRET_MIN,
 				  ISCSI_SECRET_MAX);
 	return 0;
 }

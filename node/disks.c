@@ -247,8 +247,9 @@ static void disk_opened(struct node_disk *d, int status)
 		d->seen = info.state;
 		d->watch.cb = on_watch;
 		lsom_disk_watch(d->disk, &d->watch);
-		log_info("disk %s: %s, %u components, recovered in %llu ms",
+		log_info("disk %s: %s, %u component%s, recovered in %llu ms",
 			 d->path, disk_states[info.state], info.components,
+			 info.components == 1 ? "" : "s",
 			 (unsigned long long)(info.recovery_ns / MSEC));
 	}
 	if (node->state == NODE_STOPPING) {

@@ -76,10 +76,12 @@ static void outcome_propose(struct outcome *o)
 		  &m.base);
 	if (o->bad + o->segments_unread > 0)
 		cmmds_audit(cmd, o->who,
-			    "disk %s of node %s scrubbed: %llu blocks are not "
-			    "what was written, %u segments are not readable",
+			    "disk %s of node %s scrubbed: %llu block%s not "
+			    "what was written, %u segment%s not readable",
 			    o->path, o->node->config->name,
-			    (unsigned long long)o->bad, o->segments_unread);
+			    (unsigned long long)o->bad,
+			    o->bad == 1 ? " is" : "s are", o->segments_unread,
+			    o->segments_unread == 1 ? " is" : "s are");
 	else
 		cmmds_audit(cmd, o->who, "disk %s of node %s scrubbed: good",
 			    o->path, o->node->config->name);
@@ -118,18 +120,22 @@ static void end_tell(const struct node_disk *d)
 
 	size_format(s->req.read_blocks * LSOM_BLOCK, text);
 	if (s->status < 0)
-		log_info("disk %s: scrub ended at %u %%, %llu bad blocks up to "
-			 "there: %s",
+		log_info("disk %s: scrub ended at %u %%, %llu bad block%s up "
+			 "to there: %s",
 			 d->path, s->req.percent,
 			 (unsigned long long)s->req.bad_count,
+			 s->req.bad_count == 1 ? "" : "s",
 			 s->status == -ECANCELED ? "called off"
 						 : err_text(s->status));
 	else if (s->req.bad_count + s->req.segments_unread > 0)
-		log_error("disk %s: scrubbed in %llu s: %llu blocks of %s are "
-			  "not what was written, %u segments are not readable",
+		log_error("disk %s: scrubbed in %llu s: %llu block%s of %s %s "
+			  "not what was written, %u segment%s not readable",
 			  d->path, (unsigned long long)seconds,
-			  (unsigned long long)s->req.bad_count, text,
-			  s->req.segments_unread);
+			  (unsigned long long)s->req.bad_count,
+			  s->req.bad_count == 1 ? "" : "s", text,
+			  s->req.bad_count == 1 ? "is" : "are",
+			  s->req.segments_unread,
+			  s->req.segments_unread == 1 ? " is" : "s are");
 	else
 		log_info("disk %s: scrubbed in %llu s: %s are as they were "
 			 "written",

@@ -190,6 +190,7 @@ TEST(iscsi_health, refused_logins)
 	h = health();
 	CHECK_EQ(h.level, HEALTH_INFO);
 	CHECK(strstr(h.cause, WHO) != NULL && strstr(h.cause, IQN) != NULL);
+	CHECK(strncmp(h.cause, "1 login was refused", 19) == 0);
 	CHECK(h.fix[0] != '\0');
 	target("any", "user");
 	for (unsigned i = 0; i < 9; i++) {
@@ -297,7 +298,7 @@ TEST(iscsi_health, no_memory)
 	CHECK_EQ(REQUEST(&l, FULL, NAMES), 0x0302);
 	keys_status = 0;
 	CHECK_EQ(health().level, HEALTH_WARN);
-	CHECK(strstr(health().cause, "1 logins found no memory") != NULL);
+	CHECK(strstr(health().cause, "1 login found no memory") != NULL);
 	CHECK(strstr(health().cause, WHO " to " IQN ": no memory") != NULL);
 	CHECK(strstr(health().cause, "room") == NULL);
 	CHECK(strstr(health().fix, "memory") != NULL);

@@ -202,7 +202,7 @@ TEST(iser_device, back_before_the_others_have_ended)
 	fake_rdma_fail(0);
 	CHECK_EQ(iser__device_get(iser, verbs, &device, why, sizeof(why)),
 		 -EBUSY);
-	CHECK_STR(why, "fake0 is gone: 1 connections on it have yet to end");
+	CHECK_STR(why, "fake0 is gone: 1 connection on it has yet to end");
 	CHECK_EQ(fake_rdma_calls(), 0);
 	early = fake_peer_connect(private, sizeof(private), 4);
 	wait_ms(5);

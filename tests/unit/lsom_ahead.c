@@ -170,8 +170,7 @@ TEST(ahead, a_header_in_a_window)
 	disk_close(f);
 	super_rot(f);
 	lose(f, last, 0);
-	CHECK_EQ(open_saying(f, false, ": 1 segments have no header of ours"),
-		 1);
+	CHECK_EQ(open_saying(f, false, ": 1 segment has no header of ours"), 1);
 	f->sim.lost_bytes = 0;
 	all_there(f, 380);
 	fixture_close(f);

@@ -232,7 +232,7 @@ TEST(lost, missed_once)
 	summary_rot(h);
 	CHECK_EQ(open_saying(&h->f, true, " damaged"), 2);
 	lsom_disk_info(h->f.disk, &info);
-	CHECK(strncmp(info.damage, "1 batches ", 10) == 0);
+	CHECK(strncmp(info.damage, "1 batch ", 8) == 0);
 	disk_close(&h->f);
 	for (epoch = 2; epoch < 5; epoch++) {
 		comp = reopen(h, true);
@@ -446,7 +446,7 @@ TEST(lost, set_back_within_a_segment)
 	disk_close(&h->f);
 	set_back(h, image);
 	comp = reopen(h, false);
-	CHECK(strstr(damage_of(&h->f), "batches of the log were lost") != NULL);
+	CHECK(strstr(damage_of(&h->f), "batch of the log was lost") != NULL);
 	CHECK_EQ(get(&h->f, comp, 0, h->seeds[0]), 1);
 	CHECK_EQ(get(&h->f, comp, 1, h->seeds[1]), -EBADMSG);
 	CHECK_EQ(get(&h->f, comp, 2, h->seeds[2]), -EBADMSG);
