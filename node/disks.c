@@ -240,6 +240,7 @@ static void disk_opened(struct node_disk *d, int status)
 	} else {
 		d->state = NODE_DISK_ONLINE;
 		d->by_hand = d->silent = false;
+		d->silent_ns = 0;
 		d->pause_ns = d->next_ns = 0;
 		d->why[0] = '\0';
 		lsom_disk_info(d->disk, &info);
@@ -746,6 +747,7 @@ uint64_t node__disk_silent_ns(struct node_disk *d)
 	if (d->state != NODE_DISK_ONLINE)
 		return 0;
 	lsom_disk_info(d->disk, &info);
+	d->silent_ns = info.silent_ns;
 	return info.silent_ns;
 }
 
@@ -756,6 +758,9 @@ int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 		return -EBUSY;
 	d->by_hand = node__disk_has_failed(d);
 	d->closing_silent_ns = node__disk_silent_ns(d);
+	/* After a stop nobody knows: one that had not answered has not. */
+	if (env_catches_up(d->node->env) && d->silent_ns >= LSOM_SILENT_NS)
+		d->closing_silent_ns = d->silent_ns;
 	d->closing_ns = env_now(d->node->env);
 	d->state = NODE_DISK_CLOSING;
 	d->erase = forget;

@@ -176,6 +176,7 @@ struct node_disk {
 	bool erase; /* drop the record once it is closed, or not opened */
 	bool leaving; /* a command is taking it out of the directory */
 	bool silent; /* that it does not answer was logged */
+	uint64_t silent_ns; /* in service: as it was when last asked */
 	uint64_t closing_ns, closing_silent_ns; /* then: how long it had not */
 	bool locating; /* of the open that runs: where it is is looked for */
 	bool asked; /* while it is opened: what was seen of @open last */

@@ -1,4 +1,7 @@
-/* In which order shards get a disk; the rooms below are these tests'. */
+/*
+ * In which order shards get a disk, and what is known of one that is closed; the
+ * rooms below are these tests'.
+ */
 #include "base/util.h"
 #include "node/node_int.h"
 #include "tests/lib/test.h"
@@ -13,7 +16,8 @@ static struct {
 	unsigned shards[SHARDS]; /* in the order in which they got it */
 	unsigned count;
 	struct uuid id;
-	bool opened;
+	uint64_t silent_ns;
+	bool opened, stopped;
 } is;
 
 static struct node node;
@@ -25,6 +29,8 @@ const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after);
 void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk);
+void __wrap_dom_disk_remove(struct dom *dom, struct lsom_disk *disk,
+			    void (*cb)(void *arg), void *arg);
 void __wrap_dom_disk_components(struct dom *dom, const struct uuid *disk,
 				unsigned *counts);
 int __wrap_lsom_disk_attach(struct lsom *lsom, struct lsom_disk *home,
@@ -56,6 +62,12 @@ void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk)
 			is.shards[is.count++] = i;
 }
 
+/* It hangs. */
+void __wrap_dom_disk_remove(struct dom *dom, struct lsom_disk *disk,
+			    void (*cb)(void *arg), void *arg)
+{
+}
+
 void __wrap_dom_disk_components(struct dom *dom, const struct uuid *disk,
 				unsigned *counts)
 {
@@ -77,6 +89,7 @@ void __wrap_lsom_disk_info(const struct lsom_disk *disk,
 	memset(out, 0, sizeof(*out));
 	out->state = LSOM_DISK_ONLINE;
 	out->disk = is.id;
+	out->silent_ns = is.silent_ns;
 }
 
 int __wrap_lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
@@ -110,17 +123,12 @@ static void on_open(struct node_disk *disk, int status, void *arg)
 	is.opened = true;
 }
 
-/*
- * The first shard places by what is reserved there, which the others tell the
- * disk's home, one way: it comes last, and the home before it.
- */
-TEST(node_disks, who_places_comes_last)
+static void begin(unsigned shards)
 {
 	static const struct config config = { .data_dir = "/nowhere" };
 	static char doms[SHARDS];
-	struct node_disk *d, *next;
 
-	test_shards_open(&ts, SHARDS, 64u << 20);
+	test_shards_open(&ts, shards, 64u << 20);
 	node.config = &config;
 	node.env = ts.env;
 	node.shards = ts.shards;
@@ -128,24 +136,79 @@ TEST(node_disks, who_places_comes_last)
 	TAILQ_INIT(&node.disks);
 	for (unsigned i = 0; i < SHARDS; i++)
 		node.doms[i] = (struct dom *)&doms[i];
-	for (unsigned n = 0; n < SHARDS; n++) {
-		unsigned home;
+}
 
-		memset(&is, 0, sizeof(is));
-		is.id.b[0] = (uint8_t)(n + 1);
-		CHECK_EQ(node__disk_open(&node, &is.id, "/disk", false, on_open,
-					 NULL),
-			 0);
-		test_run(&ts, &is.opened);
-		home = node__disk_find(&node, &is.id)->shard;
+static struct node_disk *add(unsigned n)
+{
+	memset(&is, 0, sizeof(is));
+	is.id.b[0] = (uint8_t)n;
+	CHECK_EQ(node__disk_open(&node, &is.id, "/disk", false, on_open, NULL),
+		 0);
+	test_run(&ts, &is.opened);
+	return node__disk_find(&node, &is.id);
+}
+
+static void end(void)
+{
+	struct node_disk *d, *next;
+
+	test_shard_close(&ts);
+	TAILQ_FOREACH_SAFE (d, &node.disks, link, next) {
+		free(d->seats);
+		free(d);
+	}
+}
+
+/*
+ * The first shard places by what is reserved there, which the others tell the
+ * disk's home, one way: it comes last, and the home before it.
+ */
+TEST(node_disks, who_places_comes_last)
+{
+	begin(SHARDS);
+	for (unsigned n = 0; n < SHARDS; n++) {
+		unsigned home = add(n + 1)->shard;
+
 		CHECK_EQ(home, (n + 1) % SHARDS);
 		CHECK_EQ(is.count, SHARDS);
 		CHECK_EQ(is.shards[SHARDS - 1], 0);
 		CHECK(home == 0 || is.shards[SHARDS - 2] == home);
 	}
-	TAILQ_FOREACH_SAFE (d, &node.disks, link, next) {
-		free(d->seats);
-		free(d);
+	end();
+}
+
+static bool has_stopped(const struct env *env)
+{
+	return is.stopped;
+}
+
+/* One that hung before the process stood still hangs while it is closed after it. */
+TEST(node_disks, closed_after_a_stop)
+{
+	static const uint64_t seen[] = { 0, LSOM_SILENT_NS - 1,
+					 LSOM_SILENT_NS };
+
+	for (unsigned i = 0; i < ARRAY_LEN(seen); i++) {
+		bool hung = seen[i] >= LSOM_SILENT_NS;
+		const struct env_ops *ops;
+		struct env_ops stops;
+		struct node_disk *d;
+
+		begin(1);
+		ops = node.env->ops;
+		stops = *ops;
+		stops.catches_up = has_stopped;
+		d = add(1);
+		node.env->ops = &stops;
+		is.silent_ns = seen[i];
+		CHECK_EQ(node__disk_silent_ns(d), seen[i]); /* as a look does */
+		is.stopped = true;
+		CHECK_EQ(node__disk_silent_ns(d), 0);
+		CHECK_EQ(node__disk_close(d, false, NULL, NULL), 0);
+		CHECK_EQ(node__disk_silent_ns(d), 0);
+		is.stopped = false;
+		CHECK_EQ(node__disk_silent_ns(d) >= LSOM_SILENT_NS, hung);
+		node.env->ops = ops;
+		end();
 	}
-	test_shard_close(&ts);
 }
