@@ -10,6 +10,7 @@ import basalt
 CODE = "/usr/share/OVMF/OVMF_CODE_4M.fd"
 VARS = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 ADDED = 0x3f            # the state of a variable that holds
+WRITING = 0xc0          # bits of the state until then
 KEPT = 3                # attributes: non-volatile, of boot services
 SIZE = 1049             # of an attempt
 
@@ -28,9 +29,11 @@ def variables(flash):
 
 
 def made(path):
-    """Has the firmware been there?"""
+    """Has the firmware been there, and is nothing half written?"""
     with open(path, "rb") as f:
-        return any(v[0] == "Attempt 8" for v in variables(f.read())[0])
+        found = variables(f.read())[0]
+    return any(v[0] == "Attempt 8" for v in found) and \
+        not any(v[1] & WRITING for v in found)
 
 
 def variable(name, guid, data):
