@@ -565,13 +565,20 @@ static void on_timer(struct env_timer *timer)
 {
 	struct iscsi_conn *conn = container_of(timer, struct iscsi_conn, timer);
 
-	if (conn->state == CONN_FULL)
+	switch (conn->state) {
+	case CONN_FULL:
 		iscsi__session_idle(conn);
-	else
-		iscsi__conn_end(conn,
-				conn->state == CONN_CLOSING
-					? "the last answer was not fetched"
-					: "the login takes too long");
+		break;
+	case CONN_WAIT: /* that is not the initiator's doing */
+		iscsi__conn_end(conn, "its older session waits for storage");
+		break;
+	case CONN_CLOSING:
+		iscsi__conn_end(conn, "the last answer was not fetched");
+		break;
+	default:
+		iscsi__conn_end(conn, "the login takes too long");
+		break;
+	}
 }
 
 /* It has not logged in yet, or needs no secret for what it does. */

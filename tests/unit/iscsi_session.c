@@ -476,6 +476,37 @@ TEST(iscsi_session, reinstatement_waits_for_old_tasks)
 	end();
 }
 
+/* Found with Linux and a disk that hung: the log blamed who waited. */
+TEST(iscsi_session, reinstatement_says_what_it_waits_for)
+{
+	FILE *said = tmpfile();
+	int saved = dup(STDERR_FILENO);
+	struct mock old, new;
+	char line[256];
+	unsigned n = 0;
+
+	CHECK(said != NULL && saved >= 0);
+	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
+	fixture((struct iscsi_config){ .login_ms = 50 });
+	ready(&old, 1);
+	fake_dom_hold(dom, true);
+	fake_dom_stubborn(dom, true);
+	READ10(&old, 0, 8);
+	login_text(&new, 1, LOGIN_TEXT, sizeof(LOGIN_TEXT) - 1);
+	while (!new.closed) /* the login timer */
+		settle();
+	fake_dom_stubborn(dom, false);
+	fake_dom_hold(dom, false);
+	end();
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	rewind(said);
+	while (fgets(line, sizeof(line), said) != NULL)
+		n += strstr(line, "session waits for storage") != NULL;
+	fclose(said);
+	CHECK_EQ(n, 1);
+}
+
 /* Log in for session @tsih of ISID 1, as connection @cid; the status. */
 static unsigned login_again(struct mock *m, uint16_t tsih, uint16_t cid)
 {
