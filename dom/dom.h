@@ -190,7 +190,8 @@ struct dom_nexus {
 void dom_nexus_open(struct dom_object *object, struct dom_nexus *nexus);
 /*
  * Fail what this nexus has queued; @cb when nothing of it can execute, and its
- * SPC-2 reservation, if it had one, is gone.
+ * SPC-2 reservation, if it had one, is gone.  What was answered at its deadline,
+ * as a disk hangs, may not have ended; whoever comes to the place waits for it.
  */
 void dom_nexus_close(struct dom_object *object, struct dom_nexus *nexus,
 		     void (*cb)(void *arg), void *arg);

@@ -380,6 +380,7 @@ again:
 		op->object->ops--;
 		op->object = NULL;
 		io->impl[0] = NULL;
+		dom__nexus_op_ended(owner); /* its end is not waited for */
 		io->cb(io, -ETIMEDOUT);
 		goto again;
 	}

@@ -404,6 +404,16 @@ static void nexus_task_run(struct dom_nexus *nexus, struct dom__owner *owner)
 		cb(arg);
 }
 
+/*
+ * One that was answered at its deadline and still runs may wait for a disk that
+ * hangs, for as long as that does.  It holds its range: whatever comes later, of
+ * whom ever, finds it done, as if it had been before the nexus ended.
+ */
+static bool left_behind(const struct dom__op *op)
+{
+	return op->io == NULL && op->locked && op->range.held;
+}
+
 static bool nexus_quiet(const struct dom__owner *owner,
 			const struct dom_nexus *nexus)
 {
@@ -411,7 +421,7 @@ static bool nexus_quiet(const struct dom__owner *owner,
 
 	TAILQ_FOREACH (op, &owner->ops, link) {
 		if (nexus->generation != 0 &&
-		    op->generation == nexus->generation)
+		    op->generation == nexus->generation && !left_behind(op))
 			return false;
 	}
 	return true;

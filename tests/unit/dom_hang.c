@@ -33,6 +33,69 @@ static void holds(struct fixture *f, size_t len, uint8_t byte)
 	CHECK(all_is(got, len, byte));
 }
 
+/*
+ * Found with Linux and two LUNs of one target on two disks: its session did not
+ * come back while one of the disks hung.  A nexus ends once its command has been
+ * answered; who comes to the place then, reading or writing, waits for it.
+ */
+TEST(dom_hang, whose_nexus_ends)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		struct fixture *f = fixture_open();
+		struct dom_nexus old = { .initiator_port = "iqn.a,i,0x1" };
+		struct dom_nexus new = old;
+		struct req w = { .io.nexus = &old }, r = { .io.nexus = &new };
+		struct req again = { .io.nexus = &new };
+
+		object_make(f, 1);
+		dom_nexus_open(f->object, &old);
+		CHECK_EQ(do_write(f, 0, buf_a, 4 * B, 0, 0), 0);
+		faults.hold[0] = faults.hold[1] = true;
+		w.io.deadline_ns = env_now(f->ts.env) + SEC;
+		write_start(f, &w, 0, buf_b, 2 * B, 0);
+		UNTIL(f, faults.held_count > 0);
+		if (i == 0) /* or it ends when it was answered already */
+			dom_nexus_close(f->object, &old, on_done, f);
+		nap(f, 50 * MSEC);
+		CHECK(!f->done && !w.done);
+		CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+		if (i > 0)
+			dom_nexus_close(f->object, &old, on_done, f);
+		UNTIL(f, f->done);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(old.generation, 0);
+		CHECK(faults.held_count > 0);
+		if (i == 2) { /* nor does its handle stay */
+			dom_object_close(f->object);
+			f->object = NULL;
+			nap(f, 50 * MSEC);
+			faults_release();
+			CHECK_EQ(object_open(f), 0);
+			holds(f, 2 * B, 0x5a);
+			fixture_close(f);
+			continue;
+		}
+		dom_nexus_open(f->object, &new);
+		r.io.data = &r;
+		CHECK_EQ(dom_read(f->object, &r.io, 0, 4 * B, on_req), 0);
+		memset(got, 0x33, B);
+		write_start(f, &again, 0, got, B, 0);
+		nap(f, 50 * MSEC);
+		CHECK(!r.done && !again.done);
+		faults_release();
+		CHECK_EQ(req_wait(f, &r), 0);
+		sgl_read(r.io.sgl, 0, got, 4 * B);
+		sgl_put(r.io.sgl);
+		CHECK(all_is(got, 2 * B, 0x5a));
+		CHECK(!all_is(got + 2 * B, B, 0x5a));
+		CHECK_EQ(req_wait(f, &again), 0);
+		holds(f, B, 0x33);
+		dom_nexus_close(f->object, &new, on_done, f);
+		CHECK_EQ(wait_for(f), 0);
+		fixture_close(f);
+	}
+}
+
 /* One is refused while another, later one still has time. */
 TEST(dom_hang, who_opens)
 {
