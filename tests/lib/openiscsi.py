@@ -220,8 +220,8 @@ def node_new(**more):
     return node
 
 
-def node_up(node):
-    node.up(disks=["/dev/vda"])
+def node_up(node, disks=("/dev/vda",)):
+    node.up(disks=list(disks))
     for address, port in node.portals[:node.tcp]:
         node.cli("portal", "set", "%s:%d" % (address, port),
                  "--transport", "iser", "--force")
