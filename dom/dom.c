@@ -64,6 +64,23 @@ struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id)
 	return NULL;
 }
 
+/*
+ * Under load it moves all the time, and thousands of objects may be open: those
+ * that have nothing under way are told behind their next request.
+ */
+static void congestion_tell(struct dom__disk *disk)
+{
+	struct dom *dom = disk->dom;
+	struct dom__owner *owner;
+
+	dom->congestion_number++;
+	TAILQ_FOREACH (owner, &dom->busy, busy_link) {
+		owner->congestion_number = dom->congestion_number;
+		if (dom__owner_uses_disk(owner, disk))
+			dom__owner_event(owner, DOM_CONGESTION);
+	}
+}
+
 /* What lsom says of it now; usage moves without a word of its own. */
 void dom__disk_look(struct dom__disk *disk)
 {
@@ -88,17 +105,16 @@ void dom__disk_look(struct dom__disk *disk)
 	      info.usable_bytes / 100 * (100 - DOM_LOW_SPACE_PERCENT);
 	more = low && !disk->low_space;
 	disk->low_space = low;
-	if (congestion == disk->congestion && pressed == disk->pressed && !more)
-		return;
-	disk->congestion = congestion;
-	disk->pressed = pressed;
-	TAILQ_FOREACH (owner, &disk->dom->owners, link) {
-		if (!dom__owner_uses_disk(owner, disk))
-			continue;
-		dom__owner_event(owner, DOM_CONGESTION);
-		if (more && !owner->thick)
-			dom__owner_event(owner, DOM_LOW_SPACE);
+	if (congestion != disk->congestion || pressed != disk->pressed) {
+		disk->congestion = congestion;
+		disk->pressed = pressed;
+		congestion_tell(disk);
 	}
+	if (!more)
+		return;
+	TAILQ_FOREACH (owner, &disk->dom->owners, link)
+		if (!owner->thick && dom__owner_uses_disk(owner, disk))
+			dom__owner_event(owner, DOM_LOW_SPACE);
 }
 
 static void disk_changed(struct lsom_disk_watch *watch, struct lsom_disk *lsom)
@@ -294,6 +310,7 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	TAILQ_INIT(&dom->turns);
 	TAILQ_INIT(&dom->disks);
 	TAILQ_INIT(&dom->owners);
+	TAILQ_INIT(&dom->busy);
 	rv = dom__gc_open(dom);
 	if (rv < 0) {
 		free(dom);

@@ -157,7 +157,7 @@ enum dom_event {
 	DOM_RESIZED,
 	DOM_DELETED,
 	DOM_RESERVATION, /* see dom_reservation(); @nexus: who caused it */
-	DOM_CONGESTION,
+	DOM_CONGESTION, /* while it has requests, or with the next of them */
 	DOM_LOW_SPACE, /* the soft threshold was crossed */
 };
 struct dom_watch {

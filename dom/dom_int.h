@@ -469,6 +469,7 @@ struct dom__owner {
 	struct dom__locks locks;
 	struct dom__op_list ops, parked, window;
 	unsigned ops_count;
+	uint64_t congestion_number; /* the last change that was told */
 	unsigned running; /* operations, and a resize's look at what it cuts */
 	uint64_t ops_order;
 	TAILQ_HEAD(dom__parts, dom__part) retries;
@@ -511,6 +512,7 @@ struct dom__owner {
 	struct dom__op_list op_pool;
 	unsigned op_pool_count;
 	TAILQ_ENTRY(dom__owner) link;
+	TAILQ_ENTRY(dom__owner) busy_link; /* while it has operations */
 };
 
 struct dom__far;
@@ -789,6 +791,8 @@ struct dom {
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;
 	TAILQ_HEAD(, dom__owner) owners;
+	TAILQ_HEAD(, dom__owner) busy; /* those with operations */
+	uint64_t congestion_number; /* changes of it, on any disk */
 };
 
 struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id);

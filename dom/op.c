@@ -81,7 +81,8 @@ static void op_complete(struct dom__op *op)
 	sgl_put(op->sgl);
 	sgl_put(op->compare);
 	TAILQ_REMOVE(&owner->ops, op, link);
-	owner->ops_count--;
+	if (--owner->ops_count == 0)
+		TAILQ_REMOVE(&owner->dom->busy, owner, busy_link);
 	if (op->object != NULL)
 		op->object->ops--;
 	if (op->counted) {
@@ -280,12 +281,25 @@ static void tick(struct env_timer *timer)
 	}
 }
 
+/* What it missed of its disks' congestion while it had nothing to do. */
+static void now_busy(struct dom__owner *owner)
+{
+	struct dom *dom = owner->dom;
+
+	TAILQ_INSERT_TAIL(&dom->busy, owner, busy_link);
+	if (owner->congestion_number == dom->congestion_number)
+		return;
+	owner->congestion_number = dom->congestion_number;
+	dom__owner_event(owner, DOM_CONGESTION);
+}
+
 void dom__op_submit(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
 
 	TAILQ_INSERT_TAIL(&owner->ops, op, link);
-	owner->ops_count++;
+	if (owner->ops_count++ == 0)
+		now_busy(owner);
 	op->order = ++owner->ops_order;
 	op->object->ops++;
 	op->io->impl[0] = op;

@@ -55,6 +55,41 @@ TEST(dom_far, a_change_is_seen_when_it_is_answered)
 	fixture_close(f);
 }
 
+/* The disks have another congestion than they had, as that shard sees it. */
+static void rig_congestion_moves(struct rig_shard *s)
+{
+	struct dom__disk *disk;
+
+	TAILQ_FOREACH (disk, &s->dom->disks, link) {
+		disk->congestion ^= 1; /* what lsom says is another one */
+		dom__disk_look(disk);
+	}
+	rig_back(s, 0);
+}
+
+/* Nothing is posted for those that have nothing under way: there may be many. */
+TEST(dom_far, idle_ones_do_not_hear_of_congestion)
+{
+	struct fixture *f = fixture_open();
+	struct rig_shard *there;
+	unsigned events = 0;
+	struct dom_watch watch = { .data = &events, .cb = on_far_event };
+
+	object_make(f, 1);
+	CHECK(f->object->far != NULL);
+	there = &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
+	nap(f, 100 * MSEC); /* what the write before has still to tell */
+	dom_object_watch(f->object, &watch);
+	for (unsigned i = 0; i < 20; i++)
+		rig_do(there, rig_congestion_moves);
+	nap(f, 10 * MSEC);
+	CHECK_EQ(events, 0);
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	UNTIL(f, events == 1u << DOM_CONGESTION);
+	dom_object_unwatch(f->object, &watch);
+	fixture_close(f);
+}
+
 struct listener {
 	struct dom_watch watch;
 	struct dom_object *object;

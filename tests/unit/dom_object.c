@@ -403,6 +403,58 @@ static int nexus_write(struct fixture *f, struct dom_nexus *nexus)
 	return rv < 0 ? rv : wait_for(f);
 }
 
+static void on_congestion(struct dom_watch *watch, enum dom_event event)
+{
+	*(unsigned *)watch->data += event == DOM_CONGESTION;
+}
+
+/* The disk under the object has another congestion, so many times. */
+static void congestion_moves(struct fixture *f, unsigned times)
+{
+	struct dom__disk *disk =
+		dom__disk_find(f->dom, &owner_of(f)->peers[0].leaf->disk);
+
+	for (unsigned i = 0; i < times; i++) {
+		disk->congestion ^= 1; /* what lsom says is another one */
+		dom__disk_look(disk);
+		nap(f, 0);
+	}
+}
+
+/* Thousands of objects may be open on a disk that few of them use. */
+TEST(dom_object, idle_ones_do_not_hear_of_congestion)
+{
+	struct fixture *f = fixture_open();
+	struct dom_watch watch = { .cb = on_congestion };
+	struct req r = { 0 };
+	unsigned heard = 0;
+
+	if (RIG_SHARDS > 1) { /* dom_far.c has a test of its own */
+		fixture_close(f);
+		return;
+	}
+	object_make(f, 1);
+	watch.data = &heard;
+	nap(f, 0); /* what the write before has still to tell */
+	dom_object_watch(f->object, &watch);
+	congestion_moves(f, 20);
+	CHECK_EQ(heard, 0);
+	/* With the next request, and each time while there is one. */
+	memset(faults.hold, true, sizeof(faults.hold));
+	write_start(f, &r, 0, buf_b, B, 0);
+	UNTIL(f, heard > 0);
+	congestion_moves(f, 20);
+	CHECK(heard >= 21);
+	faults_release();
+	CHECK_EQ(req_wait(f, &r), 0);
+	nap(f, 0);
+	heard = 0;
+	congestion_moves(f, 20);
+	CHECK_EQ(heard, 0);
+	dom_object_unwatch(f->object, &watch);
+	fixture_close(f);
+}
+
 /* Of two initiators. */
 static void nexuses_open(struct fixture *f, struct dom_nexus *a,
 			 struct dom_nexus *b)
