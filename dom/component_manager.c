@@ -16,18 +16,42 @@
 #include <assert.h>
 #include <stdlib.h>
 
+static struct dom__cm **bucket(struct dom__disk *disk, const struct uuid *cid)
+{
+	return &disk->cms_by_id[uuid_hash(cid) % DOM__BUCKETS];
+}
+
+static void cm_insert(struct dom__cm *cm)
+{
+	struct dom__cm **at = bucket(cm->disk, &lsom_comp_meta(cm->comp)->cid);
+
+	cm->chain = *at;
+	*at = cm;
+	TAILQ_INSERT_TAIL(&cm->disk->cms, cm, link);
+}
+
+static void cm_remove(struct dom__cm *cm)
+{
+	struct dom__cm **at = bucket(cm->disk, &lsom_comp_meta(cm->comp)->cid);
+
+	while (*at != cm)
+		at = &(*at)->chain;
+	*at = cm->chain;
+	TAILQ_REMOVE(&cm->disk->cms, cm, link);
+}
+
 int dom__cm_get(struct dom__disk *disk, const struct uuid *cid,
 		struct dom__cm **out)
 {
 	struct lsom_comp *comp;
-	struct dom__cm *cm;
+	struct dom__cm *cm = *bucket(disk, cid);
 
-	TAILQ_FOREACH (cm, &disk->cms, link) {
-		if (uuid_equal(&lsom_comp_meta(cm->comp)->cid, cid)) {
-			cm->refs++;
-			*out = cm;
-			return 0;
-		}
+	while (cm != NULL && !uuid_equal(&lsom_comp_meta(cm->comp)->cid, cid))
+		cm = cm->chain;
+	if (cm != NULL) {
+		cm->refs++;
+		*out = cm;
+		return 0;
 	}
 	comp = lsom_comp_get(disk->lsom, cid);
 	if (comp == NULL)
@@ -42,7 +66,7 @@ int dom__cm_get(struct dom__disk *disk, const struct uuid *cid,
 	cm->promised_oepoch = lsom_comp_meta(comp)->promised_oepoch;
 	cm->barred = lsom_comp_meta(comp)->state_seen != LSOM_ACTIVE;
 	cm->refs = 1;
-	TAILQ_INSERT_TAIL(&disk->cms, cm, link);
+	cm_insert(cm);
 	*out = cm;
 	return 0;
 }
@@ -53,7 +77,7 @@ void dom__cm_put(struct dom__cm *cm)
 		return;
 	assert(cm->in_flight == 0);
 	assert(cm->seal == NULL);
-	TAILQ_REMOVE(&cm->disk->cms, cm, link);
+	cm_remove(cm);
 	lsom_comp_put(cm->comp);
 	dom__kick(cm->disk->dom);
 	free(cm);

@@ -26,6 +26,7 @@
 #define DOM_LEAVES_MAX 4096u
 #define DOM_DEADLINE_NS (25 * SEC)
 #define DOM__OPEN_NS (30 * SEC) /* longer than who takes over is patient */
+#define DOM__BUCKETS 4096u /* there may be as many objects open, and more */
 
 /* ---- tree.c ---- */
 
@@ -162,6 +163,7 @@ struct dom__cm {
 	struct env_task seal_task;
 	unsigned refs;
 	TAILQ_ENTRY(dom__cm) link;
+	struct dom__cm *chain; /* of its bucket */
 };
 
 struct dom__cm_meta {
@@ -512,6 +514,7 @@ struct dom__owner {
 	struct dom__op_list op_pool;
 	unsigned op_pool_count;
 	TAILQ_ENTRY(dom__owner) link;
+	struct dom__owner *chain; /* of its bucket */
 	TAILQ_ENTRY(dom__owner) busy_link; /* while it has operations */
 };
 
@@ -742,6 +745,7 @@ struct dom__disk {
 	uint64_t used_bytes, usable_bytes, kept_bytes;
 	unsigned components;
 	TAILQ_HEAD(, dom__cm) cms;
+	struct dom__cm *cms_by_id[DOM__BUCKETS];
 	void (*removed)(void *arg);
 	void *removed_arg;
 	TAILQ_ENTRY(dom__disk) link;
@@ -791,6 +795,7 @@ struct dom {
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;
 	TAILQ_HEAD(, dom__owner) owners;
+	struct dom__owner *owners_by_id[DOM__BUCKETS];
 	TAILQ_HEAD(, dom__owner) busy; /* those with operations */
 	uint64_t congestion_number; /* changes of it, on any disk */
 };

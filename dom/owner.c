@@ -21,15 +21,38 @@
 #define LINGER_NS (2 * SEC)
 #define AGAIN_NS (1 * SEC)
 
+/* The hash modulo the shards says on which one the object is: not that again. */
+static struct dom__owner **bucket(struct dom *dom, const struct uuid *oid)
+{
+	return &dom->owners_by_id[(uuid_hash(oid) >> 32) % DOM__BUCKETS];
+}
+
 struct dom__owner *dom__owner_find(struct dom *dom, const struct uuid *oid)
 {
-	struct dom__owner *owner;
+	struct dom__owner *owner = *bucket(dom, oid);
 
-	TAILQ_FOREACH (owner, &dom->owners, link) {
-		if (uuid_equal(&owner->oid, oid))
-			return owner;
-	}
-	return NULL;
+	while (owner != NULL && !uuid_equal(&owner->oid, oid))
+		owner = owner->chain;
+	return owner;
+}
+
+static void owner_insert(struct dom__owner *owner)
+{
+	struct dom__owner **at = bucket(owner->dom, &owner->oid);
+
+	owner->chain = *at;
+	*at = owner;
+	TAILQ_INSERT_TAIL(&owner->dom->owners, owner, link);
+}
+
+static void owner_remove(struct dom__owner *owner)
+{
+	struct dom__owner **at = bucket(owner->dom, &owner->oid);
+
+	while (*at != owner)
+		at = &(*at)->chain;
+	*at = owner->chain;
+	TAILQ_REMOVE(&owner->dom->owners, owner, link);
 }
 
 static void step(struct env_task *task);
@@ -91,7 +114,7 @@ struct dom__owner *dom__owner_get(struct dom *dom, const struct uuid *oid)
 		TAILQ_INIT(&owner->op_pool);
 		TAILQ_INIT(&owner->throttled);
 		dom__reservation_init(&owner->reservation);
-		TAILQ_INSERT_TAIL(&dom->owners, owner, link);
+		owner_insert(owner);
 	}
 	owner->handles++;
 	return owner;
@@ -245,7 +268,7 @@ static void owner_free(struct dom__owner *owner)
 	dom__op_pool_free(owner);
 	free(owner->known);
 	dom__reservation_fini(&owner->reservation);
-	TAILQ_REMOVE(&dom->owners, owner, link);
+	owner_remove(owner);
 	free(owner);
 	dom__kick(dom);
 }

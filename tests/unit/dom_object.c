@@ -403,6 +403,57 @@ static int nexus_write(struct fixture *f, struct dom_nexus *nexus)
 	return rv < 0 ? rv : wait_for(f);
 }
 
+static struct uuid id_of(unsigned n)
+{
+	struct uuid id = uuid_of(0);
+
+	put_le32(id.b, n);
+	return id;
+}
+
+/* Many are found by their ids, in whatever order they come and go. */
+TEST(dom_object, many_owners_are_found)
+{
+	enum { MANY = 10000 };
+	struct dom__owner **owners = calloc(MANY, sizeof(struct dom__owner *));
+	struct fixture *f = fixture_open();
+	unsigned longest = 0, live = 0;
+
+	CHECK(owners != NULL);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct uuid id = id_of(i);
+
+		owners[i] = dom__owner_get(f->dom, &id);
+		CHECK(owners[i] != NULL);
+	}
+	for (unsigned i = 0; i < DOM__BUCKETS; i++) {
+		unsigned n = 0;
+
+		for (struct dom__owner *o = f->dom->owners_by_id[i]; o != NULL;
+		     o = o->chain)
+			n++;
+		longest = MAX(longest, n);
+		live += n;
+	}
+	CHECK_EQ(live, MANY);
+	CHECK(longest < 20); /* all are looked through for one */
+	for (unsigned step = 3; step > 0; step--) {
+		for (unsigned i = 0; i < MANY; i += step) {
+			if (owners[i] != NULL)
+				dom__owner_put(owners[i]);
+			owners[i] = NULL;
+		}
+		nap(f, 0);
+		for (unsigned i = 0; i < MANY; i++) {
+			struct uuid id = id_of(i);
+
+			CHECK(dom__owner_find(f->dom, &id) == owners[i]);
+		}
+	}
+	free(owners);
+	fixture_close(f);
+}
+
 static void on_congestion(struct dom_watch *watch, enum dom_event event)
 {
 	*(unsigned *)watch->data += event == DOM_CONGESTION;
