@@ -29,7 +29,8 @@ static void at_home(struct env_task *task)
 	struct scsi_lookup *req = container_of(task, struct scsi_lookup, task);
 	const struct scsi_lun *lun;
 
-	TAILQ_FOREACH (lun, &req->home->scsi.units, open_link)
+	TAILQ_FOREACH (lun, scsi__units_near(&req->home->scsi, &req->object),
+		       object_link)
 		if (!lun->removed && !lun->deleted &&
 		    uuid_equal(&lun->oid, &req->object))
 			break;

@@ -87,6 +87,8 @@ unsigned scsi_lun_congestion(struct scsi_target *target, uint64_t lun_field)
 void scsi_common_init(struct scsi_common *common)
 {
 	TAILQ_INIT(&common->units);
+	for (unsigned i = 0; i < SCSI_BUCKETS; i++)
+		TAILQ_INIT(&common->units_by_object[i]);
 	TAILQ_INIT(&common->tmfs);
 	TAILQ_INIT(&common->sanitizes);
 	TAILQ_INIT(&common->copies);
@@ -393,6 +395,27 @@ void scsi_nexus_release(struct scsi_nexus *nexus, void (*cb)(void *arg),
 
 /* ---- a unit and its object ---- */
 
+/* The hash modulo the shards says on which one the object is: not that again. */
+struct scsi_units *scsi__units_near(struct scsi_common *common,
+				    const struct uuid *object)
+{
+	return &common->units_by_object[(uuid_hash(object) >> 32) %
+					SCSI_BUCKETS];
+}
+
+static void unit_insert(struct scsi_common *common, struct scsi_lun *lun)
+{
+	TAILQ_INSERT_TAIL(&common->units, lun, open_link);
+	TAILQ_INSERT_TAIL(scsi__units_near(common, &lun->oid), lun,
+			  object_link);
+}
+
+static void unit_remove(struct scsi_common *common, struct scsi_lun *lun)
+{
+	TAILQ_REMOVE(&common->units, lun, open_link);
+	TAILQ_REMOVE(scsi__units_near(common, &lun->oid), lun, object_link);
+}
+
 static void lun_opened(struct dom_object_open *req, int status);
 
 static void lun_open(struct scsi_lun *lun)
@@ -489,7 +512,7 @@ static void lun_opened(struct dom_object_open *req, int status)
 	}
 	if (status == 0) {
 		take_modes(lun);
-		TAILQ_INSERT_TAIL(&target->common->units, lun, open_link);
+		unit_insert(target->common, lun);
 		lun->watch.cb = lun_event;
 		dom_object_watch(lun->object, &lun->watch);
 		TAILQ_FOREACH (it, &lun->its, link) {
@@ -518,7 +541,7 @@ void scsi__lun_put(struct scsi_lun *lun)
 	assert(TAILQ_EMPTY(&lun->tasks));
 	if (lun->object != NULL) {
 		scsi__sanitize_closed(lun);
-		TAILQ_REMOVE(&target->common->units, lun, open_link);
+		unit_remove(target->common, lun);
 		dom_object_unwatch(lun->object, &lun->watch);
 		dom_object_close(lun->object);
 	}

@@ -88,8 +88,10 @@ typedef void (*scsi_lookup_cb)(struct scsi_lookup *req, int status);
  * What the targets of one loop share: a logical unit is an object, whichever of
  * them shows it.  Their owner's, from before the first to after the last.
  */
+#define SCSI_BUCKETS 1024u /* there may be a few units in each */
 struct scsi_common {
 	TAILQ_HEAD(, scsi_lun) units; /* with an object, of all targets */
+	TAILQ_HEAD(scsi_units, scsi_lun) units_by_object[SCSI_BUCKETS];
 	TAILQ_HEAD(, scsi_tmf_req) tmfs; /* functions that wait for tasks */
 	TAILQ_HEAD(, scsi_sanitize) sanitizes; /* one an object at most */
 	TAILQ_HEAD(, scsi_copy) copies; /* EXTENDED COPY that run */

@@ -179,6 +179,7 @@ struct scsi_lun {
 	TAILQ_HEAD(, scsi_it_lun) its;
 	TAILQ_ENTRY(scsi_lun) link; /* all of the target, removed ones too */
 	TAILQ_ENTRY(scsi_lun) open_link; /* all with an object, of any target */
+	TAILQ_ENTRY(scsi_lun) object_link; /* those in its object's bucket */
 };
 
 #define SCSI_PORTS_MAX 200u /* VPD 88 must stay below 64 KiB */
@@ -305,12 +306,17 @@ static inline uint32_t scsi__unmap_max(uint32_t block_bytes)
 /* ---- lun.c ---- */
 
 bool scsi__same_object(const struct scsi_lun *a, const struct scsi_lun *b);
+/* All that show @object, and some that show others. */
+struct scsi_units *scsi__units_near(struct scsi_common *common,
+				    const struct uuid *object);
 /*
  * Those that show @lun's object, itself included: one logical unit, whose tasks
  * and mode pages all targets share.
  */
 #define SCSI_UNITS_FOREACH(unit, lun)                                          \
-	TAILQ_FOREACH (unit, &(lun)->target->common->units, open_link)         \
+	TAILQ_FOREACH (unit,                                                   \
+		       scsi__units_near((lun)->target->common, &(lun)->oid),   \
+		       object_link)                                            \
 		if (!scsi__same_object(unit, lun)) {                           \
 		} else
 

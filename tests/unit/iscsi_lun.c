@@ -943,6 +943,34 @@ TEST(lun, mode_pages_of_two_units)
 	rig_close(r);
 }
 
+/* Who looks for the units of one object does not look at those of all others. */
+TEST(lun, units_of_an_object_among_many)
+{
+	enum { MANY = 250 };
+	struct rig *r = rig_open(512);
+	const struct scsi_lun *unit;
+
+	twin_set(r, 1);
+	for (unsigned i = 2; i < MANY; i++)
+		CHECK_EQ(rig_lun(r, i, 1 << 20, false), 0);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct scsi_lun *lun = r->target->luns[i];
+		unsigned same = 0, near = 0;
+
+		SCSI_UNITS_FOREACH (unit, lun)
+			same++;
+		TAILQ_FOREACH (unit,
+			       scsi__units_near(r->target->common, &lun->oid),
+			       object_link)
+			near++;
+		CHECK_EQ(same, i < 2 ? 2 : 1);
+		CHECK(near < 10);
+	}
+	for (unsigned i = MANY - 1; i > 1; i--)
+		scsi_lun_unset(r->target, i);
+	rig_close(r);
+}
+
 /* Nobody gets at the data of an object while it is sanitized. */
 TEST(lun, sanitize_closes_every_unit)
 {
