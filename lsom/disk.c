@@ -67,7 +67,8 @@ static void disk_free(struct lsom_disk *disk)
 	if (disk->zero_iov != NULL)
 		free(disk->zero_iov[0].iov_base);
 	free(disk->zero_iov);
-	free(disk->sink);
+	free(disk->sinks_memory);
+	free(disk->sinks);
 	free(disk);
 }
 
@@ -169,6 +170,23 @@ static uint64_t usable_blocks(const struct lsom_disk *disk)
 	return n > keep ? (n - keep) * each : 0;
 }
 
+static int sinks_make(struct lsom_disk *disk)
+{
+	const size_t each = LSOM__READ_GAP * LSOM_BLOCK;
+
+	SLIST_INIT(&disk->sinks_free);
+	disk->sinks = calloc(LSOM__SINKS, sizeof(*disk->sinks));
+	disk->sinks_memory = aligned_alloc(LSOM_BLOCK, LSOM__SINKS * each);
+	if (disk->sinks == NULL || disk->sinks_memory == NULL)
+		return -ENOMEM;
+	for (size_t i = 0; i < LSOM__SINKS; i++) {
+		disk->sinks[i].blocks =
+			(uint8_t *)disk->sinks_memory + i * each;
+		SLIST_INSERT_HEAD(&disk->sinks_free, &disk->sinks[i], link);
+	}
+	return 0;
+}
+
 static int disk_memory(struct lsom_disk *disk)
 {
 	void *zero;
@@ -186,9 +204,8 @@ static int disk_memory(struct lsom_disk *disk)
 	disk->free_heap =
 		calloc(disk->super.segments, sizeof(*disk->free_heap));
 	disk->zero_iov = calloc(ZERO_IOVS, sizeof(*disk->zero_iov));
-	disk->sink = aligned_alloc(LSOM_BLOCK, LSOM__READ_GAP * LSOM_BLOCK);
 	if (disk->segments == NULL || disk->free_heap == NULL ||
-	    disk->zero_iov == NULL || disk->sink == NULL)
+	    disk->zero_iov == NULL || sinks_make(disk) < 0)
 		return -ENOMEM;
 	zero = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
 	if (zero == NULL)

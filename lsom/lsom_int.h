@@ -34,6 +34,7 @@
  * of a fast disk's time; an I/O is that of a processor, and more of a slow disk.
  */
 #define LSOM__READ_GAP 2u
+#define LSOM__SINKS 128u /* gaps being read at a time; above that, more I/Os */
 #define LSOM__PREPS_MAX 1280u /* a window, and some of a takeover */
 #define LSOM__COMP_BYTES_MAX (1ull << 46)
 #define LSOM__HOPS_MAX 8192u /* requests of a view on their way */
@@ -326,6 +327,15 @@ struct lsom__position {
 static_assert(sizeof(struct lsom__position) == 48 + 24 * LSOM__HEADS,
 	      "position: no padding");
 
+/*
+ * LSOM__READ_GAP blocks that nobody looks at but the kernel and the device, which may
+ * check them (T10 PI, dm-integrity): two transfers into one would spoil each other.
+ */
+struct lsom__sink {
+	SLIST_ENTRY(lsom__sink) link;
+	void *blocks;
+};
+
 struct lsom_disk {
 	struct lsom *lsom;
 	struct env *env;
@@ -423,7 +433,9 @@ struct lsom_disk {
 	bool zero_busy;
 	struct env_io zero_io;
 	struct iovec *zero_iov;
-	void *sink; /* LSOM__READ_GAP blocks that nobody looks at */
+	struct lsom__sink *sinks;
+	void *sinks_memory;
+	SLIST_HEAD(, lsom__sink) sinks_free;
 	uint32_t zero_at; /* block within the segment being zeroed */
 
 	uint8_t congestion[LSOM_CONGESTIONS];

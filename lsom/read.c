@@ -47,6 +47,7 @@ struct part {
 	struct env_io io;
 	struct read *read;
 	uint32_t segment;
+	SLIST_HEAD(, lsom__sink) sinks; /* what lies between is read there */
 };
 
 struct read {
@@ -183,6 +184,16 @@ static struct iovec *iov_next(struct iovec *last, const uint8_t *end, void *mem)
 	return last;
 }
 
+/* One of those that are free; it goes back in part_done(). */
+static void *sink_take(struct part *part, struct lsom_disk *disk)
+{
+	struct lsom__sink *sink = SLIST_FIRST(&disk->sinks_free);
+
+	SLIST_REMOVE_HEAD(&disk->sinks_free, link);
+	SLIST_INSERT_HEAD(&part->sinks, sink, link);
+	return sink->blocks;
+}
+
 /*
  * Read block @first, and with it those behind it that lie near it in its
  * segment, in their order.  @iov: room for them; returns its end.
@@ -202,17 +213,21 @@ static struct iovec *part_send(struct read *r, unsigned first,
 	uint64_t end = next + (lsom__place(disk, segment + 1, 0) - place) *
 				      LSOM__SLOT_UNITS;
 	uint8_t *mem = piece[first].page->data; /* the end of @last */
+	uint8_t *sink;
 	struct iovec *last = iov;
 	unsigned i, until = first;
 
+	SLIST_INIT(&part->sinks);
 	*last = (struct iovec){ mem, 0 };
 	for (i = first; i <= until && i < r->blocks; i++) {
 		gap = lsom__slot_where(&s[i]) - next;
-		if (gap > gap_max || next + gap >= end || is_sent(r, i))
+		if (gap > gap_max || next + gap >= end || is_sent(r, i) ||
+		    (gap > 0 && SLIST_EMPTY(&disk->sinks_free)))
 			continue;
 		if (gap > 0) {
-			last = iov_next(last, mem, disk->sink);
-			mem = (uint8_t *)disk->sink + gap * 512;
+			sink = sink_take(part, disk);
+			last = iov_next(last, mem, sink);
+			mem = sink + gap * 512;
 			r->joined = true;
 		}
 		if (mem != piece[i].page->data) {
@@ -378,8 +393,14 @@ static void read_settled(struct lsom__log_wait *wait)
  */
 static void part_done(struct env_io *io, int64_t res)
 {
-	struct read *r = container_of(io, struct part, io)->read;
+	struct part *part = container_of(io, struct part, io);
+	struct read *r = part->read;
+	struct lsom__sink *sink;
 
+	while ((sink = SLIST_FIRST(&part->sinks)) != NULL) {
+		SLIST_REMOVE_HEAD(&part->sinks, link);
+		SLIST_INSERT_HEAD(&r->comp->disk->sinks_free, sink, link);
+	}
 	if (res < 0) {
 		lsom__media_error(r->comp->disk);
 		r->status = -EIO;
