@@ -247,6 +247,21 @@ static int index_open(struct lsom_disk *disk, struct lsom_disk_open *req)
 	return damaged ? -EUCLEAN : rv;
 }
 
+/* What a device means by them is neither a reservation nor our own room. */
+const char *lsom__device_text(int status)
+{
+	switch (status) {
+	case -EPERM:
+		return "it is read-only";
+	case -EILSEQ:
+		return "its protection information does not match";
+	case -ENOSPC:
+		return "it has no space left, is smaller than it was, or gone";
+	default:
+		return err_text(status);
+	}
+}
+
 struct opening {
 	struct lsom_disk *disk;
 	struct lsom_disk_open *req;
@@ -364,7 +379,7 @@ static void opened_flushed(struct env_io *io, int64_t res)
 	if (res < 0) {
 		o->status = (int)res;
 		snprintf(req->why, sizeof(req->why), "%.120s: flushing it: %s",
-			 req->path, err_text(o->status));
+			 req->path, lsom__device_text(o->status));
 	}
 	req->work.work = open_work;
 	req->work.done = open_done;
@@ -631,12 +646,11 @@ void lsom__disk_changed(struct lsom_disk *disk)
 }
 
 static void disk_fail(struct lsom_disk *disk, const char *what, int status,
-		      int index_wants)
+		      const char *text, int index_wants)
 {
 	if (disk->state == LSOM_DISK_FAILED)
 		return;
-	snprintf(disk->failure, sizeof(disk->failure), "%s: %s", what,
-		 err_text(status));
+	snprintf(disk->failure, sizeof(disk->failure), "%s: %s", what, text);
 	disk->failed_status = status;
 	disk->failed_untold = true;
 	disk->index_wants = index_wants;
@@ -659,13 +673,14 @@ void lsom__index_fail(struct lsom_disk *disk, const char *what, int status)
 	if (status == -EDQUOT)
 		status = -ENOSPC; /* opened again, it asks for room first */
 	disk->index_failed |= disk->state != LSOM_DISK_FAILED;
-	disk_fail(disk, what, status, kv_wants(status) ? status : 0);
+	disk_fail(disk, what, status, err_text(status),
+		  kv_wants(status) ? status : 0);
 }
 
 /* A thin device says ENOSPC, too: there another place is full. */
 void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status)
 {
-	disk_fail(disk, what, status, 0);
+	disk_fail(disk, what, status, lsom__device_text(status), 0);
 }
 
 void lsom_disk_watch(struct lsom_disk *disk, struct lsom_disk_watch *watch)

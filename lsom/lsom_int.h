@@ -929,6 +929,7 @@ bool lsom__cleaner_owes(const struct lsom_disk *disk);
 
 /* ---- disk.c ---- */
 
+const char *lsom__device_text(int status);
 void lsom__disk_fail(struct lsom_disk *disk, const char *what, int status);
 /* The same for its index, which lies elsewhere: if that is full it says so. */
 void lsom__index_fail(struct lsom_disk *disk, const char *what, int status);

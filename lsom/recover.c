@@ -706,7 +706,7 @@ int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req)
 	if (rv < 0 && why[0] == '\0')
 		snprintf(why, why_len, "recovery failed: %s",
 			 disk->failure[0] != '\0' ? disk->failure
-						  : err_text(rv));
+						  : lsom__device_text(rv));
 	disk->spills = false;
 	disk->recovery = NULL;
 	disk->recovered_records = rec.records;
