@@ -124,6 +124,51 @@ static void signatures_find(const uint8_t *buf, size_t len,
 		}
 }
 
+/* Of what keeps its own at the end of a device; the head may be anybody's. */
+static bool end_is(const uint8_t *end, size_t len, uint64_t back,
+		   const char *magic, size_t magic_len)
+{
+	return back <= len && memcmp(end + len - back, magic, magic_len) == 0;
+}
+
+/*
+ * @end: the last @len bytes of the device.  What finds itself there at the next start
+ * takes the device, and may write to it.
+ */
+static void end_find(const uint8_t *end, size_t len,
+		     const struct env_dev_info *info, struct lsom_probe *out)
+{
+	const uint64_t sectors = info->bytes / 512, md = 64u << 10;
+	/* Versions 0.90 and 1.0, where the kernel and mdadm look for them. */
+	uint64_t old = info->bytes - (ROUND_DOWN(info->bytes, md) - md);
+	uint64_t last = info->bytes - ROUND_DOWN(sectors - 16, 8u) * 512;
+	uint64_t block = info->logical_block;
+
+	if (end_is(end, len, old, "\xfc\x4e\x2b\xa9", 4) ||
+	    end_is(end, len, last, "\xfc\x4e\x2b\xa9", 4))
+		snprintf(out->found, sizeof(out->found), "Linux RAID");
+	else if (end_is(end, len, block, "\xde\x11\xde\x11", 4) ||
+		 end_is(end, len, 2 * block, "Intel Raid ISM", 14))
+		snprintf(out->found, sizeof(out->found), "firmware RAID");
+	else if (end_is(end, len, block, "EFI PART", 8))
+		snprintf(out->found, sizeof(out->found), "the end of a GPT");
+}
+
+/* @buf: for @len bytes and a block. */
+static int end_probe(struct env *env, struct env_dev *dev,
+		     const struct env_dev_info *info, uint8_t *buf, size_t len,
+		     struct lsom_probe *out)
+{
+	uint64_t at = ROUND_DOWN(info->bytes - len, (uint64_t)LSOM_BLOCK);
+	int rv;
+
+	len = (size_t)(info->bytes - at);
+	rv = env_dev_read_now(env, dev, buf, len, at);
+	if (rv == 0)
+		end_find(buf, len, info, out);
+	return rv;
+}
+
 /* What the superblocks say; 0, or what lsom__super_read() has against them. */
 static int super_probe(struct env *env, struct env_dev *dev,
 		       const struct env_dev_info *info, struct lsom_probe *out)
@@ -181,7 +226,7 @@ int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 	}
 	if (rv < 0)
 		return rv;
-	buf = aligned_alloc(LSOM_BLOCK, head);
+	buf = aligned_alloc(LSOM_BLOCK, head + LSOM_BLOCK);
 	rv = buf == NULL ? -ENOMEM : super_probe(env, dev, &info, out);
 	if (rv == -ENODATA || rv == -EUCLEAN) {
 		rv = info.bytes < head
@@ -189,6 +234,9 @@ int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 			     : env_dev_read_now(env, dev, buf, head, 0);
 		if (rv == 0 && info.bytes >= head)
 			signatures_find(buf, head, out);
+		if (rv == 0 && out->found[0] == '\0' &&
+		    info.bytes >= 2 * head && info.block_device)
+			rv = end_probe(env, dev, &info, buf, head, out);
 	}
 	free(buf);
 	env_dev_close(env, dev);
@@ -255,6 +303,11 @@ static int format_write(struct env *env, struct env_dev *dev,
 		rv = env_dev_write_now(env, dev, buf, chunk, at, 0);
 		if (format->progress != NULL)
 			format->progress(format, (unsigned)(at * 95 / end));
+	}
+	/* Others have copies of their own at the end, and would find them. */
+	if (info->block_device && rv == 0) {
+		at = ROUND_UP(info->bytes - chunk, (uint64_t)LSOM_BLOCK);
+		rv = env_dev_write_now(env, dev, buf, info->bytes - at, at, 0);
 	}
 	s->zeroed = ahead;
 	for (i = 0; i < 2 && rv == 0; i++) {
