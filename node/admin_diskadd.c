@@ -550,6 +550,8 @@ static const char *add_fix(const struct disk_add *a)
 		return "Check the path; a folder is not made.";
 	if (a->status == -ENOENT)
 		return "Check the path; --size 10G makes a file of that size.";
+	if (a->status == -EOPNOTSUPP)
+		return "Name a device without zones.";
 	if (a->status == -ENOTBLK)
 		return "Name a block device, or a file; --size 10G makes one.";
 	if (a->status == -EALREADY)

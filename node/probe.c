@@ -142,7 +142,8 @@ static void look_partitions(struct node_probe *p, const char *sys)
 		unsigned ma, mi;
 
 		snprintf(path, sizeof(path), "%s/%s/partition", sys, e->d_name);
-		if (access(path, F_OK) < 0)
+		/* "." is a partition, too, where the device is one. */
+		if (e->d_name[0] == '.' || access(path, F_OK) < 0)
 			continue;
 		count++;
 		snprintf(path, sizeof(path), "%s/%s/dev", sys, e->d_name);
@@ -162,6 +163,24 @@ static void look_partitions(struct node_probe *p, const char *sys)
 	}
 }
 
+/* One whose zones take writes in their order only. */
+static bool is_zoned(const char *sys)
+{
+	char path[100], *text;
+	bool zoned;
+
+	/* A partition has the queue of the device that it is on. */
+	snprintf(path, sizeof(path), "%s/queue/zoned", sys);
+	text = file_text(path);
+	if (text == NULL) {
+		snprintf(path, sizeof(path), "%s/../queue/zoned", sys);
+		text = file_text(path);
+	}
+	zoned = text != NULL && strncmp(text, "host-managed", 12) == 0;
+	free(text);
+	return zoned;
+}
+
 static int look_device(struct node_probe *p, const char *path,
 		       const struct stat *st, char *why, size_t why_len)
 {
@@ -170,9 +189,15 @@ static int look_device(struct node_probe *p, const char *path,
 	uint64_t bytes = 0;
 	int fd, read_only = 0, rv = 0;
 
+	snprintf(sys, sizeof(sys), "/sys/dev/block/%u:%u", ma, mi);
+	if (is_zoned(sys)) {
+		snprintf(why, why_len,
+			 "%s is zoned: it cannot be written at any place",
+			 path);
+		return -EOPNOTSUPP;
+	}
 	look_mounts(p, ma, mi);
 	look_swaps(p, path);
-	snprintf(sys, sizeof(sys), "/sys/dev/block/%u:%u", ma, mi);
 	snprintf(dir, sizeof(dir), "%s/holders", sys);
 	if (node__dir_first(dir, name, sizeof(name)))
 		found(p, true, "held by ", name);
