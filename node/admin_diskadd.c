@@ -58,6 +58,7 @@ struct disk_add {
 	bool noted; /* for a later life */
 	bool unnoted; /* it cannot be */
 	bool unknown; /* the disk that is there, to the directory */
+	bool twin; /* it has a disk of this node, under another name */
 	bool late; /* it was answered: what there is, is undone */
 	struct node_inode inode; /* the worker's */
 	struct node_inode claimed; /* known to other requests */
@@ -339,16 +340,21 @@ static void find_work(struct env_work *work)
 			 strerror(-a->status));
 }
 
-static void add_work(struct env_work *work)
+static void examine_work(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+
+	a->steps++;
+	a->status = add_examine(a);
+}
+
+static void format_work(struct env_work *work)
 {
 	struct disk_add *a = container_of(work, struct disk_add, work);
 	int rv;
 
 	a->steps++;
-	a->status = add_examine(a);
-	a->steps++;
-	if (a->status == 0)
-		a->status = add_size_file(a);
+	a->status = add_size_file(a);
 	a->steps++;
 	if (a->status < 0)
 		return;
@@ -554,6 +560,9 @@ static const char *add_fix(const struct disk_add *a)
 		return "Name a device without zones.";
 	if (a->status == -ENOTBLK)
 		return "Name a block device, or a file; --size 10G makes one.";
+	if (a->twin)
+		return "basalt disk list shows it.  If this is a copy that "
+		       "nobody needs: overwrite its first MiB.";
 	if (a->status == -EALREADY)
 		return "basalt disk list shows it; basalt disk retry looks "
 		       "again what it is.";
@@ -588,7 +597,30 @@ static bool add_unknown(const struct disk_add *a)
 			 sizeof(there->disk.b)) == NULL;
 }
 
-static void add_worked(struct env_work *work)
+/*
+ * Two devices of dm over one, or a path below a map, are the same disk and not the
+ * same device: no force erases what is in service under the other name.
+ */
+static int add_twin(struct disk_add *a)
+{
+	const struct lsom_probe *there = &a->probe.lsom;
+	struct node *node = a->r->node;
+	struct node_disk *d;
+
+	if (!there->ours || !uuid_equal(&there->cluster, &node->cluster))
+		return 0;
+	d = node__disk_find(node, &there->disk);
+	if (d == NULL)
+		return 0;
+	a->twin = true;
+	snprintf(a->why, sizeof(a->why),
+		 "%s has disk %s of this node: it is that by another name, or "
+		 "a copy",
+		 a->path, d->path);
+	return -EALREADY;
+}
+
+static void add_formatted(struct env_work *work)
 {
 	struct disk_add *a = container_of(work, struct disk_add, work);
 	struct node *node = a->r->node;
@@ -599,7 +631,6 @@ static void add_worked(struct env_work *work)
 		a->status =
 			add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
 	if (a->status < 0) {
-		a->unknown = a->status == -EEXIST && add_unknown(a);
 		add_fail(a, a->status, add_fix(a), a->why);
 		return;
 	}
@@ -614,6 +645,28 @@ static void add_worked(struct env_work *work)
 			node__disk_forget(d);
 		add_fail(a, rv, NULL, err_text(rv));
 	}
+}
+
+static void add_examined(struct env_work *work)
+{
+	struct disk_add *a = container_of(work, struct disk_add, work);
+	int twin = add_is_over(a) ? 0 : add_twin(a);
+
+	a->steps++;
+	if (twin < 0)
+		a->status = twin;
+	else if (a->status == 0 && add_is_over(a))
+		a->status =
+			add_refuse(a, -ESHUTDOWN, "basaltd is shutting down");
+	if (a->status < 0) {
+		a->unknown = a->status == -EEXIST && add_unknown(a);
+		add_fail(a, a->status, add_fix(a), a->why);
+		return;
+	}
+	memset(&a->work, 0, sizeof(a->work));
+	a->work.work = format_work;
+	a->work.done = add_formatted;
+	env_work(a->r->node->env, NULL, &a->work);
 }
 
 /*
@@ -668,8 +721,8 @@ static void add_found(struct env_work *work)
 		return;
 	}
 	memset(&a->work, 0, sizeof(a->work));
-	a->work.work = add_work;
-	a->work.done = add_worked;
+	a->work.work = examine_work;
+	a->work.done = add_examined;
 	env_work(node->env, NULL, &a->work);
 }
 
