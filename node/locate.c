@@ -13,6 +13,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 struct search {
 	struct env *env;
@@ -70,26 +72,50 @@ static uint64_t attribute(const char *name, const char *file)
 }
 
 /* A part of another device (multipath, md, dm): that one counts. */
-static bool is_held(const char *name)
+static bool is_held(const struct stat *st)
 {
-	char path[400], holder[64];
+	char path[100], holder[64];
 
-	snprintf(path, sizeof(path), "/sys/class/block/%s/holders", name);
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/holders",
+		 major(st->st_rdev), minor(st->st_rdev));
 	return node__dir_first(path, holder, sizeof(holder));
+}
+
+/*
+ * A path of a multipath map that may still have to be made, as multipath's udev
+ * rules have noted: who opens it alone keeps the map from being made at all.
+ */
+bool node__is_map_path(const struct stat *st)
+{
+	static const char mark[] = "E:DM_MULTIPATH_DEVICE_PATH=1";
+	char path[100], line[256];
+	bool found = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/run/udev/data/b%u:%u",
+		 major(st->st_rdev), minor(st->st_rdev));
+	f = fopen(path, "re");
+	while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL)
+		found = strncmp(line, mark, sizeof(mark) - 1) == 0;
+	if (f != NULL)
+		fclose(f);
+	return found;
 }
 
 /* Its node under /dev, if it can be a disk of ours at all. */
 static bool may_be(const char *name, char *path, size_t len)
 {
+	struct stat st;
+
 	/* In units of 512 bytes, whatever the device has. */
 	if (name[0] == '.' || attribute(name, "size") < NODE_DISK_MIN / 512 ||
-	    attribute(name, "ro") != 0 || is_held(name))
+	    attribute(name, "ro") != 0)
 		return false;
 	if (snprintf(path, len, "/dev/%s", name) >= (int)len)
 		return false;
 	for (char *c = path; (c = strchr(c, '!')) != NULL;)
 		*c = '/';
-	return true;
+	return stat(path, &st) == 0 && !is_held(&st) && !node__is_map_path(&st);
 }
 
 /* The devices that have it: their number, one of them and the one before. */
@@ -132,6 +158,7 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 {
 	const struct search s = { env, cluster, id };
 	char hit[256] = "", before[256] = "";
+	struct stat st;
 	unsigned hits;
 	int there;
 
@@ -139,14 +166,15 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 	if (!is_device(path))
 		return 0;
 	there = look_at(&s, path);
-	if (there == 1)
+	/* Where it has become a part of another device, that one has the disk. */
+	if (there == 1 && (stat(path, &st) < 0 || !is_held(&st)))
 		return 0;
 	hits = devices_with(&s, hit, before, sizeof(hit));
 	if (hits == 1) {
 		snprintf(out, len, "%s", hit);
 		return 0;
 	}
-	if (hits > 1) {
+	if (hits > 1 && there != 1) {
 		snprintf(why, why_len,
 			 "%.80s has not this disk, but both %.60s and %.60s "
 			 "have: take the copy away",

@@ -100,6 +100,11 @@ bool node__device_answers(const char *path);
 
 /* ---- locate.c: where a disk is now ---- */
 
+struct stat;
+
+/* Is the device a path of a multipath map, whether the map is there or not? */
+bool node__is_map_path(const struct stat *st);
+
 /*
  * The kernel names devices as it finds them, so a disk may come back under
  * another name: @out is @path if disk @id of @cluster is there, else the one
