@@ -310,12 +310,28 @@ static bool refuse_hanging(struct admin_req *r, struct node_disk *d)
 	return true;
 }
 
+/* True: it is in service, and would not come to be closed. */
+static bool is_silent(struct admin_req *r, const struct node_disk *d)
+{
+	struct lsom_disk_info info;
+
+	if (d->state != NODE_DISK_ONLINE)
+		return false;
+	lsom_disk_info(d->disk, &info);
+	if (info.silent_ns < LSOM_SILENT_NS)
+		return false;
+	admin__why(r, -EBUSY, NODE_SILENT_FIX, "disk %s does not answer",
+		   d->path);
+	return true;
+}
+
 /* 0, or why there is nothing to retry now. */
 static int retry_check(struct admin_req *r, struct node_disk *d)
 {
 	char fix[sizeof(r->fix)], word[NODE_DISK_WORD_MAX];
 
-	if (refuse_hanging(r, d))
+	if (refuse_hanging(r, d) ||
+	    (!node__disk_has_failed(d) && is_silent(r, d)))
 		return -EBUSY;
 	switch (d->state) {
 	case NODE_DISK_OPENING:
@@ -401,21 +417,6 @@ static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
 		"disk %s: when it was opened, %s; that reads as an error "
 		"now and would read as it was earlier",
 		d->path, info.damage);
-	return true;
-}
-
-/* True: it would not come to be closed for it. */
-static bool is_silent(struct admin_req *r, const struct node_disk *d)
-{
-	struct lsom_disk_info info;
-
-	if (d->state != NODE_DISK_ONLINE)
-		return false;
-	lsom_disk_info(d->disk, &info);
-	if (info.silent_ns < LSOM_SILENT_NS)
-		return false;
-	admin__why(r, -EBUSY, NODE_SILENT_FIX, "disk %s does not answer",
-		   d->path);
 	return true;
 }
 
