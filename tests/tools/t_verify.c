@@ -61,6 +61,7 @@ static struct {
 	unsigned reconnect_s; /* the longest the target may be away */
 	unsigned refused_s; /* the longest a command may be refused */
 	bool fill;
+	bool again; /* medium errors are repeated, too, as by Linux */
 	uint64_t bytes_max, commands_max;
 	uint32_t writer;
 
@@ -323,6 +324,7 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 	    status == SCSI_STATUS_TASK_ABORTED ||
 	    sense.key == SCSI_SENSE_UNIT_ATTENTION ||
 	    sense.key == SCSI_SENSE_NOT_READY ||
+	    (v.again && sense.key == SCSI_SENSE_MEDIUM_ERROR) ||
 	    sense.key == SCSI_SENSE_COMMAND_ABORTED) {
 		/* An answer may come late: that alone is no more than one. */
 		if (op->refused_ns == 0)
@@ -632,6 +634,7 @@ int main(int argc, char **argv)
 		{ "writer", required_argument, NULL, 'w' },
 		{ "initiator", required_argument, NULL, 'i' },
 		{ "fill", no_argument, NULL, 'f' },
+		{ "again", no_argument, NULL, 'a' },
 		{ "journal", required_argument, NULL, 'j' },
 		{ "record", required_argument, NULL, 'R' },
 		{ "commands", required_argument, NULL, 'c' },
@@ -666,6 +669,9 @@ int main(int argc, char **argv)
 		case 'i':
 			v.initiator = optarg;
 			break;
+		case 'a':
+			v.again = true;
+			break;
 		case 'f':
 			v.fill = true;
 			break;
@@ -696,7 +702,7 @@ int main(int argc, char **argv)
 		fprintf(stderr,
 			"usage: t_verify [--depth N] [--unmap %%] [--reads %%] "
 			"[--bytes N] [--seed N] [--writer N] "
-			"[--initiator IQN] [--fill] [--commands N] "
+			"[--initiator IQN] [--fill] [--again] [--commands N] "
 			"[--command-limit SECONDS] [--away-limit SECONDS] "
 			"[--refused-limit SECONDS] [--journal FILE --record FILE] URL\n");
 		return 2;
