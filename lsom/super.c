@@ -124,34 +124,45 @@ static void signatures_find(const uint8_t *buf, size_t len,
 		}
 }
 
-/* Of what keeps its own at the end of a device; the head may be anybody's. */
-static bool end_is(const uint8_t *end, size_t len, uint64_t back,
-		   const char *magic, size_t magic_len)
+/* What was read of the end of a device: @len bytes from @at on. */
+struct end {
+	const uint8_t *buf;
+	uint64_t at;
+	size_t len;
+};
+
+/* Of what keeps its own there; the head may be anybody's. */
+static bool end_is(const struct end *end, uint64_t place, const char *magic,
+		   size_t magic_len)
 {
-	return back <= len && memcmp(end + len - back, magic, magic_len) == 0;
+	return place >= end->at && place + magic_len <= end->at + end->len &&
+	       memcmp(end->buf + (place - end->at), magic, magic_len) == 0;
 }
 
-/*
- * @end: the last @len bytes of the device.  What finds itself there at the next start
- * takes the device, and may write to it.
- */
-static void end_find(const uint8_t *end, size_t len,
-		     const struct env_dev_info *info, struct lsom_probe *out)
+/* What finds itself there at the next start takes the device, and may write to it. */
+static void end_find(const struct end *end, const struct env_dev_info *info,
+		     struct lsom_probe *out)
 {
-	const uint64_t sectors = info->bytes / 512, md = 64u << 10;
+	const uint64_t block = info->logical_block, md = 64u << 10;
 	/* Versions 0.90 and 1.0, where the kernel and mdadm look for them. */
-	uint64_t old = info->bytes - (ROUND_DOWN(info->bytes, md) - md);
-	uint64_t last = info->bytes - ROUND_DOWN(sectors - 16, 8u) * 512;
-	uint64_t block = info->logical_block;
+	uint64_t old = ROUND_DOWN(info->bytes, md) - md;
+	uint64_t new = ROUND_DOWN(info->bytes / 512 - 16, 8u) * 512;
+	uint64_t last = ROUND_DOWN(info->bytes, block) - block;
 
-	if (end_is(end, len, old, "\xfc\x4e\x2b\xa9", 4) ||
-	    end_is(end, len, last, "\xfc\x4e\x2b\xa9", 4))
+	if (end_is(end, old, "\xfc\x4e\x2b\xa9", 4) ||
+	    end_is(end, new, "\xfc\x4e\x2b\xa9", 4))
 		snprintf(out->found, sizeof(out->found), "Linux RAID");
-	else if (end_is(end, len, block, "\xde\x11\xde\x11", 4) ||
-		 end_is(end, len, 2 * block, "Intel Raid ISM", 14))
+	else if (end_is(end, last, "\xde\x11\xde\x11", 4) ||
+		 end_is(end, last - block, "Intel Raid ISM", 14))
 		snprintf(out->found, sizeof(out->found), "firmware RAID");
-	else if (end_is(end, len, block, "EFI PART", 8))
+	else if (end_is(end, last, "EFI PART", 8))
 		snprintf(out->found, sizeof(out->found), "the end of a GPT");
+}
+
+/* A device need not end with a whole block, and the rest is not to be had. */
+static uint64_t end_of(const struct env_dev_info *info)
+{
+	return ROUND_DOWN(info->bytes, (uint64_t)info->logical_block);
 }
 
 /* @buf: for @len bytes and a block. */
@@ -159,13 +170,12 @@ static int end_probe(struct env *env, struct env_dev *dev,
 		     const struct env_dev_info *info, uint8_t *buf, size_t len,
 		     struct lsom_probe *out)
 {
-	uint64_t at = ROUND_DOWN(info->bytes - len, (uint64_t)LSOM_BLOCK);
-	int rv;
+	uint64_t at = ROUND_DOWN(end_of(info) - len, (uint64_t)LSOM_BLOCK);
+	const struct end end = { buf, at, (size_t)(end_of(info) - at) };
+	int rv = env_dev_read_now(env, dev, buf, end.len, at);
 
-	len = (size_t)(info->bytes - at);
-	rv = env_dev_read_now(env, dev, buf, len, at);
 	if (rv == 0)
-		end_find(buf, len, info, out);
+		end_find(&end, info, out);
 	return rv;
 }
 
@@ -306,8 +316,8 @@ static int format_write(struct env *env, struct env_dev *dev,
 	}
 	/* Others have copies of their own at the end, and would find them. */
 	if (info->block_device && rv == 0) {
-		at = ROUND_UP(info->bytes - chunk, (uint64_t)LSOM_BLOCK);
-		rv = env_dev_write_now(env, dev, buf, info->bytes - at, at, 0);
+		at = ROUND_UP(end_of(info) - chunk, (uint64_t)LSOM_BLOCK);
+		rv = env_dev_write_now(env, dev, buf, end_of(info) - at, at, 0);
 	}
 	s->zeroed = ahead;
 	for (i = 0; i < 2 && rv == 0; i++) {

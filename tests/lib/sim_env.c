@@ -30,7 +30,8 @@ static int sim_dev_open(struct env *env, const char *path, unsigned flags,
 	(*out)->sim = sim_of(env);
 	memset(info, 0, sizeof(*info));
 	info->bytes = sim_of(env)->disk.bytes;
-	info->logical_block = 512;
+	info->block_device = sim_of(env)->block_device;
+	info->logical_block = sim_of(env)->logical_block;
 	return 0;
 }
 
@@ -168,6 +169,8 @@ static int64_t io_end(struct sim_env *sim, struct env_io *io)
 
 static int read_now(struct sim_env *sim, void *buf, size_t len, uint64_t offset)
 {
+	if ((offset | len) % sim->logical_block)
+		return -EINVAL;
 	if (!wb_disk_holds(&sim->disk, offset, len))
 		return -EIO;
 	sim->read_bytes += len;
@@ -198,6 +201,8 @@ static int sim_write_now(struct env_dev *dev, const void *buf, size_t len,
 {
 	struct sim_env *sim = dev->sim;
 
+	if ((offset | len) % sim->logical_block)
+		return -EINVAL;
 	if (!wb_disk_holds(&sim->disk, offset, len) || sim->cut ||
 	    counted_out(&sim->fail_write))
 		return -EIO;
@@ -377,6 +382,7 @@ void sim_env_init(struct sim_env *sim, uint64_t bytes, uint64_t seed)
 	memset(sim, 0, sizeof(*sim));
 	vloop_init(&sim->loop, &sim_ops, 64u << 20, SEC, &sim->random);
 	sim->random = seed;
+	sim->logical_block = 512;
 	wb_disk_init(&sim->disk, bytes);
 	wb_store_init(&sim->store);
 }

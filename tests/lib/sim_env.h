@@ -22,6 +22,8 @@ struct sim_env {
 	uint64_t random;
 	struct wb_disk disk;
 	struct wb_store store;
+	bool block_device; /* and no file */
+	uint32_t logical_block; /* 512; what is no multiple gets -EINVAL */
 	bool cut; /* the power is gone: writes fail */
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
 	/* Fail the Nth write or read from now on with -EIO; 0: none. */

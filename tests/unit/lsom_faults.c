@@ -941,3 +941,58 @@ TEST(faults, identify)
 	f->sim.lost_bytes = 0;
 	fixture_close(f);
 }
+
+static bool all_are(const uint8_t *buf, size_t len, uint8_t byte)
+{
+	return buf[0] == byte && memcmp(buf, buf + 1, len - 1) == 0;
+}
+
+/* What @magic is at @back bytes before the end is seen, and goes by formatting. */
+static void end_holds(struct sim_env *sim, uint64_t back, const char *magic,
+		      const char *name)
+{
+	const struct lsom_format fresh = { .path = "disk",
+					   .disk = uuid_of(100) };
+	uint64_t bytes = sim->disk.bytes, at = bytes - back, last;
+	struct lsom_format format = fresh;
+	struct lsom_probe probe;
+	uint8_t *now = sim->disk.now;
+
+	memset(now, 0, LSOM__DATA_START);
+	memcpy(now + at, magic, strlen(magic));
+	CHECK_EQ(lsom_disk_probe(&sim->loop.env, "disk", &probe), 0);
+	CHECK(!probe.ours);
+	CHECK_STR(probe.found, name);
+	last = ROUND_DOWN(bytes, (uint64_t)sim->logical_block);
+	memset(now + last - LSOM__DATA_START - 512, 7, 512); /* not others' */
+	CHECK_EQ(lsom_disk_format(&sim->loop.env, &format), 0);
+	CHECK(all_are(now + at, strlen(magic), 0));
+	CHECK(all_are(now + last - LSOM__DATA_START - 512, 512, 7));
+	memset(now + last - LSOM__DATA_START - 512, 0, 512);
+}
+
+/* Whatever its size: it need not be a multiple of 4096, nor of its own blocks. */
+TEST(faults, what_others_keep_at_the_end)
+{
+	static const uint64_t odd[] = { 0, 512, 3584, 4096, 61440, 65024 };
+	static const char md[] = "\xfc\x4e\x2b\xa9";
+	const uint64_t size = 64u << 20;
+
+	for (unsigned i = 0; i < 2 * ARRAY_LEN(odd); i++) {
+		uint64_t more = odd[i / 2], block = i % 2 ? 4096 : 512;
+		uint64_t tail = more % block; /* after the last block */
+		struct sim_env sim;
+
+		sim_env_init(&sim, size + more, 1);
+		sim.block_device = true;
+		sim.logical_block = (uint32_t)block;
+		end_holds(&sim, more + (64u << 10), md, "Linux RAID");
+		end_holds(&sim, 8192 + more % 4096, md, "Linux RAID");
+		end_holds(&sim, tail + block, "\xde\x11\xde\x11",
+			  "firmware RAID");
+		end_holds(&sim, tail + 2 * block, "Intel Raid ISM",
+			  "firmware RAID");
+		end_holds(&sim, tail + block, "EFI PART", "the end of a GPT");
+		sim_env_fini(&sim);
+	}
+}
