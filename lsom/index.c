@@ -516,6 +516,9 @@ void lsom__page_clean(struct lsom__page *page)
 	page->is_dirty = false;
 	assert(disk->dirty_count > 0);
 	disk->dirty_count--;
+	assert(disk->holes_dirty >= page->emptied);
+	disk->holes_dirty -= page->emptied;
+	page->emptied = false;
 	TAILQ_REMOVE(&disk->dirty_pages, page, dirty_link);
 	if (!page->loading)
 		lru_add(page);
@@ -632,6 +635,11 @@ static int index_apply(struct lsom_comp *comp, uint64_t block, unsigned count,
 		if (rv < 0)
 			return rv;
 		slots_changed(page, slot + i, n, &old[i], &now);
+	}
+	if (now.kind == LSOM__E_HOLE && count == LSOM__PAGE_SLOTS &&
+	    page->is_dirty && !page->emptied) {
+		page->emptied = true;
+		comp->disk->holes_dirty++;
 	}
 	return 0;
 }

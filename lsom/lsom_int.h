@@ -36,6 +36,7 @@
 #define LSOM__READ_GAP 2u
 #define LSOM__SINKS 128u /* gaps being read at a time; above that, more I/Os */
 #define LSOM__PREPS_MAX 1280u /* a window, and some of a takeover */
+#define LSOM__HOLES_PAGES 4096u /* UNMAPs may empty so many at a time */
 #define LSOM__COMP_BYTES_MAX (1ull << 46)
 #define LSOM__HOPS_MAX 8192u /* requests of a view on their way */
 
@@ -221,6 +222,7 @@ struct lsom__page {
 	uint32_t put[LSOM__PAGE_SLOTS / 32]; /* into the store, of an overlay */
 	bool loaded, loading, is_dirty, gone;
 	bool again; /* it is read behind some of that */
+	bool emptied; /* dirty by an UNMAP of all of it */
 	unsigned pins;
 	unsigned unknown; /* slots of the overlay */
 	uint64_t put_number; /* the last checkpoint it was put in */
@@ -395,6 +397,8 @@ struct lsom_disk {
 
 	struct lsom__pages lru, dirty_pages;
 	size_t pages_count, dirty_count, loads;
+	/* Whole pages that UNMAPs made dirty, and those that will. */
+	size_t holes_dirty, holes_queued;
 	struct lsom__pages loads_again; /* by @lru: no memory for them */
 	struct env_timer loads_timer;
 	bool loads_starved; /* that was told */

@@ -66,11 +66,21 @@ static int write_arrived(struct lsom__op *op)
 	return 0;
 }
 
+/* Whole pages of the index that @d empties. */
+static size_t hole_pages(const struct lsom__data_record *d)
+{
+	return d->r.flags & LSOM__F_HOLE ? d->blocks / LSOM__PAGE_SLOTS : 0;
+}
+
 static void write_apply(struct lsom__op *op, int status)
 {
 	struct lsom_write *req = op->req;
 	struct lsom__range *range = req->impl;
+	struct lsom_disk *disk = op->disk;
+	size_t holes = hole_pages((void *)op->record);
 
+	assert(disk->holes_queued >= holes);
+	disk->holes_queued -= holes;
 	if (status == 0)
 		status = write_arrived(op);
 	else
@@ -274,6 +284,27 @@ static int credit_more(struct lsom_comp *comp, const struct lsom_write *req,
 	return 0;
 }
 
+/*
+ * An UNMAP is a few bytes of log, and empties pages of the index by the thousand,
+ * each of which is read, kept and written: a guest's large one waits until those
+ * of the ones before it are on their way to the store.  What the store itself waits
+ * for may take long; then memory has to hold them.  By what is undecided nobody is
+ * held up: it may be decided by the one that waits.
+ */
+static bool holes_wait(struct lsom_disk *disk, const struct lsom_write *req)
+{
+	size_t most = MAX(disk->lsom->pages_max / 4, LSOM__HOLES_PAGES);
+
+	if (req->kind != LSOM_PREP || !(req->flags & LSOM_W_HOLE) ||
+	    req->len / LSOM_BLOCK < LSOM__PAGE_SLOTS || disk->kv == NULL ||
+	    disk->index_wants != 0 || disk->checkpoint_starved ||
+	    disk->holes_dirty + disk->holes_queued < most)
+		return false;
+	if (disk->holes_dirty > 0 && disk->checkpoint == NULL)
+		lsom__checkpoint_start(disk);
+	return true;
+}
+
 int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 {
 	struct lsom_disk *disk = comp->disk;
@@ -291,7 +322,7 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 	if (rv < 0)
 		return rv;
 	if (lsom__log_busy(disk, (unsigned)need) ||
-	    comp->preps_count >= LSOM__PREPS_MAX)
+	    comp->preps_count >= LSOM__PREPS_MAX || holes_wait(disk, req))
 		return -EBUSY;
 	if (req->decided != NULL)
 		lsom__decided_take(comp, req->decided);
@@ -332,6 +363,7 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 		}
 		return rv;
 	}
+	disk->holes_queued += hole_pages((void *)op->record);
 	lsom__log_append(disk, LSOM__HEAD_GUEST, op);
 	return 0;
 }

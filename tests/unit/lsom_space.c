@@ -518,6 +518,62 @@ TEST(space, pages_keep_to_the_cache)
 	fixture_close(f);
 }
 
+/* A few bytes of log empty thousands of pages: who unmaps waits for the store. */
+TEST(space, unmaps_wait_for_the_index)
+{
+	enum {
+		PAGES = 5000,
+		MOST = LSOM__HOLES_PAGES,
+		EACH = LSOM__PAGE_SLOTS
+	};
+	struct fixture *f = fixture_open(26);
+	struct call a = { .f = f }, b = { .f = f }, c = { .f = f };
+	struct lsom_decided d = { 0 };
+	struct lsom_comp *comp;
+	uint64_t i;
+	int rv;
+
+	f->lsom->pages_max = 1000;
+	CHECK_EQ(create(f, 1, 2u << 20), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < PAGES; i++)
+		CHECK_EQ(put(f, comp, i * EACH, 1, LSN(1, i + 1), 1), 0);
+	checkpoint_make(f);
+	/* On its way to the log; then what nobody has decided is in no way. */
+	CHECK_EQ(write_start(&a, comp, LSOM_PREP, 0, MOST * EACH, LSN(1, ++i),
+			     0),
+		 0);
+	CHECK_EQ(write_start(&b, comp, LSOM_PREP, MOST * EACH, EACH,
+			     LSN(1, i + 1), 0),
+		 -EBUSY);
+	CHECK_EQ(finish(&a, 0), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, MOST * EACH,
+			  (PAGES - MOST) * EACH, LSN(1, ++i), 0),
+		 0);
+	d.stable_lsn = d.hole_floor = LSN(1, i);
+	lsom_decided(comp, &d);
+	CHECK_EQ(f->disk->holes_dirty, PAGES);
+	CHECK_EQ(write_start(&b, comp, LSOM_PREP, 0, EACH, LSN(1, i + 1), 0),
+		 -EBUSY);
+	/* Others are not held up. */
+	CHECK_EQ(write_start(&a, comp, LSOM_PREP, 7, 1, LSN(1, ++i), 9), 0);
+	CHECK_EQ(write_start(&c, comp, LSOM_PREP, 8, 1, LSN(1, ++i), 0), 0);
+	while ((rv = write_start(&b, comp, LSOM_PREP, 0, EACH, LSN(1, i + 1),
+				 0)) == -EBUSY)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(rv, 0);
+	CHECK(f->disk->holes_dirty < MOST);
+	CHECK_EQ(finish(&b, 0), 0);
+	CHECK_EQ(finish(&a, 0), 0);
+	CHECK_EQ(finish(&c, 0), 0);
+	CHECK_EQ(f->disk->holes_queued, 0);
+	checkpoint_make(f);
+	CHECK_EQ(f->disk->holes_dirty, 0);
+	CHECK_EQ(get(f, comp, (PAGES - 1) * EACH, 1), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Of what a checkpoint covers an opening reads that it is closed, not more. */
 TEST(space, opening_after_much_was_written)
 {
