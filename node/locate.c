@@ -102,8 +102,8 @@ bool node__is_map_path(const struct stat *st)
 	return found;
 }
 
-/* Its node under /dev, if it can be a disk of ours at all. */
-static bool may_be(const char *name, char *path, size_t len)
+/* Its node under /dev, if it can be a disk of ours at all; of @paths or not. */
+static bool may_be(const char *name, bool paths, char *path, size_t len)
 {
 	struct stat st;
 
@@ -115,12 +115,16 @@ static bool may_be(const char *name, char *path, size_t len)
 		return false;
 	for (char *c = path; (c = strchr(c, '!')) != NULL;)
 		*c = '/';
-	return stat(path, &st) == 0 && !is_held(&st) && !node__is_map_path(&st);
+	return stat(path, &st) == 0 && !is_held(&st) &&
+	       node__is_map_path(&st) == paths;
 }
 
-/* The devices that have it: their number, one of them and the one before. */
-static unsigned devices_with(const struct search *s, char *hit, char *before,
-			     size_t len)
+/*
+ * The devices that have it: their number, one of them and the one before.
+ * @paths: of the paths of maps, else of all others.
+ */
+static unsigned devices_with(const struct search *s, bool paths, char *hit,
+			     char *before, size_t len)
 {
 	DIR *dir = opendir("/sys/class/block");
 	unsigned hits = 0;
@@ -128,7 +132,8 @@ static unsigned devices_with(const struct search *s, char *hit, char *before,
 	char at[256];
 
 	while (dir != NULL && (e = readdir(dir)) != NULL) {
-		if (!may_be(e->d_name, at, sizeof(at)) || look_at(s, at) != 1)
+		if (!may_be(e->d_name, paths, at, sizeof(at)) ||
+		    look_at(s, at) != 1)
 			continue;
 		snprintf(before, len, "%s", hit);
 		snprintf(hit, len, "%s", at);
@@ -169,7 +174,7 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 	/* Where it has become a part of another device, that one has the disk. */
 	if (there == 1 && (stat(path, &st) < 0 || !is_held(&st)))
 		return 0;
-	hits = devices_with(&s, hit, before, sizeof(hit));
+	hits = devices_with(&s, false, hit, before, sizeof(hit));
 	if (hits == 1) {
 		snprintf(out, len, "%s", hit);
 		return 0;
@@ -180,6 +185,14 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 			 "have: take the copy away",
 			 path, before, hit);
 		return -ENOTUNIQ;
+	}
+	if (there != 1 &&
+	    devices_with(&s, true, hit, before, sizeof(hit)) > 0) {
+		snprintf(why, why_len,
+			 "only %.60s has it, a path of a multipath map that is "
+			 "not there",
+			 hit);
+		return -ENODEV;
 	}
 	if (there == 0) {
 		snprintf(why, why_len,

@@ -110,7 +110,8 @@ bool node__is_map_path(const struct stat *st);
  * another name: @out is @path if disk @id of @cluster is there, else the one
  * block device that has it.  Blocking; devices that do not answer are passed
  * over.  0, also if nothing has it and @path may;
- * with @why: -ENOENT (@path is another disk), -ENOTUNIQ (several have it).
+ * with @why: -ENOENT (@path is another disk), -ENOTUNIQ (several have it),
+ * -ENODEV (only paths of a multipath map have it, which is not there).
  */
 int node__disk_locate(struct env *env, const struct uuid *cluster,
 		      const struct uuid *id, const char *path, char *out,

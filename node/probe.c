@@ -202,7 +202,7 @@ static int look_device(struct node_probe *p, const char *path,
 	if (node__dir_first(dir, name, sizeof(name)))
 		found(p, true, "held by ", name);
 	else if (node__is_map_path(st))
-		found(p, false, "a path of a multipath map", "");
+		found(p, false, "it is a path of a multipath map", "");
 	look_partitions(p, sys);
 	fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
 	if (fd < 0 && errno == EBUSY) {
