@@ -242,7 +242,9 @@ void iscsi__conn_end(struct iscsi_conn *conn, const char *why)
 		return;
 	if (why != NULL) {
 		counter_add(&iscsi__conns_lost, 1);
-		if (log_allowed(&conn->iscsi->limit,
+		/* Of another session the log has its end. */
+		if ((conn->session == NULL || conn->session->discovery) &&
+		    log_allowed(&conn->iscsi->limit,
 				env_now(conn->iscsi->env))) {
 			iscsi__conn_name(conn, name, sizeof(name));
 			log_info("%s: connection closed: %s", name, why);

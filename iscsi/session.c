@@ -167,6 +167,7 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 {
 	struct iscsi *iscsi = conn->iscsi;
+	char name[ISCSI_NAME_MAX + 80];
 	struct login *l = conn->login;
 	struct iscsi_target *target = NULL;
 	struct iscsi_session *s;
@@ -199,10 +200,12 @@ int iscsi__session_open(struct iscsi_conn *conn, uint16_t tsih)
 		target->sessions_count++;
 		nexus_names(s, conn->portal->number);
 		scsi_nexus_open(target->scsi, &s->nexus, conn->reinstates);
-		if (log_session(iscsi))
+		if (log_session(iscsi)) {
+			iscsi__conn_name(conn, name, sizeof(name));
 			log_info("session %llu: %s logged in to %s over %s",
-				 (unsigned long long)s->id, s->initiator,
-				 target->iqn, s->entry->transport);
+				 (unsigned long long)s->id, name, target->iqn,
+				 s->entry->transport);
+		}
 	}
 	return 0;
 }
@@ -269,6 +272,19 @@ static void held_free(struct iscsi_session *s, struct held *held)
 	free(held);
 }
 
+static void log_end(const struct iscsi_session *s, const char *why)
+{
+	char name[ISCSI_NAME_MAX + 80];
+
+	if (s->discovery || !log_session(s->iscsi))
+		return;
+	if (s->conn != NULL)
+		iscsi__conn_name(s->conn, name, sizeof(name));
+	log_info("session %llu: %s ended: %s", (unsigned long long)s->id,
+		 s->conn != NULL ? name : s->initiator,
+		 why != NULL ? why : "logout");
+}
+
 /* Abort what runs, close the connection; the rest follows by itself. */
 void iscsi__session_end(struct iscsi_session *s, const char *why)
 {
@@ -279,10 +295,7 @@ void iscsi__session_end(struct iscsi_session *s, const char *why)
 		return;
 	s->ending = true;
 	atomic_store(&s->entry->ending, true);
-	if (!s->discovery && log_session(s->iscsi))
-		log_info("session %llu: %s ended: %s",
-			 (unsigned long long)s->id, s->initiator,
-			 why != NULL ? why : "logout");
+	log_end(s, why);
 	TAILQ_FOREACH_SAFE (held, &s->held, link, next_held)
 		held_free(s, held);
 	env_timer_stop(s->iscsi->env, &s->data_timer);
