@@ -30,7 +30,7 @@ static void ended(struct env_dev *dev, struct env_read *r, int32_t res)
 	if (res == -EINTR || res == -EAGAIN)
 		r->result = read_on(dev, r, 0);
 	else if (res < 0)
-		r->result = res;
+		r->result = shard__read_status(res);
 	else
 		r->result = read_on(dev, r, (size_t)res);
 }

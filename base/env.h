@@ -154,7 +154,8 @@ struct env_ops {
 
 	/*
 	 * Blocking: whole transfers from env_work() (formatting, recovery).
-	 * 0 or -errno.  The memory is aligned to 4096, as are the others.
+	 * 0 or -errno.  The memory is aligned to 4096, as are the others.  A
+	 * read of what the medium has lost is -ENODATA, whoever found that.
 	 */
 	int (*dev_read_now)(struct env_dev *dev, void *buf, size_t len,
 			    uint64_t offset);

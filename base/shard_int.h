@@ -78,6 +78,8 @@ void shard__dev_flush(struct env_dev *dev, struct env_io *io);
 void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 			uint64_t len);
 
+/* What dev_read_now() says of it. */
+int shard__read_status(int status);
 int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
 			uint64_t offset);
 int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,

@@ -254,6 +254,15 @@ void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
 
 /* ---- blocking transfers, on a worker's thread ---- */
 
+/*
+ * The kernel's word for what does not match its checksum (dm-integrity, an AEAD of
+ * dm-crypt, T10 PI): it is lost as much as what the device cannot read.
+ */
+int shard__read_status(int status)
+{
+	return status == -EILSEQ ? -ENODATA : status;
+}
+
 static int transfer_now(struct env_dev *dev, uint8_t op, struct iovec iov,
 			uint64_t offset, int flags)
 {
@@ -279,7 +288,7 @@ int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
 {
 	struct iovec iov = { buf, len };
 
-	return transfer_now(dev, OP_READ, iov, offset, 0);
+	return shard__read_status(transfer_now(dev, OP_READ, iov, offset, 0));
 }
 
 int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,

@@ -283,7 +283,10 @@ int node__probe(struct env *env, const char *path, struct node_probe *out,
 	rv = lsom_disk_probe(env, path, &out->lsom);
 	if (rv < 0) {
 		snprintf(why, why_len, "%s cannot be read: %s", path,
-			 strerror(-rv));
+			 rv == -ENODATA ? "its medium has lost a part of what "
+					  "is looked at; if it was never "
+					  "written, write all of it first"
+					: strerror(-rv));
 		return rv;
 	}
 	if (out->lsom.found[0] != '\0')
