@@ -260,10 +260,10 @@ def object_hash(object_id):
 class Node:
     """@portals: how many, on free ports; or a list of (address, port).
     @data: a data_dir that is there already.  @shards: else BASALT_SHARDS of the
-    environment, else what the daemon takes by itself."""
+    environment, else what the daemon takes by itself.  @cwd: the daemon's."""
 
     def __init__(self, name="n", portals=2, env=None, arena=None,
-                 shards=os.environ.get("BASALT_SHARDS"), data=None):
+                 shards=os.environ.get("BASALT_SHARDS"), data=None, cwd=None):
         for path in (BASALTD, BASALT):
             if not os.path.exists(path):
                 raise Failure("%s is not built: make" % path)
@@ -286,7 +286,7 @@ class Node:
         self.data = data or os.path.join(self.dir, "data")
         self.env = dict(os.environ, **(env or {}))
         self.proc = None
-        self.name, self.arena = name, arena
+        self.name, self.arena, self.cwd = name, arena, cwd
         self.shards = int(shards) if shards else None
         os.makedirs(os.path.dirname(self.sock), exist_ok=True)
         self.configure()
@@ -310,7 +310,7 @@ class Node:
     def start(self, limit=120):
         with open(self.log, "a") as log:
             self.proc = popen([BASALTD, "--config", self.conf], stdout=log,
-                              stderr=log, env=self.env)
+                              stderr=log, env=self.env, cwd=self.cwd)
         self.wait_ready(limit)
 
     def wait_ready(self, limit=120):
