@@ -19,8 +19,9 @@ import os
 import struct
 
 # What tests/vm/guest/logwrites puts on the device, and on a virtual disk of slots.
-DISK, DATA = 64 << 20, 160 << 20        # bytes: the node's disk, the ext4 behind it
+DISKS, DISK, DATA = 2, 64 << 20, 160 << 20      # bytes of a disk; the ext4 behind them
 SLOTS, SLOT = 32, 64                    # of so many sectors
+STRIPE = 2048                           # sectors; an edge is in the middle of a slot
 SECTOR = 512
 MAGIC = 0x6a736677736872
 FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
@@ -41,6 +42,10 @@ def slot_sector(slot, gen):
     if gen == 0:
         return bytes(SECTOR)
     return struct.pack("<8sQQQ", b"LOGSLOTS", slot, gen, ~gen & (1 << 64) - 1) * 16
+
+
+def slot_lba(slot):
+    return (slot + 1) * STRIPE - SLOT // 2
 
 
 class Entry:
