@@ -181,6 +181,14 @@ static void explain(const struct rdma_device *device, int err, char *why,
 			 "RLIMIT_MEMLOCK is %llu KiB",
 			 rdma_device_name(device), device->arena_bytes >> 20,
 			 (unsigned long long)limit.rlim_cur >> 10);
+	else if (device->attr.max_mr_size > 0 &&
+		 device->arena_bytes > device->attr.max_mr_size)
+		snprintf(
+			why, why_len,
+			"%s cannot register the arena of %zu MiB, but %llu MiB "
+			"at most: a smaller [memory] arena would do",
+			rdma_device_name(device), device->arena_bytes >> 20,
+			(unsigned long long)device->attr.max_mr_size >> 20);
 	else
 		snprintf(why, why_len,
 			 "%s cannot register the arena of %zu MiB: %s",
