@@ -54,7 +54,8 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 		return;
 	}
 	conn->lost = true;
-	counter_add(&iser__lost, 1);
+	if (why != NULL)
+		counter_add(&iser__lost, 1);
 	conn->dm.up->lost(conn->dm.owner, status, why);
 }
 
@@ -525,7 +526,9 @@ void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event)
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		conn->hung_up = true;
-		iser__conn_lost(conn, -ECONNRESET, "the initiator hung up");
+		/* It may do so before the device tells that its answer went. */
+		iser__conn_lost(conn, -ECONNRESET,
+				conn->goodbye ? NULL : "the initiator hung up");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		/* At its end it has no device any more: only its id is left. */

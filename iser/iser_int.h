@@ -361,6 +361,7 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why);
 void iser__conn_recvq_broken(struct recvq *q); /* a connection's own */
 /* Something was posted: it must not take for ever. */
 void iser__conn_watch(struct iser_conn *conn);
+/* @why NULL: as agreed with the initiator. */
 /* While closing: is all that has to come back here? */
 void iser__conn_drained(struct iser_conn *conn);
 

@@ -609,6 +609,25 @@ TEST(iser_conn, logout)
 	end();
 }
 
+/* It does so before the device tells that the answer to its logout went. */
+TEST(iser_conn, logout_and_gone_at_once)
+{
+	uint64_t lost, ended;
+
+	fixture();
+	ready();
+	lost = counter_value(&iser__lost);
+	ended = counter_value(&iscsi__conns_lost);
+	fake_peer_hold(peer, true);
+	CHECK(give(message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL)));
+	fake_peer_disconnect(peer);
+	while (counter_value(&iser__conns) > 0)
+		turns();
+	CHECK_EQ(counter_value(&iser__lost), lost);
+	CHECK_EQ(counter_value(&iscsi__conns_lost), ended);
+	end();
+}
+
 /* One that does not ends with the room. */
 TEST(iser_conn, logout_and_stay)
 {
