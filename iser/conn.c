@@ -349,13 +349,13 @@ static void conn_end(struct iser_conn *conn)
 	env_timer_start(conn->dm.env, &conn->timer,
 			conn->device->rdma->iwarp ? DRAIN_IWARP_NS : DRAIN_NS);
 	if (conn->removed ||
-	    ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE) != 0 ||
-	    !iser__tx_marker(conn)) {
+	    ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE) != 0) {
 		/* It has stopped already, or stops when it is destroyed. */
 		conn->tx.drained = true;
 		env_timer_start(conn->dm.env, &conn->timer, MSEC);
 		return;
 	}
+	iser__tx_marker(conn);
 	iser__cq_heat(conn);
 }
 

@@ -256,7 +256,7 @@ struct tx {
 		*login; /* its final response, until it is posted */
 	uint64_t login_number; /* then */
 	bool marker; /* posted, behind everything */
-	bool drained; /* and it came back */
+	bool drained; /* and it came back, or was not taken */
 };
 
 struct iser_conn;
@@ -265,8 +265,8 @@ int iser__tx_init(struct iser_conn *conn, unsigned depth, unsigned reads_max);
 void iser__tx_fini(struct iser_conn *conn);
 void iser__tx_flush(struct iser_conn *conn);
 void iser__tx_complete(struct iser_conn *conn, uint64_t number, bool ok);
-/* Behind all that was posted; false: the device takes nothing any more. */
-bool iser__tx_marker(struct iser_conn *conn);
+/* Behind all that was posted, if the device takes it. */
+void iser__tx_marker(struct iser_conn *conn);
 /* The queue pair is gone: all that is left ends with -ECANCELED. */
 void iser__tx_cancel(struct iser_conn *conn);
 bool iser__tx_empty(const struct iser_conn *conn);

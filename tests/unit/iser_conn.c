@@ -1056,6 +1056,30 @@ TEST(iser_conn, posts_fail)
 	end();
 }
 
+/*
+ * A queue pair in error takes nothing, as some devices' do not: receives of the
+ * shared queue are waited for all the same.
+ */
+TEST(iser_conn, posts_fail_in_error)
+{
+	for (unsigned says = 0; says < 2; says++) {
+		uint64_t undrained = counter_value(&iser__undrained);
+
+		fixture_with(
+			(struct fake_rdma_config){ .says_last_wqe = says });
+		ready();
+		fake_rdma_fail_posts(true);
+		fake_peer_disconnect(peer);
+		wait_ms(10);
+		CHECK_EQ(counter_value(&iser__conns), !says);
+		while (counter_value(&iser__conns) > 0)
+			turns();
+		CHECK_EQ(counter_value(&iser__undrained), undrained);
+		fake_rdma_fail_posts(false);
+		end();
+	}
+}
+
 /* Logs in as often as it is let, each time as somebody else; how often. */
 static unsigned log_in_all(struct fake_peer **peers, unsigned max)
 {
