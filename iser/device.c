@@ -31,24 +31,27 @@ static void on_broken(struct recvq *q)
  * on iWARP too, as there a message that finds no receive is the end of its
  * connection, and others could take them all.
  */
-static int recvq_open(struct iser_device *device)
+static void recvq_open(struct iser_device *device)
 {
 	const struct ibv_device_attr *attr = &device->rdma->attr;
 	int rv;
 
 	if (device->rdma->iwarp || attr->max_srq <= 0 ||
 	    attr->max_srq_wr <= 0 || attr->max_srq_sge < 3)
-		return 0;
+		return;
 	rv = iser__recvq_open(device->rdma, device->iser->env,
 			      device->iser->shares_count > 1 ? RECVQ_SHARDS
 							     : RECVQ_SHARED,
 			      MIN(RECV_SHARED_MAX, (unsigned)attr->max_srq_wr),
 			      &device->recvq);
-	if (rv < 0)
-		return rv;
+	if (rv < 0) {
+		log_warn("RDMA device %s has no receive queue left, each "
+			 "connection has its own: %s",
+			 rdma_device_name(device->rdma), strerror(-rv));
+		return;
+	}
 	device->recvq->owner = device;
 	device->recvq->broken = on_broken;
-	return 0;
 }
 
 static int device_open(struct iser *iser, struct ibv_context *verbs,
@@ -72,12 +75,7 @@ static int device_open(struct iser *iser, struct ibv_context *verbs,
 	rv = rdma_device_open(&config, &device->rdma, why, why_len);
 	if (rv < 0)
 		goto err_free;
-	rv = recvq_open(device);
-	if (rv < 0) {
-		snprintf(why, why_len, "%s has no receive queue left: %s",
-			 rdma_device_name(device->rdma), strerror(-rv));
-		goto err_rdma;
-	}
+	recvq_open(device);
 	LIST_INSERT_HEAD(&iser->devices, device, link);
 	log_info("RDMA device %s: %s, %s receive queue",
 		 rdma_device_name(device->rdma),
@@ -87,8 +85,6 @@ static int device_open(struct iser *iser, struct ibv_context *verbs,
 	*out = device;
 	return 0;
 
-err_rdma:
-	rdma_device_close(device->rdma);
 err_free:
 	free(device);
 	return rv;
@@ -210,16 +206,10 @@ void iser__device_keeps(struct iser_device *device)
 /* Nothing is on it: what it kept of the shared receives comes back. */
 static void recvq_renew(struct iser_device *device)
 {
-	int rv;
-
 	iser__recvq_close(device->recvq);
 	device->recvq = NULL;
 	device->keeps = false;
-	rv = recvq_open(device);
-	if (rv < 0)
-		log_warn("RDMA device %s has no receive queue left, each "
-			 "connection has its own: %s",
-			 rdma_device_name(device->rdma), strerror(-rv));
+	recvq_open(device);
 }
 
 void iser__device_put(struct iser_device *device)

@@ -276,7 +276,7 @@ int ibv_query_device(struct ibv_context *context,
 		.max_sge = (int)fake_rdma.config.sge,
 		.max_sge_rd = (int)fake_rdma.config.sge_read,
 		.max_qp_wr = 4096,
-		.max_cqe = 8192,
+		.max_cqe = (int)fake_rdma.config.cqe,
 		.max_qp_init_rd_atom = 16,
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_srq = fake_rdma.config.no_srq ? 0 : 16,
@@ -394,6 +394,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 	if (cq == NULL)
 		return NULL;
 	assert(comp_vector < context->num_comp_vectors);
+	assert(cqe > 0 && (unsigned)cqe <= fake_rdma.config.cqe);
 	cq->cq = (struct ibv_cq){ .context = context,
 				  .channel = channel,
 				  .cq_context = cq_context,
@@ -457,6 +458,11 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
 	struct fake_srq *srq =
 		fake_rdma__fails() ? NULL : calloc(1, sizeof(*srq));
 
+	if (fake_rdma.config.srqs_gone) {
+		free(srq);
+		srq = NULL;
+		errno = ENOMEM;
+	}
 	if (srq == NULL)
 		return NULL;
 	fake_rdma.srq = &srq->srq;
@@ -500,6 +506,8 @@ void fake_rdma_open(const struct fake_rdma_config *config)
 
 	assert(!fake_rdma.there);
 	fake_rdma.config = *config;
+	if (fake_rdma.config.cqe == 0)
+		fake_rdma.config.cqe = 8192;
 	if (fake_rdma.config.sge == 0)
 		fake_rdma.config.sge = 16;
 	if (fake_rdma.config.sge_read == 0)

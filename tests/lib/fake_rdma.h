@@ -20,6 +20,8 @@
 
 struct fake_rdma_config {
 	bool no_srq; /* the device has no shared receive queues */
+	bool srqs_gone; /* it has none left */
+	unsigned cqe; /* of a completion queue at most; 0: 8192 */
 	unsigned sge; /* 0: 16 */
 	unsigned sge_read; /* 0: as sge */
 	bool iwarp;

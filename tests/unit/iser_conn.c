@@ -1080,6 +1080,17 @@ TEST(iser_conn, posts_fail_in_error)
 	}
 }
 
+/* No shared receive queue can be made: each connection has its own. */
+TEST(iser_conn, shared_receives_are_gone)
+{
+	fixture_with((struct fake_rdma_config){ .srqs_gone = true });
+	ready();
+	write_send(8, 16, 8192, 3);
+	good(KEY);
+	read_back(8, 16, 3);
+	end();
+}
+
 /* Logs in as often as it is let, each time as somebody else; how often. */
 static unsigned log_in_all(struct fake_peer **peers, unsigned max)
 {
