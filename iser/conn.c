@@ -551,7 +551,7 @@ void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event)
 static int qp_create(struct iser_conn *conn, unsigned *depth)
 {
 	struct rdma_device *rdma = conn->device->rdma;
-	unsigned want = MIN(TX_DEPTH, (unsigned)rdma->attr.max_qp_wr);
+	unsigned want = iser__tx_depth(rdma);
 	uint32_t inlined = INLINE_WANTED;
 
 	for (;;) {
@@ -596,8 +596,9 @@ static int queues_open(struct iser_conn *conn, unsigned reads_max)
 	conn->own_recvq = device->recvq == NULL;
 	if (conn->own_recvq) {
 		rv = iser__recvq_open(device->rdma, conn->dm.env, RECVQ_OWN,
-				      MIN(RECV_OWN_MAX,
-					  (unsigned)attr->max_qp_wr),
+				      iser__receives_max(device->rdma,
+							 RECV_OWN_MAX,
+							 attr->max_qp_wr),
 				      &conn->recvq);
 		if (rv < 0)
 			return rv;
@@ -605,7 +606,8 @@ static int queues_open(struct iser_conn *conn, unsigned reads_max)
 		conn->recvq->broken = iser__conn_recvq_broken;
 	}
 	/* Every request in flight may complete at once, with an error. */
-	rv = iser__cq_open(conn, TX_DEPTH + conn->recvq->capacity);
+	rv = iser__cq_open(conn, iser__tx_depth(device->rdma) +
+					 conn->recvq->capacity);
 	if (rv < 0)
 		return rv;
 	rv = qp_create(conn, &depth);

@@ -157,12 +157,10 @@ static void on_channel(uv_poll_t *poll, int status, int events)
 
 int iser__cq_open(struct iser_conn *conn, unsigned entries)
 {
-	struct rdma_device *rdma = conn->device->rdma;
-	struct ibv_context *verbs = rdma->verbs;
+	struct ibv_context *verbs = conn->device->rdma->verbs;
 	unsigned vectors = (unsigned)MAX(verbs->num_comp_vectors, 1);
 	int flags;
 
-	entries = MIN(entries, (unsigned)rdma->attr.max_cqe);
 	conn->channel = ibv_create_comp_channel(verbs);
 	if (conn->channel == NULL)
 		return -errno;
@@ -173,9 +171,9 @@ int iser__cq_open(struct iser_conn *conn, unsigned entries)
 	conn->cq =
 		ibv_create_cq(verbs, (int)entries, &conn->watch, conn->channel,
 			      (int)(conn->device->vector++ % vectors));
-	if (conn->cq == NULL || ibv_req_notify_cq(conn->cq, 0) != 0)
-		return -EIO;
-	return 0;
+	if (conn->cq == NULL)
+		return errno != 0 ? -errno : -EIO;
+	return ibv_req_notify_cq(conn->cq, 0) != 0 ? -EIO : 0;
 }
 
 int iser__cq_start(struct iser_conn *conn)

@@ -26,6 +26,24 @@ static void on_broken(struct recvq *q)
 	iser__device_gone(device);
 }
 
+/* A connection's completion queue holds all that it and a receive queue post. */
+unsigned iser__tx_depth(const struct rdma_device *rdma)
+{
+	unsigned wrs = (unsigned)MAX(rdma->attr.max_qp_wr, 0);
+
+	return MIN(MIN(TX_DEPTH, wrs),
+		   (unsigned)MAX(rdma->attr.max_cqe, 0) / 2);
+}
+
+unsigned iser__receives_max(const struct rdma_device *rdma, unsigned most,
+			    int device_max)
+{
+	unsigned rest =
+		(unsigned)MAX(rdma->attr.max_cqe, 0) - iser__tx_depth(rdma);
+
+	return MIN(MIN(most, (unsigned)MAX(device_max, 0)), rest);
+}
+
 /*
  * Where the device has no shared receive queues each connection has its own;
  * on iWARP too, as there a message that finds no receive is the end of its
@@ -42,7 +60,8 @@ static void recvq_open(struct iser_device *device)
 	rv = iser__recvq_open(device->rdma, device->iser->env,
 			      device->iser->shares_count > 1 ? RECVQ_SHARDS
 							     : RECVQ_SHARED,
-			      MIN(RECV_SHARED_MAX, (unsigned)attr->max_srq_wr),
+			      iser__receives_max(device->rdma, RECV_SHARED_MAX,
+						 attr->max_srq_wr),
 			      &device->recvq);
 	if (rv < 0) {
 		log_warn("RDMA device %s has no receive queue left, each "

@@ -177,6 +177,10 @@ struct iser_device {
 	LIST_ENTRY(iser_device) link;
 };
 
+/* Requests that a connection posts, or fewer; receives, of at most @most. */
+unsigned iser__tx_depth(const struct rdma_device *rdma);
+unsigned iser__receives_max(const struct rdma_device *rdma, unsigned most,
+			    int device_max);
 /* 0, or -errno with @why. */
 int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 		     struct iser_device **out, char *why, size_t why_len);
@@ -357,11 +361,11 @@ void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event);
 void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 			const struct rdma_conn_param *param);
 void iser__conn_removed(struct iser_conn *conn);
+/* @why NULL: as agreed with the initiator. */
 void iser__conn_lost(struct iser_conn *conn, int status, const char *why);
 void iser__conn_recvq_broken(struct recvq *q); /* a connection's own */
 /* Something was posted: it must not take for ever. */
 void iser__conn_watch(struct iser_conn *conn);
-/* @why NULL: as agreed with the initiator. */
 /* While closing: is all that has to come back here? */
 void iser__conn_drained(struct iser_conn *conn);
 

@@ -258,6 +258,13 @@ int rdma_create_qp(struct rdma_cm_id *id_, struct ibv_pd *pd,
 				  .srq = attr->srq };
 	qp->works_max = attr->cap.max_send_wr;
 	qp->recvs_max = attr->cap.max_recv_wr;
+	/* All of them may complete before anybody looks. */
+	assert((unsigned)attr->send_cq->cqe >=
+	       qp->works_max +
+		       (attr->srq != NULL
+				? container_of(attr->srq, struct fake_srq, srq)
+					  ->max
+				: qp->recvs_max));
 	STAILQ_INIT(&qp->works);
 	STAILQ_INIT(&qp->recvs);
 	qp->peer = id->peer;

@@ -1091,6 +1091,20 @@ TEST(iser_conn, shared_receives_are_gone)
 	end();
 }
 
+/* The device's completion queues are short: so are the others of a connection. */
+TEST(iser_conn, short_completion_queues)
+{
+	for (unsigned own = 0; own < 2; own++) {
+		fixture_with(
+			(struct fake_rdma_config){ .cqe = 300, .no_srq = own });
+		ready();
+		write_send(8, 16, 8192, 3);
+		good(KEY);
+		read_back(8, 16, 3);
+		end();
+	}
+}
+
 /* Logs in as often as it is let, each time as somebody else; how often. */
 static unsigned log_in_all(struct fake_peer **peers, unsigned max)
 {
