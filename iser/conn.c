@@ -11,6 +11,8 @@
 #include "base/descriptors.h"
 #include "iser/iser_int.h"
 
+#include <stdio.h>
+
 /* A device that takes longer than this to let go has lost its mind. */
 #define DRAIN_NS (5 * SEC)
 /*
@@ -547,12 +549,14 @@ void iser__conn_cm(struct iser_conn *conn, enum rdma_cm_event_type event)
 
 /* ---- the beginning ---- */
 
-/* As deep as the device makes it; 0 or -errno. */
-static int qp_create(struct iser_conn *conn, unsigned *depth)
+/* As deep as the device makes it; 0, or -errno with @why. */
+static int qp_create(struct iser_conn *conn, unsigned *depth, char *why,
+		     size_t why_len)
 {
 	struct rdma_device *rdma = conn->device->rdma;
 	unsigned want = iser__tx_depth(rdma);
 	uint32_t inlined = INLINE_WANTED;
+	int rv;
 
 	for (;;) {
 		struct ibv_qp_init_attr attr = {
@@ -581,11 +585,16 @@ static int qp_create(struct iser_conn *conn, unsigned *depth)
 		else if (want / 2 >= DEPTH_LEAST)
 			want /= 2;
 		else
-			return errno != 0 ? -errno : -EIO;
+			break;
 	}
+	rv = errno != 0 ? -errno : -EIO;
+	snprintf(why, why_len, "%s makes no queue pair more, of %d at most: %s",
+		 rdma_device_name(rdma), rdma->attr.max_qp, strerror(-rv));
+	return rv;
 }
 
-static int queues_open(struct iser_conn *conn, unsigned reads_max)
+static int queues_open(struct iser_conn *conn, unsigned reads_max, char *why,
+		       size_t why_len)
 {
 	struct iser_device *device = conn->device;
 	const struct ibv_device_attr *attr = &device->rdma->attr;
@@ -610,7 +619,7 @@ static int queues_open(struct iser_conn *conn, unsigned reads_max)
 					 conn->recvq->capacity);
 	if (rv < 0)
 		return rv;
-	rv = qp_create(conn, &depth);
+	rv = qp_create(conn, &depth, why, why_len);
 	if (rv < 0)
 		return rv;
 	if (conn->own_recvq)
@@ -689,9 +698,13 @@ static void hello(struct iser_conn *conn, const struct rdma_conn_param *param,
 	iser__cm_put(private, conn->invalidates);
 }
 
-/* 0, or -errno, -ECONNREFUSED if the session's side does not want it. */
+/*
+ * 0, or -errno, maybe with @why; -ECONNREFUSED if the session's side does not want
+ * it.
+ */
 static int conn_accept(struct iser_conn *conn, unsigned portal,
-		       const struct rdma_conn_param *param)
+		       const struct rdma_conn_param *param, char *why,
+		       size_t why_len)
 {
 	const struct ibv_device_attr *attr = &conn->device->rdma->attr;
 	unsigned reads = MIN(param->initiator_depth,
@@ -715,7 +728,7 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 		iscsi_conn_accept(conn->iser->iscsi, &conn->dm, portal);
 	if (conn->dm.owner == NULL)
 		return -ECONNREFUSED;
-	rv = queues_open(conn, reads);
+	rv = queues_open(conn, reads, why, why_len);
 	if (rv < 0)
 		return rv;
 	rv = iser__cq_start(conn);
@@ -754,7 +767,8 @@ void iser__conn_request(struct iser_portal *portal, struct rdma_cm_id *id,
 	if (rv == 0) {
 		conn = conn_new(portal, device, id);
 		if (conn != NULL)
-			rv = conn_accept(conn, portal->number, param);
+			rv = conn_accept(conn, portal->number, param, why,
+					 sizeof(why));
 		else
 			rv = -ENOMEM;
 	}
