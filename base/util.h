@@ -33,6 +33,16 @@ static inline void cpu_relax(void)
 	     (var) = (next))
 #endif
 
+/* For buckets: FNV-1a. */
+static inline uint32_t text_hash(const char *text)
+{
+	uint32_t hash = 2166136261u;
+
+	for (; *text != '\0'; text++)
+		hash = (hash ^ (uint8_t)*text) * 16777619u;
+	return hash;
+}
+
 /* Big endian: the iSCSI and SCSI wire. */
 static inline uint16_t get_be16(const void *p)
 {

@@ -29,9 +29,31 @@ static unsigned home_of(const struct iscsi_target *t)
 
 /* ---- objects ---- */
 
+static struct target_object **bucket(struct iscsi *front,
+				     const struct uuid *oid)
+{
+	return &front->objects_by_id[uuid_hash(oid) % ISCSI_BUCKETS];
+}
+
+static struct target_object *object_find(struct iscsi *front,
+					 const struct uuid *oid)
+{
+	struct target_object *o = *bucket(front, oid);
+
+	while (o != NULL && !uuid_equal(&o->oid, oid))
+		o = o->chain;
+	return o;
+}
+
 static void object_free(struct iscsi *front, struct target_object *o)
 {
-	TAILQ_REMOVE(&front->objects, o, link);
+	struct target_object **place = bucket(front, &o->oid);
+
+	while (*place != o)
+		place = &(*place)->chain;
+	*place = o->chain;
+	TAILQ_REMOVE(o->users > 0 ? &front->objects : &front->objects_idle, o,
+		     link);
 	scsi_usage_put(o->usage);
 	free(o);
 }
@@ -51,7 +73,9 @@ static struct target_object *object_new(struct iscsi *front,
 	o->oid = *oid;
 	o->shard = shard;
 	o->since_ns = env_now(front->env);
-	TAILQ_INSERT_TAIL(&front->objects, o, link);
+	TAILQ_INSERT_TAIL(&front->objects_idle, o, link);
+	o->chain = *bucket(front, oid);
+	*bucket(front, oid) = o;
 	return o;
 }
 
@@ -60,36 +84,37 @@ static struct target_object *object_get(struct iscsi *front,
 					const struct uuid *oid, unsigned shard)
 {
 	uint64_t now = env_now(front->env);
-	struct target_object *o, *next, *found = NULL;
+	struct target_object *o;
 
-	TAILQ_FOREACH_SAFE (o, &front->objects, link, next) {
-		if (o->users == 0 && now - o->idle_since_ns >= OBJECT_IDLE_NS)
-			object_free(front, o);
-		else if (uuid_equal(&o->oid, oid))
-			found = o;
+	while ((o = TAILQ_FIRST(&front->objects_idle)) != NULL &&
+	       now - o->idle_since_ns >= OBJECT_IDLE_NS)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
+		object_free(front, o);
+	o = object_find(front, oid);
+	if (o == NULL)
+		o = object_new(front, oid, shard);
+	if (o != NULL && o->users++ == 0) {
+		TAILQ_REMOVE(&front->objects_idle, o, link);
+		TAILQ_INSERT_TAIL(&front->objects, o, link);
 	}
-	if (found == NULL)
-		found = object_new(front, oid, shard);
-	if (found != NULL)
-		found->users++;
-	return found;
+	return o;
 }
 
 static void object_put(struct iscsi *front, struct target_object *o)
 {
 	assert(o->users > 0);
-	if (--o->users == 0)
-		o->idle_since_ns = env_now(front->env);
+	if (--o->users > 0)
+		return;
+	o->idle_since_ns = env_now(front->env);
+	TAILQ_REMOVE(&front->objects, o, link);
+	TAILQ_INSERT_TAIL(&front->objects_idle, o, link);
 }
 
-static bool object_leaves(const struct iscsi *front, const struct uuid *oid)
+static bool object_leaves(struct iscsi *front, const struct uuid *oid)
 {
-	const struct target_object *o;
+	const struct target_object *o = object_find(front, oid);
 
-	TAILQ_FOREACH (o, &front->objects, link)
-		if (o->leaving > 0 && uuid_equal(&o->oid, oid))
-			return true;
-	return false;
+	return o != NULL && o->leaving > 0;
 }
 
 static bool shows(const struct iscsi_target *t, const struct target_object *o)
@@ -148,7 +173,7 @@ static int settle(struct iscsi_target *t, unsigned home)
 		rv = scsi_target_open(front->env, iscsi__dom(front, 0),
 				      &front->scsi, t->iqn, &t->scsi);
 		if (rv == 0)
-			iscsi__targets_ports(front);
+			iscsi__target_ports(t);
 		return rv;
 	}
 	m = iscsi__message_new(share, MESSAGE_TARGET);
@@ -245,6 +270,7 @@ static void lun_left(struct target_lun *l)
 
 void iscsi__home_left(struct iscsi_target *t)
 {
+	bool left = t->place == TARGET_LEAVING;
 	struct iscsi *front = t->iscsi;
 	struct target_lun *l;
 
@@ -263,7 +289,8 @@ void iscsi__home_left(struct iscsi_target *t)
 		assert(t->place == TARGET_LEAVING);
 		t->place = TARGET_LEFT;
 	}
-	iscsi__homes_tell(front); /* others may have waited for it */
+	if (left)
+		iscsi__homes_tell(front); /* others may have waited for it */
 }
 
 /* @t goes to @home, and all that it shares objects with. */
@@ -402,7 +429,8 @@ void iscsi__homes_close(struct iscsi *front)
 	struct target_object *o;
 
 	env_timer_stop(front->env, &front->tell);
-	while ((o = TAILQ_FIRST(&front->objects)) != NULL)
+	while ((o = TAILQ_FIRST(&front->objects)) != NULL ||
+	       (o = TAILQ_FIRST(&front->objects_idle)) != NULL)
 		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		object_free(front, o);
 }
@@ -430,9 +458,8 @@ void iscsi_usage_each(struct iscsi *iscsi,
 	const struct target_object *o;
 	struct iscsi_usage usage;
 
-	TAILQ_FOREACH (o, &iscsi->objects, link)
-		if (o->users > 0) {
-			usage_read(o, &usage);
-			cb(&usage, arg);
-		}
+	TAILQ_FOREACH (o, &iscsi->objects, link) {
+		usage_read(o, &usage);
+		cb(&usage, arg);
+	}
 }

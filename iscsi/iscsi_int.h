@@ -150,6 +150,8 @@ enum target_place {
 	TARGET_LEFT, /* they are; the next home has not heard of it */
 };
 
+#define ISCSI_BUCKETS 4096u /* there may be as many targets, and more */
+
 /* A target in the front's table, or, with its units, in its home's. */
 struct iscsi_target {
 	struct iscsi *iscsi;
@@ -172,6 +174,7 @@ struct iscsi_target {
 	/* To take it from a share: there before it goes there, and back. */
 	struct iscsi_message *goodbye;
 	TAILQ_ENTRY(iscsi_target) link;
+	struct iscsi_target *chain; /* of its bucket */
 };
 
 /* An object that targets show, or did a while ago: one shard has all those. */
@@ -183,7 +186,9 @@ struct target_object {
 	uint64_t since_ns; /* it is here, and its usage counted */
 	struct scsi_usage *usage;
 	TAILQ_ENTRY(target_object) link;
+	struct target_object *chain; /* of its bucket */
 };
+TAILQ_HEAD(target_objects, target_object);
 
 struct target_lun {
 	struct iscsi_lun_conf conf;
@@ -201,6 +206,7 @@ bool iscsi__target_admits(const struct iscsi_target *target,
 void iscsi__target_put(struct iscsi_target *target);
 void iscsi__target_reset(struct iscsi_target *target,
 			 const struct iscsi_session *last);
+void iscsi__target_ports(struct iscsi_target *target);
 void iscsi__targets_ports(struct iscsi *iscsi);
 void iscsi__targets_close(struct iscsi *iscsi);
 /* @t as @conf has it, in no table and without units: 0, -EINVAL, -ENOMEM. */
@@ -763,6 +769,7 @@ struct iscsi {
 	struct iscsi_config config;
 	struct scsi_common scsi;
 	TAILQ_HEAD(, iscsi_target) targets;
+	struct iscsi_target *targets_by_iqn[ISCSI_BUCKETS];
 	uint64_t targets_seq; /* of the last one that came */
 	TAILQ_HEAD(iscsi_portals, iscsi_portal) portals; /* a share's: copies */
 	TAILQ_HEAD(, iscsi_conn) conns;
@@ -781,7 +788,9 @@ struct iscsi {
 	unsigned guests_count; /* sessions that are, and logins of those */
 	_Atomic uint64_t session_id_last; /* of all shards */
 	TAILQ_HEAD(, session_entry) entries;
-	TAILQ_HEAD(, target_object) objects;
+	struct target_objects objects;
+	struct target_objects objects_idle; /* for the longest first */
+	struct target_object *objects_by_id[ISCSI_BUCKETS];
 	struct env_timer tell; /* what there was no memory for */
 	bool portals_due;
 	/* A share's. */

@@ -186,12 +186,11 @@ unsigned iscsi_object_sessions(struct iscsi *iscsi, const struct uuid *object)
 	const struct session_entry *e;
 	unsigned n = 0;
 
-	TAILQ_FOREACH (t, &iscsi->targets, link) {
-		if (!has_object(t, object))
+	TAILQ_FOREACH (e, &iscsi->entries, link) {
+		if (e->discovery || !listed(e))
 			continue;
-		TAILQ_FOREACH (e, &iscsi->entries, link)
-			n += !e->discovery && listed(e) &&
-			     strcmp(e->target, t->iqn) == 0;
+		t = iscsi__target_find(iscsi, e->target);
+		n += t != NULL && has_object(t, object);
 	}
 	return n;
 }

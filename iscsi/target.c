@@ -11,14 +11,38 @@
 
 #include <stdio.h>
 
+static struct iscsi_target **bucket(struct iscsi *iscsi, const char *iqn)
+{
+	return &iscsi->targets_by_iqn[text_hash(iqn) % ISCSI_BUCKETS];
+}
+
 struct iscsi_target *iscsi__target_find(struct iscsi *iscsi, const char *iqn)
 {
-	struct iscsi_target *t;
+	struct iscsi_target *t = *bucket(iscsi, iqn);
 
-	TAILQ_FOREACH (t, &iscsi->targets, link)
-		if (strcmp(t->iqn, iqn) == 0)
-			return t;
-	return NULL;
+	while (t != NULL && strcmp(t->iqn, iqn) != 0)
+		t = t->chain;
+	return t;
+}
+
+static void target_link(struct iscsi_target *t)
+{
+	struct iscsi_target **place = bucket(t->iscsi, t->iqn);
+
+	t->seq = ++t->iscsi->targets_seq;
+	TAILQ_INSERT_TAIL(&t->iscsi->targets, t, link);
+	t->chain = *place;
+	*place = t;
+}
+
+static void target_unlink(struct iscsi_target *t)
+{
+	struct iscsi_target **place = bucket(t->iscsi, t->iqn);
+
+	while (*place != t)
+		place = &(*place)->chain;
+	*place = t->chain;
+	TAILQ_REMOVE(&t->iscsi->targets, t, link);
 }
 
 /*
@@ -286,9 +310,8 @@ void iscsi__target_take(struct iscsi *iscsi, struct iscsi_target *t)
 
 	if (old == NULL) {
 		assert(t->scsi != NULL);
-		t->seq = ++iscsi->targets_seq;
-		TAILQ_INSERT_TAIL(&iscsi->targets, t, link);
-		iscsi__targets_ports(iscsi);
+		target_link(t);
+		iscsi__target_ports(t);
 		return;
 	}
 	rekeyed =
@@ -350,7 +373,7 @@ int iscsi_target_set(struct iscsi *iscsi, const struct iscsi_target_conf *conf)
 void iscsi__target_remove(struct iscsi_target *t, const char *why,
 			  struct iscsi_message *goodbye)
 {
-	TAILQ_REMOVE(&t->iscsi->targets, t, link);
+	target_unlink(t);
 	t->removed = true;
 	t->goodbye = goodbye;
 	end_sessions(t, true, why);
@@ -395,22 +418,29 @@ void iscsi__targets_close(struct iscsi *iscsi)
 		target_unset(t);
 }
 
-/* Portals changed, or a target is new: tell the command set. */
-void iscsi__targets_ports(struct iscsi *iscsi)
+/* Its units are new: tell the command set. */
+void iscsi__target_ports(struct iscsi_target *t)
 {
 	uint16_t rtpi[256], tpgt[256];
 	struct iscsi_portal *p;
-	struct iscsi_target *t;
 	unsigned n = 0;
 
-	TAILQ_FOREACH (p, &iscsi->portals, link)
+	TAILQ_FOREACH (p, &t->iscsi->portals, link)
 		if (n < ARRAY_LEN(rtpi)) {
 			rtpi[n] = (uint16_t)p->number;
 			tpgt[n++] = p->tpgt;
 		}
+	if (t->scsi != NULL)
+		scsi_target_ports(t->scsi, rtpi, tpgt, n);
+}
+
+/* Portals changed. */
+void iscsi__targets_ports(struct iscsi *iscsi)
+{
+	struct iscsi_target *t;
+
 	TAILQ_FOREACH (t, &iscsi->targets, link)
-		if (t->scsi != NULL)
-			scsi_target_ports(t->scsi, rtpi, tpgt, n);
+		iscsi__target_ports(t);
 }
 
 int iscsi_lun_set(struct iscsi *iscsi, const struct iscsi_lun_conf *conf)

@@ -64,11 +64,7 @@ struct push {
 
 static unsigned bucket_of(const char *name, unsigned number)
 {
-	uint32_t hash = 2166136261u ^ number; /* FNV-1a */
-
-	for (; *name != '\0'; name++)
-		hash = (hash ^ (uint8_t)*name) * 16777619u;
-	return hash % BUCKETS;
+	return (text_hash(name) + number) % BUCKETS;
 }
 
 /* ---- targets ---- */

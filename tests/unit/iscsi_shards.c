@@ -205,7 +205,7 @@ TEST(shards, usage)
 	/* Gone for longer, it is counted anew. */
 	iscsi_lun_unset(iscsi, IQN, 0);
 	settle();
-	iscsi->objects.tqh_first->idle_since_ns -= 61 * SEC;
+	iscsi->objects_idle.tqh_first->idle_since_ns -= 61 * SEC;
 	map(IQN, 0, id);
 	settle();
 	CHECK_EQ(usage_all().reads.count, 0);
@@ -273,9 +273,7 @@ TEST(shards, an_object_stays)
 	CHECK_EQ(shard_of_conn(&m), 1);
 	iscsi_target_unset(iscsi, OTHER);
 	settle();
-	iscsi->objects.tqh_first->idle_since_ns -= 61 * SEC;
-	TAILQ_NEXT(TAILQ_FIRST(&iscsi->objects), link)->idle_since_ns -=
-		61 * SEC;
+	iscsi->objects_idle.tqh_first->idle_since_ns -= 61 * SEC;
 	target(OTHER);
 	map(OTHER, 0, id);
 	settle();
