@@ -178,14 +178,15 @@ $(O)/tests/unit/node_metrics: LIBS += $(call wrap,calloc malloc realloc \
 $(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc cmmds_next \
 	cmmds_vdisk cmmds_target iscsi_usage_each iscsi_session_each \
 	admin__reply admin__progress)
-$(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next \
+$(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next cmmds_of \
+	cmmds_under \
 	calloc malloc cmmds_put cmmds_audit cmmds_info cmmds_propose cmmds_vdisk \
 	cmmds_target cmmds_policy cmmds_object \
 	dom_create dom_object_open dom_object_close dom_object_size dom_map \
 	dom_space \
 	node__secret_seal iscsi_session_each admin__reply strdup)
 $(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc strdup asprintf \
-	cmmds_get cmmds_next cmmds_vdisk cmmds_object dom_strays dom_drop \
+	cmmds_get cmmds_next cmmds_of cmmds_vdisk cmmds_object dom_strays dom_drop \
 	shards_count admin__change admin__reply)
 $(O)/tests/unit/node_lists: LIBS += $(call wrap,calloc malloc realloc \
 	cmmds_next cmmds_vdisk \

@@ -427,6 +427,26 @@ const struct cmmds_entry *cmmds_next(struct cmmds *cmmds, enum cmmds_kind kind,
 	return e ? &e->pub : NULL;
 }
 
+const struct cmmds_entry *cmmds_of(struct cmmds *cmmds, enum cmmds_kind kind,
+				   const void *what, size_t len,
+				   const struct cmmds_entry *after)
+{
+	const struct state_entry *e =
+		state__of(&cmmds->state, kind, what, len,
+			  (const struct state_entry *)after);
+
+	return e ? &e->pub : NULL;
+}
+
+const struct cmmds_entry *cmmds_under(struct cmmds *cmmds, const char *target,
+				      const struct cmmds_entry *after)
+{
+	const struct state_entry *e = state__under(
+		&cmmds->state, target, (const struct state_entry *)after);
+
+	return e ? &e->pub : NULL;
+}
+
 static const void *message(struct cmmds *cmmds, enum cmmds_kind kind,
 			   const void *key, size_t key_len)
 {

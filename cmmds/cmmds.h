@@ -140,6 +140,19 @@ const struct cmmds_entry *cmmds_get(struct cmmds *cmmds, enum cmmds_kind kind,
 const struct cmmds_entry *cmmds_next(struct cmmds *cmmds, enum cmmds_kind kind,
 				     const struct cmmds_entry *after);
 
+/*
+ * Those of @kind that belong to @what, in key order: the CMMDS_VDISK of an object
+ * (its id), the CMMDS_TARGET of an iSCSI name, the CMMDS_LUN of a virtual disk (its
+ * name).  NULL starts and ends; @after is one of them.
+ */
+const struct cmmds_entry *cmmds_of(struct cmmds *cmmds, enum cmmds_kind kind,
+				   const void *what, size_t len,
+				   const struct cmmds_entry *after);
+
+/* The LUNs of @target, in the same way. */
+const struct cmmds_entry *cmmds_under(struct cmmds *cmmds, const char *target,
+				      const struct cmmds_entry *after);
+
 /* Typed look-ups that everybody needs. NULL: no such entry. */
 const Directory__Object *cmmds_object(struct cmmds *cmmds,
 				      const struct uuid *oid);

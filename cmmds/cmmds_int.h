@@ -338,8 +338,11 @@ struct state_entry {
 	struct cmmds_entry pub; /* first: a cmmds_entry is a state_entry */
 	struct state_entry *left, *right;
 	struct state_entry *prev, *next; /* in key order */
+	struct state_entry *chain; /* of what it belongs to */
 	uint64_t priority, hash;
 };
+
+#define STATE_BUCKETS 4096u /* there may be as many of a kind, and more */
 
 struct state_remembered {
 	uint64_t sequence, revision;
@@ -358,6 +361,7 @@ TAILQ_HEAD(state_clients, state_client);
 struct cmmds_state {
 	struct state_entry *roots[CMMDS_KINDS];
 	unsigned counts[CMMDS_KINDS];
+	struct state_entry *chains[STATE_BUCKETS];
 	uint64_t revision, event_sequence, applied_index;
 	uint64_t entries_hash, clients_hash;
 	struct state_clients clients;
@@ -398,6 +402,14 @@ const struct state_entry *state__find(const struct cmmds_state *state,
 const struct state_entry *state__above(const struct cmmds_state *state,
 				       enum cmmds_kind kind, const void *key,
 				       size_t key_len);
+/* Those that cmmds_of() and cmmds_under() tell of: cmmds.h. */
+const struct state_entry *state__of(const struct cmmds_state *state,
+				    enum cmmds_kind kind, const void *what,
+				    size_t len,
+				    const struct state_entry *after);
+const struct state_entry *state__under(const struct cmmds_state *state,
+				       const char *target,
+				       const struct state_entry *after);
 uint64_t state__hash(const struct cmmds_state *state);
 
 /* The one after @e, which is in the tree: a walk does not search at each step. */

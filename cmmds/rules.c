@@ -463,14 +463,13 @@ static int vdisk_references(const struct cmmds_state *state,
 static int target_references(const struct cmmds_state *state,
 			     const Directory__Target *m, char why[128])
 {
-	const struct state_entry *e;
+	const struct state_entry *e = NULL;
 
-	EACH(state, CMMDS_TARGET, e)
-	{
+	while ((e = state__of(state, CMMDS_TARGET, m->iqn, strlen(m->iqn),
+			      e)) != NULL) {
 		const Directory__Target *t = (const void *)e->pub.message;
 
-		if (strcmp(t->iqn, m->iqn) == 0 &&
-		    strcmp(t->name, m->name) != 0)
+		if (strcmp(t->name, m->name) != 0)
 			return rules__refuse(why,
 					     "target %s has this iSCSI "
 					     "name already",
@@ -511,13 +510,12 @@ static int gone_name(const struct cmmds_state *state, enum cmmds_kind kind,
 		}
 		return 0;
 	}
-	EACH(state, CMMDS_LUN, e)
-	{
+	e = kind == CMMDS_VDISK
+		    ? state__of(state, CMMDS_LUN, name, strlen(name), NULL)
+		    : state__under(state, name, NULL);
+	if (e != NULL) {
 		const Directory__Lun *l = (const void *)e->pub.message;
 
-		if (strcmp(kind == CMMDS_VDISK ? l->vdisk : l->target, name) !=
-		    0)
-			continue;
 		return rules__refuse(why,
 				     "%s %.40s: LUN %u of target %.40s "
 				     "uses it",
@@ -533,13 +531,13 @@ static int gone_object(const struct cmmds_state *state,
 		       const ProtobufCBinaryData *oid, uint64_t size,
 		       char why[128])
 {
-	const struct state_entry *e;
+	const struct state_entry *e = NULL;
 
-	EACH(state, CMMDS_VDISK, e)
-	{
+	while ((e = state__of(state, CMMDS_VDISK, oid->data, oid->len, e)) !=
+	       NULL) {
 		const Directory__VDisk *v = (const void *)e->pub.message;
 
-		if (same_id(&v->oid, oid) && v->size_bytes > size)
+		if (v->size_bytes > size)
 			return rules__refuse(why,
 					     "the object is virtual disk "
 					     "%.63s",

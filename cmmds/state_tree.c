@@ -1,8 +1,8 @@
 /*
  * state_tree: the directory's entries, one ordered tree a kind: a treap whose
  * priorities follow from the keys, so that equal directories are equal trees.
- * Neighbours know each other.
- * A sum over the hashes of all entries is kept beside them.
+ * Neighbours know each other.  A sum over the hashes of all entries is kept
+ * beside them, and chains of those that belong to the same thing.
  */
 #include "cmmds/cmmds_int.h"
 
@@ -129,11 +129,119 @@ static void order_remove(struct state_entry *e)
 	e->prev = e->next = NULL;
 }
 
+/* ---- what an entry belongs to ---- */
+
+/* False: it is not looked for by that. */
+static bool belongs_to(const struct state_entry *e, const void **what,
+		       size_t *len)
+{
+	const void *m = e->pub.message;
+	const char *name = NULL;
+
+	switch (e->pub.kind) {
+	case CMMDS_VDISK:
+		*what = ((const Directory__VDisk *)m)->oid.data;
+		*len = ((const Directory__VDisk *)m)->oid.len;
+		return true;
+	case CMMDS_TARGET:
+		name = ((const Directory__Target *)m)->iqn;
+		break;
+	case CMMDS_LUN:
+		name = ((const Directory__Lun *)m)->vdisk;
+		break;
+	default:
+		return false;
+	}
+	*what = name;
+	*len = strlen(name);
+	return true;
+}
+
+static unsigned bucket_of(enum cmmds_kind kind, const void *what, size_t len)
+{
+	return tree__hash(kind, what, len) % STATE_BUCKETS;
+}
+
+/* The first of its chain that is not before @e: they are in key order. */
+static struct state_entry **chain_place(struct state_entry **place,
+					const struct state_entry *e)
+{
+	while (*place != NULL &&
+	       tree__entry_compare(*place, e->pub.key, e->pub.key_len) < 0)
+		place = &(*place)->chain;
+	return place;
+}
+
+static void chain_insert(struct cmmds_state *state, struct state_entry *e)
+{
+	struct state_entry **place;
+	const void *what;
+	size_t len;
+
+	if (!belongs_to(e, &what, &len))
+		return;
+	place = chain_place(&state->chains[bucket_of(e->pub.kind, what, len)],
+			    e);
+	e->chain = *place;
+	*place = e;
+}
+
+static void chain_remove(struct cmmds_state *state, struct state_entry *e)
+{
+	struct state_entry **place;
+	const void *what;
+	size_t len;
+
+	if (!belongs_to(e, &what, &len))
+		return;
+	place = &state->chains[bucket_of(e->pub.kind, what, len)];
+	while (*place != e)
+		place = &(*place)->chain;
+	*place = e->chain;
+	e->chain = NULL;
+}
+
+const struct state_entry *state__of(const struct cmmds_state *state,
+				    enum cmmds_kind kind, const void *what,
+				    size_t len, const struct state_entry *after)
+{
+	const struct state_entry *e =
+		after ? after->chain
+		      : state->chains[bucket_of(kind, what, len)];
+	const void *its;
+	size_t its_len;
+
+	for (; e != NULL; e = e->chain)
+		if (e->pub.kind == kind && belongs_to(e, &its, &its_len) &&
+		    tree__key_compare(its, its_len, what, len) == 0)
+			break;
+	return e;
+}
+
+/* A LUN's key is its target's name, a zero and its number. */
+const struct state_entry *state__under(const struct cmmds_state *state,
+				       const char *target,
+				       const struct state_entry *after)
+{
+	size_t len = strlen(target) + 1;
+	const struct state_entry *e =
+		after ? state__next(after)
+		      : state__above(state, CMMDS_LUN, target, len);
+
+	return e != NULL && e->pub.key_len > len &&
+			       memcmp(e->pub.key, target, len) == 0
+		       ? e
+		       : NULL;
+}
+
+/* ---- in and out ---- */
+
 void tree__insert(struct cmmds_state *state, struct state_entry *e)
 {
 	struct state_entry **place = &state->roots[e->pub.kind];
 
 	order_insert(state, e);
+	chain_insert(state, e);
 	while (*place != NULL && (*place)->priority >= e->priority) {
 		int c = tree__entry_compare(*place, e->pub.key, e->pub.key_len);
 
@@ -154,6 +262,7 @@ void tree__remove(struct cmmds_state *state, struct state_entry *e)
 	*place = merge(e->left, e->right);
 	e->left = e->right = NULL;
 	order_remove(e);
+	chain_remove(state, e);
 	state->counts[e->pub.kind]--;
 	state->entries_hash -= e->hash;
 }

@@ -63,12 +63,12 @@ static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 	const struct cmmds_entry *e = NULL;
 	unsigned count = 0, exports = 0, n;
 
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_LUN, e)) != NULL) {
+	while ((e = cmmds_of(r->node->cmmds, CMMDS_LUN, m->vdisk,
+			     strlen(m->vdisk), e)) != NULL)
+		exports++;
+	while ((e = cmmds_under(r->node->cmmds, t->name, e)) != NULL) {
 		const Directory__Lun *l = (const Directory__Lun *)e->message;
 
-		exports += strcmp(l->vdisk, m->vdisk) == 0;
-		if (strcmp(l->target, t->name) != 0)
-			continue;
 		if (strcmp(l->vdisk, m->vdisk) == 0)
 			return admin__why(r, -EEXIST, NULL,
 					  "%s is LUN %u of target %s already",
@@ -207,23 +207,28 @@ void admin__lun_remove(struct admin_req *r)
 	admin__change(r, remove_build, remove_applied);
 }
 
+static const struct cmmds_entry *
+lun_after(struct node *node, const char *target, const struct cmmds_entry *e)
+{
+	return target != NULL ? cmmds_under(node->cmmds, target, e)
+			      : cmmds_next(node->cmmds, CMMDS_LUN, e);
+}
+
 /* Those of @target; NULL: all.  0, -ENOMEM. */
 static int luns_of(struct node *node, const char *target, Admin__Luns *out)
 {
 	const struct cmmds_entry *e = NULL;
 	size_t room = 1;
 
-	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL)
+	while ((e = lun_after(node, target, e)) != NULL)
 		room++;
 	out->luns = calloc(room, sizeof(*out->luns));
 	if (out->luns == NULL)
 		return -ENOMEM;
-	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
+	while ((e = lun_after(node, target, e)) != NULL) {
 		const Directory__Lun *m = (const Directory__Lun *)e->message;
 		Admin__Lun *lun;
 
-		if (target != NULL && strcmp(m->target, target) != 0)
-			continue;
 		lun = admin__lun_answer(node, m);
 		if (lun == NULL)
 			return -ENOMEM;

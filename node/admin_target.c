@@ -24,11 +24,12 @@ int admin__iqn_free(struct admin_req *r, const char *name, const char *iqn)
 {
 	const struct cmmds_entry *e = NULL;
 
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
+	while ((e = cmmds_of(r->node->cmmds, CMMDS_TARGET, iqn, strlen(iqn),
+			     e)) != NULL) {
 		const Directory__Target *t =
 			(const Directory__Target *)e->message;
 
-		if (strcmp(t->iqn, iqn) == 0 && strcmp(t->name, name) != 0)
+		if (strcmp(t->name, name) != 0)
 			return admin__why(r, -EEXIST,
 					  "Give another name with --iqn.",
 					  "%s is the name of target %s already",
@@ -538,11 +539,8 @@ static int delete_build(struct admin_req *r, struct cmmds_command *cmd)
 				  "target %s has %u session%s", m->name,
 				  sessions, sessions == 1 ? "" : "s");
 	cmmds_erase(cmd, CMMDS_TARGET, m->name, strlen(m->name), e->revision);
-	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL)
-		if (strcmp(((const Directory__Lun *)l->message)->target,
-			   m->name) == 0)
-			cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len,
-				    l->revision);
+	while ((l = cmmds_under(r->node->cmmds, m->name, l)) != NULL)
+		cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len, l->revision);
 	cmmds_audit(cmd, r->who, "target %s deleted", m->name);
 	return 0;
 }

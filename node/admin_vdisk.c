@@ -524,12 +524,12 @@ static int rename_build(struct admin_req *r, struct cmmds_command *cmd)
 	cmmds_put(cmd, CMMDS_VDISK, m->new_name, strlen(m->new_name),
 		  CMMDS_MUST_NOT_EXIST, &v.base);
 	cmmds_erase(cmd, CMMDS_VDISK, m->name, strlen(m->name), e->revision);
-	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL) {
+	while ((l = cmmds_of(r->node->cmmds, CMMDS_LUN, m->name,
+			     strlen(m->name), l)) != NULL) {
 		const Directory__Lun *lun = (const Directory__Lun *)l->message;
 
-		if (strcmp(lun->vdisk, m->name) == 0)
-			admin__lun_put(cmd, lun->target, lun->lun, m->new_name,
-				       lun->read_only, l->revision);
+		admin__lun_put(cmd, lun->target, lun->lun, m->new_name,
+			       lun->read_only, l->revision);
 	}
 	cmmds_audit(cmd, r->who, "virtual disk %s renamed to %s", m->name,
 		    m->new_name);
@@ -561,13 +561,10 @@ static bool target_ends(struct node *node, const char *target,
 {
 	const struct cmmds_entry *l = NULL;
 
-	while ((l = cmmds_next(node->cmmds, CMMDS_LUN, l)) != NULL) {
-		const Directory__Lun *lun = (const Directory__Lun *)l->message;
-
-		if (strcmp(lun->target, target) == 0 &&
-		    strcmp(lun->vdisk, vdisk) != 0)
+	while ((l = cmmds_under(node->cmmds, target, l)) != NULL)
+		if (strcmp(((const Directory__Lun *)l->message)->vdisk,
+			   vdisk) != 0)
 			return false;
-	}
 	return true;
 }
 
@@ -603,11 +600,10 @@ static void delete_luns(struct admin_req *r, struct cmmds_command *cmd,
 
 	ctx->gone_target[0] = ctx->idle_target[0] = '\0';
 	ctx->idle_count = 0;
-	while ((l = cmmds_next(r->node->cmmds, CMMDS_LUN, l)) != NULL) {
+	while ((l = cmmds_of(r->node->cmmds, CMMDS_LUN, name, strlen(name),
+			     l)) != NULL) {
 		const Directory__Lun *lun = (const Directory__Lun *)l->message;
 
-		if (strcmp(lun->vdisk, name) != 0)
-			continue;
 		cmmds_erase(cmd, CMMDS_LUN, l->key, l->key_len, l->revision);
 		if (strcmp(lun->target, ctx->gone_target) != 0 &&
 		    target_ends(r->node, lun->target, name))

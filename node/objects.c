@@ -147,17 +147,7 @@ bool node__tree_uses(const Directory__TreeNode *tree, const struct uuid *disk)
 const struct cmmds_entry *node__vdisk_of(struct node *node,
 					 const struct uuid *oid)
 {
-	const struct cmmds_entry *e = NULL;
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v =
-			(const Directory__VDisk *)e->message;
-
-		if (v->oid.len == sizeof(*oid) &&
-		    memcmp(v->oid.data, oid->b, sizeof(*oid)) == 0)
-			return e;
-	}
-	return NULL;
+	return cmmds_of(node->cmmds, CMMDS_VDISK, oid->b, sizeof(oid->b), NULL);
 }
 
 /* ---- is data there? ---- */

@@ -420,6 +420,73 @@ TEST(cmmds_state, references)
 	state__fini(&d.s);
 }
 
+/* Is what a search by belonging finds what a walk over all LUNs does? */
+static void luns_agree(const struct cmmds_state *s, const char *name,
+		       bool vdisk)
+{
+	const struct state_entry *e = state__above(s, CMMDS_LUN, NULL, 0);
+	const struct state_entry *found = NULL;
+
+	do {
+		const Directory__Lun *l;
+
+		found = vdisk ? state__of(s, CMMDS_LUN, name, 2, found)
+			      : state__under(s, name, found);
+		for (; e != NULL && e != found; e = state__next(e)) {
+			l = (const void *)e->pub.message;
+			CHECK(strcmp(vdisk ? l->vdisk : l->target, name) != 0);
+		}
+		CHECK(e == found);
+		if (e != NULL)
+			e = state__next(e);
+	} while (found != NULL);
+}
+
+/* What belongs to a virtual disk, or a target, is found, whatever came and went. */
+TEST(cmmds_state, belongings)
+{
+	char vdisk[3] = "v0", target[3] = "t0", iqn[4] = "iq0";
+	Directory__VDisk v = DIRECTORY__VDISK__INIT;
+	Directory__Target t = DIRECTORY__TARGET__INIT;
+	Directory__Lun l = DIRECTORY__LUN__INIT;
+	uint64_t x = 1;
+	struct mirror m;
+	struct dir d;
+
+	begin(&d, &m, 1);
+	v.name = l.vdisk = vdisk;
+	v.oid = BYTES(m.oid);
+	v.size_bytes = 4096;
+	v.block_bytes = 512;
+	t.name = l.target = target;
+	t.iqn = iqn;
+	for (unsigned i = 0; i < 8; i++) {
+		vdisk[1] = target[1] = iqn[2] = (char)('0' + i);
+		CHECK_EQ(put(&d, CMMDS_VDISK, vdisk, 2, 0, &v), 0);
+		CHECK_EQ(put(&d, CMMDS_TARGET, target, 2, 0, &t), 0);
+		CHECK(&state__of(&d.s, CMMDS_TARGET, iqn, 3, NULL)->pub ==
+		      &state__find(&d.s, CMMDS_TARGET, target, 2)->pub);
+	}
+	for (unsigned i = 0; i < 1000; i++) {
+		uint8_t key[5] = "t0";
+
+		x = tree__mix(x + i);
+		vdisk[1] = (char)('0' + x % 8);
+		target[1] = (char)('0' + (x >> 8) % 8);
+		l.lun = (x >> 16) % 8;
+		key[1] = (uint8_t)target[1];
+		key[4] = (uint8_t)l.lun;
+		if (x >> 32 & 1)
+			CHECK_EQ(put(&d, CMMDS_LUN, key, 5, CMMDS_ANY, &l), 0);
+		else
+			CHECK_EQ(erase(&d, CMMDS_LUN, key, 5, CMMDS_ANY), 0);
+		luns_agree(&d.s, vdisk, true);
+		luns_agree(&d.s, target, false);
+	}
+	CHECK(d.s.counts[CMMDS_LUN] > 8);
+	state__fini(&d.s);
+}
+
 /* A disk goes when it is empty, or was given up before. */
 TEST(cmmds_state, disk_with_components)
 {

@@ -46,6 +46,13 @@ static struct test_shard ts;
 const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 					   enum cmmds_kind kind,
 					   const void *key, size_t key_len);
+const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
+					  enum cmmds_kind kind,
+					  const void *what, size_t len,
+					  const struct cmmds_entry *after);
+const struct cmmds_entry *__wrap_cmmds_under(struct cmmds *cmmds,
+					     const char *target,
+					     const struct cmmds_entry *after);
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after);
@@ -116,6 +123,21 @@ const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after)
+{
+	return NULL;
+}
+
+const struct cmmds_entry *__wrap_cmmds_under(struct cmmds *cmmds,
+					     const char *target,
+					     const struct cmmds_entry *after)
+{
+	return NULL;
+}
+
+const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
+					  enum cmmds_kind kind,
+					  const void *what, size_t len,
+					  const struct cmmds_entry *after)
 {
 	static Directory__Lun lun = DIRECTORY__LUN__INIT;
 	static struct cmmds_entry entry = { .message = &lun.base };

@@ -32,6 +32,10 @@ const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after);
+const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
+					  enum cmmds_kind kind,
+					  const void *what, size_t len,
+					  const struct cmmds_entry *after);
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
 					   const char *name);
 const Directory__Object *__wrap_cmmds_object(struct cmmds *cmmds,
@@ -71,6 +75,14 @@ int __wrap_asprintf(char **out, const char *fmt, ...)
 const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
 					   enum cmmds_kind kind,
 					   const void *key, size_t key_len)
+{
+	return NULL;
+}
+
+const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
+					  enum cmmds_kind kind,
+					  const void *what, size_t len,
+					  const struct cmmds_entry *after)
 {
 	return NULL;
 }
