@@ -263,7 +263,7 @@ static void object_changed(struct cmmds_subscription *sub,
 			sanitize_ended(owner);
 		/* ACCEPT: what its layout does not name is to go. */
 		if (change->old_entry != NULL && leapt(change))
-			dom__gc_kick(dom);
+			dom__gc_look(dom, &oid);
 		return;
 	}
 	if (owner != NULL && !owner->deleted) {
@@ -273,7 +273,15 @@ static void object_changed(struct cmmds_subscription *sub,
 		dom__owner_step(owner);
 	}
 	if (object != NULL)
-		dom__gc_kick(dom);
+		dom__gc_look(dom, &oid);
+}
+
+/* It was given up: deleted objects need not wait for it any more. */
+static void disk_entry_changed(struct cmmds_subscription *sub,
+			       const struct cmmds_change *change)
+{
+	if (change->new_entry == NULL)
+		dom__gc_kick(sub->data);
 }
 
 /* Another limit holds at once, for every owner under the policy. */
@@ -324,6 +332,10 @@ int dom_open(const struct dom_config *config, struct dom **out)
 							 .kind = CMMDS_POLICY,
 							 .cb = policy_changed };
 	cmmds_subscribe(dom->cmmds, &dom->policies_sub);
+	dom->disks_sub = (struct cmmds_subscription){
+		.data = dom, .kind = CMMDS_DISK, .cb = disk_entry_changed
+	};
+	cmmds_subscribe(dom->cmmds, &dom->disks_sub);
 	dom__health_open(dom);
 	*out = dom;
 	return 0;
@@ -361,6 +373,7 @@ again:
 	}
 	cmmds_unsubscribe(&dom->objects_sub);
 	cmmds_unsubscribe(&dom->policies_sub);
+	cmmds_unsubscribe(&dom->disks_sub);
 	dom__health_close(dom);
 	dom__gc_close(dom);
 	free(dom);

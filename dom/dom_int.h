@@ -785,7 +785,7 @@ struct dom {
 	struct cmmds_barrier told;
 	struct env_task told_task;
 	unsigned told_at; /* a shard that @told_task comes by */
-	struct cmmds_subscription objects_sub, policies_sub;
+	struct cmmds_subscription objects_sub, policies_sub, disks_sub;
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
 	struct dom__lost_shared lossy, gone, newer;
@@ -827,7 +827,8 @@ void dom__health_close(struct dom *dom);
 
 /* gc.c: components that are named no more, and entries whose components are gone */
 int dom__gc_open(struct dom *dom);
-void dom__gc_kick(struct dom *dom);
+void dom__gc_kick(struct dom *dom); /* anything may have to go */
+void dom__gc_look(struct dom *dom, const struct uuid *oid); /* of that object */
 bool dom__gc_idle(const struct dom *dom);
 void dom__gc_close(struct dom *dom);
 /* On the shard of @drop->oid; dom__dropped() there, later, once. */

@@ -15,6 +15,10 @@
  * barrier, too, and once more before each deletion: an entry that is there by
  * then keeps what is left.
  *
+ * Who changes an object, or lets go of it, has it looked at; all of them and all
+ * components are, when a disk comes or goes.  One of which something is to go
+ * stays suspected until nothing is.
+ *
  * A run begins a batch of deletions on each disk that has none under way, and
  * does not wait for them: one that hangs keeps nobody else's space.  The last
  * of a batch has the next run begin.
@@ -29,6 +33,15 @@
 #define BATCH 64u
 #define DROP_FAILURES_MAX 64u
 #define RETRY_NS (1 * SEC)
+#define BUCKETS 1024u
+
+/* An object of which something may have to go. */
+struct suspect {
+	struct uuid oid;
+	bool more; /* it is for the next run, too */
+	TAILQ_ENTRY(suspect) link;
+	struct suspect *chain; /* of its bucket */
+};
 
 struct victim {
 	struct uuid cid;
@@ -50,6 +63,10 @@ struct dom__gc {
 	struct dom *dom;
 	bool busy, again;
 	bool retry; /* somebody was too busy, or did not answer */
+	bool all; /* everything is to be looked at */
+	TAILQ_HEAD(, suspect) suspects;
+	struct suspect *suspects_by_id[BUCKETS];
+	struct suspect *at; /* the one that is looked at */
 	struct env_timer timer;
 	struct env_task task;
 	struct cmmds_barrier barrier;
@@ -63,6 +80,46 @@ struct dom__gc {
 };
 
 static void gc_barrier_done(struct cmmds_barrier *barrier, int status);
+
+/* ---- suspects ---- */
+
+static struct suspect **bucket(struct dom__gc *gc, const struct uuid *oid)
+{
+	return &gc->suspects_by_id[uuid_hash(oid) / BUCKETS % BUCKETS];
+}
+
+/* 0, or -ENOMEM: everything will be looked at instead. */
+static int suspect_add(struct dom__gc *gc, const struct uuid *oid)
+{
+	struct suspect *s = *bucket(gc, oid);
+
+	while (s != NULL && !uuid_equal(&s->oid, oid))
+		s = s->chain;
+	if (s == NULL) {
+		s = calloc(1, sizeof(*s));
+		if (s == NULL) {
+			gc->all = gc->retry = true;
+			return -ENOMEM;
+		}
+		s->oid = *oid;
+		s->chain = *bucket(gc, oid);
+		*bucket(gc, oid) = s;
+		TAILQ_INSERT_TAIL(&gc->suspects, s, link);
+	}
+	s->more = true;
+	return 0;
+}
+
+static void suspect_free(struct dom__gc *gc, struct suspect *s)
+{
+	struct suspect **place = bucket(gc, &s->oid);
+
+	while (*place != s)
+		place = &(*place)->chain;
+	*place = s->chain;
+	TAILQ_REMOVE(&gc->suspects, s, link);
+	free(s);
+}
 
 /* ---- drops ---- */
 
@@ -99,6 +156,14 @@ static void drop_wait(struct dom_drop *drop)
 	env_timer_start(drop->there->env, &drop->late, DOM__OPEN_NS);
 }
 
+static void run_soon(struct dom__gc *gc)
+{
+	if (gc->busy)
+		gc->again = true;
+	else
+		env_defer(gc->dom->env, &gc->task);
+}
+
 /* The drops of this run are done, but those of which something is left to do. */
 static void drops_end(struct dom__gc *gc, int status)
 {
@@ -125,6 +190,8 @@ static void drops_take(struct dom__gc *gc)
 		drop->taken = true;
 		drop->more = false;
 		drop->picked = drop->deleting > 0;
+		if (suspect_add(gc, &drop->oid) < 0)
+			drop_fail(drop, -ENOMEM);
 	}
 }
 
@@ -171,7 +238,7 @@ void dom__gc_drop(struct dom *dom, struct dom_drop *drop)
 	drop->number = ++dom->gc->drops_count;
 	drop_wait(drop);
 	TAILQ_INSERT_TAIL(&dom->gc->drops, drop, link);
-	dom__gc_kick(dom);
+	run_soon(dom->gc);
 }
 
 /* ---- a run ---- */
@@ -200,7 +267,7 @@ static void gc_task(struct env_task *task)
 
 static void gc_timer(struct env_timer *timer)
 {
-	dom__gc_kick(container_of(timer, struct dom__gc, timer)->dom);
+	run_soon(container_of(timer, struct dom__gc, timer));
 }
 
 int dom__gc_open(struct dom *dom)
@@ -209,6 +276,7 @@ int dom__gc_open(struct dom *dom)
 	if (dom->gc == NULL)
 		return -ENOMEM;
 	dom->gc->dom = dom;
+	TAILQ_INIT(&dom->gc->suspects);
 	TAILQ_INIT(&dom->gc->drops);
 	TAILQ_INIT(&dom->gc->deletions);
 	dom->gc->task.cb = gc_task;
@@ -218,7 +286,12 @@ int dom__gc_open(struct dom *dom)
 
 void dom__gc_close(struct dom *dom)
 {
+	struct suspect *s;
+
 	env_timer_stop(dom->env, &dom->gc->timer);
+	while ((s = TAILQ_FIRST(&dom->gc->suspects)) != NULL)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
+		suspect_free(dom->gc, s);
 	free(dom->gc);
 	dom->gc = NULL;
 }
@@ -231,16 +304,23 @@ bool dom__gc_idle(const struct dom *dom)
 
 void dom__gc_kick(struct dom *dom)
 {
-	struct dom__gc *gc = dom->gc;
+	dom->gc->all = true;
+	run_soon(dom->gc);
+}
 
-	if (gc->busy)
-		gc->again = true;
-	else
-		env_defer(dom->env, &gc->task);
+void dom__gc_look(struct dom *dom, const struct uuid *oid)
+{
+	suspect_add(dom->gc, oid);
+	run_soon(dom->gc);
 }
 
 static void gc_end(struct dom__gc *gc)
 {
+	struct suspect *s, *next;
+
+	TAILQ_FOREACH_SAFE (s, &gc->suspects, link, next)
+		if (!s->more)
+			suspect_free(gc, s);
 	gc->busy = false;
 	drops_end(gc, 0);
 	if (gc->again)
@@ -297,6 +377,37 @@ static bool held(const struct dom__owner *owner, const struct uuid *cid)
 	return false;
 }
 
+static void suspect_at(struct lsom_comp *comp, void *arg)
+{
+	struct dom__gc *gc = arg;
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+
+	if (dom__mine(gc->dom, &meta->oid) &&
+	    unneeded(cmmds_object(gc->dom->cmmds, &meta->oid), NULL, meta))
+		suspect_add(gc, &meta->oid);
+}
+
+static void all_suspect(struct dom__gc *gc)
+{
+	const struct cmmds_entry *entry = NULL;
+	struct dom__disk *disk;
+	struct uuid oid;
+
+	gc->all = false;
+	TAILQ_FOREACH (disk, &gc->dom->disks, link)
+		if (!disk->removing && disk->healthy)
+			lsom_comp_each(disk->lsom, suspect_at, gc);
+	while ((entry = cmmds_next(gc->dom->cmmds, CMMDS_OBJECT, entry)) !=
+	       NULL) {
+		const Directory__Object *object = (const void *)entry->message;
+
+		if (object != NULL && object->deleted &&
+		    dom__uuid_of(&object->oid, &oid) &&
+		    dom__mine(gc->dom, &oid))
+			suspect_add(gc, &oid);
+	}
+}
+
 static void look_at(struct lsom_comp *comp, void *arg)
 {
 	struct dom__gc *gc = arg;
@@ -305,9 +416,10 @@ static void look_at(struct lsom_comp *comp, void *arg)
 		cmmds_object(gc->dom->cmmds, &meta->oid);
 	struct dom_drop *drop = object == NULL ? drop_of(gc, &meta->oid) : NULL;
 
-	if (!dom__mine(gc->dom, &meta->oid) || !unneeded(object, drop, meta))
+	if (!unneeded(object, drop, meta))
 		return;
-	/* Who has not let go yet kicks us when it does. */
+	gc->at->more = true;
+	/* Who has not let go yet has us look when it does. */
 	if (held(dom__owner_find(gc->dom, &meta->oid), &meta->cid)) {
 		if (drop != NULL)
 			drop_fail(drop, -EBUSY);
@@ -359,7 +471,7 @@ static void deleted(struct lsom_meta *meta, int status)
 		if (disk->deletions_failed && !gc->dom->closing)
 			env_timer_start(gc->dom->env, &gc->timer, RETRY_NS);
 		else
-			dom__gc_kick(gc->dom);
+			run_soon(gc);
 		disk->deletions_failed = false;
 	}
 	dom__cm_put(d->cm);
@@ -404,7 +516,8 @@ static void disk_look(struct dom__gc *gc, struct dom__disk *disk)
 	gc->room = disk->deleting > 0 ? 0 : BATCH;
 	gc->looking = disk;
 	gc->victims_count = 0;
-	lsom_comp_each(disk->lsom, look_at, gc);
+	TAILQ_FOREACH (gc->at, &gc->suspects, link)
+		lsom_comp_each_of(disk->lsom, &gc->at->oid, look_at, gc);
 	for (unsigned i = 0; i < gc->victims_count; i++) {
 		const struct victim *v = &gc->victims[i];
 		int rv = component_delete(gc, disk, v);
@@ -441,16 +554,9 @@ static bool leaves_gone(struct dom *dom, const Directory__TreeNode *node)
 	return comp == NULL;
 }
 
-struct search {
-	const struct uuid *oid;
-	bool found;
-};
-
 static void search_at(struct lsom_comp *comp, void *arg)
 {
-	struct search *search = arg;
-
-	search->found |= uuid_equal(&lsom_comp_meta(comp)->oid, search->oid);
+	*(bool *)arg = true;
 }
 
 /*
@@ -459,10 +565,10 @@ static void search_at(struct lsom_comp *comp, void *arg)
  */
 static bool comps_gone(struct dom *dom, const struct uuid *oid)
 {
-	struct search search = { .oid = oid };
 	const struct cmmds_entry *e = NULL;
 	struct dom__disk *disk;
 	struct uuid id, node;
+	bool found = false;
 
 	while ((e = cmmds_next(dom->cmmds, CMMDS_DISK, e)) != NULL) {
 		const Directory__Disk *m = (const void *)e->message;
@@ -474,12 +580,20 @@ static bool comps_gone(struct dom *dom, const struct uuid *oid)
 		disk = dom__disk_find(dom, &id);
 		if (disk == NULL || disk->removing || !disk->healthy)
 			return false;
-		lsom_comp_each(disk->lsom, search_at, &search);
+		lsom_comp_each_of(disk->lsom, oid, search_at, &found);
 	}
-	return !search.found;
+	return !found;
 }
 
 static void tombstones(struct dom__gc *gc);
+
+/* Those that were not come to are for the next run. */
+static void tombstones_end(struct dom__gc *gc)
+{
+	for (; gc->at != NULL; gc->at = TAILQ_NEXT(gc->at, link))
+		gc->at->more = true;
+	gc_end(gc);
+}
 
 static void tombstone_gone(struct cmmds_command *cmd, int status)
 {
@@ -490,30 +604,43 @@ static void tombstone_gone(struct cmmds_command *cmd, int status)
 	if (status < 0 && status != -EAGAIN) {
 		log_warn("a deleted object's entry stays: %s",
 			 err_text(status));
-		gc_end(gc);
+		tombstones_end(gc);
 		return;
 	}
 	tombstones(gc);
 }
 
+/* The entry of the suspect, if it may go now. */
+static const struct cmmds_entry *tombstone(struct dom *dom, struct suspect *s)
+{
+	const struct cmmds_entry *entry =
+		cmmds_get(dom->cmmds, CMMDS_OBJECT, s->oid.b, sizeof(s->oid.b));
+	const Directory__Object *object =
+		entry != NULL ? (const void *)entry->message : NULL;
+	const struct dom__owner *owner;
+
+	if (object == NULL || !object->deleted)
+		return NULL;
+	owner = dom__owner_find(dom, &s->oid);
+	/* One that has not let go may be making its components. */
+	if (owner != NULL && owner->leaves > 0) {
+		s->more = true;
+		return NULL;
+	}
+	return leaves_gone(dom, object->tree) && comps_gone(dom, &s->oid)
+		       ? entry
+		       : NULL;
+}
+
 static void tombstones(struct dom__gc *gc)
 {
 	struct dom *dom = gc->dom;
-	const struct cmmds_entry *entry = NULL;
 
-	while (!dom->closing &&
-	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
-		const Directory__Object *object = (const void *)entry->message;
-		const struct dom__owner *owner;
-		struct uuid oid;
+	for (; gc->at != NULL && !dom->closing;
+	     gc->at = TAILQ_NEXT(gc->at, link)) {
+		const struct cmmds_entry *entry = tombstone(dom, gc->at);
 
-		if (object == NULL || !object->deleted ||
-		    !dom__uuid_of(&object->oid, &oid) || !dom__mine(dom, &oid))
-			continue;
-		owner = dom__owner_find(dom, &oid);
-		/* One that has not let go may be making its components. */
-		if ((owner != NULL && owner->leaves > 0) ||
-		    !leaves_gone(dom, object->tree) || !comps_gone(dom, &oid))
+		if (entry == NULL)
 			continue;
 		/* Its reservation goes with it. */
 		cmmds_command_init(&gc->cmd);
@@ -525,7 +652,7 @@ static void tombstones(struct dom__gc *gc)
 		gc->retry = true;
 		break;
 	}
-	gc_end(gc);
+	tombstones_end(gc);
 }
 
 static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
@@ -540,7 +667,12 @@ static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
 		return;
 	}
 	drops_check(gc);
+	if (gc->all)
+		all_suspect(gc);
+	TAILQ_FOREACH (gc->at, &gc->suspects, link)
+		gc->at->more = false;
 	TAILQ_FOREACH (disk, &gc->dom->disks, link)
 		disk_look(gc, disk);
+	gc->at = TAILQ_FIRST(&gc->suspects);
 	tombstones(gc);
 }

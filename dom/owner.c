@@ -377,7 +377,7 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 	if (status == -ENOENT)
 		owner->deleted = true;
 	if (owner->deleted) /* what of it was made by then */
-		dom__gc_kick(dom);
+		dom__gc_look(dom, &owner->oid);
 	dom__resize_taken(owner, status);
 	opens_end(owner, status);
 	dom__op_fail_parked(owner, status);
@@ -402,7 +402,7 @@ static void released(struct cmmds_command *cmd, int status)
 	owner->state = DOM__DOWN;
 	owner->restart = false;
 	owner->hold = owner->deleted;
-	dom__gc_kick(owner->dom);
+	dom__gc_look(owner->dom, &owner->oid);
 	dom__owner_step(owner);
 }
 

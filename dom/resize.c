@@ -278,7 +278,7 @@ void dom__resize_taken(struct dom__owner *owner, int status)
 		return;
 	}
 	if (status == 0)
-		dom__gc_kick(owner->dom);
+		dom__gc_look(owner->dom, &owner->oid);
 	else
 		snprintf(r->req->why, sizeof(r->req->why),
 			 "the size is stored, but the object cannot be opened: "

@@ -21,8 +21,14 @@ static struct lsom_comp **bucket(struct lsom_disk *disk, const struct uuid *cid)
 	return &disk->hash[uuid_hash(cid) % LSOM__HASH];
 }
 
+static struct lsom_comp **object_bucket(struct lsom_disk *disk,
+					const struct uuid *oid)
+{
+	return &disk->by_object[uuid_hash(oid) / LSOM__HASH % LSOM__HASH];
+}
+
 struct lsom_comp *lsom__comp_new(struct lsom_disk *disk, uint64_t key,
-				 const struct uuid *cid)
+				 const struct uuid *cid, const struct uuid *oid)
 {
 	struct lsom_comp *comp = calloc(1, sizeof(*comp));
 
@@ -33,6 +39,7 @@ struct lsom_comp *lsom__comp_new(struct lsom_disk *disk, uint64_t key,
 	comp->refs = 1;
 	comp->counted = LSOM__COUNT_EXACT; /* nothing */
 	comp->meta.cid = *cid;
+	comp->meta.oid = *oid;
 	TAILQ_INIT(&comp->preps);
 	TAILQ_INIT(&comp->metas);
 	return comp;
@@ -54,6 +61,8 @@ void lsom__comp_link(struct lsom_comp *comp)
 	*bucket(disk, &comp->meta.cid) = comp;
 	comp->key_next = disk->by_key[comp->key % LSOM__HASH];
 	disk->by_key[comp->key % LSOM__HASH] = comp;
+	comp->object_next = *object_bucket(disk, &comp->meta.oid);
+	*object_bucket(disk, &comp->meta.oid) = comp;
 	comp->linked = true;
 }
 
@@ -70,6 +79,10 @@ static void comp_unlink(struct lsom_comp *comp)
 	while (*p != comp)
 		p = &(*p)->key_next;
 	*p = comp->key_next;
+	p = object_bucket(comp->disk, &comp->meta.oid);
+	while (*p != comp)
+		p = &(*p)->object_next;
+	*p = comp->object_next;
 	TAILQ_REMOVE(&comp->disk->comps, comp, link);
 	comp->linked = false;
 }
@@ -179,6 +192,17 @@ void lsom_comp_each(struct lsom_disk *disk,
 
 	TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
 		if (comp->created && !comp->deleted)
+			cb(comp, arg);
+}
+
+void lsom_comp_each_of(struct lsom_disk *disk, const struct uuid *oid,
+		       void (*cb)(struct lsom_comp *comp, void *arg), void *arg)
+{
+	struct lsom_comp *comp = *object_bucket(disk, oid);
+
+	for (; comp != NULL; comp = comp->object_next)
+		if (comp->created && !comp->deleted &&
+		    uuid_equal(&comp->meta.oid, oid))
 			cb(comp, arg);
 }
 
@@ -573,7 +597,7 @@ int lsom_comp_create(struct lsom_disk *disk, struct lsom_meta *req,
 	if (comp != NULL && comp->meta.cinc != m->cinc)
 		return -EEXIST;
 	if (comp == NULL) {
-		comp = lsom__comp_new(disk, disk->key_next, &m->cid);
+		comp = lsom__comp_new(disk, disk->key_next, &m->cid, &m->oid);
 		if (comp == NULL)
 			return -ENOMEM;
 		comp->meta.cinc = m->cinc;

@@ -156,7 +156,7 @@ static int comp_load(struct load *l, uint64_t key, struct kv_slice v)
 	if (lsom__records_check(r, v.len - sizeof(s), 1, UINT32_MAX) < 0 ||
 	    r->r.type != LSOM__R_STATE || r->r.component != key)
 		return -EUCLEAN;
-	comp = lsom__comp_new(l->disk, key, &r->cid);
+	comp = lsom__comp_new(l->disk, key, &r->cid, &r->oid);
 	if (comp == NULL)
 		return -ENOMEM;
 	comp->created = true;

@@ -337,6 +337,10 @@ const struct lsom_comp_meta *lsom_comp_meta(const struct lsom_comp *comp);
 /* Visit all components of a disk; @cb may not create or delete. */
 void lsom_comp_each(struct lsom_disk *disk,
 		    void (*cb)(struct lsom_comp *comp, void *arg), void *arg);
+/* Those of the object @oid. */
+void lsom_comp_each_of(struct lsom_disk *disk, const struct uuid *oid,
+		       void (*cb)(struct lsom_comp *comp, void *arg),
+		       void *arg);
 
 /*
  * A metadata record: durable when @cb has status 0.

@@ -301,7 +301,7 @@ struct lsom_comp {
 	uint8_t *stored_pages; /* bit: the store has this page */
 	size_t stored_bytes;
 	TAILQ_ENTRY(lsom_comp) link; /* by key */
-	struct lsom_comp *hash_next, *key_next;
+	struct lsom_comp *hash_next, *key_next, *object_next;
 	struct lsom__far *far; /* of a view: where it really is */
 };
 
@@ -392,6 +392,7 @@ struct lsom_disk {
 	_Atomic unsigned comps_count;
 	struct lsom_comp *hash[LSOM__HASH]; /* by cid */
 	struct lsom_comp *by_key[LSOM__HASH];
+	struct lsom_comp *by_object[LSOM__HASH];
 	uint64_t key_next;
 	struct lsom__tombs tombs;
 
@@ -807,7 +808,8 @@ void lsom__media_error(struct lsom_disk *disk);
 /* ---- component.c ---- */
 
 struct lsom_comp *lsom__comp_new(struct lsom_disk *disk, uint64_t key,
-				 const struct uuid *cid);
+				 const struct uuid *cid,
+				 const struct uuid *oid);
 void lsom__comp_link(struct lsom_comp *comp);
 void lsom__comp_free(struct lsom_comp *comp);
 struct lsom_comp *lsom__comp_by_key(const struct lsom_disk *disk, uint64_t key);

@@ -77,7 +77,7 @@ static int replay_state(struct lsom_disk *disk,
 	struct lsom_comp *comp = lsom__comp_by_key(disk, s->r.component);
 
 	if (comp == NULL) {
-		comp = lsom__comp_new(disk, s->r.component, &s->cid);
+		comp = lsom__comp_new(disk, s->r.component, &s->cid, &s->oid);
 		if (comp == NULL)
 			return -ENOMEM;
 		comp->created = true;

@@ -25,7 +25,8 @@ struct lsom_comp *lsom__view_comp_new(struct lsom__view *view, uint64_t key,
 				      const struct lsom_comp_meta *meta,
 				      struct lsom_comp *real)
 {
-	struct lsom_comp *comp = lsom__comp_new(view->disk, key, &meta->cid);
+	struct lsom_comp *comp =
+		lsom__comp_new(view->disk, key, &meta->cid, &meta->oid);
 
 	if (comp == NULL)
 		return NULL;
