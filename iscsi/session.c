@@ -386,8 +386,8 @@ static void on_pages(struct page_waiter *waiter)
 
 	if (dm->later)
 		dm->ops->land_again(dm);
-	else
-		iscsi__session_kick(s);
+	else if (!s->ending)
+		iscsi__tasks_unpark(s);
 }
 
 /* ---- timers ---- */

@@ -614,6 +614,40 @@ TEST(iscsi_data, a_wait_for_memory_ends_with_its_command)
 	end();
 }
 
+/* Who got some stands behind those that wait already. */
+TEST(iscsi_data, sessions_take_turns_at_memory)
+{
+	struct mock a, b;
+	unsigned n, i;
+	uint32_t first, second, other;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&a, 1);
+	ready(&b, 2);
+	n = memory_eat();
+	first = command(&a, 0xa0, 16384, 0x2a, 0, 32, NULL, 0);
+	second = command(&a, 0xa0, 16384, 0x2a, 32, 32, NULL, 0);
+	other = command(&b, 0xa0, 16384, 0x2a, 64, 32, NULL, 0);
+	CHECK(next(&b) == NULL);
+	for (i = 0; i < 5; i++) /* for one */
+		sgl_put(eaten[--n]);
+	settle();
+	CHECK(!TAILQ_EMPTY(&a.gets));
+	CHECK(TAILQ_EMPTY(&b.gets));
+	for (i = 0; i < 4; i++)
+		sgl_put(eaten[--n]);
+	settle();
+	serve_get(&b, 9);
+	CHECK_EQ(answer(&b, other), 0);
+	serve_get(&a, 9);
+	CHECK_EQ(answer(&a, first), 0);
+	serve_get(&a, 9);
+	CHECK_EQ(answer(&a, second), 0);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
 struct named {
 	const char *name;
 	uint64_t value;
