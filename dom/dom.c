@@ -154,6 +154,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 		if (reserves(entry))
 			dom__space_reserve(dom, (const void *)entry->message,
 					   disk);
+	dom__promises_look(dom, disk);
 	dom__disk_look(disk);
 	dom__health_look(dom);
 	/* Objects that waited for it need not wait for their timer. */
@@ -246,6 +247,7 @@ static void object_changed(struct cmmds_subscription *sub,
 	struct dom__owner *owner;
 	struct uuid oid;
 
+	dom__promises_change(dom, change);
 	if (entry->key_len != sizeof(oid.b))
 		return;
 	memcpy(oid.b, entry->key, sizeof(oid.b));

@@ -63,6 +63,10 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom);
 void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
 		     void (*cb)(void *arg), void *arg);
 
+/* What all objects would take on disks, and what of it is reserved. */
+void dom_provisioned(const struct dom *dom, uint64_t *provisioned_bytes,
+		     uint64_t *reserved_bytes);
+
 /*
  * How many components of the objects of each shard the directory has on @disk,
  * which need not be open: added to @counts, one for each shard.

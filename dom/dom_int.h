@@ -743,6 +743,8 @@ struct dom__disk {
 	bool deletions_failed; /* of those, one has */
 	uint64_t drop_refused; /* the drop that failed here last */
 	uint64_t used_bytes, usable_bytes, kept_bytes;
+	/* By the directory: sizes of its components, and what will be kept. */
+	uint64_t promised_bytes, uncreated_bytes;
 	unsigned components;
 	TAILQ_HEAD(, dom__cm) cms;
 	struct dom__cm *cms_by_id[DOM__BUCKETS];
@@ -786,6 +788,8 @@ struct dom {
 	struct env_task told_task;
 	unsigned told_at; /* a shard that @told_task comes by */
 	struct cmmds_subscription objects_sub, policies_sub, disks_sub;
+	bool objects_told; /* the directory has begun to tell of them */
+	uint64_t provisioned_bytes, reserved_bytes; /* by the directory */
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
 	struct dom__lost_shared lossy, gone, newer;
@@ -846,6 +850,9 @@ struct dom__look {
 	struct clom_snapshot clom;
 	struct clom_disk *disks; /* free() it */
 };
+void dom__promises_change(struct dom *dom, const struct cmmds_change *change);
+void dom__promises_look(struct dom *dom,
+			struct dom__disk *disk); /* a new one */
 /* What clom looks at, for an object @oid.  0, -ENOMEM. */
 int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look);
 #define DOM__TURN_NS (60 * SEC) /* longer than most have it (cmmds/propose.c) */

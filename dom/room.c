@@ -21,42 +21,78 @@
 /* ---- what clom looks at ---- */
 
 /*
- * The leaves of @object at their disks: what they are promised, and what is reserved
- * for those that lsom does not know of yet.
+ * @node's leaf of @object, if it is on @disk: what it is promised, and what is
+ * reserved for it while lsom does not know of it.  @sign 1: it comes; -1: it goes.
  */
-static void leaves_look(const struct dom__look *look,
-			const Directory__Object *object,
-			const Directory__TreeNode *node)
+static void leaf_count(struct dom__disk *disk, const Directory__Object *object,
+		       const Directory__TreeNode *node, int sign)
 {
 	struct uuid id;
 
-	for (unsigned i = 0; node->leaf != NULL && i < look->clom.disks_count &&
-			     dom__uuid_of(&node->leaf->disk, &id);
-	     i++) {
-		struct clom_disk *disk = &look->disks[i];
-
-		if (!uuid_equal(&disk->disk, &id))
-			continue;
-		disk->promised_bytes += node->size_bytes;
-		if (object->reserved_bytes > 0 && !node->leaf->created)
-			disk->kept_bytes +=
-				clom_share(node->size_bytes, object->size_bytes,
-					   object->reserved_bytes);
-	}
-	for (size_t i = 0; i < node->n_children; i++)
-		leaves_look(look, object, node->children[i]);
+	if (!dom__uuid_of(&node->leaf->disk, &id) ||
+	    !uuid_equal(&disk->id, &id))
+		return;
+	disk->promised_bytes += node->size_bytes * (uint64_t)sign;
+	if (object->reserved_bytes > 0 && !node->leaf->created)
+		disk->uncreated_bytes +=
+			clom_share(node->size_bytes, object->size_bytes,
+				   object->reserved_bytes) *
+			(uint64_t)sign;
 }
 
-static void objects_look(const struct dom *dom, const struct dom__look *look)
+/* Those of one object on @disk, or NULL: all disks. */
+static void leaves_count(struct dom *dom, struct dom__disk *only,
+			 const Directory__Object *object,
+			 const Directory__TreeNode *node, int sign)
+{
+	struct dom__disk *disk;
+
+	if (node->leaf != NULL && only != NULL)
+		leaf_count(only, object, node, sign);
+	else if (node->leaf != NULL)
+		TAILQ_FOREACH (disk, &dom->disks, link)
+			leaf_count(disk, object, node, sign);
+	if (only == NULL && node->leaf != NULL &&
+	    node->type == DIRECTORY__TREE_NODE__TYPE__COMPONENT)
+		dom->provisioned_bytes += node->size_bytes * (uint64_t)sign;
+	for (size_t i = 0; i < node->n_children; i++)
+		leaves_count(dom, only, object, node->children[i], sign);
+}
+
+static void entry_count(struct dom *dom, struct dom__disk *only,
+			const struct cmmds_entry *entry, int sign)
+{
+	const Directory__Object *o =
+		entry != NULL ? (const void *)entry->message : NULL;
+
+	if (o == NULL || o->deleted || o->tree == NULL)
+		return;
+	leaves_count(dom, only, o, o->tree, sign);
+	if (only == NULL)
+		dom->reserved_bytes += o->reserved_bytes * (uint64_t)sign;
+}
+
+void dom__promises_change(struct dom *dom, const struct cmmds_change *change)
+{
+	dom->objects_told = true;
+	entry_count(dom, NULL, change->old_entry, -1);
+	entry_count(dom, NULL, change->new_entry, 1);
+}
+
+void dom__promises_look(struct dom *dom, struct dom__disk *disk)
 {
 	const struct cmmds_entry *entry = NULL;
 
-	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
-		const Directory__Object *o = (const void *)entry->message;
+	while (dom->objects_told && /* else all of them are to come */
+	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
+		entry_count(dom, disk, entry, 1);
+}
 
-		if (o != NULL && !o->deleted && o->tree != NULL)
-			leaves_look(look, o, o->tree);
-	}
+void dom_provisioned(const struct dom *dom, uint64_t *provisioned_bytes,
+		     uint64_t *reserved_bytes)
+{
+	*provisioned_bytes = dom->provisioned_bytes;
+	*reserved_bytes = dom->reserved_bytes;
 }
 
 int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
@@ -84,7 +120,8 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		uuid_format(&dom->node, out->fault_domain);
 		out->usable_bytes = disk->usable_bytes;
 		out->used_bytes = disk->used_bytes;
-		out->kept_bytes = disk->kept_bytes;
+		out->kept_bytes = disk->kept_bytes + disk->uncreated_bytes;
+		out->promised_bytes = disk->promised_bytes;
 		out->components = disk->components;
 		/* Nobody waits for one that hangs. */
 		out->healthy = disk->healthy && !disk->silent;
@@ -92,7 +129,6 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		/* Not yet in the directory, or no more: nothing goes there. */
 		out->removing = disk->removing || msg == NULL || msg->removing;
 	}
-	objects_look(dom, look);
 	return 0;
 }
 

@@ -98,7 +98,6 @@ static void count_one(const struct iscsi_session_info *info, void *arg)
 
 void admin__space_sum(struct node *node, struct admin_space *out)
 {
-	const struct cmmds_entry *e = NULL;
 	struct lsom_disk_info info;
 	struct node_disk *d;
 
@@ -115,14 +114,8 @@ void admin__space_sum(struct node *node, struct admin_space *out)
 		out->kept_bytes += info.kept_bytes;
 		out->usable_bytes += info.usable_bytes;
 	}
-	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
-		const Directory__Object *o = (void *)e->message;
-
-		if (o->deleted)
-			continue;
-		out->reserved_bytes += o->reserved_bytes;
-		out->provisioned_bytes += node__tree_raw(o->tree);
-	}
+	dom_provisioned(node->dom, &out->provisioned_bytes,
+			&out->reserved_bytes);
 }
 
 static void status_space(struct node *node, struct status_answer *a)

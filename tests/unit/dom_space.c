@@ -163,6 +163,78 @@ TEST(dom_space, each_disk_must_have_it)
 	fixture_close(f);
 }
 
+static uint64_t tree_sum(const Directory__TreeNode *node, uint64_t sums[DISKS])
+{
+	uint64_t sum = node->leaf != NULL ? node->size_bytes : 0;
+
+	for (unsigned i = 0; node->leaf != NULL && i < DISKS; i++)
+		if (memcmp(node->leaf->disk.data, uuid_of(100 + i).b, 16) == 0)
+			sums[i] += node->size_bytes;
+	for (size_t i = 0; i < node->n_children; i++)
+		sum += tree_sum(node->children[i], sums);
+	return sum;
+}
+
+/* Are the sums that are kept along those of what the directory has? */
+static void sums_check(struct fixture *f)
+{
+	uint64_t sums[DISKS] = { 0 }, all = 0, reserved = 0, got_all,
+		 got_reserved;
+	const struct cmmds_entry *e = NULL;
+	struct dom__look look;
+
+	while ((e = cmmds_next(f->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (const void *)e->message;
+
+		if (o->deleted)
+			continue;
+		all += tree_sum(o->tree, sums);
+		reserved += o->reserved_bytes;
+	}
+	dom_provisioned(f->dom, &got_all, &got_reserved);
+	CHECK_EQ(got_all, all);
+	CHECK_EQ(got_reserved, reserved);
+	CHECK_EQ(dom__look(f->dom, &f->oid, &look), 0);
+	for (unsigned i = 0; i < look.clom.disks_count; i++)
+		for (unsigned k = 0; k < DISKS; k++) {
+			struct uuid id = uuid_of(100 + k);
+
+			if (!uuid_equal(&look.disks[i].disk, &id))
+				continue;
+			CHECK_EQ(look.disks[i].promised_bytes, sums[k]);
+			CHECK_EQ(look.disks[i].kept_bytes, kept(f, k));
+		}
+	free(look.disks);
+}
+
+TEST(dom_space, sums_are_kept_along)
+{
+	struct fixture *f = fixture_open();
+
+	reserve_put(f, "thick", 1, 100);
+	reserve_put(f, "wide", 2, 50);
+	sums_check(f);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thick"), 0);
+	CHECK_EQ(object_next(f, 51, 32 * MB, "wide"), 0);
+	CHECK_EQ(object_next(f, 52, 8 * MB, ""), 0);
+	sums_check(f);
+	CHECK_EQ(object_back(f, 51), 0);
+	CHECK_EQ(resize_to(f, 48 * MB), 0);
+	sums_check(f);
+	CHECK_EQ(resize_to(f, 16 * MB), 0);
+	sums_check(f);
+	CHECK_EQ(object_back(f, 50), 0);
+	object_delete(f);
+	dom_object_close(f->object);
+	f->object = NULL;
+	UNTIL(f, cmmds_object(f->cmmds, &f->oid) == NULL);
+	sums_check(f);
+	stop(f);
+	start(f, false);
+	sums_check(f);
+	fixture_close(f);
+}
+
 #if RIG_SHARDS == 1
 static bool silent[DISKS];
 
