@@ -17,11 +17,11 @@ static void value_put(FILE *f, const char *text)
 {
 	for (; *text != '\0'; text++) {
 		if (*text == '\\' || *text == '"')
-			fputc('\\', f);
+			putc_unlocked('\\', f);
 		if (*text == '\n')
 			fputs("\\n", f);
 		else
-			fputc(*text, f);
+			putc_unlocked(*text, f);
 	}
 }
 
@@ -121,6 +121,15 @@ static uint64_t number_at(const void *record, size_t at)
 	return n;
 }
 
+/* There are thousands: what is whole is not made a fraction first. */
+static void sample_put(FILE *f, uint64_t n, double unit)
+{
+	if (unit == 1 || n == 0)
+		fprintf(f, "\"} %llu\n", (unsigned long long)n);
+	else
+		fprintf(f, "\"} %.16g\n", (double)n / unit);
+}
+
 static bool vdisks_put(FILE *f, struct node *node)
 {
 	size_t count = 0;
@@ -135,8 +144,7 @@ static bool vdisks_put(FILE *f, struct node *node)
 		for (size_t k = 0; k < count; k++) {
 			fprintf(f, "%s{vdisk=\"", v->name);
 			value_put(f, all[k].vdisk->name);
-			fprintf(f, "\"} %.16g\n",
-				(double)number_at(&all[k], v->at) / v->unit);
+			sample_put(f, number_at(&all[k], v->at), v->unit);
 		}
 	}
 	free(all);
