@@ -138,6 +138,16 @@ static bool share_object(const struct iscsi_target *a,
 	return false;
 }
 
+static bool shares_any(const struct iscsi_target *t)
+{
+	const struct target_lun *l;
+
+	TAILQ_FOREACH (l, &t->luns, link)
+		if (l->object->users > 1)
+			return true;
+	return false;
+}
+
 /* ---- telling the home ---- */
 
 static int lun_tell(struct iscsi_target *t, struct target_lun *l)
@@ -202,6 +212,28 @@ static bool waits(const struct iscsi_target *t)
 	return false;
 }
 
+static void untold_set(struct iscsi_target *t, bool untold)
+{
+	if (untold && !t->untold)
+		TAILQ_INSERT_TAIL(&t->iscsi->untold, t, untold_link);
+	else if (!untold && t->untold)
+		TAILQ_REMOVE(&t->iscsi->untold, t, untold_link);
+	t->untold = untold;
+}
+
+/* Its home knows all of it. */
+static bool told(const struct iscsi_target *t)
+{
+	const struct target_lun *l;
+
+	if (t->place != TARGET_PLACED)
+		return false;
+	TAILQ_FOREACH (l, &t->luns, link)
+		if (!l->told)
+			return false;
+	return true;
+}
+
 /* False: there was no memory. */
 static bool tell(struct iscsi_target *t)
 {
@@ -223,13 +255,15 @@ static bool tell(struct iscsi_target *t)
 
 void iscsi__homes_tell(struct iscsi *front)
 {
-	struct iscsi_target *t;
+	struct iscsi_target *t, *next;
 	bool all = true;
 
 	if (front->closing)
 		return;
-	TAILQ_FOREACH (t, &front->targets, link)
+	TAILQ_FOREACH_SAFE (t, &front->untold, untold_link, next) {
 		all = tell(t) && all;
+		untold_set(t, !told(t));
+	}
 	if (!all)
 		env_timer_start(front->env, &front->tell, ISCSI_AGAIN_NS);
 }
@@ -244,6 +278,7 @@ static void leave(struct iscsi_target *t)
 	log_info("target %s moves from shard %u to %u", t->iqn, t->home,
 		 t->next);
 	t->place = TARGET_LEAVING;
+	untold_set(t, true);
 	TAILQ_FOREACH (l, &t->luns, link) {
 		l->leaves = l->told;
 		l->object->leaving += l->told;
@@ -270,7 +305,6 @@ static void lun_left(struct target_lun *l)
 
 void iscsi__home_left(struct iscsi_target *t)
 {
-	bool left = t->place == TARGET_LEAVING;
 	struct iscsi *front = t->iscsi;
 	struct target_lun *l;
 
@@ -289,8 +323,7 @@ void iscsi__home_left(struct iscsi_target *t)
 		assert(t->place == TARGET_LEAVING);
 		t->place = TARGET_LEFT;
 	}
-	if (left)
-		iscsi__homes_tell(front); /* others may have waited for it */
+	iscsi__homes_tell(front); /* others may have waited for it */
 }
 
 /* @t goes to @home, and all that it shares objects with. */
@@ -304,6 +337,8 @@ static void move(struct iscsi_target *t, unsigned home)
 		l->object->shard = home;
 	if (t->place == TARGET_PLACED)
 		leave(t);
+	if (!shares_any(t))
+		return;
 	TAILQ_FOREACH (u, &t->iscsi->targets, link)
 		if (u != t && home_of(u) != home && share_object(t, u))
 			move(u, home);
@@ -378,6 +413,7 @@ int iscsi__home_lun_set(struct iscsi_target *t,
 			const struct iscsi_lun_conf *conf)
 {
 	struct target_lun *l;
+	int rv;
 
 	/* It cannot be told of yet: what was there must not stay for it. */
 	if (object_leaves(t->iscsi, &conf->object))
@@ -389,9 +425,13 @@ int iscsi__home_lun_set(struct iscsi_target *t,
 		move(t, l->object->shard);
 		return 0;
 	}
-	if (t->place != TARGET_PLACED || l->object->leaving > 0)
+	if (t->place != TARGET_PLACED || l->object->leaving > 0) {
+		untold_set(t, true);
 		return 0;
-	return lun_tell(t, l);
+	}
+	rv = lun_tell(t, l);
+	untold_set(t, t->untold || rv < 0);
+	return rv;
 }
 
 void iscsi__home_lun_unset(struct iscsi_target *t, unsigned lun)
@@ -419,6 +459,7 @@ void iscsi__home_forget(struct iscsi_target *t)
 {
 	struct target_lun *l;
 
+	untold_set(t, false);
 	while ((l = TAILQ_FIRST(&t->luns)) != NULL)
 		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		lun_forget(t, l);

@@ -51,6 +51,7 @@ void iscsi__init(struct iscsi *iscsi, const struct iscsi_config *config,
 	TAILQ_INIT(&iscsi->entries);
 	TAILQ_INIT(&iscsi->objects);
 	TAILQ_INIT(&iscsi->objects_idle);
+	TAILQ_INIT(&iscsi->untold);
 	TAILQ_INIT(&iscsi->messages);
 	iscsi->drain.cb = on_drained;
 	iscsi->close_task.cb = on_closed;

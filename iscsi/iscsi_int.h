@@ -175,6 +175,8 @@ struct iscsi_target {
 	struct iscsi_message *goodbye;
 	TAILQ_ENTRY(iscsi_target) link;
 	struct iscsi_target *chain; /* of its bucket */
+	bool untold; /* its home is to be told of it, or of LUNs */
+	TAILQ_ENTRY(iscsi_target) untold_link;
 };
 
 /* An object that targets show, or did a while ago: one shard has all those. */
@@ -791,6 +793,7 @@ struct iscsi {
 	struct target_objects objects;
 	struct target_objects objects_idle; /* for the longest first */
 	struct target_object *objects_by_id[ISCSI_BUCKETS];
+	TAILQ_HEAD(, iscsi_target) untold;
 	struct env_timer tell; /* what there was no memory for */
 	bool portals_due;
 	/* A share's. */

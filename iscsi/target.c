@@ -70,6 +70,7 @@ static void discard(struct iscsi_target *t)
 {
 	assert(t->scsi == NULL);
 	assert(TAILQ_EMPTY(&t->parting));
+	assert(!t->untold);
 	assert(t->allow != NULL || t->allow_count == 0);
 	allow_free(t->allow, t->allow_count);
 	explicit_bzero(&t->chap, sizeof(t->chap));
