@@ -795,6 +795,9 @@ struct dom {
 	struct dom__lost_shared lossy, gone, newer;
 	atomic_bool damaged, look_asked;
 	struct env_task look_task;
+	struct env_timer look_timer;
+	uint64_t look_next_ns; /* not before */
+	bool look_waits; /* for that */
 	struct log_limit gone_log;
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;
@@ -826,7 +829,7 @@ static inline bool dom__uuid_of(const ProtobufCBinaryData *bytes,
 /* health.c: the check "object-data" */
 void dom__health_open(struct dom *dom);
 void dom__health_look(struct dom *dom); /* soon, for the first shard */
-bool dom__health_idle(const struct dom *dom);
+bool dom__health_idle(struct dom *dom); /* while closing */
 void dom__health_close(struct dom *dom);
 
 /* gc.c: components that are named no more, and entries whose components are gone */

@@ -10,13 +10,19 @@
  *
  * Each shard knows its own objects, so the check, which the first shard runs,
  * takes what the others found when they last looked, and has them look again.
+ * They do so after each takeover, too, but for a small part of the time only: with
+ * thousands of objects, of which many are opened at once, it takes long.
  */
 #include "dom/dom_int.h"
 
 #include <stdio.h>
 
+/* Between two looks, for each that was looked at: many times what it takes. */
+#define LOOK_PAUSE_NS 5000u
+
 struct loss {
 	struct dom *dom;
+	unsigned looked_at; /* components, and objects */
 	struct dom__lost lossy, gone, newer;
 	bool damaged; /* the log; lsom knows which blocks */
 };
@@ -35,6 +41,7 @@ static void comp_look(struct lsom_comp *comp, void *arg)
 	struct loss *loss = arg;
 	bool known;
 
+	loss->looked_at++;
 	if (!dom__mine(loss->dom, &meta->oid))
 		return;
 	if (dom__stray(loss->dom, meta, &known))
@@ -93,6 +100,7 @@ static void loss_find(struct dom *dom, struct loss *loss)
 		const Directory__Object *object = (const void *)entry->message;
 		struct uuid oid;
 
+		loss->looked_at++;
 		if (object != NULL && !object->deleted &&
 		    dom__uuid_of(&object->oid, &oid) && dom__mine(dom, &oid))
 			lost_add(&loss->gone, gone_count(dom, object->tree),
@@ -118,12 +126,13 @@ static void lost_get(struct dom__lost_shared *from, struct dom__lost *lost)
 	lost_add(lost, atomic_load(&from->count), &oid);
 }
 
-static void look(struct env_task *task)
+static void look(struct dom *dom)
 {
-	struct dom *dom = container_of(task, struct dom, look_task);
 	struct loss loss = { 0 };
 
 	loss_find(dom, &loss);
+	dom->look_next_ns =
+		env_now(dom->env) + (uint64_t)loss.looked_at * LOOK_PAUSE_NS;
 	lost_put(&dom->lossy, &loss.lossy);
 	lost_put(&dom->gone, &loss.gone);
 	lost_put(&dom->newer, &loss.newer);
@@ -131,12 +140,34 @@ static void look(struct env_task *task)
 	atomic_store(&dom->look_asked, false);
 }
 
+static void look_late(struct env_timer *timer)
+{
+	struct dom *dom = container_of(timer, struct dom, look_timer);
+
+	dom->look_waits = false;
+	look(dom);
+}
+
+static void look_soon(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, look_task);
+	uint64_t now_ns = env_now(dom->env);
+
+	if (now_ns >= dom->look_next_ns || dom->closing) {
+		look(dom);
+		return;
+	}
+	dom->look_waits = true;
+	dom->look_timer.cb = look_late;
+	env_timer_start(dom->env, &dom->look_timer, dom->look_next_ns - now_ns);
+}
+
 void dom__health_look(struct dom *dom)
 {
 	if (dom->part == 0)
 		return; /* the check itself looks */
 	if (!atomic_exchange(&dom->look_asked, true)) {
-		dom->look_task.cb = look;
+		dom->look_task.cb = look_soon;
 		env_post(dom->env, &dom->look_task);
 	}
 }
@@ -234,8 +265,12 @@ void dom__health_open(struct dom *dom)
 		health_register(&dom->data_check);
 }
 
-bool dom__health_idle(const struct dom *dom)
+bool dom__health_idle(struct dom *dom)
 {
+	if (dom->look_waits) {
+		env_timer_stop(dom->env, &dom->look_timer);
+		look_late(&dom->look_timer);
+	}
 	return !atomic_load(&dom->look_asked);
 }
 
