@@ -333,6 +333,28 @@ unsigned clom_domains_needed(const Directory__Policy *policy)
 	}
 }
 
+/* No disk is usable: why not? */
+static void none_usable(const struct place *p, char *why, size_t why_len)
+{
+	for (unsigned i = 0; i < p->snapshot->disks_count; i++) {
+		const struct clom_disk *d = &p->snapshot->disks[i];
+
+		if (!d->healthy || d->removing)
+			continue;
+		snprintf(why, why_len,
+			 "each disk in service has %u components, the most "
+			 "there can be: add one with 'basalt disk add'",
+			 DISK_COMPONENTS_MAX);
+		return;
+	}
+	snprintf(why, why_len,
+		 "no disk can take components now%s: add one with "
+		 "'basalt disk add'",
+		 p->snapshot->disks_count > 0
+			 ? " ('basalt disk list' shows why)"
+			 : "");
+}
+
 /*
  * 0, or why not.  Components in one fault domain give no copies: a policy that
  * wants some is placed as one copy, and only when forced.
@@ -347,12 +369,7 @@ static int policy_check(struct place *p, bool *forced, char *why,
 	p->width =
 		policy && policy->stripe_width > 1 ? policy->stripe_width : 1;
 	if (disks == 0) {
-		snprintf(why, why_len,
-			 "no disk can take components now%s: add one with "
-			 "'basalt disk add'",
-			 p->snapshot->disks_count > 0
-				 ? " ('basalt disk list' shows why)"
-				 : "");
+		none_usable(p, why, why_len);
 		return -ENXIO;
 	}
 	if (policy == NULL)

@@ -102,6 +102,27 @@ TEST(dom_clom, placed_and_refused)
 	CHECK_EQ(place(&p, 700 << 20, &tree, &forced, why), -ENOSPC);
 }
 
+/* All disks are in order, and have as many components as there can be. */
+TEST(dom_clom, crowded)
+{
+	Directory__TreeNode *tree;
+	char why[256];
+	bool forced;
+
+	for (unsigned i = 0; i < 3; i++)
+		disks[i].components = 9000;
+	CHECK_EQ(place(NULL, 10 << 20, &tree, &forced, why), -ENXIO);
+	CHECK(strstr(why, "has 9000 components, the most") != NULL);
+	for (unsigned i = 0; i < 3; i++)
+		disks[i].healthy = false;
+	CHECK_EQ(place(NULL, 10 << 20, &tree, &forced, why), -ENXIO);
+	CHECK(strstr(why, "'basalt disk list' shows why") != NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		disks[i].components = 0;
+		disks[i].healthy = true;
+	}
+}
+
 static unsigned disk_for(uint64_t size)
 {
 	Directory__TreeNode *tree;
