@@ -73,6 +73,7 @@ static struct target_object *object_new(struct iscsi *front,
 	o->oid = *oid;
 	o->shard = shard;
 	o->since_ns = env_now(front->env);
+	TAILQ_INIT(&o->luns);
 	TAILQ_INSERT_TAIL(&front->objects_idle, o, link);
 	o->chain = *bucket(front, oid);
 	*bucket(front, oid) = o;
@@ -115,37 +116,6 @@ static bool object_leaves(struct iscsi *front, const struct uuid *oid)
 	const struct target_object *o = object_find(front, oid);
 
 	return o != NULL && o->leaving > 0;
-}
-
-static bool shows(const struct iscsi_target *t, const struct target_object *o)
-{
-	const struct target_lun *l;
-
-	TAILQ_FOREACH (l, &t->luns, link)
-		if (l->object == o)
-			return true;
-	return false;
-}
-
-static bool share_object(const struct iscsi_target *a,
-			 const struct iscsi_target *b)
-{
-	const struct target_lun *l;
-
-	TAILQ_FOREACH (l, &a->luns, link)
-		if (l->object->users > 1 && shows(b, l->object))
-			return true;
-	return false;
-}
-
-static bool shares_any(const struct iscsi_target *t)
-{
-	const struct target_lun *l;
-
-	TAILQ_FOREACH (l, &t->luns, link)
-		if (l->object->users > 1)
-			return true;
-	return false;
 }
 
 /* ---- telling the home ---- */
@@ -329,19 +299,17 @@ void iscsi__home_left(struct iscsi_target *t)
 /* @t goes to @home, and all that it shares objects with. */
 static void move(struct iscsi_target *t, unsigned home)
 {
-	struct iscsi_target *u;
-	struct target_lun *l;
+	struct target_lun *l, *k;
 
 	t->next = home;
 	TAILQ_FOREACH (l, &t->luns, link)
 		l->object->shard = home;
 	if (t->place == TARGET_PLACED)
 		leave(t);
-	if (!shares_any(t))
-		return;
-	TAILQ_FOREACH (u, &t->iscsi->targets, link)
-		if (u != t && home_of(u) != home && share_object(t, u))
-			move(u, home);
+	TAILQ_FOREACH (l, &t->luns, link)
+		TAILQ_FOREACH (k, &l->object->luns, object_link)
+			if (home_of(k->target) != home)
+				move(k->target, home);
 }
 
 /* ---- LUNs ---- */
@@ -360,6 +328,7 @@ static struct target_lun *lun_find(const struct iscsi_target *t, unsigned lun)
 static void lun_forget(struct iscsi_target *t, struct target_lun *l)
 {
 	TAILQ_REMOVE(&t->luns, l, link);
+	TAILQ_REMOVE(&l->object->luns, l, object_link);
 	free(l->gone);
 	l->gone = NULL;
 	if (l->leaves) {
@@ -384,6 +353,7 @@ static struct target_lun *lun_new(struct iscsi_target *t,
 		return NULL;
 	l->conf = *conf;
 	l->conf.iqn = t->iqn;
+	l->target = t;
 	snprintf(l->name, sizeof(l->name), "%s",
 		 conf->name != NULL ? conf->name : "");
 	l->conf.name = l->name;
@@ -399,6 +369,7 @@ static struct target_lun *lun_new(struct iscsi_target *t,
 	if (l->object == NULL)
 		goto err;
 	TAILQ_INSERT_TAIL(&t->luns, l, link);
+	TAILQ_INSERT_TAIL(&l->object->luns, l, object_link);
 	if (old != NULL)
 		lun_forget(t, old);
 	return l;

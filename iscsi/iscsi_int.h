@@ -186,6 +186,7 @@ struct target_object {
 	unsigned leaving; /* of those: LUNs of targets that leave with it */
 	uint64_t idle_since_ns; /* no users */
 	uint64_t since_ns; /* it is here, and its usage counted */
+	TAILQ_HEAD(, target_lun) luns; /* that targets show it as */
 	struct scsi_usage *usage;
 	TAILQ_ENTRY(target_object) link;
 	struct target_object *chain; /* of its bucket */
@@ -195,7 +196,9 @@ TAILQ_HEAD(target_objects, target_object);
 struct target_lun {
 	struct iscsi_lun_conf conf;
 	char name[256];
+	struct iscsi_target *target;
 	struct target_object *object;
+	TAILQ_ENTRY(target_lun) object_link;
 	bool told; /* its home knows it */
 	bool leaves; /* the home that its target leaves does */
 	struct iscsi_message *gone; /* to unset it on a share */
