@@ -585,6 +585,78 @@ TEST(dom_owner, deleted_when_its_disk_is_no_more)
 	fixture_close(f);
 }
 
+/* So too where it is given up later: nothing else has it looked for. */
+TEST(dom_owner, disk_given_up_behind_a_deletion)
+{
+	struct fixture *f = fixture_open();
+	Directory__Disk disk = DIRECTORY__DISK__INIT;
+	struct cmmds_command cmd = { .data = f };
+	struct uuid id = uuid_of(100);
+	bool removed = false;
+
+	object_make(f, 2);
+	dom_object_close(f->object);
+	f->object = NULL;
+	UNTIL(f, TAILQ_EMPTY(&f->dom->owners));
+	dom_disk_remove(f->dom, f->disks[0], on_flag, &removed);
+	run(&removed);
+	object_delete(f);
+	nap(f, 50 * MSEC);
+	UNTIL(f, dom__gc_idle(f->dom));
+	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
+	disk.uuid.data = id.b;
+	disk.uuid.len = sizeof(id.b);
+	disk.node.data = f->node.b;
+	disk.node.len = sizeof(f->node.b);
+	disk.path = "/disk";
+	disk.removing = true;
+	entry_put(f, CMMDS_DISK, id.b, sizeof(id.b), &disk.base);
+	cmmds_command_init(&cmd);
+	cmmds_erase(&cmd, CMMDS_DISK, id.b, sizeof(id.b), CMMDS_ANY);
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	CHECK_EQ(wait_for(f), 0);
+	cmmds_command_fini(&cmd);
+	gone_wait(f);
+	fixture_close(f);
+}
+
+static unsigned walks; /* over all components of a disk */
+
+void __real_lsom_comp_each(struct lsom_disk *disk,
+			   void (*cb)(struct lsom_comp *comp, void *arg),
+			   void *arg);
+void __wrap_lsom_comp_each(struct lsom_disk *disk,
+			   void (*cb)(struct lsom_comp *comp, void *arg),
+			   void *arg);
+
+void __wrap_lsom_comp_each(struct lsom_disk *disk,
+			   void (*cb)(struct lsom_comp *comp, void *arg),
+			   void *arg)
+{
+	walks++;
+	__real_lsom_comp_each(disk, cb, arg);
+}
+
+/* There may be thousands of others: they are not looked at. */
+TEST(dom_owner, deleted_without_a_look_at_others)
+{
+	struct fixture *f = fixture_open();
+
+	policy_put(f, 2, 0);
+	f->oid = uuid_of(20);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	object_make(f, 1);
+	nap(f, 50 * MSEC);
+	UNTIL(f, dom__gc_idle(f->dom));
+	walks = 0;
+	CHECK_EQ(resize_to(f, SIZE / 2), 0);
+	object_delete(f);
+	gone_wait(f);
+	CHECK_EQ(walks, 0);
+	UNTIL(f, components(f) == 2);
+	fixture_close(f);
+}
+
 /* What a failed disk cannot delete does not stand before the others. */
 TEST(dom_owner, collection_passes_a_failed_disk)
 {
