@@ -75,7 +75,9 @@ enum { LSOM__HEAD_GUEST, LSOM__HEAD_CLEANER, LSOM__HEADS };
 #define LSOM__RO_COMPAT 0ull
 #define LSOM__INCOMPAT_ECHO 1ull /* segments of version 2 may be on it */
 #define LSOM__INCOMPAT_FLETCHER 2ull /* and batches of version 3 */
-#define LSOM__INCOMPAT (LSOM__INCOMPAT_ECHO | LSOM__INCOMPAT_FLETCHER)
+#define LSOM__INCOMPAT_ALIKE 4ull /* and its index has slots for several */
+#define LSOM__INCOMPAT                                                         \
+	(LSOM__INCOMPAT_ECHO | LSOM__INCOMPAT_FLETCHER | LSOM__INCOMPAT_ALIKE)
 
 struct lsom__super {
 	uint64_t magic;

@@ -4,9 +4,10 @@
  * Pure functions.  An entry takes 16 bytes, because its version is an index
  * into the page's table of (member_csn, oepoch) and the sequence number.  In
  * the store a page and a merge operand have one form, a list of slots: a whole
- * page has many of them, an operand those that changed.  Folding an operand
- * lets the larger version win and a later record on ties, so it gives the same
- * page as the changes gave in memory, also over partial folds.
+ * page has many of them, an operand those that changed.  Slots of one hole are all
+ * alike, and where that makes the list shorter it has the first of them only.
+ * Folding an operand lets the larger version win and a later record on ties, so it
+ * gives the same page as the changes gave in memory, also over partial folds.
  */
 #include "lsom/lsom_int.h"
 
@@ -24,13 +25,16 @@
 #define EPOCH_MASK ((uint64_t)(EPOCHS_MAX - 1) << EPOCH_BIT)
 #define SLOT_EPOCH(s) ((unsigned)((s)->bits >> EPOCH_BIT & (EPOCHS_MAX - 1)))
 #define SLOT_SEQ(s) ((s)->bits >> 56 << 32 | (s)->seq_low)
-#define VALUE_VERSION 1u
+#define WORDS (LSOM__PAGE_SLOTS / 32)
 
+enum { VALUE_ALL = 1, VALUE_ALIKE = 2 };
+
+/* Then, if VALUE_ALIKE, WORDS more; then epochs; then slots. */
 struct value_header {
 	uint8_t version;
 	uint8_t reserved;
 	uint16_t epochs;
-	uint32_t bits[LSOM__PAGE_SLOTS / 32];
+	uint32_t bits[WORDS];
 };
 static_assert(sizeof(struct value_header) == 36, "page value: no padding");
 
@@ -207,45 +211,75 @@ int lsom__version_compare(const struct lsom__entry *a,
 	return a->lsn < b->lsn ? -1 : a->lsn > b->lsn;
 }
 
+/*
+ * Those of @bits that are not empty go into @h, and into @alike those of them that
+ * are as the one before.  How many are to be stored.
+ */
+static unsigned slots_pick(const struct lsom__slots *slots,
+			   const uint32_t *bits, struct value_header *h,
+			   uint32_t *alike)
+{
+	const struct lsom__slot *s, *before = NULL;
+	unsigned w, n = 0, same = 0;
+	uint32_t rest, bit;
+
+	for (w = 0; w < WORDS; w++)
+		for (rest = bits[w]; rest != 0; rest &= rest - 1) {
+			s = &slots->slot[w * 32 +
+					 (unsigned)__builtin_ctz(rest)];
+			bit = rest & -rest;
+			if (s->bits == 0)
+				continue;
+			h->bits[w] |= bit;
+			n++;
+			if (before != NULL &&
+			    memcmp(s, before, sizeof(*s)) == 0) {
+				alike[w] |= bit;
+				same++;
+			}
+			before = s;
+		}
+	h->version = VALUE_ALIKE;
+	if (same * sizeof(*s) > WORDS * sizeof(*alike))
+		return n - same;
+	h->version = VALUE_ALL;
+	memset(alike, 0, WORDS * sizeof(*alike));
+	return n;
+}
+
 void *lsom__slots_encode(const struct lsom__slots *slots, const uint32_t *bits,
 			 size_t *out_len)
 {
-	struct value_header h = { .version = VALUE_VERSION };
-	size_t max = sizeof(h), epochs;
-	uint8_t *buf, *p;
+	struct value_header h = { .epochs = (uint16_t)slots->epochs_count };
+	const size_t epochs = h.epochs * sizeof(*slots->epochs);
+	uint32_t alike[WORDS] = { 0 }, rest;
+	const unsigned n = slots_pick(slots, bits, &h, alike);
+	const size_t more = h.version == VALUE_ALIKE ? sizeof(alike) : 0;
+	const size_t len =
+		sizeof(h) + more + epochs + n * sizeof(struct lsom__slot);
+	uint8_t *buf = malloc(len), *p = buf;
 	unsigned w;
 
-	h.epochs = (uint16_t)slots->epochs_count;
-	epochs = h.epochs * sizeof(*slots->epochs);
-	max += epochs;
-	for (w = 0; w < ARRAY_LEN(h.bits); w++)
-		max += (size_t)__builtin_popcount(bits[w]) *
-		       sizeof(struct lsom__slot);
-	buf = malloc(max);
 	if (buf == NULL)
 		return NULL;
-	p = buf + sizeof(h);
+	memcpy(p, &h, sizeof(h));
+	p += sizeof(h);
+	memcpy(p, alike, more);
+	p += more;
 	if (epochs > 0)
 		memcpy(p, slots->epochs, epochs);
 	p += epochs;
-	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
+	for (w = 0; w < WORDS; w++) {
 		const struct lsom__slot *slot = &slots->slot[w * 32];
-		uint32_t rest = bits[w], empty = 0;
 
-		for (; rest != 0; rest &= rest - 1) {
-			const struct lsom__slot *s = &slot[__builtin_ctz(rest)];
-
-			if (s->bits == 0) {
-				empty |= rest & -rest;
-				continue;
-			}
-			memcpy(p, s, sizeof(*s));
-			p += sizeof(*s);
+		for (rest = h.bits[w] & ~alike[w]; rest != 0;
+		     rest &= rest - 1) {
+			memcpy(p, &slot[__builtin_ctz(rest)], sizeof(*slot));
+			p += sizeof(*slot);
 		}
-		h.bits[w] = bits[w] & ~empty;
 	}
-	memcpy(buf, &h, sizeof(h));
-	*out_len = (size_t)(p - buf);
+	assert(p == buf + len);
+	*out_len = len;
 	return buf;
 }
 
@@ -263,49 +297,94 @@ static bool slot_older(const struct lsom__slots *slots,
 	return SLOT_SEQ(a) < SLOT_SEQ(b);
 }
 
+/* The header of @value, and @alike: behind them, or NULL: it is none. */
+static const uint8_t *value_take(const void *value, size_t len,
+				 struct value_header *h, uint32_t *alike)
+{
+	const uint8_t *p = value;
+	size_t more = 0, count = 0;
+	unsigned w;
+
+	if (len < sizeof(*h))
+		return NULL;
+	memcpy(h, p, sizeof(*h));
+	p += sizeof(*h);
+	if (h->version == VALUE_ALIKE)
+		more = WORDS * sizeof(*alike);
+	else if (h->version != VALUE_ALL)
+		return NULL;
+	if (len < sizeof(*h) + more)
+		return NULL;
+	memset(alike, 0, WORDS * sizeof(*alike));
+	memcpy(alike, p, more);
+	for (w = 0; w < WORDS; w++) {
+		if ((alike[w] & ~h->bits[w]) != 0)
+			return NULL;
+		count += (size_t)__builtin_popcount(h->bits[w] & ~alike[w]);
+	}
+	if (len != sizeof(*h) + more + h->epochs * sizeof(struct lsom__epoch) +
+			   count * sizeof(struct lsom__slot))
+		return NULL;
+	return p + more;
+}
+
+/* The epochs of a value, and which of @slots the last one asked for is. */
+struct value_epochs {
+	const uint8_t *epochs;
+	unsigned count, last;
+	int mine;
+};
+
+/* A slot of a value becomes one of @slots.  0, -EUCLEAN, -ENOMEM. */
+static int slot_take(struct lsom__slots *slots, struct value_epochs *v,
+		     struct lsom__slot *s)
+{
+	unsigned epoch = SLOT_EPOCH(s);
+	struct lsom__epoch e;
+
+	if (epoch >= v->count || s->bits == 0 ||
+	    lsom__slot_kind(s) > LSOM__E_HOLE)
+		return -EUCLEAN;
+	if (epoch != v->last) {
+		memcpy(&e, v->epochs + epoch * sizeof(e), sizeof(e));
+		v->mine = epoch_find(slots, e.member_csn, e.oepoch);
+		if (v->mine < 0)
+			return v->mine;
+		v->last = epoch;
+	}
+	s->bits = (s->bits & ~EPOCH_MASK) | (uint64_t)v->mine << EPOCH_BIT;
+	return 0;
+}
+
 int lsom__slots_decode(const void *value, size_t len, struct lsom__slots *slots,
 		       uint32_t *bits)
 {
-	const uint8_t *p = value, *epochs;
+	struct value_epochs v = { .last = EPOCHS_MAX };
+	struct lsom__slot s = { 0 }, *slot;
+	uint32_t alike[WORDS], rest;
 	struct value_header h;
-	struct lsom__epoch e;
-	struct lsom__slot s, *slot;
-	size_t count = 0;
-	unsigned w, epoch, last = EPOCHS_MAX;
-	uint32_t rest;
-	int mine = 0; /* what its last epoch is in @slots */
+	const uint8_t *p;
+	unsigned w;
+	int rv = 0;
 
-	if (len < sizeof(h))
+	v.epochs = value_take(value, len, &h, alike);
+	if (v.epochs == NULL)
 		return -EUCLEAN;
-	memcpy(&h, p, sizeof(h));
-	for (w = 0; w < ARRAY_LEN(h.bits); w++)
-		count += (size_t)__builtin_popcount(h.bits[w]);
-	if (h.version != VALUE_VERSION ||
-	    len != sizeof(h) + h.epochs * sizeof(e) + count * sizeof(s))
-		return -EUCLEAN;
-	epochs = p + sizeof(h);
-	p = epochs + h.epochs * sizeof(e);
-	for (w = 0; w < ARRAY_LEN(h.bits); w++) {
+	v.count = h.epochs;
+	p = v.epochs + h.epochs * sizeof(struct lsom__epoch);
+	for (w = 0; w < WORDS; w++) {
 		for (rest = h.bits[w]; rest != 0; rest &= rest - 1) {
 			slot = &slots->slot[w * 32 +
 					    (unsigned)__builtin_ctz(rest)];
-			memcpy(&s, p, sizeof(s));
-			p += sizeof(s);
-			epoch = SLOT_EPOCH(&s);
-			if (epoch >= h.epochs || s.bits == 0 ||
-			    lsom__slot_kind(&s) > LSOM__E_HOLE)
-				return -EUCLEAN;
-			if (epoch != last) {
-				memcpy(&e, epochs + epoch * sizeof(e),
-				       sizeof(e));
-				mine = epoch_find(slots, e.member_csn,
-						  e.oepoch);
-				if (mine < 0)
-					return mine;
-				last = epoch;
+			if ((alike[w] & rest & -rest) == 0) {
+				memcpy(&s, p, sizeof(s));
+				p += sizeof(s);
+				rv = slot_take(slots, &v, &s);
+			} else if (s.bits == 0) {
+				rv = -EUCLEAN; /* the first is as no other */
 			}
-			s.bits = (s.bits & ~EPOCH_MASK) | (uint64_t)mine
-								  << EPOCH_BIT;
+			if (rv < 0)
+				return rv;
 			/* The larger version wins; on a tie, the later record. */
 			if (slot->bits == 0 || !slot_older(slots, &s, slot))
 				*slot = s;
@@ -320,7 +399,7 @@ void *lsom__merge(struct kv_slice key, struct kv_slice old,
 		  const struct kv_slice *operands, size_t count,
 		  size_t *out_len)
 {
-	uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 0 };
+	uint32_t bits[WORDS] = { 0 };
 	struct lsom__slots slots;
 	void *out = NULL;
 	int rv = 0;

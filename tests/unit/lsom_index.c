@@ -106,7 +106,10 @@ static void check(struct kv_slice value, const struct model *m)
 	lsom__slots_fini(&slots);
 }
 
-/* Behind a header come epochs, then slots: each epoch is one of a slot. */
+/*
+ * Behind a header come epochs, then slots: each epoch is one of a slot.  Of version 2
+ * there is a bitmap more between them.
+ */
 static void check_epochs(struct kv_slice value)
 {
 	const uint8_t *p = value.data, *end = p + value.len;
@@ -116,7 +119,8 @@ static void check_epochs(struct kv_slice value)
 
 	memcpy(&epochs, p + 2, sizeof(epochs));
 	CHECK(epochs <= LSOM__PAGE_SLOTS);
-	for (p += 36 + epochs * 16u; p < end; p += sizeof(slot)) {
+	p += p[0] == 2 ? 36 + 32 : 36;
+	for (p += epochs * 16u; p < end; p += sizeof(slot)) {
 		memcpy(&slot, p, sizeof(slot));
 		used[slot.bits >> LSOM__SLOT_EPOCH_BIT & 511] = true;
 	}
@@ -159,4 +163,109 @@ TEST(lsom_index, merges_by_version)
 		free((void *)(uintptr_t)half.data);
 		free((void *)(uintptr_t)last.data);
 	}
+}
+
+/* @bits of a page that one UNMAP emptied, but for @data blocks in its middle. */
+static struct kv_slice emptied(const uint32_t *bits, unsigned data,
+			       struct model *m)
+{
+	const unsigned at = LSOM__PAGE_SLOTS / 2;
+	const struct lsom__entry hole = { .member_csn = 1,
+					  .lsn = LSN(2, 9),
+					  .place = 77,
+					  .kind = LSOM__E_HOLE };
+	struct lsom__entry e = { .member_csn = 1,
+				 .lsn = LSN(2, 10),
+				 .place = 4000,
+				 .crc = 5,
+				 .kind = LSOM__E_RAW };
+	struct lsom__slots slots;
+	struct kv_slice out;
+
+	lsom__slots_init(&slots);
+	CHECK_EQ(lsom__slots_set(&slots, 0, LSOM__PAGE_SLOTS, &hole, NULL), 0);
+	for (unsigned i = 0; i < LSOM__PAGE_SLOTS; i++)
+		m->e[i] = lsom__bit(bits, i) ? hole : (struct lsom__entry){ 0 };
+	for (unsigned i = at; i < at + data; i++, e.place++) {
+		CHECK_EQ(lsom__slots_set(&slots, i, 1, &e, NULL), 0);
+		if (lsom__bit(bits, i))
+			m->e[i] = e;
+	}
+	out.data = lsom__slots_encode(&slots, bits, &out.len);
+	CHECK(out.data != NULL);
+	lsom__slots_fini(&slots);
+	check(out, m);
+	return out;
+}
+
+/* A hole takes one slot of the store, however much of a page it is. */
+TEST(lsom_index, holes_are_stored_once)
+{
+	const unsigned whole = 36 + 32 + 16 + 16;
+	uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 0 };
+	struct kv_slice v;
+	struct model m;
+
+	lsom__bits_set(bits, 0, LSOM__PAGE_SLOTS);
+	v = emptied(bits, 0, &m);
+	CHECK_EQ(v.len, whole);
+	free((void *)(uintptr_t)v.data);
+	v = emptied(bits, 1, &m); /* and what follows that one */
+	CHECK_EQ(v.len, whole + 2 * 16);
+	free((void *)(uintptr_t)v.data);
+	v = emptied(bits, LSOM__PAGE_SLOTS / 2, &m);
+	CHECK_EQ(v.len, whole + LSOM__PAGE_SLOTS / 2 * 16);
+	free((void *)(uintptr_t)v.data);
+	/* Also of what was changed only; where it saves nothing as ever. */
+	memset(bits, 0, sizeof(bits));
+	lsom__bits_set(bits, 30, 4);
+	v = emptied(bits, 0, &m);
+	CHECK_EQ(v.len, whole);
+	free((void *)(uintptr_t)v.data);
+	memset(bits, 0, sizeof(bits));
+	lsom__bits_set(bits, 30, 3);
+	v = emptied(bits, 0, &m);
+	CHECK_EQ(v.len, 36 + 16 + 3 * 16);
+	CHECK_EQ(*(const uint8_t *)v.data, 1);
+	free((void *)(uintptr_t)v.data);
+}
+
+static int decoded(const uint8_t *value, size_t len)
+{
+	struct lsom__slots slots;
+	int rv;
+
+	lsom__slots_init(&slots);
+	rv = lsom__slots_decode(value, len, &slots, NULL);
+	lsom__slots_fini(&slots);
+	return rv;
+}
+
+TEST(lsom_index, what_is_no_value)
+{
+	uint32_t bits[LSOM__PAGE_SLOTS / 32] = { 0 };
+	struct kv_slice v;
+	struct model m;
+	uint8_t *p;
+
+	lsom__bits_set(bits, 1, LSOM__PAGE_SLOTS - 1);
+	v = emptied(bits, 0, &m);
+	p = (uint8_t *)(uintptr_t)v.data;
+	for (size_t len = 0; len < v.len; len++)
+		CHECK_EQ(decoded(p, len), -EUCLEAN);
+	CHECK_EQ(decoded(p, v.len), 0);
+	p[0] = 3; /* a later version */
+	CHECK_EQ(decoded(p, v.len), -EUCLEAN);
+	p[0] = 1; /* an earlier one, of as many slots */
+	CHECK_EQ(decoded(p, v.len), -EUCLEAN);
+	p[0] = 2;
+	p[36] ^= 1; /* the first is not there: as which one is it? */
+	CHECK_EQ(decoded(p, v.len), -EUCLEAN);
+	p[4] ^= 1; /* it is there, and as the one before it */
+	CHECK_EQ(decoded(p, v.len), -EUCLEAN);
+	p[36] ^= 1;
+	p[4] ^= 1;
+	p[36 + 32 + 16 + 5] |= 0xf0; /* an epoch that it has not */
+	CHECK_EQ(decoded(p, v.len), -EUCLEAN);
+	free((void *)(uintptr_t)v.data);
 }
