@@ -102,6 +102,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	disk->checkpoint_timer.cb = lsom__checkpoint_tick;
 	disk->unclosed_timer.cb = lsom__segments_close_again;
 	disk->loads_timer.cb = lsom__loads_again;
+	disk->evict_task.cb = lsom__evict_run;
 	lsom__read_init();
 	lsom__index_init();
 	lsom__checkpoint_init();

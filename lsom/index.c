@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #define LOAD_AGAIN_NS (100 * MSEC)
+#define EVICT_TURN 64u /* pages to be looked at, of those that may go */
 
 static struct histogram loads = {
 	.name = "basalt_lsom_index_load_seconds",
@@ -723,19 +724,42 @@ bool lsom__page_shed(struct lsom_disk *disk)
 	return false;
 }
 
+/* In a turn of its own: on a disk that rests there is no other. */
+static void evict_again(struct lsom_disk *disk)
+{
+	if (disk->state == LSOM_DISK_OPENING || disk->closing ||
+	    disk->evict_task.queued)
+		return;
+	disk->works++;
+	env_defer(disk->env, &disk->evict_task);
+}
+
+void lsom__evict_run(struct env_task *task)
+{
+	struct lsom_disk *disk =
+		container_of(task, struct lsom_disk, evict_task);
+
+	disk->works--;
+	lsom__pages_evict(disk);
+	lsom__disk_changed(disk);
+}
+
 void lsom__pages_evict(struct lsom_disk *disk)
 {
+	const size_t before = disk->pages_count, max = disk->lsom->pages_max;
 	struct lsom__page *page, *next;
-	unsigned tries = 64;
+	unsigned tries = EVICT_TURN;
 
 	if (disk->kv == NULL)
 		return;
 	for (page = TAILQ_FIRST(&disk->lru);
-	     page != NULL && tries > 0 &&
-	     disk->pages_count > disk->lsom->pages_max;
+	     page != NULL && tries > 0 && disk->pages_count > max;
 	     page = next, tries--) {
 		next = TAILQ_NEXT(page, lru);
 		if (may_go(page))
 			lsom__page_free(page);
 	}
+	/* What bars the others a checkpoint ends, which comes here. */
+	if (disk->pages_count > max && disk->pages_count < before)
+		evict_again(disk);
 }

@@ -403,6 +403,7 @@ struct lsom_disk {
 	struct lsom__pages loads_again; /* by @lru: no memory for them */
 	struct env_timer loads_timer;
 	bool loads_starved; /* that was told */
+	struct env_task evict_task; /* there are more than there may be */
 	_Atomic uint64_t unknown; /* slots in overlays: what they replaced */
 
 	struct lsom__position position; /* of the index as it was opened */
@@ -723,6 +724,7 @@ int lsom__stored_fit(struct lsom_comp *comp, size_t bytes);
 void lsom__index_drop(struct lsom_comp *comp);
 void lsom__page_clean(struct lsom__page *page);
 void lsom__page_dirty(struct lsom__page *page, unsigned slot, unsigned count);
+/* Some of those that the cache has no room for go; the rest in later turns. */
 void lsom__pages_evict(struct lsom_disk *disk);
 /*
  * There is no memory for what is durable and has to be applied: give a page up that
@@ -734,6 +736,8 @@ bool lsom__entry_here(const struct lsom_comp *comp, uint64_t block,
 		      uint64_t place, uint8_t kind);
 /* Of @loads_timer. */
 void lsom__loads_again(struct env_timer *timer);
+/* Of @evict_task. */
+void lsom__evict_run(struct env_task *task);
 void lsom__index_init(void); /* its counters; so the others */
 void lsom__page_free(struct lsom__page *page);
 void lsom__page_release(struct lsom_comp *comp, struct lsom__page *page);

@@ -574,6 +574,36 @@ TEST(space, unmaps_wait_for_the_index)
 	fixture_close(f);
 }
 
+/* What was more than the cache while it was dirty goes though nobody comes again. */
+TEST(space, pages_go_while_the_disk_rests)
+{
+	enum { PAGES = 5000, EACH = LSOM__PAGE_SLOTS };
+	struct fixture *f = fixture_open(27);
+	struct lsom_decided d = { 0 };
+	struct lsom_comp *comp;
+	uint64_t i;
+
+	f->lsom->pages_max = 1000;
+	CHECK_EQ(create(f, 1, 2u << 20), 0);
+	comp = comp_of(f, 1);
+	for (i = 0; i < PAGES; i++)
+		CHECK_EQ(put(f, comp, i * EACH, 1, LSN(1, i + 1), 1), 0);
+	CHECK_EQ(put_kind(f, comp, LSOM_PREP, 0, PAGES * EACH, LSN(1, ++i), 0),
+		 0);
+	d.stable_lsn = d.hole_floor = LSN(1, i);
+	lsom_decided(comp, &d);
+	CHECK(f->disk->pages_count >= PAGES);
+	checkpoint_make(f);
+	/* Some in a turn: there are others on the loop. */
+	CHECK(f->disk->pages_count > 2 * f->lsom->pages_max);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(f->disk->pages_count, f->lsom->pages_max);
+	CHECK_EQ(get(f, comp, (PAGES - 1) * EACH, 1), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Of what a checkpoint covers an opening reads that it is closed, not more. */
 TEST(space, opening_after_much_was_written)
 {
