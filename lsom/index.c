@@ -586,14 +586,16 @@ static void slots_changed(struct lsom__page *page, unsigned slot,
 			  unsigned count, const struct lsom__slot *old,
 			  const struct lsom__entry *now)
 {
+	unsigned unknown = 0;
+
 	slots_count(page, old, count, now);
-	for (unsigned i = slot; i < slot + count && !page->loaded; i++) {
-		if (lsom__bit(page->known, i))
-			continue;
-		lsom__bit_set(page->known, i);
-		page->unknown++;
-		page->comp->unknown++;
-		page->comp->disk->unknown++;
+	for (unsigned i = slot; i < slot + count && !page->loaded; i++)
+		unknown += !lsom__bit(page->known, i);
+	if (unknown > 0) { /* once: other shards look at these */
+		lsom__bits_set(page->known, slot, count);
+		page->unknown += unknown;
+		page->comp->unknown += unknown;
+		page->comp->disk->unknown += unknown;
 	}
 	lsom__page_dirty(page, slot, count);
 }
