@@ -342,8 +342,10 @@ static int slot_take(struct lsom__slots *slots, struct value_epochs *v,
 	unsigned epoch = SLOT_EPOCH(s);
 	struct lsom__epoch e;
 
-	if (epoch >= v->count || s->bits == 0 ||
-	    lsom__slot_kind(s) > LSOM__E_HOLE)
+	/* As lsom__slots_set() makes them: so none is 0 once it has its epoch. */
+	if (epoch >= v->count || lsom__slot_kind(s) > LSOM__E_HOLE ||
+	    (s->bits >> PLACE_BITS & 15) != UNITS - 1 ||
+	    (s->bits & PLACE_MASK) % UNITS != 0)
 		return -EUCLEAN;
 	if (epoch != v->last) {
 		memcpy(&e, v->epochs + epoch * sizeof(e), sizeof(e));
