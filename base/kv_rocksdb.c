@@ -455,6 +455,23 @@ static bool has_room(const struct kv_config *config)
 	return room;
 }
 
+/*
+ * Of one piece: cut into as many as RocksDB would, by the size, each is smaller
+ * than the filter of a table of a million small values, which would then be read
+ * with each of them.
+ */
+static rocksdb_cache_t *cache_make(size_t bytes)
+{
+	rocksdb_lru_cache_options_t *o = rocksdb_lru_cache_options_create();
+	rocksdb_cache_t *cache;
+
+	rocksdb_lru_cache_options_set_capacity(o, bytes);
+	rocksdb_lru_cache_options_set_num_shard_bits(o, 0);
+	cache = rocksdb_cache_create_lru_opts(o);
+	rocksdb_lru_cache_options_destroy(o);
+	return cache;
+}
+
 /* @memory: what write buffers and the block cache may take. */
 static void options_set(struct rocks *r, const struct kv_config *config,
 			size_t memory)
@@ -615,7 +632,7 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 	r->log = config->log;
 	r->options = rocksdb_options_create();
 	r->table = rocksdb_block_based_options_create();
-	r->cache = rocksdb_cache_create_lru(memory / 2);
+	r->cache = cache_make(memory / 2);
 	r->write = rocksdb_writeoptions_create();
 	r->read = rocksdb_readoptions_create();
 	r->flush = rocksdb_flushoptions_create();

@@ -368,6 +368,57 @@ static int put_one(struct kv *kv, const char *key, size_t len)
  * What is applied was synced before the answer, each batch; and after a sync that
  * failed nothing is applied, though the next one would succeed.
  */
+/* What the process has read of files, in bytes. */
+static unsigned long long read_bytes(void)
+{
+	FILE *f = fopen("/proc/self/io", "r");
+	unsigned long long n = 0;
+
+	CHECK(f != NULL);
+	CHECK_EQ(fscanf(f, "rchar: %llu", &n), 1);
+	fclose(f);
+	return n;
+}
+
+/* What says where a value is stays in memory, of however many there are. */
+TEST(kv, small_values_by_the_million)
+{
+	enum { KEYS = 1000000, GETS = 200, BLOCK = 64 << 10 };
+	struct kv_config config = { .create = true };
+	char *dir = test_dir(), path[600];
+	unsigned long long before;
+	struct kv_batch batch;
+	struct kv *kv;
+	uint8_t key[4];
+	size_t len;
+	void *value;
+
+	snprintf(path, sizeof(path), "%s/db", dir);
+	free(dir);
+	config.path = path;
+	CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+	kv_batch_init(&batch);
+	for (uint32_t i = 0; i < KEYS; i++) {
+		put_be32(key, i);
+		CHECK_EQ(kv_batch_reserve(&batch, 1, 8), 0);
+		kv_batch_put(&batch, kv_slice(key, 4), kv_slice(&i, 1));
+	}
+	CHECK_EQ(kv_apply(kv, &batch), 0);
+	kv_batch_fini(&batch);
+	CHECK_EQ(kv_flush(kv), 0);
+	put_be32(key, 0);
+	CHECK_EQ(kv_get(kv, kv_slice(key, 4), &value, &len), 0);
+	free(value);
+	before = read_bytes();
+	for (uint32_t i = 0; i < GETS; i++) {
+		put_be32(key, i * (KEYS / GETS));
+		CHECK_EQ(kv_get(kv, kv_slice(key, 4), &value, &len), 0);
+		free(value);
+	}
+	CHECK(read_bytes() - before < GETS * BLOCK);
+	kv_close(kv);
+}
+
 TEST(kv, each_batch_is_synced)
 {
 	struct kv_config config = { .create = true, .log = true };
