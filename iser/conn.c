@@ -26,7 +26,8 @@
  */
 #define STALL_NS (30 * SEC)
 /* For the last receives, where the device does not say which they are. */
-#define LAST_RECEIVE_NS (50 * MSEC)
+#define LAST_RECEIVE_NS (25 * MSEC)
+#define LAST_RECEIVE_WAITS 2u /* the first counts from the turn's beginning */
 /*
  * After a logout the initiator hangs up.  All that its connection took is given
  * back at once; the id alone waits for that, for a while and in numbers.
@@ -269,8 +270,8 @@ void iser__conn_drained(struct iser_conn *conn)
 		return;
 	if (conn->own_recvq || conn->last_wqe) {
 		finish(conn);
-	} else if (env_timer_active(&conn->timer) && !conn->waits_last) {
-		conn->waits_last = true;
+	} else if (env_timer_active(&conn->timer) && conn->last_waits == 0) {
+		conn->last_waits = LAST_RECEIVE_WAITS;
 		if (!conn->device->says_last_wqe)
 			env_timer_start(conn->dm.env, &conn->timer,
 					LAST_RECEIVE_NS);
@@ -320,6 +321,12 @@ static void on_timer(struct env_timer *timer)
 
 	if (!conn->closing) {
 		watch_on(conn);
+		return;
+	}
+	if (conn->last_waits > 1 && !conn->last_wqe && !conn->removed &&
+	    !conn->device->says_last_wqe) {
+		conn->last_waits--;
+		env_timer_start(conn->dm.env, timer, LAST_RECEIVE_NS);
 		return;
 	}
 	while (!let_go(conn) && iser__cq_poll(conn) > 0)

@@ -320,7 +320,7 @@ struct iser_conn {
 	bool goodbye; /* a Logout Response went: the initiator hangs up */
 	bool hung_up; /* it did */
 	bool last_wqe; /* no receive completes any more */
-	bool waits_last;
+	unsigned last_waits; /* for the last receive, to come */
 	/*
 	 * From detach() to the turn behind attach() nothing goes up: a loss is
 	 * kept, and what shard 0 learns meanwhile is noted.

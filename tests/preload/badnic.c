@@ -347,7 +347,9 @@ static void hold(struct queue *q, const struct ibv_wc *wc)
 	struct pair *pair = FIND(&pairs, qp->qp_num, wc->qp_num);
 	struct held *held = calloc(1, sizeof(*held));
 	bool receive = wc->wr_id & 1;
-	uint64_t due = now_us() + chance(knob.hold_us);
+	/* What ended is late enough: @last_us. */
+	uint64_t due = now_us() +
+		       (pair == NULL || pair->error ? 0 : chance(knob.hold_us));
 
 	if (pair == NULL || held == NULL) {
 		free(held);
