@@ -364,10 +364,6 @@ static int put_one(struct kv *kv, const char *key, size_t len)
 	return rv;
 }
 
-/*
- * What is applied was synced before the answer, each batch; and after a sync that
- * failed nothing is applied, though the next one would succeed.
- */
 /* What the process has read of files, in bytes. */
 static unsigned long long read_bytes(void)
 {
@@ -419,6 +415,10 @@ TEST(kv, small_values_by_the_million)
 	kv_close(kv);
 }
 
+/*
+ * What is applied was synced before the answer, each batch; and after a sync that
+ * failed nothing is applied, though the next one would succeed.
+ */
 TEST(kv, each_batch_is_synced)
 {
 	struct kv_config config = { .create = true, .log = true };
