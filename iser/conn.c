@@ -50,6 +50,7 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 	if (!iser__conn_alive(conn))
 		return;
 	if (conn->moving) {
+		assert(why != NULL); /* nobody logs out in a login */
 		if (conn->late_why == NULL) {
 			conn->late_status = status;
 			conn->late_why = why;
