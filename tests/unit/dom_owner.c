@@ -552,12 +552,30 @@ TEST(dom_owner, a_reservation_goes_with_its_object)
 	fixture_close(f);
 }
 
+/* Its entry in the directory goes. */
+static void disk_give_up(struct fixture *f, struct uuid *id)
+{
+	Directory__Disk disk = DIRECTORY__DISK__INIT;
+	struct cmmds_command cmd = { .data = f };
+
+	disk.uuid.data = id->b;
+	disk.uuid.len = sizeof(id->b);
+	disk.node.data = f->node.b;
+	disk.node.len = sizeof(f->node.b);
+	disk.path = "/disk";
+	disk.removing = true;
+	entry_put(f, CMMDS_DISK, id->b, sizeof(id->b), &disk.base);
+	cmmds_command_init(&cmd);
+	cmmds_erase(&cmd, CMMDS_DISK, id->b, sizeof(id->b), CMMDS_ANY);
+	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
+	CHECK_EQ(wait_for(f), 0);
+	cmmds_command_fini(&cmd);
+}
+
 /* Its disk was given up: nobody waits for what lies there. */
 TEST(dom_owner, deleted_when_its_disk_is_no_more)
 {
 	struct fixture *f = fixture_open();
-	Directory__Disk disk = DIRECTORY__DISK__INIT;
-	struct cmmds_command cmd = { .data = f };
 	struct uuid id, second = uuid_of(101);
 	unsigned on;
 
@@ -568,18 +586,7 @@ TEST(dom_owner, deleted_when_its_disk_is_no_more)
 	f->object = NULL;
 	dom_disk_remove(f->dom, f->disks[on], on_done, f);
 	CHECK_EQ(wait_for(f), 0);
-	disk.uuid.data = id.b;
-	disk.uuid.len = sizeof(id.b);
-	disk.node.data = f->node.b;
-	disk.node.len = sizeof(f->node.b);
-	disk.path = "/disk";
-	disk.removing = true;
-	entry_put(f, CMMDS_DISK, id.b, sizeof(id.b), &disk.base);
-	cmmds_command_init(&cmd);
-	cmmds_erase(&cmd, CMMDS_DISK, id.b, sizeof(id.b), CMMDS_ANY);
-	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
-	CHECK_EQ(wait_for(f), 0);
-	cmmds_command_fini(&cmd);
+	disk_give_up(f, &id);
 	object_delete(f);
 	gone_wait(f);
 	fixture_close(f);
@@ -589,8 +596,6 @@ TEST(dom_owner, deleted_when_its_disk_is_no_more)
 TEST(dom_owner, disk_given_up_behind_a_deletion)
 {
 	struct fixture *f = fixture_open();
-	Directory__Disk disk = DIRECTORY__DISK__INIT;
-	struct cmmds_command cmd = { .data = f };
 	struct uuid id = uuid_of(100);
 	bool removed = false;
 
@@ -604,18 +609,7 @@ TEST(dom_owner, disk_given_up_behind_a_deletion)
 	nap(f, 50 * MSEC);
 	UNTIL(f, dom__gc_idle(f->dom));
 	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
-	disk.uuid.data = id.b;
-	disk.uuid.len = sizeof(id.b);
-	disk.node.data = f->node.b;
-	disk.node.len = sizeof(f->node.b);
-	disk.path = "/disk";
-	disk.removing = true;
-	entry_put(f, CMMDS_DISK, id.b, sizeof(id.b), &disk.base);
-	cmmds_command_init(&cmd);
-	cmmds_erase(&cmd, CMMDS_DISK, id.b, sizeof(id.b), CMMDS_ANY);
-	CHECK_EQ(cmmds_propose(f->cmmds, &cmd, 0, on_command), 0);
-	CHECK_EQ(wait_for(f), 0);
-	cmmds_command_fini(&cmd);
+	disk_give_up(f, &id);
 	gone_wait(f);
 	fixture_close(f);
 }
