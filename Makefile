@@ -203,7 +203,7 @@ endef
 $(foreach t,$(notdir $(TOOL_SRC:.c=)),$(eval $(call tool_rule,$(t))))
 
 # Libraries that tests put before the C library of a program they run.
-$(O)/tests/preload/%.so: tests/preload/%.c
+$(O)/tests/preload/%.so: tests/preload/%.c tests/preload/real.h
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) -fno-builtin -fPIC \

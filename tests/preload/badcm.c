@@ -11,7 +11,8 @@
  *	add	this one comes behind each,
  *	adds	so often in all
  */
-#include <dlfcn.h>
+#include "tests/preload/real.h"
+
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
@@ -31,17 +32,6 @@ struct cm {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static STAILQ_HEAD(, cm) cms = STAILQ_HEAD_INITIALIZER(cms);
 static int late, twice, add, adds, added;
-
-static void *real(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	if (f == NULL)
-		abort();
-	return f;
-}
-
-#define REAL(name) ((__typeof__(&name))real(#name))
 
 static void numbers_read(void)
 {

@@ -13,7 +13,8 @@
  * Calls that block do so until FILE says something else; with "silent ring" they
  * are answered as ever.
  */
-#include <dlfcn.h>
+#include "tests/preload/real.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -36,15 +37,6 @@ static struct {
 	ino_t ino;
 	int nowhere, never;
 } bad = { .lock = PTHREAD_MUTEX_INITIALIZER, .nowhere = -1 };
-
-static void *real(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	if (f == NULL)
-		abort();
-	return f;
-}
 
 static void reread(const char *file, const struct stat *now)
 {

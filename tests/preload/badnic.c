@@ -25,7 +25,8 @@
  * Standard error hears of it, as "badnic: broken: ...", and of each queue pair at
  * its end.  Of wr_id it is known that basaltd's receives have odd ones.
  */
-#include <dlfcn.h>
+#include "tests/preload/real.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -171,16 +172,6 @@ static struct {
 } count;
 static unsigned seed = 1;
 
-static void *real(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	if (f == NULL)
-		abort();
-	return f;
-}
-
-#define REAL(name) ((__typeof__(&name))real(#name))
 #define FIND(list, field, value)                                               \
 	({                                                                     \
 		__typeof__(LIST_FIRST(list)) found_;                           \
