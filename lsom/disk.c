@@ -120,8 +120,8 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 static int super_check(struct lsom_disk *disk, struct lsom_disk_open *req)
 {
 	const struct lsom__super *s = &disk->super;
-	int rv = lsom__super_read(disk->env, disk->dev, &disk->super,
-				  &disk->super_torn);
+	int rv = lsom__super_read(disk->env, disk->dev, req->lose_unreadable,
+				  &disk->super, &disk->super_torn);
 
 	if (rv == -ENODATA || rv == -EUCLEAN)
 		snprintf(req->why, sizeof(req->why),

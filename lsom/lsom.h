@@ -184,6 +184,12 @@ struct lsom_disk_open {
 	struct uuid disk; /* zero: whatever is there */
 	struct uuid cluster;
 	bool rebuild; /* throw the index away, make it from the log */
+	/*
+	 * Blocks that fail with -EIO count as lost, as those do that the medium
+	 * is known to have lost, while the device reads others: they are lost
+	 * for good then, whatever it reads later.
+	 */
+	bool lose_unreadable;
 	/* for that, on a worker, once the superblock is found good; or NULL */
 	void (*index_remove)(const char *index_path);
 	/* out */

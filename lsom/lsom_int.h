@@ -502,8 +502,9 @@ static inline bool lsom__segment_set_back(const struct lsom_disk *disk,
 /*
  * -ENODATA: there is none; -EUCLEAN, -EMEDIUMTYPE as lsom__super_decode().
  * @torn (may be NULL): one of the two is not whole, and may have been newer.
+ * @lose_unreadable: so is one that fails with -EIO.
  */
-int lsom__super_read(struct env *env, struct env_dev *dev,
+int lsom__super_read(struct env *env, struct env_dev *dev, bool lose_unreadable,
 		     struct lsom__super *out, bool *torn);
 /* The next superblock into @block; where it goes, in bytes: not over the last. */
 uint64_t lsom__super_next(struct lsom_disk *disk, void *block);

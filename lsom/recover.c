@@ -38,7 +38,18 @@ static int read_now(struct lsom_disk *disk, void *buf, size_t len,
 	return rv;
 }
 
-/* Block by block: those that the medium lost hold nothing of ours. */
+/* Of one block: it is lost, and not the device as a whole. */
+static bool is_lost(const struct lsom__recovery *rec, int status)
+{
+	struct lsom_disk *disk = rec->disk;
+	struct lsom__super s;
+
+	return status == -ENODATA ||
+	       (status == -EIO && rec->lose_unreadable &&
+		lsom__super_read(disk->env, disk->dev, true, &s, NULL) == 0);
+}
+
+/* Block by block: those that are lost hold nothing of ours. */
 static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 		       uint32_t blocks, uint8_t *buf)
 {
@@ -48,7 +59,7 @@ static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 
 	for (i = 0; i < blocks; i++, buf += LSOM_BLOCK) {
 		rv = read_now(disk, buf, LSOM_BLOCK, (place + i) * LSOM_BLOCK);
-		if (rv == -ENODATA) {
+		if (is_lost(rec, rv)) {
 			memset(buf, 0xff, LSOM_BLOCK); /* not as if unused */
 			lost++;
 		} else if (rv < 0) {
@@ -72,7 +83,9 @@ int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 
 	if (!lsom__ahead_take(&rec->ahead, place * LSOM_BLOCK, len, buf, &rv))
 		rv = read_now(disk, buf, len, place * LSOM_BLOCK);
-	return rv == -ENODATA ? blocks_read(rec, place, blocks, buf) : rv;
+	if (rv == -ENODATA || (rv == -EIO && rec->lose_unreadable))
+		rv = blocks_read(rec, place, blocks, buf);
+	return rv;
 }
 
 static const struct lsom__segment_header *
@@ -671,6 +684,7 @@ int lsom__recover(struct lsom_disk *disk, struct lsom_disk_open *req)
 	rebuild = rebuild || disk->kv == NULL;
 	rv = recovery_init(&rec, disk);
 	rec.percent = &req->percent;
+	rec.lose_unreadable = req->lose_unreadable;
 	disk->recovery = &rec;
 	disk->replaying = true;
 	if (rv == 0 && disk->kv != NULL)

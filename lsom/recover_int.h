@@ -84,6 +84,7 @@ struct lsom__recovery {
 	uint64_t records;
 	struct lsom__repair *repairs;
 	size_t repairs_count, repairs_room;
+	bool lose_unreadable; /* blocks that fail with -EIO are lost as well */
 	bool damaged; /* batches were found missing that nothing covers */
 	uint64_t batches_lost; /* found missing, covered or not */
 	uint64_t lost_below; /* so it was before: component keys concerned */
@@ -96,8 +97,9 @@ struct lsom__recovery {
  * Read blocks of a segment.  What the medium lost, for which Linux says ENODATA,
  * is as damaged as what rotted, and reads as bytes that nothing is made of.  Any
  * other error is the device's, and says nothing of what lies there: where no
- * second copy tells, it ends the recovery, which may be tried again.  0 or
- * -errno, never -ENODATA.
+ * second copy tells, it ends the recovery, which may be tried again.  But with
+ * lose_unreadable a block that fails with -EIO is lost, too, while the device
+ * can read a superblock.  0 or -errno, never -ENODATA.
  */
 int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 			uint32_t block, uint32_t blocks, void *buf);

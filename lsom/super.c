@@ -43,10 +43,11 @@ int lsom__super_write_now(struct lsom_disk *disk)
  * is then whole, and that open was never finished.  One that the medium lost is
  * as one that is torn.
  */
-int lsom__super_read(struct env *env, struct env_dev *dev,
+int lsom__super_read(struct env *env, struct env_dev *dev, bool lose_unreadable,
 		     struct lsom__super *out, bool *torn)
 {
 	uint8_t *block = aligned_alloc(LSOM_BLOCK, LSOM_BLOCK);
+	bool unreadable = false;
 	int rv = -ENODATA, one, i;
 	struct lsom__super s;
 
@@ -58,6 +59,10 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 	for (i = 0; i < 2; i++) {
 		one = env_dev_read_now(env, dev, block, LSOM_BLOCK,
 				       (uint64_t)i * LSOM__SUPER_GAP);
+		if (one == -EIO && lose_unreadable) {
+			unreadable = true;
+			one = -ENODATA;
+		}
 		if (one < 0 && one != -ENODATA) {
 			rv = one;
 			break;
@@ -79,7 +84,8 @@ int lsom__super_read(struct env *env, struct env_dev *dev,
 			*torn = true;
 	}
 	free(block);
-	return rv;
+	/* Nothing of it was read: that is the device. */
+	return unreadable && (rv == -ENODATA || rv == -EUCLEAN) ? -EIO : rv;
 }
 
 /* ---- probing and formatting: blocking ---- */
@@ -188,7 +194,7 @@ static int super_probe(struct env *env, struct env_dev *dev,
 	int rv = -ENODATA;
 
 	if (info->bytes >= LSOM__DISK_MIN)
-		rv = lsom__super_read(env, dev, &s, &torn);
+		rv = lsom__super_read(env, dev, true, &s, &torn);
 	if (rv != 0 && rv != -EMEDIUMTYPE)
 		return rv;
 	out->ours = true;

@@ -636,8 +636,7 @@ static void add_formatted(struct env_work *work)
 	}
 	node__disk_index_path(node, &a->format.disk, a->index_path,
 			      sizeof(a->index_path));
-	rv = node__disk_open(node, &a->format.disk, a->path, false, add_opened,
-			     a);
+	rv = node__disk_open(node, &a->format.disk, a->path, 0, add_opened, a);
 	if (rv < 0) {
 		struct node_disk *d = node__disk_find(node, &a->format.disk);
 

@@ -22,7 +22,7 @@ struct reopen {
 	struct admin_req *r;
 	struct uuid id;
 	char path[256];
-	bool rebuild;
+	unsigned flags; /* NODE_OPEN_* */
 	struct env_timer tick;
 	unsigned percent; /* seen last */
 	uint64_t step_ns; /* since then: closing, or at @percent */
@@ -32,6 +32,11 @@ struct reopen {
 };
 
 /* ---- both ---- */
+
+static bool rebuilds(const struct reopen *ctx)
+{
+	return ctx->flags & NODE_OPEN_REBUILD;
+}
 
 static void reopen_closed(struct node_disk *d, int status, void *arg);
 static void reopen_opened(struct node_disk *d, int status, void *arg);
@@ -51,19 +56,19 @@ static bool reopen_late(struct reopen *ctx, struct node_disk *d)
 		ctx->step_ns = env_now(ctx->r->node->env);
 	ctx->percent = percent;
 	if (d == NULL || (!opening && d->done != reopen_closed) ||
-	    (opening && ctx->rebuild && !silent) ||
+	    (opening && rebuilds(ctx) && !silent) ||
 	    env_now(ctx->r->node->env) - ctx->step_ns < ADMIN__HANGS_NS)
 		return false;
 	d->done = NULL;
 	if (opening)
 		snprintf(fix, sizeof(fix),
 			 "It is %s when it answers; basalt disk list shows it.",
-			 ctx->rebuild ? "rebuilt" : "opened");
+			 rebuilds(ctx) ? "rebuilt" : "opened");
 	else
 		snprintf(fix, sizeof(fix),
 			 "It is closed when it answers; then: basalt disk %s "
 			 "%s",
-			 ctx->rebuild ? "rebuild" : "retry",
+			 rebuilds(ctx) ? "rebuild" : "retry",
 			 node__disk_word(d, word));
 	admin__why(ctx->r, -EBUSY, fix, "disk %s does not answer", d->path);
 	admin__refuse(ctx->r);
@@ -79,9 +84,9 @@ static void on_tick(struct env_timer *timer)
 	if (reopen_late(ctx, d))
 		return;
 	admin__progress(ctx->r, closing ? 0 : d->open.percent,
-			closing	       ? "closing the disk"
-			: ctx->rebuild ? "rebuilding the index from the log"
-				       : "opening the disk");
+			closing		? "closing the disk"
+			: rebuilds(ctx) ? "rebuilding the index from the log"
+					: "opening the disk");
 	env_timer_start(ctx->r->node->env, &ctx->tick, SEC);
 }
 
@@ -112,7 +117,7 @@ static void reopen_done(struct reopen *ctx)
 	struct admin_req *r = ctx->r;
 
 	env_timer_stop(r->node->env, &ctx->tick);
-	if (ctx->rebuild) {
+	if (rebuilds(ctx)) {
 		log_info("disk %s: index rebuilt from the log for %s",
 			 ctx->path, r->who);
 		admin__ok(r,
@@ -160,17 +165,17 @@ static void reopen_opened(struct node_disk *d, int status, void *arg)
 	if (status < 0) {
 		assert(d->state == NODE_DISK_FAILED);
 		/* Not what has just failed. */
-		if (!ctx->rebuild || status != -EUCLEAN)
+		if (!rebuilds(ctx) || status != -EUCLEAN)
 			node__disk_fix(d, fix, sizeof(fix));
 		admin__why(r, status, fix, "disk %s cannot be %s: %s", d->path,
-			   ctx->rebuild ? "rebuilt from its log" : "opened",
+			   rebuilds(ctx) ? "rebuilt from its log" : "opened",
 			   d->why);
 		reopen_refuse(ctx);
 		return;
 	}
 	lsom_disk_info(d->disk, &info);
 	ctx->components = info.components;
-	if (!ctx->rebuild) {
+	if (!rebuilds(ctx)) {
 		reopen_done(ctx);
 		return;
 	}
@@ -182,8 +187,8 @@ static void reopen_opened(struct node_disk *d, int status, void *arg)
 
 static void reopen_open(struct reopen *ctx)
 {
-	int rv = node__disk_open(ctx->r->node, &ctx->id, ctx->path,
-				 ctx->rebuild, reopen_opened, ctx);
+	int rv = node__disk_open(ctx->r->node, &ctx->id, ctx->path, ctx->flags,
+				 reopen_opened, ctx);
 
 	ctx->step_ns = env_now(ctx->r->node->env);
 	if (rv == 0)
@@ -194,7 +199,7 @@ static void reopen_open(struct reopen *ctx)
 	}
 	admin__why(ctx->r, rv, "Try again in a moment.",
 		   "disk %s cannot be %s now: %s", ctx->path,
-		   ctx->rebuild ? "rebuilt" : "opened", err_text(rv));
+		   rebuilds(ctx) ? "rebuilt" : "opened", err_text(rv));
 	reopen_refuse(ctx);
 }
 
@@ -211,7 +216,7 @@ static void reopen_closed(struct node_disk *d, int status, void *arg)
 }
 
 /* The command was checked: close @d if it is open, then open it. */
-static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
+static void reopen(struct admin_req *r, struct node_disk *d, unsigned flags)
 {
 	struct reopen *ctx = calloc(1, sizeof(*ctx));
 
@@ -222,7 +227,7 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 	r->ctx = ctx;
 	ctx->r = r;
 	ctx->id = d->id;
-	ctx->rebuild = rebuild;
+	ctx->flags = flags;
 	strcpy(ctx->path, d->path);
 	ctx->tick.cb = on_tick;
 	ctx->step_ns = env_now(r->node->env);
@@ -232,7 +237,7 @@ static void reopen(struct admin_req *r, struct node_disk *d, bool rebuild)
 		return;
 	}
 	log_info("disk %s: closed, to be %s for %s", d->path,
-		 rebuild ? "rebuilt" : "opened again", r->who);
+		 rebuilds(ctx) ? "rebuilt" : "opened again", r->who);
 	if (node__disk_close(d, false, reopen_closed, ctx) == 0)
 		return;
 	admin__why(r, -EBUSY, "Try again in a moment.",
@@ -359,7 +364,8 @@ static int retry_check(struct admin_req *r, struct node_disk *d)
 
 void admin__disk_retry(struct admin_req *r)
 {
-	struct node_disk *d = admin__disk_named(r, r->msg->disk_retry->name);
+	const Admin__DiskRetry *m = r->msg->disk_retry;
+	struct node_disk *d = admin__disk_named(r, m->name);
 
 	if (d == NULL || admin__disk_leaving(r, d) < 0)
 		admin__refuse(r);
@@ -369,7 +375,8 @@ void admin__disk_retry(struct admin_req *r)
 	else if (retry_check(r, d) < 0)
 		admin__refuse(r);
 	else
-		reopen(r, d, false);
+		reopen(r, d,
+		       m->lose_unreadable ? NODE_OPEN_LOSE_UNREADABLE : 0);
 }
 
 /* ---- rebuild ---- */
@@ -438,13 +445,16 @@ static bool rebuild_disturbs(struct admin_req *r, const struct node_disk *d)
 
 void admin__disk_rebuild(struct admin_req *r)
 {
-	struct node_disk *d = admin__disk_named(r, r->msg->disk_rebuild->disk);
-	bool force = r->msg->disk_rebuild->force;
+	const Admin__DiskRebuild *m = r->msg->disk_rebuild;
+	struct node_disk *d = admin__disk_named(r, m->disk);
 
 	if (d == NULL || admin__disk_leaving(r, d) < 0 || is_silent(r, d) ||
 	    refuse_hanging(r, d) ||
-	    (!force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
+	    (!m->force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
 		admin__refuse(r);
 	else
-		reopen(r, d, true);
+		reopen(r, d,
+		       NODE_OPEN_REBUILD |
+			       (m->lose_unreadable ? NODE_OPEN_LOSE_UNREADABLE
+						   : 0));
 }

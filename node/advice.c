@@ -82,6 +82,21 @@ void node__wanted_fix(const struct node *node, int status, const char *then,
 		kv_wanted_fix(status, then, out, len);
 }
 
+/* A cable, or a sector of a device that tells no more than that it failed. */
+static void unreadable_fix(const struct node_disk *d, const char *word,
+			   char *out, size_t len)
+{
+	snprintf(
+		out, len,
+		"If it is a cable, see to that%s basalt disk %s %s.  If "
+		"sectors stay unreadable, and only they are to be lost, add: "
+		"--lose-unreadable",
+		d->by_hand
+			? ", then"
+			: ": basaltd tries it again by itself, and at once by:",
+		d->flags & NODE_OPEN_REBUILD ? "rebuild" : "retry", word);
+}
+
 void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 {
 	const unsigned long long look = NODE_LOOK_NS / SEC;
@@ -111,6 +126,8 @@ void node__disk_fix(const struct node_disk *d, char *out, size_t len)
 			 "%llu s.  If it is lost, this copy is taken as it is "
 			 "by: basalt disk rebuild %s --force",
 			 look, word);
+	else if (d->status == -EIO && !(d->flags & NODE_OPEN_LOSE_UNREADABLE))
+		unreadable_fix(d, word, out, len);
 	else if (d->by_hand)
 		snprintf(out, len, "See to that, then %s", retry);
 	else if (d->status == -ENODATA || d->status == -ERANGE)

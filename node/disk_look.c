@@ -38,7 +38,7 @@ static void look_work(struct env_work *work)
 /* Open it at @path without a command. */
 static void open_again(struct node_disk *d, const char *path)
 {
-	if (node__disk_open(d->node, &d->id, path, false, NULL, NULL) == 0)
+	if (node__disk_open(d->node, &d->id, path, 0, NULL, NULL) == 0)
 		d->again = true;
 }
 

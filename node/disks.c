@@ -471,7 +471,8 @@ static void open_start(struct node_disk *d)
 	d->open.index_path = d->index_path;
 	d->open.disk = d->id;
 	d->open.cluster = d->node->cluster;
-	d->open.rebuild = d->rebuild;
+	d->open.rebuild = d->flags & NODE_OPEN_REBUILD;
+	d->open.lose_unreadable = d->flags & NODE_OPEN_LOSE_UNREADABLE;
 	d->open.index_remove = node__tree_remove;
 	d->there.cb = there_open;
 	env_post(home_env(d), &d->there);
@@ -520,7 +521,7 @@ static void prepare_done(struct env_work *work)
 }
 
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
-		    bool rebuild, node_disk_cb done, void *arg)
+		    unsigned flags, node_disk_cb done, void *arg)
 {
 	struct node_disk *d = node__disk_find(node, id);
 
@@ -546,7 +547,7 @@ int node__disk_open(struct node *node, const struct uuid *id, const char *path,
 	d->done = done;
 	d->done_arg = arg;
 	d->again = false;
-	d->rebuild = rebuild;
+	d->flags = flags;
 	d->shard = home_pick(node, d);
 	d->state = NODE_DISK_OPENING;
 	d->open.percent = d->open.asked = d->open.answers = 0;
@@ -779,7 +780,7 @@ static void disk_appeared(struct node *node, const Directory__Disk *m)
 	memcpy(id.b, m->uuid.data, sizeof(id.b));
 	if (node__disk_find(node, &id) != NULL)
 		return;
-	if (node__disk_open(node, &id, m->path, false, NULL, NULL) < 0)
+	if (node__disk_open(node, &id, m->path, 0, NULL, NULL) < 0)
 		log_error("disk %s: cannot be opened now", m->path);
 }
 

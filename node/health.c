@@ -179,8 +179,9 @@ static void check_disks(struct health_check *check, struct health_result *out)
 			say(out, HEALTH_INFO,
 			    "disk %.100s is not in service yet: %s, %u %% done",
 			    d->path,
-			    d->rebuild ? "its index is rebuilt from its log"
-				       : "it is being opened",
+			    d->flags & NODE_OPEN_REBUILD
+				    ? "its index is rebuilt from its log"
+				    : "it is being opened",
 			    d->open.percent);
 			FIX(out, "Wait; the log says what takes long.");
 		}

@@ -164,7 +164,7 @@ struct node_disk {
 	struct node_inode inode; /* what @path was when it was last opened */
 	struct node_inode found_inode; /* the worker's */
 	enum node_disk_state state;
-	bool rebuild; /* of the open that runs: the index, from the log */
+	unsigned flags; /* of the open that runs, or that failed: NODE_OPEN_* */
 	int status; /* of the open that failed */
 	char why[256];
 	unsigned shard; /* the disk's home */
@@ -279,14 +279,16 @@ void node__adding_clear(struct node *node);
 bool node__sweep(struct node *node);
 
 /*
- * Open a disk that the directory may not know yet, or rebuild one; @done once,
+ * Open a disk that the directory may not know yet, @flags NODE_OPEN_*; @done once,
  * later.  0, -EBUSY (it is in use already), -ENOENT (the directory has just
  * forgotten it), -ENOMEM.  If it fails for what can get well by itself it is tried
  * again, unless it had failed in service.
  */
+#define NODE_OPEN_REBUILD (1u << 0) /* with an index made anew from its log */
+#define NODE_OPEN_LOSE_UNREADABLE (1u << 1) /* as lsom_disk_open has it */
 typedef void (*node_disk_cb)(struct node_disk *disk, int status, void *arg);
 int node__disk_open(struct node *node, const struct uuid *id, const char *path,
-		    bool rebuild, node_disk_cb done, void *arg);
+		    unsigned flags, node_disk_cb done, void *arg);
 
 /* Close it: 0, -EBUSY.  @done with the record (gone after it if @forget). */
 int node__disk_close(struct node_disk *disk, bool forget, node_disk_cb done,

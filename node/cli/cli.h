@@ -66,6 +66,7 @@ struct cli_call {
 		Admin__DiskAdd disk_add;
 		Admin__DiskRemove disk_remove;
 		Admin__DiskRebuild disk_rebuild;
+		Admin__DiskRetry disk_retry;
 		Admin__DiskScrub disk_scrub;
 		Admin__PortalSet portal_set;
 		Admin__Policy policy;

@@ -153,7 +153,8 @@ int cli_confirm(struct cli_call *call, const char *what, const char *name)
 {
 	char line[512], error[500];
 
-	if ((!cli_has(call, "force") && !cli_has(call, "force-erase")) ||
+	if ((!cli_has(call, "force") && !cli_has(call, "force-erase") &&
+	     !cli_has(call, "lose-unreadable")) ||
 	    !isatty(STDIN_FILENO))
 		return CLI_DONE;
 	cli_print(stderr,

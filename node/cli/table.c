@@ -40,7 +40,6 @@ FILL_NOTHING(metrics, METRICS, metrics)
 		return CLI_DONE;                                               \
 	}
 
-FILL_NAME(disk_retry, DISK_RETRY, disk_retry)
 FILL_NAME(policy_show, POLICY_SHOW, policy_show)
 FILL_NAME(policy_delete, POLICY_DELETE, policy_delete)
 FILL_NAME(vdisk_show, VDISK_SHOW, vdisk_show)
@@ -160,6 +159,16 @@ static int disk_rebuild(struct cli_call *c)
 
 	m->disk = c->args[0];
 	m->force = cli_has(c, "force");
+	m->lose_unreadable = cli_has(c, "lose-unreadable");
+	return cli_confirm(c, "disk", c->args[0]);
+}
+
+static int disk_retry(struct cli_call *c)
+{
+	Admin__DiskRetry *m = BODY(c, DISK_RETRY, disk_retry, disk_retry);
+
+	m->name = c->args[0];
+	m->lose_unreadable = cli_has(c, "lose-unreadable");
 	return cli_confirm(c, "disk", c->args[0]);
 }
 
@@ -425,6 +434,12 @@ static int log_level(struct cli_call *c)
 	{                                                                      \
 		"force", NULL, text, false                                     \
 	}
+#define LOSE_UNREADABLE                                                         \
+	{                                                                       \
+		"lose-unreadable", NULL,                                        \
+			"what the device cannot read counts as lost, for good", \
+			false                                                   \
+	}
 #define END                                                                    \
 	{                                                                      \
 		NULL, NULL, NULL, false                                        \
@@ -475,8 +490,10 @@ static const struct cli_option o_disk_scrub[] = {
 	END
 };
 static const struct cli_option o_disk_rebuild[] = {
-	FORCE("even under sessions, or though older data comes back"), END
+	FORCE("even under sessions, or though older data comes back"),
+	LOSE_UNREADABLE, END
 };
+static const struct cli_option o_disk_retry[] = { LOSE_UNREADABLE, END };
 static const struct cli_option o_policy_create[] = {
 	{ "ftt", "N", "failures to tolerate, 0 to 3 (0)", false },
 	{ "method", "mirror|raid5|raid6", "how (mirror)", false },
@@ -736,8 +753,8 @@ const struct cli_command cli_commands[] = {
 	  "make a disk's index anew from its log, offline", o_disk_rebuild,
 	  disk_rebuild },
 	{ "disk", "retry", "DISK", 1, 1,
-	  "open a disk again that is not open, or that failed in service", none,
-	  disk_retry, retry_more },
+	  "open a disk again that is not open, or that failed in service",
+	  o_disk_retry, disk_retry, retry_more },
 	{ "disk", "scrub", "[DISK]", 0, 1,
 	  "read a disk through, to find what has rotted", o_disk_scrub,
 	  disk_scrub, scrub_more },

@@ -123,12 +123,16 @@ static void lost_written(struct sim_env *sim, uint64_t offset, size_t len)
 
 static int read_status(struct sim_env *sim, uint64_t offset, size_t len)
 {
-	if (counted_out(&sim->fail_read))
+	if (counted_out(&sim->fail_read)) {
+		sim->gone = sim->goes;
 		return -EIO;
-	return offset < sim->lost_at + sim->lost_bytes &&
-			       sim->lost_at < offset + len
-		       ? -ENODATA
-		       : 0;
+	}
+	if (sim->gone)
+		return -EIO;
+	if (offset >= sim->lost_at + sim->lost_bytes ||
+	    sim->lost_at >= offset + len)
+		return 0;
+	return sim->lost_status != 0 ? sim->lost_status : -ENODATA;
 }
 
 static int64_t write_end(struct sim_env *sim, struct env_io *io)

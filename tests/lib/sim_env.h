@@ -28,11 +28,14 @@ struct sim_env {
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
 	/* Fail the Nth write or read from now on with -EIO; 0: none. */
 	uint64_t fail_write, fail_read;
+	bool goes, gone; /* with that read: so do all that follow; they do */
 	/*
 	 * Sectors that the medium lost, until they are written: reads of them
-	 * end with -ENODATA, as of a block device of Linux.
+	 * end with -ENODATA, as of a block device of Linux, or with
+	 * @lost_status, if that is set.
 	 */
 	uint64_t lost_at, lost_bytes;
+	int lost_status;
 	uint64_t fail_flush; /* of the store */
 	int apply_status,
 		flush_status; /* of the store, as long as they say so */

@@ -271,6 +271,59 @@ TEST(damage, any_block_unreadable_after_a_power_cut)
 }
 
 /*
+ * The same where the device only says that it failed, when asked to take that for
+ * lost.  Until then it may be the cable, and nothing is lost.
+ */
+static void every_block_fails(struct history *h)
+{
+	uint64_t place, first = LSOM__DATA_START / LSOM_BLOCK;
+	struct lsom_comp *comp;
+	unsigned way, refused = 0;
+
+	h->f.sim.lost_status = -EIO;
+	for (place = first; place < BYTES / LSOM_BLOCK; place += EVERY) {
+		if (!block_used(h, place))
+			continue;
+		for (way = 0; way < 2; way++) {
+			history_restore(h);
+			h->f.sim.lost_at = place * LSOM_BLOCK;
+			h->f.sim.lost_bytes = 512;
+			if (disk_open(&h->f, way > 0) == 0) {
+				power_off(&h->f);
+				history_restore(h);
+				continue;
+			}
+			CHECK_EQ(h->f.status, -EIO);
+			refused++;
+			h->f.lose_unreadable = true;
+			comp = reopen(h, way > 0);
+			h->f.lose_unreadable = false;
+			(void)history_check(h, comp, place);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+	CHECK(refused > 0);
+	h->f.sim.lost_status = 0;
+}
+
+TEST(damage, any_block_that_fails_after_a_clean_stop)
+{
+	struct history *h = history_make(1, 60, false);
+
+	every_block_fails(h);
+	history_free(h);
+}
+
+TEST(damage, any_block_that_fails_after_a_power_cut)
+{
+	struct history *h = history_make(2, 60, true);
+
+	every_block_fails(h);
+	history_free(h);
+}
+
+/*
  * Two blocks that lie side by side, as a medium loses them: a segment's header
  * and its first batch's, a block and its summary.  More may be lost then, but
  * what is lost says so.
@@ -439,6 +492,63 @@ TEST(damage, a_read_fails_once)
 	history_free(h);
 }
 
+/* Nor to lose anything, though what cannot be read may be lost: once more it can. */
+TEST(damage, a_read_fails_once_and_may_be_lost)
+{
+	struct history *h = history_make(2, 60, true);
+	struct lsom_comp *comp;
+	unsigned n, way;
+
+	h->cut = false;
+	h->f.lose_unreadable = true;
+	for (n = 1; n < 120; n++) {
+		for (way = 0; way < 2; way++) {
+			history_restore(h);
+			h->f.sim.fail_read = n;
+			comp = reopen(h, way > 0);
+			h->f.sim.fail_read = 0;
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+	history_free(h);
+}
+
+/* Where the device as a whole goes, what it does not answer is not lost. */
+TEST(damage, a_device_that_goes_is_no_loss)
+{
+	struct history *h = history_make(2, 60, true);
+	struct sim_env *sim = &h->f.sim;
+	unsigned n, way, failed = 0;
+	struct lsom_comp *comp;
+
+	h->cut = false;
+	sim->goes = true;
+	for (n = 1; n < 120; n++) {
+		for (way = 0; way < 2; way++) {
+			history_restore(h);
+			sim->fail_read = n;
+			h->f.lose_unreadable = true;
+			if (disk_open(&h->f, way > 0) == 0) {
+				CHECK(!sim->gone);
+				power_off(&h->f);
+			} else {
+				CHECK_EQ(h->f.status, -EIO);
+				failed++;
+			}
+			sim->gone = h->f.lose_unreadable = false;
+			sim->fail_read = 0;
+			comp = reopen(h, way > 0);
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+	CHECK(failed > 100);
+	history_free(h);
+}
+
 /* One superblock is enough, also the older one. */
 TEST(damage, a_superblock)
 {
@@ -454,9 +564,11 @@ TEST(damage, a_superblock)
 		lsom_comp_put(comp);
 		power_off(&h->f);
 	}
-	for (i = 0; i < 4; i++) {
+	for (i = 0; i < 8; i++) {
 		history_restore(h);
-		h->f.sim.lost_at = i / 2 * LSOM__SUPER_GAP;
+		h->f.sim.lost_status = i >= 4 ? -EIO : 0;
+		h->f.lose_unreadable = i >= 4;
+		h->f.sim.lost_at = i % 4 / 2 * LSOM__SUPER_GAP;
 		h->f.sim.lost_bytes = 512;
 		comp = reopen(h, i % 2 == 1);
 		CHECK_EQ(history_check(h, comp, 0), 0);

@@ -41,6 +41,7 @@ struct fixture {
 	struct lsom *lsom;
 	struct lsom_disk *disk;
 	struct uuid id, cluster;
+	bool lose_unreadable; /* of openings */
 	bool done;
 	int status;
 };
@@ -64,6 +65,7 @@ static int disk_open(struct fixture *f, bool rebuild)
 		.index_path = "index",
 		.cluster = f->cluster,
 		.rebuild = rebuild,
+		.lose_unreadable = f->lose_unreadable,
 	};
 
 	f->done = false;

@@ -47,10 +47,12 @@ TEST(advice, ways_out)
 		{ -ENODATA, "basalt disk remove /dev/sdb --force" },
 		{ -ERANGE, "Put the whole file or device back" },
 		{ -ENOENT, "See that it is there" },
-		{ -EIO, "tries it again by itself" },
+		{ -EIO, "tries it again by itself, and at once by: basalt disk "
+			"retry /dev/sdb.  If sectors stay unreadable, and only "
+			"they are to be lost, add: --lose-unreadable" },
 		{ -EINVAL, "See to that, then basalt disk retry /dev/sdb" },
 	};
-	char fix[256];
+	char fix[400];
 
 	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
 		struct node_disk d = disk("/dev/sdb", t[i].status);
@@ -61,4 +63,24 @@ TEST(advice, ways_out)
 		CHECK((strstr(fix, "rebuild") != NULL) ==
 		      (t[i].status == -EUCLEAN));
 	}
+}
+
+/* Which may be a cable, or one sector: the rest of the disk need not be given up. */
+TEST(advice, a_device_that_only_says_that_it_failed)
+{
+	struct node_disk d = disk("/dev/sdb", -EIO);
+	char fix[400];
+
+	d.by_hand = true;
+	node__disk_fix(&d, fix, sizeof(fix));
+	CHECK(strstr(fix, "see to that, then basalt disk retry /dev/sdb.") !=
+	      NULL);
+	d.flags = NODE_OPEN_REBUILD;
+	node__disk_fix(&d, fix, sizeof(fix));
+	CHECK(strstr(fix, "basalt disk rebuild /dev/sdb.") != NULL);
+	CHECK(strstr(fix, "--lose-unreadable") != NULL);
+	/* That was no sector. */
+	d.flags = NODE_OPEN_LOSE_UNREADABLE;
+	node__disk_fix(&d, fix, sizeof(fix));
+	CHECK_STR(fix, "See to that, then basalt disk retry /dev/sdb");
 }

@@ -142,8 +142,7 @@ static struct node_disk *add(unsigned n)
 {
 	memset(&is, 0, sizeof(is));
 	is.id.b[0] = (uint8_t)n;
-	CHECK_EQ(node__disk_open(&node, &is.id, "/disk", false, on_open, NULL),
-		 0);
+	CHECK_EQ(node__disk_open(&node, &is.id, "/disk", 0, on_open, NULL), 0);
 	test_run(&ts, &is.opened);
 	return node__disk_find(&node, &is.id);
 }
