@@ -141,14 +141,17 @@ struct lsom_probe {
 	uint32_t version;
 	uint64_t generation; /* of the log */
 	bool unused; /* formatted and never opened, as both superblocks say */
-	bool whole; /* what is there is as large as when it was formatted */
+	uint64_t bytes; /* that it was formatted with */
+	bool whole; /* what is there is as large as that */
 	char found[128]; /* what else is there: "ext4", "GPT", "mounted" */
 };
 int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out);
 
 /*
- * Whose disk a path is, while others use it: nothing is locked, @found stays
- * empty.  Blocking.  0; -ENODATA, -EUCLEAN (no whole superblock), -EIO, -errno.
+ * Whose disk a path is, while others use it: nothing is locked.  @found: "Linux
+ * RAID" or the like, if it is no disk but a part of what has it, as what is behind
+ * the disk says; else empty.  Blocking.  0; -ENODATA, -EUCLEAN (no whole
+ * superblock), -EIO, -ENOMEM, -errno.
  */
 int lsom_disk_identify(struct env *env, const char *path,
 		       struct lsom_probe *out);

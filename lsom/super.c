@@ -130,6 +130,8 @@ static void signatures_find(const uint8_t *buf, size_t len,
 		}
 }
 
+#define END_BYTES (128u << 10) /* in which they keep it */
+
 /* What was read of the end of a device: @len bytes from @at on. */
 struct end {
 	const uint8_t *buf;
@@ -146,23 +148,28 @@ static bool end_is(const struct end *end, uint64_t place, const char *magic,
 }
 
 /* What finds itself there at the next start takes the device, and may write to it. */
-static void end_find(const struct end *end, const struct env_dev_info *info,
-		     struct lsom_probe *out)
+static const char *array_find(const struct end *end,
+			      const struct env_dev_info *info)
 {
 	const uint64_t block = info->logical_block, md = 64u << 10;
 	/* Versions 0.90 and 1.0, where the kernel and mdadm look for them. */
 	uint64_t old = ROUND_DOWN(info->bytes, md) - md;
 	uint64_t new = ROUND_DOWN(info->bytes / 512 - 16, 8u) * 512;
 	uint64_t last = ROUND_DOWN(info->bytes, block) - block;
+	/* Of versions 8.0, 8.4 while it was in use, and 9. */
+	uint64_t drbd = ROUND_DOWN(info->bytes, 4096u) - 4096 + 60;
 
 	if (end_is(end, old, "\xfc\x4e\x2b\xa9", 4) ||
 	    end_is(end, new, "\xfc\x4e\x2b\xa9", 4))
-		snprintf(out->found, sizeof(out->found), "Linux RAID");
-	else if (end_is(end, last, "\xde\x11\xde\x11", 4) ||
-		 end_is(end, last - block, "Intel Raid ISM", 14))
-		snprintf(out->found, sizeof(out->found), "firmware RAID");
-	else if (end_is(end, last, "EFI PART", 8))
-		snprintf(out->found, sizeof(out->found), "the end of a GPT");
+		return "Linux RAID";
+	if (end_is(end, last, "\xde\x11\xde\x11", 4) ||
+	    end_is(end, last - block, "Intel Raid ISM", 14))
+		return "firmware RAID";
+	if (end_is(end, drbd, "\x83\x74\x02\x6b", 4) ||
+	    end_is(end, drbd, "\x83\x74\x02\x6c", 4) ||
+	    end_is(end, drbd, "\x83\x74\x02\x6d", 4))
+		return "DRBD";
+	return NULL;
 }
 
 /* A device need not end with a whole block, and the rest is not to be had. */
@@ -171,17 +178,32 @@ static uint64_t end_of(const struct env_dev_info *info)
 	return ROUND_DOWN(info->bytes, (uint64_t)info->logical_block);
 }
 
-/* @buf: for @len bytes and a block. */
+/* @buf: for END_BYTES and a block. */
+static int end_read(struct env *env, struct env_dev *dev,
+		    const struct env_dev_info *info, uint8_t *buf,
+		    struct end *out)
+{
+	uint64_t at =
+		ROUND_DOWN(end_of(info) - END_BYTES, (uint64_t)LSOM_BLOCK);
+
+	*out = (struct end){ buf, at, (size_t)(end_of(info) - at) };
+	return env_dev_read_now(env, dev, buf, out->len, at);
+}
+
 static int end_probe(struct env *env, struct env_dev *dev,
-		     const struct env_dev_info *info, uint8_t *buf, size_t len,
+		     const struct env_dev_info *info, uint8_t *buf,
 		     struct lsom_probe *out)
 {
-	uint64_t at = ROUND_DOWN(end_of(info) - len, (uint64_t)LSOM_BLOCK);
-	const struct end end = { buf, at, (size_t)(end_of(info) - at) };
-	int rv = env_dev_read_now(env, dev, buf, end.len, at);
+	const uint64_t block = info->logical_block;
+	struct end end;
+	int rv = end_read(env, dev, info, buf, &end);
+	const char *found = rv < 0 ? NULL : array_find(&end, info);
 
-	if (rv == 0)
-		end_find(&end, info, out);
+	if (rv == 0 && found == NULL &&
+	    end_is(&end, ROUND_DOWN(info->bytes, block) - block, "EFI PART", 8))
+		found = "the end of a GPT";
+	if (found != NULL)
+		snprintf(out->found, sizeof(out->found), "%s", found);
 	return rv;
 }
 
@@ -204,7 +226,41 @@ static int super_probe(struct env *env, struct env_dev *dev,
 	out->generation = s.generation;
 	/* The other one may be newer, had it not rotted. */
 	out->unused = rv == 0 && !torn && s.generation == 0;
+	out->bytes = s.disk_bytes;
 	out->whole = s.disk_bytes <= info->bytes;
+	return 0;
+}
+
+/*
+ * Of a device with our disk, and more behind it: is that an array's?  What is in
+ * front of that is ours, whatever it looks like.
+ */
+static int part_probe(struct env *env, struct env_dev *dev,
+		      const struct env_dev_info *info, struct lsom_probe *out)
+{
+	const uint64_t ours = out->bytes;
+	const char *found = NULL;
+	struct end end;
+	uint8_t *buf;
+	size_t skip;
+
+	if (!info->block_device || ours >= end_of(info) ||
+	    end_of(info) < 2 * END_BYTES)
+		return 0;
+	buf = aligned_alloc(LSOM_BLOCK, END_BYTES + LSOM_BLOCK);
+	if (buf == NULL)
+		return -ENOMEM;
+	/* If it cannot be read it tells nothing. */
+	if (end_read(env, dev, info, buf, &end) == 0) {
+		skip = ours > end.at ? (size_t)(ours - end.at) : 0;
+		end.buf += skip;
+		end.at += skip;
+		end.len -= skip;
+		found = array_find(&end, info);
+	}
+	if (found != NULL)
+		snprintf(out->found, sizeof(out->found), "%s", found);
+	free(buf);
 	return 0;
 }
 
@@ -220,13 +276,15 @@ int lsom_disk_identify(struct env *env, const char *path,
 	if (rv < 0)
 		return rv;
 	rv = super_probe(env, dev, &info, out);
+	if (rv == 0)
+		rv = part_probe(env, dev, &info, out);
 	env_dev_close(env, dev);
 	return rv;
 }
 
 int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 {
-	const size_t head = 128u << 10;
+	const size_t head = END_BYTES;
 	struct env_dev_info info;
 	struct env_dev *dev;
 	uint8_t *buf;
@@ -252,7 +310,7 @@ int lsom_disk_probe(struct env *env, const char *path, struct lsom_probe *out)
 			signatures_find(buf, head, out);
 		if (rv == 0 && out->found[0] == '\0' &&
 		    info.bytes >= 2 * head && info.block_device)
-			rv = end_probe(env, dev, &info, buf, head, out);
+			rv = end_probe(env, dev, &info, buf, out);
 	}
 	free(buf);
 	env_dev_close(env, dev);

@@ -19,7 +19,11 @@
 struct search {
 	struct env *env;
 	const struct uuid *cluster, *id;
+	char part_of[32]; /* of the last device that is one: "Linux RAID" */
 };
+
+/* What may have a disk: that disk, or what lies below it. */
+enum below { NOTHING, MAP, ARRAY };
 
 static bool is_device(const char *path)
 {
@@ -41,16 +45,25 @@ static int identify(struct env *env, const char *path, struct lsom_probe *out)
 	return lsom_disk_identify(env, path, out);
 }
 
-/* 1: it has the disk; 0: it has another one of Basalt; -errno: none, or none
- * that can be read. */
-static int look_at(const struct search *s, const char *path)
+enum { OTHER, PART, HERE };
+
+/*
+ * HERE: it has the disk; PART: it does, below what it is a part of; OTHER: it has
+ * another one of Basalt; -errno: none, or none that can be read.
+ */
+static int look_at(struct search *s, const char *path)
 {
 	struct lsom_probe probe;
 	int rv = identify(s->env, path, &probe);
 
 	if (rv < 0)
 		return rv;
-	return is_it(&probe, s->cluster, s->id);
+	if (!is_it(&probe, s->cluster, s->id))
+		return OTHER;
+	if (probe.found[0] == '\0')
+		return HERE;
+	snprintf(s->part_of, sizeof(s->part_of), "%.30s", probe.found);
+	return PART;
 }
 
 /* The number in attribute @file of block device @name; 0: none. */
@@ -102,8 +115,8 @@ bool node__is_map_path(const struct stat *st)
 	return found;
 }
 
-/* Its node under /dev, if it can be a disk of ours at all; of @paths or not. */
-static bool may_be(const char *name, bool paths, char *path, size_t len)
+/* Its node under /dev, if it can be a disk of ours at all; a path of a map or not. */
+static bool may_be(const char *name, bool of_map, char *path, size_t len)
 {
 	struct stat st;
 
@@ -116,14 +129,14 @@ static bool may_be(const char *name, bool paths, char *path, size_t len)
 	for (char *c = path; (c = strchr(c, '!')) != NULL;)
 		*c = '/';
 	return stat(path, &st) == 0 && !is_held(&st) &&
-	       node__is_map_path(&st) == paths;
+	       node__is_map_path(&st) == of_map;
 }
 
 /*
- * The devices that have it: their number, one of them and the one before.
- * @paths: of the paths of maps, else of all others.
+ * The devices that have it, or lie @below what does: their number, one of them and
+ * the one before.
  */
-static unsigned devices_with(const struct search *s, bool paths, char *hit,
+static unsigned devices_with(struct search *s, enum below below, char *hit,
 			     char *before, size_t len)
 {
 	DIR *dir = opendir("/sys/class/block");
@@ -132,8 +145,8 @@ static unsigned devices_with(const struct search *s, bool paths, char *hit,
 	char at[256];
 
 	while (dir != NULL && (e = readdir(dir)) != NULL) {
-		if (!may_be(e->d_name, paths, at, sizeof(at)) ||
-		    look_at(s, at) != 1)
+		if (!may_be(e->d_name, below == MAP, at, sizeof(at)) ||
+		    look_at(s, at) != (below == ARRAY ? PART : HERE))
 			continue;
 		snprintf(before, len, "%s", hit);
 		snprintf(hit, len, "%s", at);
@@ -151,7 +164,7 @@ bool node__disk_is_at(struct env *env, const struct uuid *cluster,
 	struct lsom_probe probe;
 
 	if (identify(env, path, &probe) < 0 || !probe.whole ||
-	    !is_it(&probe, cluster, id))
+	    probe.found[0] != '\0' || !is_it(&probe, cluster, id))
 		return false;
 	*generation = probe.generation;
 	return true;
@@ -161,7 +174,7 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 		      const struct uuid *id, const char *path, char *out,
 		      size_t len, char *why, size_t why_len)
 {
-	const struct search s = { env, cluster, id };
+	struct search s = { env, cluster, id, "" };
 	char hit[256] = "", before[256] = "";
 	struct stat st;
 	unsigned hits;
@@ -172,29 +185,36 @@ int node__disk_locate(struct env *env, const struct uuid *cluster,
 		return 0;
 	there = look_at(&s, path);
 	/* Where it has become a part of another device, that one has the disk. */
-	if (there == 1 && (stat(path, &st) < 0 || !is_held(&st)))
+	if (there == HERE && (stat(path, &st) < 0 || !is_held(&st)))
 		return 0;
-	hits = devices_with(&s, false, hit, before, sizeof(hit));
+	hits = devices_with(&s, NOTHING, hit, before, sizeof(hit));
 	if (hits == 1) {
 		snprintf(out, len, "%s", hit);
 		return 0;
 	}
-	if (hits > 1 && there != 1) {
+	if (hits > 1 && there != HERE) {
 		snprintf(why, why_len,
 			 "%.80s has not this disk, but both %.60s and %.60s "
 			 "have: take the copy away",
 			 path, before, hit);
 		return -ENOTUNIQ;
 	}
-	if (there != 1 &&
-	    devices_with(&s, true, hit, before, sizeof(hit)) > 0) {
+	if (there != HERE &&
+	    devices_with(&s, MAP, hit, before, sizeof(hit)) > 0) {
 		snprintf(why, why_len,
 			 "only %.60s has it, a path of a multipath map that is "
 			 "not there",
 			 hit);
 		return -ENODEV;
 	}
-	if (there == 0) {
+	if (there != HERE &&
+	    devices_with(&s, ARRAY, hit, before, sizeof(hit)) > 0) {
+		snprintf(why, why_len,
+			 "only %.60s has it, a part of a %s that is not there",
+			 hit, s.part_of);
+		return -ENODEV;
+	}
+	if (there == OTHER) {
 		snprintf(why, why_len,
 			 "%.80s is another disk now, and no device has this "
 			 "one",

@@ -993,6 +993,45 @@ TEST(faults, what_others_keep_at_the_end)
 		end_holds(&sim, tail + 2 * block, "Intel Raid ISM",
 			  "firmware RAID");
 		end_holds(&sim, tail + block, "EFI PART", "the end of a GPT");
+		for (unsigned k = 0; k < 3; k++) {
+			const char drbd[] = { '\x83', '\x74', '\x02',
+					      (char)('k' + k), '\0' };
+
+			end_holds(&sim, 4096 + more % 4096 - 60, drbd, "DRBD");
+		}
 		sim_env_fini(&sim);
 	}
+}
+
+/* Whose found is @name, of a device of @bytes with a disk of @ours on it. */
+static void part_is(uint64_t ours, uint64_t bytes, uint64_t back,
+		    const char *name)
+{
+	struct lsom_format format = { .path = "disk", .disk = uuid_of(100) };
+	struct sim_env disk, sim;
+	struct lsom_probe probe;
+
+	sim_env_init(&disk, ours, 1);
+	sim_env_init(&sim, bytes, 1);
+	sim.block_device = true;
+	CHECK_EQ(lsom_disk_format(&disk.loop.env, &format), 0);
+	memcpy(sim.disk.now, disk.disk.now, ours);
+	memcpy(sim.disk.now + bytes - back, "\xfc\x4e\x2b\xa9", 4);
+	CHECK_EQ(lsom_disk_identify(&sim.loop.env, "disk", &probe), 0);
+	CHECK(probe.ours && uuid_equal(&probe.disk, &format.disk));
+	CHECK_STR(probe.found, name);
+	sim_env_fini(&sim);
+	sim_env_fini(&disk);
+}
+
+/* What has the disk may keep its own behind it; what is in front of that is ours. */
+TEST(faults, a_part_of_what_has_the_disk)
+{
+	const uint64_t size = 64u << 20;
+
+	part_is(size, size + 8192, 8192, "Linux RAID"); /* 1.0 */
+	part_is(size, size + (64u << 10), 64u << 10, "Linux RAID"); /* 0.90 */
+	part_is(size, size + (256u << 10), 8192, "Linux RAID");
+	part_is(size + 4096, size + 8192, 8192, "");
+	part_is(size, size, 8192, "");
 }
