@@ -197,14 +197,15 @@ class Guest:
 
     @argv runs in the directory of the tree, as root, its output in one stream
     to the descriptor @out.  @disks: sizes (a fresh disk, gone with the guest)
-    or whatever QEMU takes as a file of a raw image; /dev/vda, vdb, ...  @qemu:
-    further arguments of QEMU.  @share: a directory to keep; without it, one
-    that is gone with this script.  @own_time: one processor, whose clock goes
-    with its instructions, 1 ns each: a host that is busy makes such a guest
-    slow, but nothing in it late.
+    or whatever QEMU takes as a file of a raw image; /dev/vda, vdb, ...  @smp:
+    processors; without it 1, in the soak 2: for the host a second one is as much
+    work again, most of it waiting.  @qemu: further arguments of QEMU.  @share: a
+    directory to keep; without it, one that is gone with this script.  @own_time:
+    one processor, whose clock goes with its instructions, 1 ns each: a host that
+    is busy makes such a guest slow, but nothing in it late.
     """
 
-    def __init__(self, argv, disks=(), smp=2, mem="2G", out=1, env=None,
+    def __init__(self, argv, disks=(), smp=None, mem="2G", out=1, env=None,
                  qemu=(), share=None, own_time=False):
         if shutil.which(QEMU) is None:
             raise basalt.Failure("%s is missing: deploy/deps vm" % QEMU)
@@ -215,6 +216,7 @@ class Guest:
         self.write_command(argv, env or {})
         _, vmlinuz, initrd = kernel(os.environ.get("BASALT_KERNEL"))
         thread, cmdline = "multi", CMDLINE
+        smp = smp or (2 if basalt.SOAK else 1)
         if own_time:
             thread, smp = "single", 1
             qemu = list(qemu) + ["-icount", "shift=0,sleep=on"]
