@@ -178,7 +178,7 @@ static void explain(const struct rdma_device *device, int err, char *why,
 	if (err == ENOMEM && limit.rlim_cur != RLIM_INFINITY)
 		snprintf(why, why_len,
 			 "%s cannot register the arena of %zu MiB: "
-			 "RLIMIT_MEMLOCK is %llu KiB",
+			 "RLIMIT_MEMLOCK is %llu KiB for all devices",
 			 rdma_device_name(device), device->arena_bytes >> 20,
 			 (unsigned long long)limit.rlim_cur >> 10);
 	else if (device->attr.max_mr_size > 0 &&

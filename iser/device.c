@@ -177,7 +177,7 @@ void iser__sweep(struct env_timer *timer)
 		list = rdma_get_devices(NULL);
 	if (list != NULL)
 		rdma_free_devices(list);
-	if (devices != iser->devices_seen)
+	if (devices != iser->devices_seen || iser__portals_partly(iser))
 		iser__portals_devices(iser);
 	iser->devices_seen = devices;
 	env_timer_start(iser->env, timer,

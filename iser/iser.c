@@ -33,27 +33,41 @@ static void stats_open(void)
 		counter_register(all[i]);
 }
 
+static enum health_level portal_level(const struct iser_portal *p)
+{
+	if (p->id == NULL)
+		return p->alone ? HEALTH_BAD : HEALTH_INFO;
+	if (p->partly[0] != '\0')
+		return p->alone ? HEALTH_WARN : HEALTH_INFO;
+	return HEALTH_OK;
+}
+
 static void check(struct health_check *check, struct health_result *out)
 {
 	struct iser *iser = check->data;
 	struct iser_portal *p, *worst = NULL;
 
 	TAILQ_FOREACH (p, &iser->portals, link)
-		if (p->id == NULL &&
-		    (worst == NULL || (p->alone && !worst->alone)))
+		if (portal_level(p) > out->level) {
+			out->level = portal_level(p);
 			worst = p;
+		}
 	if (worst == NULL)
 		return;
-	out->level = worst->alone ? HEALTH_BAD : HEALTH_INFO;
-	snprintf(out->cause, sizeof(out->cause), "portal %s%s: %.180s",
-		 worst->name,
-		 worst->alone ? " serves nobody, as it is for iSER alone"
-			      : " serves TCP, but no iSER",
-		 worst->why);
+	if (worst->id != NULL)
+		snprintf(out->cause, sizeof(out->cause), "portal %s: %.220s",
+			 worst->name, worst->partly);
+	else
+		snprintf(out->cause, sizeof(out->cause), "portal %s%s: %.180s",
+			 worst->name,
+			 worst->alone
+				 ? " serves nobody, as it is for iSER alone"
+				 : " serves TCP, but no iSER",
+			 worst->why);
 	snprintf(out->fix, sizeof(out->fix),
 		 "Give it an RDMA device and RLIMIT_MEMLOCK (LimitMEMLOCK=) "
-		 "above [memory] arena, or: basalt portal set ADDR:PORT "
-		 "--transport tcp");
+		 "above [memory] arena for each device, or: basalt portal set "
+		 "ADDR:PORT --transport tcp");
 }
 
 /* ---- closing ---- */

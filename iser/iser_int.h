@@ -421,11 +421,14 @@ struct iser_portal {
 	struct rdma_cm_id *id; /* NULL: not listening */
 	struct env_timer retry;
 	char why[240]; /* it does not listen */
+	char partly[280]; /* it does, but not on all devices */
 	TAILQ_ENTRY(iser_portal) link;
 };
 
 /* Devices came or went: portals at every address use what is there. */
 void iser__portals_devices(struct iser *iser);
+/* Does one of them lack a device that is there? */
+bool iser__portals_partly(const struct iser *iser);
 /* The device is about to be closed: listen elsewhere, or later. */
 void iser__portals_device_gone(struct iser *iser, struct ibv_context *verbs);
 void iser__portals_close(struct iser *iser);

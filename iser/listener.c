@@ -141,6 +141,7 @@ static void portal_down(struct iser_portal *p)
 	if (p->id != NULL)
 		rdma_destroy_id(p->id);
 	p->id = NULL;
+	p->partly[0] = '\0';
 }
 
 /* It listens no more; tried again, with that as the reason until then. */
@@ -188,6 +189,17 @@ void iser__portals_device_gone(struct iser *iser, struct ibv_context *verbs)
 			portal_lost(p, "its RDMA device is gone");
 }
 
+/* It listens, but not everywhere: @why, NULL if it does.  Said once for each. */
+static void portal_partly(struct iser_portal *p, const char *why)
+{
+	if (why == NULL)
+		p->partly[0] = '\0';
+	if (why == NULL || strcmp(p->partly, why) == 0)
+		return;
+	snprintf(p->partly, sizeof(p->partly), "%s", why);
+	log_warn("portal %s: %s", p->name, why);
+}
+
 /*
  * A portal at every address has every device: one that works is enough.  0, or
  * -errno with @why, of the first that does not.
@@ -197,7 +209,7 @@ static int devices_get(struct iser_portal *p, char *why, size_t why_len)
 	struct ibv_context **list = rdma_get_devices(NULL);
 	struct iser_device *device;
 	unsigned n = 0, bad = 0;
-	char text[240];
+	char text[240], partly[sizeof(p->partly)];
 	int rv, first = -ENODEV;
 
 	if (list == NULL) {
@@ -218,9 +230,9 @@ static int devices_get(struct iser_portal *p, char *why, size_t why_len)
 	rdma_free_devices(list);
 	if (bad == n)
 		return first;
-	if (bad > 0)
-		log_warn("portal %s: no iSER on %u of %u RDMA devices: %s",
-			 p->name, bad, n, why);
+	snprintf(partly, sizeof(partly), "no iSER on %u of %u RDMA devices: %s",
+		 bad, n, why);
+	portal_partly(p, bad > 0 ? partly : NULL);
 	return 0;
 }
 
@@ -283,6 +295,16 @@ static int portal_up(struct iser_portal *p, char *why, size_t why_len)
 err:
 	portal_down(p);
 	return rv;
+}
+
+bool iser__portals_partly(const struct iser *iser)
+{
+	const struct iser_portal *p;
+
+	TAILQ_FOREACH (p, &iser->portals, link)
+		if (p->partly[0] != '\0')
+			return true;
+	return false;
 }
 
 void iser__portals_devices(struct iser *iser)

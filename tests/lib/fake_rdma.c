@@ -584,6 +584,13 @@ void fake_rdma_break(bool srq)
 		fake_rdma__async_add(IBV_EVENT_DEVICE_FATAL, NULL);
 }
 
+void fake_rdma_broken_goes(void)
+{
+	LOCKED;
+
+	fake_rdma.config.broken_too = false;
+}
+
 void fake_rdma_hide(bool hidden)
 {
 	LOCKED;

@@ -66,6 +66,8 @@ void fake_rdma_remove_told(struct fake_peer *peer);
 void fake_rdma_hook(void (*cb)(bool acked));
 /* @cb runs once, before a completion queue is armed next. */
 void fake_rdma_before_arming(void (*cb)(void));
+/* The one that cannot be used goes. */
+void fake_rdma_broken_goes(void);
 /* The system has it no more, or again; nobody is told. */
 void fake_rdma_hide(bool hidden);
 /*

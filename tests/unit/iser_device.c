@@ -26,7 +26,26 @@ TEST(iser_device, wildcard)
 	CHECK(listens && nth > 4);
 }
 
-/* A device that does not work takes nothing from one that does. */
+static void look(void)
+{
+	CHECK(env_timer_active(&iser->sweep));
+	env_timer_stop(ts.env, &iser->sweep);
+	iser->sweep.cb(&iser->sweep);
+	turns();
+}
+
+static struct health_result health(void)
+{
+	struct health_result out = { .level = HEALTH_OK };
+
+	iser->health.run(&iser->health, &out);
+	return out;
+}
+
+/*
+ * A device that does not work takes nothing from one that does; health says so for
+ * as long as it is there.
+ */
 TEST(iser_device, wildcard_and_a_broken_device)
 {
 	char why[240];
@@ -36,6 +55,14 @@ TEST(iser_device, wildcard_and_a_broken_device)
 	rooms_open_at(INADDR_ANY);
 	CHECK(iser_listening(iser, 1, why, sizeof(why)));
 	ready();
+	CHECK_EQ(health().level, HEALTH_WARN);
+	CHECK(strstr(health().cause, "no iSER on 1 of 2 RDMA devices: broken0 "
+				     "cannot be queried") != NULL);
+	look();
+	CHECK_EQ(health().level, HEALTH_WARN);
+	fake_rdma_broken_goes();
+	look();
+	CHECK_EQ(health().level, HEALTH_OK);
 	fake_rdma_remove();
 	wait_ms(5);
 	CHECK(LIST_EMPTY(&iser->devices));
@@ -62,14 +89,6 @@ TEST(iser_device, wildcard_and_too_few_pieces)
 	CHECK_EQ(fake_rdma_calls(), 5);
 	CHECK(portal->id == NULL);
 	end();
-}
-
-static void look(void)
-{
-	CHECK(env_timer_active(&iser->sweep));
-	env_timer_stop(ts.env, &iser->sweep);
-	iser->sweep.cb(&iser->sweep);
-	turns();
 }
 
 /* Nobody says that a device at rest was pulled out, or that one came. */
