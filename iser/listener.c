@@ -15,7 +15,11 @@
 #include <stdio.h>
 
 #define RETRY_NS (5 * SEC)
-#define BACKLOG 128
+/*
+ * As many as may ask while the loop stands still, and as with TCP.  Of one more the
+ * connection manager says nothing: it asks again after 20 s.
+ */
+#define BACKLOG 1024
 #define EVENTS 8u /* handled before sessions have their turn */
 
 /* ---- events ---- */
