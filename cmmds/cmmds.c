@@ -427,6 +427,21 @@ const struct cmmds_entry *cmmds_next(struct cmmds *cmmds, enum cmmds_kind kind,
 	return e ? &e->pub : NULL;
 }
 
+const struct cmmds_entry *cmmds_behind(struct cmmds *cmmds,
+				       enum cmmds_kind kind, const void *key,
+				       size_t key_len)
+{
+	const struct state_entry *e =
+		state__above(&cmmds->state, kind, key, key_len);
+
+	return e ? &e->pub : NULL;
+}
+
+unsigned cmmds_count(const struct cmmds *cmmds, enum cmmds_kind kind)
+{
+	return cmmds->state.counts[kind];
+}
+
 const struct cmmds_entry *cmmds_of(struct cmmds *cmmds, enum cmmds_kind kind,
 				   const void *what, size_t len,
 				   const struct cmmds_entry *after)

@@ -140,6 +140,14 @@ const struct cmmds_entry *cmmds_get(struct cmmds *cmmds, enum cmmds_kind kind,
 const struct cmmds_entry *cmmds_next(struct cmmds *cmmds, enum cmmds_kind kind,
 				     const struct cmmds_entry *after);
 
+/* The first behind @key, which need not be there; NULL: none. */
+const struct cmmds_entry *cmmds_behind(struct cmmds *cmmds,
+				       enum cmmds_kind kind, const void *key,
+				       size_t key_len);
+
+/* How many there are. */
+unsigned cmmds_count(const struct cmmds *cmmds, enum cmmds_kind kind);
+
 /*
  * Those of @kind that belong to @what, in key order: the CMMDS_VDISK of an object
  * (its id), the CMMDS_TARGET of an iSCSI name, the CMMDS_LUN of a virtual disk (its

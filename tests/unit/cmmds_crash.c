@@ -457,6 +457,7 @@ static unsigned f_policies(struct failing *f)
 
 	while ((e = cmmds_next(f->open.opened, CMMDS_POLICY, e)) != NULL)
 		n++;
+	CHECK_EQ(cmmds_count(f->open.opened, CMMDS_POLICY), n);
 	return n;
 }
 
