@@ -174,25 +174,26 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
-$(O)/tests/unit/node_metrics: LIBS += $(call wrap,calloc malloc realloc \
-	cmmds_next iscsi_usage_each iscsi_session_each)
-$(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc cmmds_next \
-	cmmds_vdisk cmmds_target iscsi_usage_each iscsi_session_each \
-	admin__reply admin__progress)
+$(O)/tests/unit/node_metrics: LIBS += $(call wrap,realloc \
+	cmmds_behind cmmds_next cmmds_object iscsi_usage_of iscsi_session_each)
+$(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc realloc \
+	cmmds_behind cmmds_get cmmds_next cmmds_of cmmds_target iscsi_usage_of \
+	iscsi_session_each admin__reply admin__reply_packed admin__progress)
 $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next cmmds_of \
-	cmmds_under \
+	cmmds_behind cmmds_count cmmds_under \
 	calloc malloc cmmds_put cmmds_audit cmmds_info cmmds_propose cmmds_vdisk \
 	cmmds_target cmmds_policy cmmds_object \
 	dom_create dom_object_open dom_object_close dom_object_size dom_map \
 	dom_space \
-	node__secret_seal iscsi_session_each admin__reply strdup)
+	node__secret_seal iscsi_session_each admin__reply admin__reply_packed \
+	strdup)
 $(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc strdup asprintf \
 	cmmds_get cmmds_next cmmds_of cmmds_vdisk cmmds_object dom_strays dom_drop \
 	shards_count admin__change admin__reply)
 $(O)/tests/unit/node_lists: LIBS += $(call wrap,calloc malloc realloc \
-	cmmds_next cmmds_vdisk \
-	cmmds_target cmmds_object iscsi_session_each iscsi_object_sessions \
-	iscsi_usage_each admin__space_ask admin__reply)
+	cmmds_behind cmmds_count cmmds_next cmmds_of cmmds_under cmmds_vdisk \
+	cmmds_target cmmds_object iscsi_session_each iscsi_usage_of \
+	admin__space_ask admin__progress admin__reply admin__reply_packed)
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.
 define tool_rule

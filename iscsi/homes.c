@@ -463,15 +463,13 @@ static void usage_read(const struct target_object *o, struct iscsi_usage *out)
 	out->failed = ENTRY_GET(&u->failed);
 }
 
-void iscsi_usage_each(struct iscsi *iscsi,
-		      void (*cb)(const struct iscsi_usage *usage, void *arg),
-		      void *arg)
+bool iscsi_usage_of(struct iscsi *iscsi, const struct uuid *object,
+		    struct iscsi_usage *out)
 {
-	const struct target_object *o;
-	struct iscsi_usage usage;
+	const struct target_object *o = object_find(iscsi, object);
 
-	TAILQ_FOREACH (o, &iscsi->objects, link) {
-		usage_read(o, &usage);
-		cb(&usage, arg);
-	}
+	if (o == NULL || o->users == 0)
+		return false;
+	usage_read(o, out);
+	return true;
 }

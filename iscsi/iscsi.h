@@ -182,10 +182,9 @@ struct iscsi_usage {
 	/* Of these: not ready, medium errors, no space, out of time, BUSY. */
 	uint64_t failed;
 };
-/* Objects that targets show.  @cb calls nothing of iscsi. */
-void iscsi_usage_each(struct iscsi *iscsi,
-		      void (*cb)(const struct iscsi_usage *usage, void *arg),
-		      void *arg);
+/* False: no target shows @object. */
+bool iscsi_usage_of(struct iscsi *iscsi, const struct uuid *object,
+		    struct iscsi_usage *out);
 
 /* Sessions that have @object as a LUN. */
 unsigned iscsi_object_sessions(struct iscsi *iscsi, const struct uuid *object);

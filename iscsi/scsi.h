@@ -106,7 +106,7 @@ struct scsi_common {
 void scsi_common_init(struct scsi_common *common);
 
 /*
- * What is counted of an object, whichever unit shows it; see iscsi_usage_each().
+ * What is counted of an object, whichever unit shows it; see iscsi_usage_of().
  * All its units are on one shard, which counts; any may read.
  */
 struct scsi_usage {

@@ -81,6 +81,7 @@ struct outgoing {
 	uv_write_t write;
 	struct admin_conn *conn;
 	bool last;
+	uint8_t *rest; /* what is sent behind them; free()d */
 	uint8_t bytes[];
 };
 
@@ -104,6 +105,7 @@ static void on_written(uv_write_t *write, int status)
 	bool last = out->last;
 
 	shard_wake(conn->admin->node->env);
+	free(out->rest);
 	free(out);
 	conn->writes--;
 	if (conn->closing)
@@ -114,39 +116,86 @@ static void on_written(uv_write_t *write, int status)
 		conn_read(conn);
 }
 
-static void send_response(struct admin_conn *conn, Admin__Response *response)
+/* A result that is packed already. */
+struct packed {
+	int result; /* its field's number */
+	uint8_t *bytes; /* taken */
+	size_t len;
+};
+
+#define TAG_MAX 20u
+
+static size_t varint_put(uint8_t *out, uint64_t n)
 {
-	size_t len = admin__response__get_packed_size(response);
+	size_t len = 0;
+
+	for (; n > 0x7f; n >>= 7)
+		out[len++] = (uint8_t)(n | 0x80);
+	out[len++] = (uint8_t)n;
+	return len;
+}
+
+/* What goes before the bytes of @packed, as protobuf has it. */
+static size_t tag_put(uint8_t out[TAG_MAX], const struct packed *packed)
+{
+	size_t len = 0;
+
+	if (packed->bytes == NULL && packed->result == 0)
+		return 0;
+	len = varint_put(out, (uint64_t)packed->result << 3 | 2);
+	return len + varint_put(out + len, packed->len);
+}
+
+/* @response, which has no result, with that of @packed. */
+static void send_packed(struct admin_conn *conn, Admin__Response *response,
+			const struct packed *packed)
+{
+	size_t own = admin__response__get_packed_size(response);
+	uint8_t tag[TAG_MAX];
+	size_t tag_len = tag_put(tag, packed);
+	size_t len = own + tag_len + packed->len;
 	struct outgoing *out;
-	uv_buf_t buf;
+	uv_buf_t buf[2];
 
 	if (len > FRAME_RESPONSE_MAX) {
 		Admin__Response sorry = ADMIN__RESPONSE__INIT;
 
+		free(packed->bytes);
 		sorry.done = true;
 		sorry.status = -EMSGSIZE;
-		sorry.error = "the answer is longer than 16 MiB";
-		send_response(conn, &sorry);
+		sorry.error = ADMIN_TOO_LONG;
+		send_packed(conn, &sorry, &(struct packed){ 0 });
 		return;
 	}
-	out = malloc(sizeof(*out) + FRAME_HEADER + len);
+	out = malloc(sizeof(*out) + FRAME_HEADER + own + tag_len);
 	if (out == NULL) {
+		free(packed->bytes);
 		conn_close(conn);
 		return;
 	}
 	out->conn = conn;
 	out->last = response->done;
+	out->rest = packed->bytes;
 	frame_put(out->bytes, (uint32_t)len);
 	admin__response__pack(response, out->bytes + FRAME_HEADER);
-	buf = uv_buf_init((char *)out->bytes, (unsigned)(FRAME_HEADER + len));
+	memcpy(out->bytes + FRAME_HEADER + own, tag, tag_len);
+	buf[0] = uv_buf_init((char *)out->bytes,
+			     (unsigned)(FRAME_HEADER + own + tag_len));
+	buf[1] = uv_buf_init((char *)out->rest, (unsigned)packed->len);
 	conn_limit(conn, HALF_NS);
 	conn->writes++;
-	if (uv_write(&out->write, (uv_stream_t *)&conn->pipe, &buf, 1,
-		     on_written) < 0) {
+	if (uv_write(&out->write, (uv_stream_t *)&conn->pipe, buf,
+		     packed->len > 0 ? 2 : 1, on_written) < 0) {
 		conn->writes--;
+		free(out->rest);
 		free(out);
 		conn_close(conn);
 	}
+}
+
+static void send_response(struct admin_conn *conn, Admin__Response *response)
+{
+	send_packed(conn, response, &(struct packed){ 0 });
 }
 
 static void req_free(struct admin_req *r)
@@ -177,6 +226,8 @@ static void req_free(struct admin_req *r)
 	default:
 		break;
 	}
+	if (r->over != NULL)
+		r->over(r);
 	admin__request__free_unpacked(r->msg, NULL);
 	free(r->ctx);
 	free(r);
@@ -201,6 +252,24 @@ void admin__reply_early(struct admin_req *r, Admin__Response *response)
 void admin__reply(struct admin_req *r, Admin__Response *response)
 {
 	admin__reply_early(r, response);
+	req_free(r);
+}
+
+void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
+			 size_t len)
+{
+	struct packed packed = { result, bytes, len };
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	struct admin_conn *conn = r->conn;
+
+	response.done = true;
+	r->conn = NULL;
+	if (conn != NULL) {
+		conn->req = NULL;
+		send_packed(conn, &response, &packed);
+	} else {
+		free(bytes);
+	}
 	req_free(r);
 }
 

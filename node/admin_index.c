@@ -1,33 +1,13 @@
 /*
- * admin_index: what a list looks up for each of its lines, put in order once: a
- * look through all of it for each line would take the loop from everybody else
- * for as long as that lasts.
+ * admin_index: what a list looks up for each of its lines.  Sessions are put in
+ * order once: a look through all of them for each line would take long.
  */
 #include "base/util.h"
 #include "node/admin_int.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* As the directory has them. */
-static int by_target(const void *a, const void *b)
-{
-	const Directory__Lun *x = *(const Directory__Lun *const *)a;
-	const Directory__Lun *y = *(const Directory__Lun *const *)b;
-	int c = strcmp(x->target, y->target);
-
-	return c != 0 ? c : (x->lun > y->lun) - (x->lun < y->lun);
-}
-
-static int by_vdisk(const void *a, const void *b)
-{
-	const Directory__Lun *x = *(const Directory__Lun *const *)a;
-	const Directory__Lun *y = *(const Directory__Lun *const *)b;
-	int c = strcmp(x->vdisk, y->vdisk);
-
-	return c != 0 ? c : by_target(a, b);
-}
+#include <string.h>
 
 static int by_name(const void *a, const void *b)
 {
@@ -63,25 +43,9 @@ static void add_session(const struct iscsi_session_info *info, void *arg)
 		 info->target);
 }
 
-void admin__index_open(struct admin_index *x, struct node *node,
-		       enum admin_index_order order)
+void admin__index_open(struct admin_index *x, struct node *node)
 {
-	const struct cmmds_entry *e = NULL;
-
-	*x = (struct admin_index){ .node = node, .order = order };
-	while ((e = cmmds_next(node->cmmds, CMMDS_LUN, e)) != NULL) {
-		void *p = x->luns;
-
-		x->no_memory =
-			!room_for_one(&p, x->luns_count, sizeof(*x->luns));
-		x->luns = p;
-		if (x->no_memory)
-			return;
-		x->luns[x->luns_count++] = (const Directory__Lun *)e->message;
-	}
-	if (x->luns_count > 0)
-		qsort(x->luns, x->luns_count, sizeof(*x->luns),
-		      order == ADMIN_BY_VDISK ? by_vdisk : by_target);
+	*x = (struct admin_index){ .node = node };
 	iscsi_session_each(node->iscsi, add_session, x);
 	if (x->sessions_count > 0)
 		qsort(x->sessions, x->sessions_count, sizeof(*x->sessions),
@@ -90,52 +54,49 @@ void admin__index_open(struct admin_index *x, struct node *node,
 
 void admin__index_close(struct admin_index *x)
 {
-	free(x->luns);
 	free(x->sessions);
 }
 
-static const char *name_of(const struct admin_index *x, size_t at)
+/* The next LUN of target @name, or, if @exports, that the virtual disk @name is. */
+static const struct cmmds_entry *lun_next(struct admin_index *x,
+					  const char *name, bool exports,
+					  const struct cmmds_entry *e)
 {
-	return x->order == ADMIN_BY_VDISK ? x->luns[at]->vdisk
-					  : x->luns[at]->target;
+	struct cmmds *cmmds = x->node->cmmds;
+
+	return exports ? cmmds_of(cmmds, CMMDS_LUN, name, strlen(name), e)
+		       : cmmds_under(cmmds, name, e);
 }
 
-/* The first LUN of @name, if it has any. */
-static size_t luns_from(const struct admin_index *x, const char *name)
+static size_t luns_answer(struct admin_index *x, const char *name, bool exports,
+			  Admin__Lun ***out)
 {
-	size_t low = 0, high = x->luns_count;
+	const struct cmmds_entry *e = NULL;
+	size_t n = 0, room = 1;
 
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-
-		if (strcmp(name_of(x, mid), name) < 0)
-			low = mid + 1;
-		else
-			high = mid;
+	while ((e = lun_next(x, name, exports, e)) != NULL)
+		room++;
+	*out = calloc(room, sizeof(**out));
+	while (*out != NULL && (e = lun_next(x, name, exports, e)) != NULL) {
+		(*out)[n] = admin__lun_answer(x->node, (void *)e->message);
+		if ((*out)[n] == NULL)
+			break;
+		n++;
 	}
-	return low;
-}
-
-static bool luns_more(const struct admin_index *x, size_t at, const char *name)
-{
-	return at < x->luns_count && strcmp(name_of(x, at), name) == 0;
+	x->no_memory |= *out == NULL || e != NULL;
+	return n;
 }
 
 size_t admin__index_luns(struct admin_index *x, const char *name,
 			 Admin__Lun ***out)
 {
-	size_t low = luns_from(x, name), high = low, n;
+	return luns_answer(x, name, false, out);
+}
 
-	while (luns_more(x, high, name))
-		high++;
-	*out = calloc(high - low + 1, sizeof(**out));
-	for (n = 0; *out != NULL && low + n < high; n++) {
-		(*out)[n] = admin__lun_answer(x->node, x->luns[low + n]);
-		if ((*out)[n] == NULL)
-			break;
-	}
-	x->no_memory |= *out == NULL || low + n < high;
-	return n;
+size_t admin__index_exports(struct admin_index *x, const char *name,
+			    Admin__Lun ***out)
+{
+	return luns_answer(x, name, true, out);
 }
 
 unsigned admin__index_sessions(const struct admin_index *x, const char *iqn)
@@ -159,15 +120,19 @@ unsigned admin__index_sessions(const struct admin_index *x, const char *iqn)
 
 unsigned admin__index_used(const struct admin_index *x, const char *vdisk)
 {
+	struct cmmds *cmmds = x->node->cmmds;
+	const struct cmmds_entry *e = NULL;
 	const Directory__Target *t = NULL;
 	unsigned n = 0;
 
-	assert(x->order == ADMIN_BY_VDISK);
-	for (size_t i = luns_from(x, vdisk); luns_more(x, i, vdisk); i++) {
+	while ((e = cmmds_of(cmmds, CMMDS_LUN, vdisk, strlen(vdisk), e)) !=
+	       NULL) {
+		const Directory__Lun *l = (void *)e->message;
+
 		/* One target after the other: it may have it twice. */
-		if (t != NULL && strcmp(t->name, x->luns[i]->target) == 0)
+		if (t != NULL && strcmp(t->name, l->target) == 0)
 			continue;
-		t = cmmds_target(x->node->cmmds, x->luns[i]->target);
+		t = cmmds_target(cmmds, l->target);
 		if (t != NULL)
 			n += admin__index_sessions(x, t->iqn);
 	}

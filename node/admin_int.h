@@ -19,6 +19,7 @@ struct admin_req {
 	char who[64]; /* "root", "user alice (uid 1000)" */
 	char id[UUID_TEXT_LEN]; /* the tool's request id */
 	void *ctx; /* the handler's, free()d with the request */
+	void (*over)(struct admin_req *r); /* just before that; may be NULL */
 	/* why it is refused */
 	int status;
 	char error[512], fix[400];
@@ -47,6 +48,10 @@ void admin__stuck_early(struct admin_req *r, int wants);
 
 /* Each ends the request; it is gone when they return. */
 void admin__reply(struct admin_req *r, Admin__Response *response);
+/* With the result ADMIN__RESPONSE__RESULT_... as it is packed; takes @bytes. */
+void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
+			 size_t len);
+#define ADMIN_TOO_LONG "the answer is longer than 16 MiB"
 void admin__refuse(struct admin_req *r); /* with what admin__why() set */
 void admin__no_memory(struct admin_req *r); /* refused: no reason to end */
 void admin__ok(struct admin_req *r, const char *fmt, ...)
@@ -105,6 +110,35 @@ void admin__watch(struct admin_watch *watch, struct admin_req *r,
 void admin__change(struct admin_req *r,
 		   int (*build)(struct admin_req *r, struct cmmds_command *cmd),
 		   void (*applied)(struct admin_req *r));
+
+/*
+ * admin_list.c: answer with lines about entries of a kind.  It lies in the request's
+ * ctx and ends the request: with the lines, or refused if the node stops, there is no
+ * memory or nobody waits for the answer any more.
+ */
+struct admin_list {
+	enum cmmds_kind kind;
+	int result; /* ADMIN__RESPONSE__RESULT_... */
+	/* What there is to say of @e, by admin__list_add().  False: no more of them. */
+	bool (*each)(struct admin_list *list, const struct cmmds_entry *e);
+	/* Before the lines are answered; may be NULL. */
+	void (*last)(struct admin_list *list);
+	struct node_walk walk; /* zeroed; or from where it begins */
+	int status; /* of both; what is not said below admin__why() has said */
+	/* what was packed, also for @last */
+	uint8_t *bytes;
+	size_t len;
+	/* private */
+	struct admin_req *r;
+	struct node_parts parts;
+	size_t room;
+};
+void admin__list(struct admin_req *r, struct admin_list *list);
+/* Of @e alone, now. */
+void admin__list_one(struct admin_req *r, struct admin_list *list,
+		     const struct cmmds_entry *e);
+/* @lines: the result's message, with one or some of its lines. */
+void admin__list_add(struct admin_list *list, const ProtobufCMessage *lines);
 
 /*
  * True if @status of a command leaves open whether the directory has applied it
@@ -235,26 +269,23 @@ Admin__Lun *admin__lun_answer(struct node *node, const Directory__Lun *lun);
 void admin__luns_free(Admin__Lun **luns, size_t count);
 
 /*
- * admin_index.c: LUNs in order, and the targets that sessions are to; good until
- * the directory changes.  Zeroed by _open.
+ * admin_index.c: to which targets sessions are, as they are when it is opened; and
+ * what lines of a list have from the directory.
  */
-enum admin_index_order { ADMIN_BY_VDISK, ADMIN_BY_TARGET };
 struct admin_index {
 	struct node *node;
-	enum admin_index_order order;
-	const Directory__Lun **luns;
-	size_t luns_count;
-	char (*sessions)[ISCSI_NAME_MAX + 1]; /* of each, its target's name */
+	char (*sessions)[ISCSI_NAME_MAX + 1]; /* the target's name */
 	size_t sessions_count;
 	bool no_memory; /* something is missing in it, or in what it answered */
 };
-void admin__index_open(struct admin_index *x, struct node *node,
-		       enum admin_index_order order);
-/* Those of the virtual disk or target @name, as the order is. */
+void admin__index_open(struct admin_index *x, struct node *node);
+/* The LUNs of target @name; or that the virtual disk @name is. */
 size_t admin__index_luns(struct admin_index *x, const char *name,
 			 Admin__Lun ***out);
+size_t admin__index_exports(struct admin_index *x, const char *name,
+			    Admin__Lun ***out);
 unsigned admin__index_sessions(const struct admin_index *x, const char *iqn);
-/* With all targets that have the virtual disk; ADMIN_BY_VDISK. */
+/* With all targets that have the virtual disk. */
 unsigned admin__index_used(const struct admin_index *x, const char *vdisk);
 void admin__index_close(struct admin_index *x);
 

@@ -207,41 +207,36 @@ void admin__lun_remove(struct admin_req *r)
 	admin__change(r, remove_build, remove_applied);
 }
 
-static const struct cmmds_entry *
-lun_after(struct node *node, const char *target, const struct cmmds_entry *e)
+struct lun_list {
+	struct admin_list list;
+	char target[CMMDS_KEY_MAX + 1]; /* "": all */
+};
+
+static bool on_lun(struct admin_list *list, const struct cmmds_entry *e)
 {
-	return target != NULL ? cmmds_under(node->cmmds, target, e)
-			      : cmmds_next(node->cmmds, CMMDS_LUN, e);
-}
+	const char *target = container_of(list, struct lun_list, list)->target;
+	const Directory__Lun *l = (const Directory__Lun *)e->message;
+	Admin__Luns luns = ADMIN__LUNS__INIT;
+	Admin__Lun *out;
 
-/* Those of @target; NULL: all.  0, -ENOMEM. */
-static int luns_of(struct node *node, const char *target, Admin__Luns *out)
-{
-	const struct cmmds_entry *e = NULL;
-	size_t room = 1;
-
-	while ((e = lun_after(node, target, e)) != NULL)
-		room++;
-	out->luns = calloc(room, sizeof(*out->luns));
-	if (out->luns == NULL)
-		return -ENOMEM;
-	while ((e = lun_after(node, target, e)) != NULL) {
-		const Directory__Lun *m = (const Directory__Lun *)e->message;
-		Admin__Lun *lun;
-
-		lun = admin__lun_answer(node, m);
-		if (lun == NULL)
-			return -ENOMEM;
-		out->luns[out->n_luns++] = lun;
+	if (target[0] != '\0' && strcmp(l->target, target) != 0)
+		return false;
+	out = admin__lun_answer(list->r->node, l);
+	if (out == NULL) {
+		list->status = -ENOMEM;
+		return false;
 	}
-	return 0;
+	luns.luns = &out;
+	luns.n_luns = 1;
+	admin__list_add(list, &luns.base);
+	free(out);
+	return true;
 }
 
 void admin__lun_list(struct admin_req *r)
 {
 	const char *target = r->msg->lun_list->target;
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	Admin__Luns luns = ADMIN__LUNS__INIT;
+	struct lun_list *l;
 
 	if (target[0] != '\0' && cmmds_target(r->node->cmmds, target) == NULL) {
 		admin__why(r, -ENOENT, "basalt target list shows them.",
@@ -249,13 +244,17 @@ void admin__lun_list(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
-	if (luns_of(r->node, target[0] ? target : NULL, &luns) < 0) {
+	l = r->ctx = calloc(1, sizeof(*l));
+	if (l == NULL) {
 		admin__no_memory(r);
-		goto done;
+		return;
 	}
-	response.result_case = ADMIN__RESPONSE__RESULT_LUNS;
-	response.luns = &luns;
-	admin__reply(r, &response);
-done:
-	admin__luns_free(luns.luns, luns.n_luns);
+	l->list.kind = CMMDS_LUN;
+	l->list.result = ADMIN__RESPONSE__RESULT_LUNS;
+	l->list.each = on_lun;
+	strcpy(l->target, target);
+	/* Its LUNs' keys begin with its name and a zero. */
+	if (target[0] != '\0')
+		node__walk_from(&l->list.walk, target, strlen(target) + 1);
+	admin__list(r, &l->list);
 }

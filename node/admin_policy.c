@@ -199,49 +199,109 @@ void admin__policy_set(struct admin_req *r)
 
 /* ---- list, show, delete ---- */
 
+/* The policies' users are counted in one look at all virtual disks. */
+struct policy_users {
+	char name[CMMDS_KEY_MAX + 1];
+	unsigned count;
+};
+
+struct policy_list {
+	struct admin_req *r;
+	struct node_parts parts;
+	struct node_walk walk;
+	struct admin_list list;
+	size_t count;
+	struct policy_users of[]; /* by name */
+};
+
+static int by_name(const void *a, const void *b)
+{
+	const struct policy_users *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static struct policy_users *users_of(struct policy_list *l, const char *name)
+{
+	struct policy_users key;
+
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	return bsearch(&key, l->of, l->count, sizeof(key), by_name);
+}
+
+static bool on_vdisk(const struct cmmds_entry *e, void *arg)
+{
+	const Directory__VDisk *v = (const Directory__VDisk *)e->message;
+	struct policy_users *u =
+		v->policy[0] != '\0' ? users_of(arg, v->policy) : NULL;
+
+	if (u != NULL)
+		u->count++;
+	return true;
+}
+
+static bool on_policy(struct admin_list *list, const struct cmmds_entry *e)
+{
+	struct policy_list *l = container_of(list, struct policy_list, list);
+	const Directory__Policy *p = (const Directory__Policy *)e->message;
+	const struct policy_users *u = users_of(l, p->name);
+	Admin__Policies policies = ADMIN__POLICIES__INIT;
+	Admin__Policy out = ADMIN__POLICY__INIT, *one = &out;
+
+	if (u == NULL) /* it is asked for another, or came meanwhile */
+		return true;
+	out.name = p->name;
+	out.ftt = p->failures_to_tolerate;
+	out.method =
+		(char *)(p->method < ARRAY_LEN(methods) ? methods[p->method]
+							: "unknown");
+	out.stripe_width = p->stripe_width;
+	out.reserve_percent = p->reserve_percent;
+	out.iops_limit = p->iops_limit;
+	out.force_provision = p->force_provision;
+	out.vdisks = u->count;
+	policies.policies = &one;
+	policies.n_policies = 1;
+	admin__list_add(list, &policies.base);
+	return true;
+}
+
+static bool users_part(struct node_parts *parts, unsigned max)
+{
+	struct policy_list *l = container_of(parts, struct policy_list, parts);
+
+	if (node__walk(l->r->node, &l->walk, CMMDS_VDISK, max, on_vdisk, l) > 0)
+		return true;
+	l->list.kind = CMMDS_POLICY;
+	l->list.result = ADMIN__RESPONSE__RESULT_POLICIES;
+	l->list.each = on_policy;
+	admin__list(l->r, &l->list);
+	return false;
+}
+
+/* All of them, or the one that is there. */
 static void policy_answer(struct admin_req *r, const char *name)
 {
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	Admin__Policies policies = ADMIN__POLICIES__INIT;
+	struct cmmds *cmmds = r->node->cmmds;
+	size_t room = name != NULL ? 1 : cmmds_count(cmmds, CMMDS_POLICY);
 	const struct cmmds_entry *e = NULL;
-	size_t n = 0, room = 1;
-	Admin__Policy *items, **list;
+	struct policy_list *l = calloc(1, sizeof(*l) + room * sizeof(l->of[0]));
 
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_POLICY, e)) != NULL)
-		room++;
-	items = calloc(room, sizeof(*items));
-	list = calloc(room, sizeof(*list));
-	if (items == NULL || list == NULL) {
+	if (l == NULL) {
 		admin__no_memory(r);
-		goto done;
+		return;
 	}
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_POLICY, e)) != NULL) {
-		const Directory__Policy *p = (void *)e->message;
-		Admin__Policy *out = &items[n];
+	r->ctx = l;
+	l->r = r;
+	while ((e = cmmds_next(cmmds, CMMDS_POLICY, e)) != NULL) {
+		const Directory__Policy *p = (const void *)e->message;
 
-		if (name != NULL && strcmp(p->name, name) != 0)
-			continue;
-		admin__policy__init(out);
-		out->name = p->name;
-		out->ftt = p->failures_to_tolerate;
-		out->method = (char *)(p->method < ARRAY_LEN(methods)
-					       ? methods[p->method]
-					       : "unknown");
-		out->stripe_width = p->stripe_width;
-		out->reserve_percent = p->reserve_percent;
-		out->iops_limit = p->iops_limit;
-		out->force_provision = p->force_provision;
-		out->vdisks = users_count(r->node, p->name);
-		list[n++] = out;
+		if (name == NULL || strcmp(p->name, name) == 0)
+			snprintf(l->of[l->count++].name, sizeof(l->of[0].name),
+				 "%s", p->name);
 	}
-	policies.policies = list;
-	policies.n_policies = n;
-	response.result_case = ADMIN__RESPONSE__RESULT_POLICIES;
-	response.policies = &policies;
-	admin__reply(r, &response);
-done:
-	free(items);
-	free(list);
+	l->parts.part = users_part;
+	node__parts_start(r->node, &l->parts);
 }
 
 void admin__policy_list(struct admin_req *r)

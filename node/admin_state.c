@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,16 +82,6 @@ struct status_answer {
 	char *portal_list[32];
 };
 
-static unsigned entries_count(struct cmmds *cmmds, enum cmmds_kind kind)
-{
-	const struct cmmds_entry *e = NULL;
-	unsigned n = 0;
-
-	while ((e = cmmds_next(cmmds, kind, e)) != NULL)
-		n++;
-	return n;
-}
-
 static void count_one(const struct iscsi_session_info *info, void *arg)
 {
 	*(unsigned *)arg += 1;
@@ -135,23 +126,12 @@ static void status_space(struct node *node, struct status_answer *a)
 	a->space.free_bytes = sum.usable_bytes - MIN(sum.usable_bytes, taken);
 }
 
-static void status_objects(struct node *node, struct status_answer *a)
+static void status_objects(const struct node_looked *looked,
+			   struct status_answer *a)
 {
-	const struct cmmds_entry *e = NULL;
-	char why[200];
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v = (void *)e->message;
-		const Directory__Object *o = admin__object(node, &v->oid);
-
-		a->m.vdisks++;
-		if (o == NULL ||
-		    node__object_health(node, o) == OBJECT_UNAVAILABLE)
-			a->m.vdisks_unavailable++;
-		if (o == NULL ||
-		    !node__object_compliant(node, o, why, sizeof(why)))
-			a->m.vdisks_noncompliant++;
-	}
+	a->m.vdisks = looked->vdisks;
+	a->m.vdisks_unavailable = looked->unavailable;
+	a->m.vdisks_noncompliant = looked->noncompliant;
 	if (a->m.vdisks_noncompliant == 0)
 		strcpy(a->compliance, "compliant");
 	else
@@ -172,17 +152,17 @@ static void status_up(struct node *node, struct status_answer *a)
 	a->m.leader = info.leader;
 	a->m.voters = info.voters;
 	a->m.directory_revision = info.revision;
-	a->m.nodes = entries_count(node->cmmds, CMMDS_NODE);
-	a->m.disks = entries_count(node->cmmds, CMMDS_DISK);
+	a->m.nodes = cmmds_count(node->cmmds, CMMDS_NODE);
+	a->m.disks = cmmds_count(node->cmmds, CMMDS_DISK);
 	a->m.scrub_days = node__scrub_days(node);
-	a->m.targets = entries_count(node->cmmds, CMMDS_TARGET);
+	a->m.targets = cmmds_count(node->cmmds, CMMDS_TARGET);
 	e = cmmds_get(node->cmmds, CMMDS_CLUSTER, "", 0);
 	if (e != NULL)
 		a->m.feature_level =
 			((const Directory__Cluster *)e->message)->feature_level;
 	iscsi_session_each(node->iscsi, count_one, &a->m.sessions);
 	status_space(node, a);
-	status_objects(node, a);
+	status_objects(&node->looked, a);
 	a->m.compliance = a->compliance;
 	a->m.n_portals =
 		admin__portals(node, false, a->portals, ARRAY_LEN(a->portals));
@@ -191,7 +171,7 @@ static void status_up(struct node *node, struct status_answer *a)
 	a->m.portals = a->portal_list;
 }
 
-void admin__cluster_status(struct admin_req *r)
+static void status_answer(struct admin_req *r)
 {
 	static const char *const states[] = { "starting", "none", "up",
 					      "stopping", "stopping" };
@@ -219,6 +199,38 @@ void admin__cluster_status(struct admin_req *r)
 	response.cluster_status = &a->m;
 	admin__reply(r, &response);
 	free(a);
+}
+
+/* What all virtual disks and targets come to is found first. */
+struct looking {
+	struct node_look look;
+	struct admin_req *r;
+	void (*answer)(struct admin_req *r);
+};
+
+static void on_look(struct node_look *look)
+{
+	struct looking *l = container_of(look, struct looking, look);
+
+	l->answer(l->r);
+}
+
+static void look_first(struct admin_req *r, void (*answer)(struct admin_req *r))
+{
+	struct looking *l = r->ctx = calloc(1, sizeof(*l));
+
+	if (l == NULL) {
+		admin__no_memory(r);
+		return;
+	}
+	l->r = r;
+	l->answer = answer;
+	node__look(r->node, &l->look, on_look);
+}
+
+void admin__cluster_status(struct admin_req *r)
+{
+	look_first(r, status_answer);
 }
 
 /* ---- sessions ---- */
@@ -362,7 +374,7 @@ static void health_add(const struct health_check *check,
 	a->list[a->count++] = c;
 }
 
-void admin__health(struct admin_req *r)
+static void health_answer(struct admin_req *r)
 {
 	struct health_answer *a = calloc(1, sizeof(*a));
 	Admin__Response response = ADMIN__RESPONSE__INIT;
@@ -386,6 +398,11 @@ void admin__health(struct admin_req *r)
 	response.health = &healths;
 	admin__reply(r, &response);
 	free(a);
+}
+
+void admin__health(struct admin_req *r)
+{
+	look_first(r, health_answer);
 }
 
 /* ---- metrics ---- */
@@ -418,18 +435,16 @@ static void count_counter(struct counter *counter, void *arg)
 	*(size_t *)arg += 1;
 }
 
-void admin__metrics(struct admin_req *r)
+static void metrics_answer(struct admin_req *r, char *text)
 {
 	struct metric_answer a = { 0 };
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__Metrics metrics = ADMIN__METRICS__INIT;
-	char *text;
 
 	counter_each(count_counter, &a.room);
 	a.items = calloc(a.room + 1, sizeof(*a.items));
 	a.list = calloc(a.room + 1, sizeof(*a.list));
-	text = node__metrics_text();
-	if (a.items == NULL || a.list == NULL || text == NULL) {
+	if (a.items == NULL || a.list == NULL) {
 		admin__no_memory(r);
 		goto done;
 	}
@@ -441,9 +456,39 @@ void admin__metrics(struct admin_req *r)
 	response.metrics = &metrics;
 	admin__reply(r, &response);
 done:
-	free(text);
 	free(a.items);
 	free(a.list);
+}
+
+struct metrics_ctx {
+	struct admin_req *r;
+	struct node_metrics made;
+};
+
+static void on_metrics(struct node_metrics *made, int status)
+{
+	struct admin_req *r = container_of(made, struct metrics_ctx, made)->r;
+	char *text = made->text;
+
+	if (status == -ESHUTDOWN)
+		admin__stopping(r);
+	else if (status < 0)
+		admin__no_memory(r);
+	else
+		metrics_answer(r, text);
+	free(text);
+}
+
+void admin__metrics(struct admin_req *r)
+{
+	struct metrics_ctx *ctx = r->ctx = calloc(1, sizeof(*ctx));
+
+	if (ctx == NULL) {
+		admin__no_memory(r);
+		return;
+	}
+	ctx->r = r;
+	node__metrics_make(r->node, &ctx->made, on_metrics);
 }
 
 /* ---- events ---- */
@@ -455,7 +500,7 @@ void admin__events(struct admin_req *r)
 	struct cmmds *cmmds = r->node->cmmds;
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__Events events = ADMIN__EVENTS__INIT;
-	unsigned total = entries_count(cmmds, CMMDS_EVENT), skip = 0;
+	unsigned total = cmmds_count(cmmds, CMMDS_EVENT), skip = 0;
 	unsigned wanted = r->msg->events->count;
 	const struct cmmds_entry *e = NULL;
 	size_t n = 0;

@@ -626,92 +626,86 @@ size_t admin__portals(struct node *node, bool tcp, char (*out)[ADDRESS_TEXT],
 #define PORTALS_SHOWN 32u
 
 struct target_answer {
+	struct admin_list list;
 	char portals[PORTALS_SHOWN][ADDRESS_TEXT];
 	char *portal_list[PORTALS_SHOWN];
 	size_t portals_count;
 	struct admin_index index;
-	Admin__Target *targets;
-	Admin__Target **list;
-	size_t count;
 };
 
-static void target_fill(struct target_answer *a, const Directory__Target *t,
-			Admin__Target *out)
+static bool on_target(struct admin_list *list, const struct cmmds_entry *e)
 {
-	admin__target__init(out);
-	out->name = t->name;
-	out->iqn = t->iqn;
-	out->allow = t->allow;
-	out->n_allow = t->n_allow;
-	out->chap_user = t->chap_user;
-	out->mutual_user = t->mutual_user;
-	out->n_luns = admin__index_luns(&a->index, t->name, &out->luns);
-	out->portals = a->portal_list;
-	out->n_portals = a->portals_count;
-	out->sessions = admin__index_sessions(&a->index, t->iqn);
+	struct target_answer *a =
+		container_of(list, struct target_answer, list);
+	const Directory__Target *t = (const Directory__Target *)e->message;
+	Admin__Targets targets = ADMIN__TARGETS__INIT;
+	Admin__Target out = ADMIN__TARGET__INIT, *one = &out;
+
+	out.name = t->name;
+	out.iqn = t->iqn;
+	out.allow = t->allow;
+	out.n_allow = t->n_allow;
+	out.chap_user = t->chap_user;
+	out.mutual_user = t->mutual_user;
+	out.n_luns = admin__index_luns(&a->index, t->name, &out.luns);
+	out.portals = a->portal_list;
+	out.n_portals = a->portals_count;
+	out.sessions = admin__index_sessions(&a->index, t->iqn);
+	targets.targets = &one;
+	targets.n_targets = 1;
+	admin__list_add(list, &targets.base);
+	admin__luns_free(out.luns, out.n_luns);
+	if (a->index.no_memory)
+		list->status = -ENOMEM;
+	return true;
 }
 
-/* All targets, or the one named. */
-static void target_answer(struct admin_req *r, const char *name)
+static void targets_over(struct admin_req *r)
 {
-	struct target_answer *a = calloc(1, sizeof(*a));
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	Admin__Targets targets = ADMIN__TARGETS__INIT;
-	const struct cmmds_entry *e = NULL;
-	size_t n = 0;
+	struct target_answer *a = r->ctx;
+
+	admin__index_close(&a->index);
+}
+
+static struct target_answer *answer_open(struct admin_req *r)
+{
+	struct target_answer *a = r->ctx = calloc(1, sizeof(*a));
 
 	if (a == NULL) {
 		admin__no_memory(r);
-		return;
+		return NULL;
 	}
+	r->over = targets_over;
+	a->list.kind = CMMDS_TARGET;
+	a->list.result = ADMIN__RESPONSE__RESULT_TARGETS;
+	a->list.each = on_target;
 	a->portals_count =
 		admin__portals(r->node, false, a->portals, PORTALS_SHOWN);
 	for (size_t i = 0; i < a->portals_count; i++)
 		a->portal_list[i] = a->portals[i];
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL)
-		n++;
-	a->targets = calloc(n + 1, sizeof(*a->targets));
-	a->list = calloc(n + 1, sizeof(*a->list));
-	if (a->targets == NULL || a->list == NULL) {
-		admin__no_memory(r);
-		goto done;
-	}
-	admin__index_open(&a->index, r->node, ADMIN_BY_TARGET);
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_TARGET, e)) != NULL) {
-		const Directory__Target *t = (void *)e->message;
-
-		if (name != NULL && strcmp(t->name, name) != 0)
-			continue;
-		target_fill(a, t, &a->targets[a->count]);
-		a->list[a->count] = &a->targets[a->count];
-		a->count++;
-	}
-	targets.targets = a->list;
-	targets.n_targets = a->count;
-	response.result_case = ADMIN__RESPONSE__RESULT_TARGETS;
-	response.targets = &targets;
-	if (a->index.no_memory)
-		admin__no_memory(r);
-	else
-		admin__reply(r, &response);
-	for (size_t i = 0; i < a->count; i++)
-		admin__luns_free(a->targets[i].luns, a->targets[i].n_luns);
-	admin__index_close(&a->index);
-done:
-	free(a->targets);
-	free(a->list);
-	free(a);
+	admin__index_open(&a->index, r->node);
+	return a;
 }
 
 void admin__target_list(struct admin_req *r)
 {
-	target_answer(r, NULL);
+	struct target_answer *a = answer_open(r);
+
+	if (a != NULL)
+		admin__list(r, &a->list);
 }
 
 void admin__target_show(struct admin_req *r)
 {
-	if (target_entry(r, r->msg->target_show->name) == NULL)
+	const struct cmmds_entry *e =
+		target_entry(r, r->msg->target_show->name);
+	struct target_answer *a;
+
+	if (e == NULL) {
 		admin__refuse(r);
-	else
-		target_answer(r, r->msg->target_show->name);
+		return;
+	}
+	a = answer_open(r);
+	if (a != NULL)
+		admin__list_one(r, &a->list, e);
 }

@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -56,20 +57,82 @@ void admin__watch(struct admin_watch *watch, struct admin_req *r,
 
 /* ---- virtual disks ---- */
 
+#define BUCKETS 4096u /* there may be as many virtual disks, and more */
+
+struct usage_then {
+	struct iscsi_usage usage;
+	size_t chain; /* the next of its bucket, from 1 */
+};
+
+struct usage_line {
+	uint64_t work_ns;
+	size_t at, len; /* as it is packed */
+};
+
 struct usage_ctx {
 	struct admin_watch watch;
 	struct admin_req *r;
 	char name[CMMDS_KEY_MAX + 1]; /* "": all */
 	uint64_t since_ns;
-	size_t count; /* 0: since they are exported */
-	struct iscsi_usage then[]; /* by object */
+	/* How it was then; nothing: since they are exported. */
+	struct node_parts parts;
+	struct node_walk walk;
+	struct usage_then *then;
+	size_t then_count, then_room;
+	size_t buckets[BUCKETS]; /* by object, from 1; 0: none */
+	bool no_memory;
+	/* And now. */
+	struct admin_list list;
+	struct admin_index index;
+	struct usage_line *lines;
+	size_t lines_count, lines_room;
+	size_t head_len; /* what is packed before them */
 };
 
-static int by_object(const void *a, const void *b)
+/* Room in @array of @room for one more than @count.  False: no memory. */
+static bool room_for_one(void **array, size_t count, size_t *room, size_t size)
 {
-	const struct iscsi_usage *x = a, *y = b;
+	size_t more = 2 * *room + 1;
+	void *p;
 
-	return memcmp(&x->object, &y->object, sizeof(struct uuid));
+	if (count < *room)
+		return true;
+	p = realloc(*array, more * size);
+	if (p == NULL)
+		return false;
+	*array = p;
+	*room = more;
+	return true;
+}
+
+static bool then_add(const struct cmmds_entry *e, void *arg)
+{
+	struct usage_ctx *ctx = arg;
+	void *array = ctx->then;
+	struct usage_then *t;
+	size_t *bucket;
+
+	ctx->no_memory = !room_for_one(&array, ctx->then_count, &ctx->then_room,
+				       sizeof(*t));
+	ctx->then = array;
+	if (ctx->no_memory)
+		return false;
+	t = &ctx->then[ctx->then_count++];
+	node__usage(ctx->r->node, (const void *)e->message, &t->usage);
+	bucket = &ctx->buckets[uuid_hash(&t->usage.object) % BUCKETS];
+	t->chain = *bucket;
+	*bucket = ctx->then_count;
+	return true;
+}
+
+static const struct iscsi_usage *then_of(const struct usage_ctx *ctx,
+					 const struct uuid *object)
+{
+	size_t i = ctx->buckets[uuid_hash(object) % BUCKETS];
+
+	while (i > 0 && !uuid_equal(&ctx->then[i - 1].usage.object, object))
+		i = ctx->then[i - 1].chain;
+	return i > 0 ? &ctx->then[i - 1].usage : NULL;
 }
 
 /* What came since @then; all of it if it was counted anew meanwhile. */
@@ -102,143 +165,190 @@ static void times_fill(Admin__Times *out, const struct histogram_value *v)
 }
 
 static void stat_fill(const struct admin_index *index,
-		      const struct node_usage *u, struct stat_answer *out)
+		      const Directory__VDisk *v, const struct iscsi_usage *u,
+		      struct stat_answer *out)
 {
 	Admin__VdiskStat *m = &out->m;
 
 	admin__vdisk_stat__init(m);
-	times_fill(&out->read, &u->usage.reads);
-	times_fill(&out->write, &u->usage.writes);
-	m->vdisk = u->vdisk->name;
+	times_fill(&out->read, &u->reads);
+	times_fill(&out->write, &u->writes);
+	m->vdisk = v->name;
 	m->read = &out->read;
 	m->write = &out->write;
-	m->read_bytes = u->usage.read_bytes;
-	m->written_bytes = u->usage.written_bytes;
-	m->unmaps = u->usage.unmaps;
-	m->failed = u->usage.failed;
-	m->sessions = admin__index_used(index, u->vdisk->name);
+	m->read_bytes = u->read_bytes;
+	m->written_bytes = u->written_bytes;
+	m->unmaps = u->unmaps;
+	m->failed = u->failed;
+	m->sessions = admin__index_used(index, v->name);
 }
 
-static uint64_t work_ns(const struct node_usage *u)
+static bool on_vdisk(struct admin_list *list, const struct cmmds_entry *e)
 {
-	return u->usage.reads.sum_ns + u->usage.writes.sum_ns;
+	struct usage_ctx *ctx = container_of(list, struct usage_ctx, list);
+	const Directory__VDisk *v = (const Directory__VDisk *)e->message;
+	Admin__VdiskStats m = ADMIN__VDISK_STATS__INIT;
+	struct stat_answer stat;
+	Admin__VdiskStat *one = &stat.m;
+	void *array = ctx->lines;
+	struct iscsi_usage now;
+	size_t at = list->len;
+
+	node__usage(ctx->r->node, v, &now);
+	gain(&now, then_of(ctx, &now.object));
+	stat_fill(&ctx->index, v, &now, &stat);
+	m.vdisks = &one;
+	m.n_vdisks = 1;
+	admin__list_add(list, &m.base);
+	if (!room_for_one(&array, ctx->lines_count, &ctx->lines_room,
+			  sizeof(*ctx->lines)))
+		list->status = -ENOMEM;
+	ctx->lines = array;
+	if (list->status == 0)
+		ctx->lines[ctx->lines_count++] = (struct usage_line){
+			.work_ns = now.reads.sum_ns + now.writes.sum_ns,
+			.at = at,
+			.len = list->len - at,
+		};
+	return true;
 }
 
-/* The busiest first; else by name. */
+/* The busiest first; else by name, as they were packed. */
 static int by_work(const void *a, const void *b)
 {
-	const struct node_usage *x = a, *y = b;
+	const struct usage_line *x = a, *y = b;
 
-	if (work_ns(x) != work_ns(y))
-		return work_ns(x) < work_ns(y) ? 1 : -1;
-	return strcmp(x->vdisk->name, y->vdisk->name);
+	if (x->work_ns != y->work_ns)
+		return x->work_ns < y->work_ns ? 1 : -1;
+	return x->at < y->at ? -1 : 1;
 }
 
-static void answer(struct usage_ctx *ctx, const struct node_usage *all,
-		   size_t count)
+static void lines_sort(struct admin_list *list)
 {
-	struct stat_answer *a = calloc(count + 1, sizeof(*a));
-	Admin__VdiskStat **list = calloc(count + 1, sizeof(*list));
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	Admin__VdiskStats m = ADMIN__VDISK_STATS__INIT;
-	struct admin_index index;
+	struct usage_ctx *ctx = container_of(list, struct usage_ctx, list);
+	size_t len = ctx->head_len;
+	uint8_t *sorted = malloc(list->len + 1);
 
-	admin__index_open(&index, ctx->r->node, ADMIN_BY_VDISK);
-	if (a == NULL || list == NULL || index.no_memory) {
-		admin__no_memory(ctx->r);
-		goto done;
+	if (sorted == NULL) {
+		list->status = -ENOMEM;
+		return;
 	}
-	m.seconds = ctx->watch.seconds;
-	if (m.seconds > 0)
-		m.elapsed_ns = env_now(ctx->r->node->env) - ctx->since_ns;
-	m.vdisks = list;
-	for (size_t i = 0; i < count; i++) {
-		if (ctx->name[0] != '\0' &&
-		    strcmp(ctx->name, all[i].vdisk->name) != 0)
-			continue;
-		stat_fill(&index, &all[i], &a[m.n_vdisks]);
-		list[m.n_vdisks] = &a[m.n_vdisks].m;
-		m.n_vdisks++;
+	if (ctx->lines_count > 1)
+		qsort(ctx->lines, ctx->lines_count, sizeof(*ctx->lines),
+		      by_work);
+	if (len > 0)
+		memcpy(sorted, list->bytes, len);
+	for (size_t i = 0; i < ctx->lines_count; i++) {
+		const struct usage_line *l = &ctx->lines[i];
+
+		memcpy(sorted + len, list->bytes + l->at, l->len);
+		len += l->len;
 	}
-	response.result_case = ADMIN__RESPONSE__RESULT_VDISK_STATS;
-	response.vdisk_stats = &m;
-	if (ctx->name[0] == '\0' || m.n_vdisks > 0) {
-		admin__reply(ctx->r, &response);
-	} else {
-		admin__why(ctx->r, -ENOENT, "basalt vdisk list shows them.",
-			   "virtual disk %s is not there any more", ctx->name);
-		admin__refuse(ctx->r);
-	}
-done:
-	admin__index_close(&index);
-	free(list);
-	free(a);
+	assert(len == list->len);
+	free(list->bytes);
+	list->bytes = sorted;
 }
 
 static void usage_end(struct admin_watch *watch)
 {
 	struct usage_ctx *ctx = container_of(watch, struct usage_ctx, watch);
-	size_t count = 0;
-	struct node_usage *all = node__usages(ctx->r->node, &count);
+	struct admin_req *r = ctx->r;
+	Admin__VdiskStats head = ADMIN__VDISK_STATS__INIT;
+	const struct cmmds_entry *e;
 
-	if (all == NULL) {
-		admin__no_memory(ctx->r);
+	admin__index_open(&ctx->index, r->node);
+	head.seconds = watch->seconds;
+	if (head.seconds > 0)
+		head.elapsed_ns = env_now(r->node->env) - ctx->since_ns;
+	admin__list_add(&ctx->list, &head.base);
+	ctx->head_len = ctx->list.len;
+	if (ctx->index.no_memory)
+		ctx->list.status = -ENOMEM;
+	ctx->list.kind = CMMDS_VDISK;
+	ctx->list.result = ADMIN__RESPONSE__RESULT_VDISK_STATS;
+	ctx->list.each = on_vdisk;
+	ctx->list.last = lines_sort;
+	if (ctx->name[0] == '\0') {
+		admin__list(r, &ctx->list);
 		return;
 	}
-	for (size_t i = 0; i < count; i++)
-		gain(&all[i].usage,
-		     bsearch(&all[i].usage, ctx->then, ctx->count,
-			     sizeof(ctx->then[0]), by_object));
-	qsort(all, count, sizeof(*all), by_work);
-	answer(ctx, all, count);
-	free(all);
+	e = cmmds_get(r->node->cmmds, CMMDS_VDISK, ctx->name,
+		      strlen(ctx->name));
+	if (e == NULL)
+		ctx->list.status =
+			admin__why(r, -ENOENT, "basalt vdisk list shows them.",
+				   "virtual disk %s is not there any more",
+				   ctx->name);
+	admin__list_one(r, &ctx->list, e);
 }
 
-/*
- * With how it is now, if time is to pass: the directory may change meanwhile.
- * NULL: no memory.
- */
-static struct usage_ctx *ctx_new(struct admin_req *r, unsigned seconds)
-{
-	size_t count = 0;
-	struct node_usage *all = node__usages(r->node, &count);
-	struct usage_ctx *ctx =
-		calloc(1, sizeof(*ctx) + count * sizeof(ctx->then[0]));
+/* ---- how it is when it begins ---- */
 
-	if (all == NULL || ctx == NULL) {
-		free(all);
-		free(ctx);
-		return NULL;
-	}
-	ctx->r = r;
-	ctx->since_ns = env_now(r->node->env);
-	if (seconds > 0)
-		ctx->count = count;
-	for (size_t i = 0; i < ctx->count; i++)
-		ctx->then[i] = all[i].usage;
-	free(all);
-	return ctx;
+static void usage_over(struct admin_req *r)
+{
+	struct usage_ctx *ctx = r->ctx;
+
+	admin__index_close(&ctx->index);
+	free(ctx->lines);
+	free(ctx->then);
+}
+
+static void then_known(struct usage_ctx *ctx)
+{
+	if (ctx->no_memory)
+		admin__no_memory(ctx->r);
+	else
+		admin__watch(&ctx->watch, ctx->r,
+			     ctx->r->msg->vdisk_stats->seconds, usage_end);
+}
+
+static bool then_part(struct node_parts *parts, unsigned max)
+{
+	struct usage_ctx *ctx = container_of(parts, struct usage_ctx, parts);
+	int rv = node__walk(ctx->r->node, &ctx->walk, CMMDS_VDISK, max,
+			    then_add, ctx);
+
+	if (rv > 0)
+		return true;
+	if (rv < 0)
+		admin__stopping(ctx->r);
+	else
+		then_known(ctx);
+	return false;
 }
 
 void admin__vdisk_stats(struct admin_req *r)
 {
 	const Admin__VdiskStatsAsk *m = r->msg->vdisk_stats;
+	const struct cmmds_entry *e = NULL;
 	struct usage_ctx *ctx;
 
-	if (m->name[0] != '\0' &&
-	    (strlen(m->name) > CMMDS_KEY_MAX ||
-	     cmmds_vdisk(r->node->cmmds, m->name) == NULL))
+	if (m->name[0] != '\0' && strlen(m->name) <= CMMDS_KEY_MAX)
+		e = cmmds_get(r->node->cmmds, CMMDS_VDISK, m->name,
+			      strlen(m->name));
+	if (m->name[0] != '\0' && e == NULL)
 		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
 			   "there is no virtual disk %.80s", m->name);
 	if (r->status < 0 || admin__watch_check(r, m->seconds) < 0) {
 		admin__refuse(r);
 		return;
 	}
-	ctx = r->ctx = ctx_new(r, m->seconds);
+	ctx = r->ctx = calloc(1, sizeof(*ctx));
 	if (ctx == NULL) {
 		admin__no_memory(r);
 		return;
 	}
+	r->over = usage_over;
+	ctx->r = r;
 	strcpy(ctx->name, m->name);
-	admin__watch(&ctx->watch, r, m->seconds, usage_end);
+	ctx->since_ns = env_now(r->node->env);
+	ctx->parts.part = then_part;
+	if (m->seconds == 0) {
+		then_known(ctx);
+	} else if (e != NULL) {
+		then_add(e, ctx);
+		then_known(ctx);
+	} else {
+		node__parts_start(r->node, &ctx->parts);
+	}
 }

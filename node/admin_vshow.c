@@ -31,9 +31,14 @@ struct show_ctx {
 	struct admin_req *r;
 	bool details;
 	uint64_t end_ns;
-	struct shown *items;
-	size_t count, at;
+	struct node_parts parts;
+	struct node_walk walk;
+	struct shown *items; /* by name */
+	size_t count, room, at;
 	unsigned asks; /* under way */
+	bool no_memory;
+	struct admin_list list;
+	struct admin_index index;
 };
 
 /* ---- one virtual disk ---- */
@@ -78,53 +83,50 @@ static void vdisk_fill(struct admin_index *index, const struct shown *item,
 			node__object_health(node, o));
 	}
 	out->compliance = t->compliance;
-	out->n_luns = admin__index_luns(index, v->name, &out->luns);
+	out->n_luns = admin__index_exports(index, v->name, &out->luns);
 	out->sessions = admin__index_used(index, v->name);
+}
+
+/* Both are in order, and what came meanwhile is not told of. */
+static const struct shown *item_next(struct show_ctx *ctx, const char *name)
+{
+	int c = -1;
+
+	while (ctx->at < ctx->count &&
+	       (c = strcmp(ctx->items[ctx->at].name, name)) < 0)
+		ctx->at++;
+	return c == 0 ? &ctx->items[ctx->at] : NULL;
+}
+
+static bool on_vdisk(struct admin_list *list, const struct cmmds_entry *e)
+{
+	struct show_ctx *ctx = container_of(list, struct show_ctx, list);
+	const Directory__VDisk *v = (const Directory__VDisk *)e->message;
+	const struct shown *item = item_next(ctx, v->name);
+	Admin__Vdisks vdisks = ADMIN__VDISKS__INIT;
+	struct vdisk_texts texts;
+	Admin__Vdisk out, *one = &out;
+
+	if (item == NULL)
+		return true;
+	vdisk_fill(&ctx->index, item, v, &out, &texts);
+	vdisks.vdisks = &one;
+	vdisks.n_vdisks = 1;
+	admin__list_add(list, &vdisks.base);
+	admin__luns_free(out.luns, out.n_luns);
+	if (ctx->index.no_memory)
+		list->status = -ENOMEM;
+	return true;
 }
 
 static void list_reply(struct show_ctx *ctx)
 {
-	struct admin_req *r = ctx->r;
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	Admin__Vdisks vdisks = ADMIN__VDISKS__INIT;
-	Admin__Vdisk *out = calloc(ctx->count + 1, sizeof(*out));
-	Admin__Vdisk **list = calloc(ctx->count + 1, sizeof(*list));
-	struct vdisk_texts *texts = calloc(ctx->count + 1, sizeof(*texts));
-	struct shown *items = ctx->items;
-	struct admin_index index;
-	size_t n = 0;
-
-	if (out == NULL || list == NULL || texts == NULL) {
-		admin__no_memory(r);
-		goto done;
-	}
-	admin__index_open(&index, r->node, ADMIN_BY_VDISK);
-	for (size_t i = 0; i < ctx->count; i++) {
-		const Directory__VDisk *v =
-			cmmds_vdisk(r->node->cmmds, items[i].name);
-
-		if (v == NULL) /* deleted meanwhile */
-			continue;
-		vdisk_fill(&index, &items[i], v, &out[n], &texts[n]);
-		list[n] = &out[n];
-		n++;
-	}
-	vdisks.vdisks = list;
-	vdisks.n_vdisks = n;
-	response.result_case = ADMIN__RESPONSE__RESULT_VDISKS;
-	response.vdisks = &vdisks;
-	if (index.no_memory)
-		admin__no_memory(r);
-	else
-		admin__reply(r, &response);
-	for (size_t i = 0; i < n; i++)
-		admin__luns_free(out[i].luns, out[i].n_luns);
-	admin__index_close(&index);
-done:
-	free(items);
-	free(out);
-	free(list);
-	free(texts);
+	ctx->list.kind = CMMDS_VDISK;
+	ctx->list.result = ADMIN__RESPONSE__RESULT_VDISKS;
+	ctx->list.each = on_vdisk;
+	ctx->at = 0;
+	admin__index_open(&ctx->index, ctx->r->node);
+	admin__list(ctx->r, &ctx->list);
 }
 
 /* ---- lines to paste ---- */
@@ -337,45 +339,38 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 static void details_reply(struct show_ctx *ctx)
 {
 	struct admin_req *r = ctx->r;
+	const char *name = ctx->items[0].name;
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__VdiskDetails details = ADMIN__VDISK_DETAILS__INIT;
-	const Directory__VDisk *v =
-		cmmds_vdisk(r->node->cmmds, ctx->items[0].name);
-	struct shown *items = ctx->items;
-	struct admin_index index;
+	const Directory__VDisk *v = cmmds_vdisk(r->node->cmmds, name);
 	struct commands *c;
 	struct vdisk_texts texts;
 	Admin__Vdisk out;
 
 	if (v == NULL) {
 		admin__why(r, -ENOENT, NULL,
-			   "virtual disk %s was deleted meanwhile",
-			   items[0].name);
-		free(items);
+			   "virtual disk %s was deleted meanwhile", name);
 		admin__refuse(r);
 		return;
 	}
 	c = calloc(1, sizeof(*c));
 	if (c == NULL) {
-		free(items);
 		admin__no_memory(r);
 		return;
 	}
-	admin__index_open(&index, r->node, ADMIN_BY_VDISK);
-	vdisk_fill(&index, &items[0], v, &out, &texts);
+	admin__index_open(&ctx->index, r->node);
+	vdisk_fill(&ctx->index, &ctx->items[0], v, &out, &texts);
 	commands_fill(r->node, &out, c);
 	details.vdisk = &out;
 	details.commands = c->list;
 	details.n_commands = c->count;
 	response.result_case = ADMIN__RESPONSE__RESULT_VDISK;
 	response.vdisk = &details;
-	if (index.no_memory)
+	if (ctx->index.no_memory)
 		admin__no_memory(r);
 	else
 		admin__reply(r, &response);
 	admin__luns_free(out.luns, out.n_luns);
-	admin__index_close(&index);
-	free(items);
 	free(c);
 }
 
@@ -409,66 +404,114 @@ static void asks_start(struct show_ctx *ctx)
 	}
 	if (ctx->asks > 0)
 		return;
-	if (r->node->state != NODE_UP) {
-		free(ctx->items);
+	if (r->node->state != NODE_UP)
 		admin__stopping(r);
-	} else if (ctx->details) {
+	else if (ctx->details)
 		details_reply(ctx);
-	} else {
+	else
 		list_reply(ctx);
-	}
 }
 
-static void show(struct admin_req *r, const char *name)
+static bool item_room(struct show_ctx *ctx)
 {
-	struct show_ctx *ctx = calloc(1, sizeof(*ctx));
-	const struct cmmds_entry *e = NULL;
-	size_t room = 1;
+	size_t room = 2 * ctx->room + 1;
+	struct shown *more;
+
+	if (ctx->count < ctx->room)
+		return true;
+	more = realloc(ctx->items, room * sizeof(*more));
+	if (more == NULL)
+		return false;
+	ctx->items = more;
+	ctx->room = room;
+	return true;
+}
+
+/* False: no memory. */
+static bool item_add(const struct cmmds_entry *e, void *arg)
+{
+	const Directory__VDisk *v = (const Directory__VDisk *)e->message;
+	struct show_ctx *ctx = arg;
+	struct shown *item;
+
+	if (v->oid.len != sizeof(item->oid))
+		return true;
+	ctx->no_memory = !item_room(ctx);
+	if (ctx->no_memory)
+		return false;
+	item = &ctx->items[ctx->count++];
+	memset(item, 0, sizeof(*item));
+	item->ctx = ctx;
+	snprintf(item->name, sizeof(item->name), "%s", v->name);
+	memcpy(item->oid.b, v->oid.data, sizeof(item->oid));
+	return true;
+}
+
+static bool items_part(struct node_parts *parts, unsigned max)
+{
+	struct show_ctx *ctx = container_of(parts, struct show_ctx, parts);
+
+	if (node__walk(ctx->r->node, &ctx->walk, CMMDS_VDISK, max, item_add,
+		       ctx) > 0)
+		return true;
+	if (ctx->no_memory)
+		admin__no_memory(ctx->r);
+	else
+		asks_start(ctx);
+	return false;
+}
+
+static void show_over(struct admin_req *r)
+{
+	struct show_ctx *ctx = r->ctx;
+
+	admin__index_close(&ctx->index);
+	free(ctx->items);
+}
+
+static struct show_ctx *ctx_open(struct admin_req *r)
+{
+	struct show_ctx *ctx = r->ctx = calloc(1, sizeof(*ctx));
 
 	if (ctx == NULL) {
 		admin__no_memory(r);
-		return;
+		return NULL;
 	}
+	r->over = show_over;
 	ctx->r = r;
-	ctx->details = name != NULL;
 	ctx->end_ns = env_now(r->node->env) + ASK_NS;
-	r->ctx = ctx;
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_VDISK, e)) != NULL)
-		room++;
-	ctx->items = calloc(room, sizeof(*ctx->items));
-	if (ctx->items == NULL) {
-		admin__no_memory(r);
-		return;
-	}
-	while ((e = cmmds_next(r->node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v = (void *)e->message;
-		struct shown *item = &ctx->items[ctx->count];
-
-		if ((name != NULL && strcmp(v->name, name) != 0) ||
-		    v->oid.len != sizeof(item->oid))
-			continue;
-		item->ctx = ctx;
-		snprintf(item->name, sizeof(item->name), "%s", v->name);
-		memcpy(item->oid.b, v->oid.data, sizeof(item->oid));
-		ctx->count++;
-	}
-	asks_start(ctx);
+	return ctx;
 }
 
 void admin__vdisk_list(struct admin_req *r)
 {
-	show(r, NULL);
+	struct show_ctx *ctx = ctx_open(r);
+
+	if (ctx == NULL)
+		return;
+	ctx->parts.part = items_part;
+	node__parts_start(r->node, &ctx->parts);
 }
 
 void admin__vdisk_show(struct admin_req *r)
 {
 	const char *name = r->msg->vdisk_show->name;
+	const struct cmmds_entry *e =
+		cmmds_get(r->node->cmmds, CMMDS_VDISK, name, strlen(name));
+	struct show_ctx *ctx;
 
-	if (cmmds_vdisk(r->node->cmmds, name) == NULL) {
+	if (e == NULL) {
 		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
 			   "there is no virtual disk %.80s", name);
 		admin__refuse(r);
 		return;
 	}
-	show(r, name);
+	ctx = ctx_open(r);
+	if (ctx == NULL)
+		return;
+	ctx->details = true;
+	if (item_add(e, ctx))
+		asks_start(ctx);
+	else
+		admin__no_memory(r);
 }

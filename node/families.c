@@ -7,83 +7,58 @@
 #include "base/util.h"
 #include "node/node_int.h"
 
+#include <assert.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#define VALUE_MAX (2 * 256)
+
 /* A label's value: what ends it, and what ends a line, is escaped. */
-static void value_put(FILE *f, const char *text)
+static const char *value(const char *text, char out[VALUE_MAX])
 {
-	for (; *text != '\0'; text++) {
-		if (*text == '\\' || *text == '"')
-			putc_unlocked('\\', f);
+	size_t n = 0;
+
+	for (; *text != '\0' && n + 3 <= VALUE_MAX; text++) {
+		if (*text == '\\' || *text == '"' || *text == '\n')
+			out[n++] = '\\';
+		out[n++] = *text;
 		if (*text == '\n')
-			fputs("\\n", f);
-		else
-			putc_unlocked(*text, f);
+			out[n - 1] = 'n';
 	}
+	out[n] = '\0';
+	return out;
 }
 
-static void head_put(FILE *f, const char *name, const char *type,
+static void head_put(struct node_text *text, const char *name, const char *type,
 		     const char *help)
 {
-	fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+	node__print(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name,
+		    type);
 }
 
 /* ---- virtual disks ---- */
 
-struct usages {
-	struct node_usage *of; /* by object */
-	size_t count;
+void node__usage(struct node *node, const Directory__VDisk *vdisk,
+		 struct iscsi_usage *out)
+{
+	struct uuid oid = { { 0 } };
+
+	memcpy(oid.b, vdisk->oid.data, MIN(vdisk->oid.len, sizeof(oid)));
+	if (!iscsi_usage_of(node->iscsi, &oid, out))
+		*out = (struct iscsi_usage){ .object = oid };
+}
+
+/* What is told of one. */
+struct vdisk_state {
+	struct iscsi_usage usage;
+	uint64_t size_bytes;
 };
 
-static int by_object(const void *a, const void *b)
-{
-	const struct node_usage *x = a, *y = b;
-
-	return memcmp(&x->usage.object, &y->usage.object, sizeof(struct uuid));
-}
-
-static void on_usage(const struct iscsi_usage *usage, void *arg)
-{
-	const struct usages *all = arg;
-	struct node_usage key = { .usage.object = usage->object };
-	struct node_usage *u =
-		bsearch(&key, all->of, all->count, sizeof(*all->of), by_object);
-
-	if (u != NULL) /* else it is being deleted */
-		u->usage = *usage;
-}
-
-struct node_usage *node__usages(struct node *node, size_t *count)
-{
-	const struct cmmds_entry *e = NULL;
-	struct usages all = { 0 };
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL)
-		all.count++;
-	all.of = calloc(all.count + 1, sizeof(*all.of));
-	if (all.of == NULL)
-		return NULL;
-	*count = all.count;
-	for (size_t i = 0; i < all.count; i++) {
-		e = cmmds_next(node->cmmds, CMMDS_VDISK, e);
-		all.of[i].vdisk = (void *)e->message;
-		all.of[i].size_bytes = all.of[i].vdisk->size_bytes;
-		memcpy(all.of[i].usage.object.b, all.of[i].vdisk->oid.data,
-		       MIN(all.of[i].vdisk->oid.len, sizeof(struct uuid)));
-	}
-	qsort(all.of, all.count, sizeof(*all.of), by_object);
-	iscsi_usage_each(node->iscsi, on_usage, &all);
-	return all.of;
-}
-
-#define USAGE(field) offsetof(struct node_usage, field)
+#define USAGE(field) offsetof(struct vdisk_state, field)
 
 static const struct vdisk_family {
 	const char *name, *type, *help;
-	size_t at; /* a uint64_t of struct node_usage */
+	size_t at; /* a uint64_t of struct vdisk_state */
 	double unit;
 } vdisk_families[] = {
 	{ "basalt_vdisk_reads_total", "counter",
@@ -121,34 +96,38 @@ static uint64_t number_at(const void *record, size_t at)
 	return n;
 }
 
-/* There are thousands: what is whole is not made a fraction first. */
-static void sample_put(FILE *f, uint64_t n, double unit)
-{
-	if (unit == 1 || n == 0)
-		fprintf(f, "\"} %llu\n", (unsigned long long)n);
-	else
-		fprintf(f, "\"} %.16g\n", (double)n / unit);
-}
+static_assert(ARRAY_LEN(vdisk_families) == NODE_VDISK_FAMILIES,
+	      "one text each");
 
-static bool vdisks_put(FILE *f, struct node *node)
+void node__vdisk_heads_put(struct node_text texts[NODE_VDISK_FAMILIES])
 {
-	size_t count = 0;
-	struct node_usage *all = node__usages(node, &count);
-
-	if (all == NULL)
-		return false;
-	for (size_t i = 0; count > 0 && i < ARRAY_LEN(vdisk_families); i++) {
+	for (size_t i = 0; i < NODE_VDISK_FAMILIES; i++) {
 		const struct vdisk_family *v = &vdisk_families[i];
 
-		head_put(f, v->name, v->type, v->help);
-		for (size_t k = 0; k < count; k++) {
-			fprintf(f, "%s{vdisk=\"", v->name);
-			value_put(f, all[k].vdisk->name);
-			sample_put(f, number_at(&all[k], v->at), v->unit);
-		}
+		head_put(&texts[i], v->name, v->type, v->help);
 	}
-	free(all);
-	return true;
+}
+
+void node__vdisk_put(struct node_text texts[NODE_VDISK_FAMILIES],
+		     struct node *node, const Directory__VDisk *vdisk)
+{
+	struct vdisk_state state = { .size_bytes = vdisk->size_bytes };
+	char name[VALUE_MAX];
+
+	value(vdisk->name, name);
+	node__usage(node, vdisk, &state.usage);
+	for (size_t i = 0; i < NODE_VDISK_FAMILIES; i++) {
+		const struct vdisk_family *v = &vdisk_families[i];
+		uint64_t n = number_at(&state, v->at);
+
+		/* There are thousands: what is whole is not made a fraction. */
+		if (v->unit == 1 || n == 0)
+			node__print(&texts[i], "%s{vdisk=\"%s\"} %llu\n",
+				    v->name, name, (unsigned long long)n);
+		else
+			node__print(&texts[i], "%s{vdisk=\"%s\"} %.16g\n",
+				    v->name, name, (double)n / v->unit);
+	}
 }
 
 /* ---- disks ---- */
@@ -207,22 +186,21 @@ static bool state_take(const struct node_disk *d, struct disk_state *state)
 	return true;
 }
 
-static void disk_put(FILE *f, const struct disk_family *family,
+static void disk_put(struct node_text *text, const struct disk_family *family,
 		     const struct node_disk *d)
 {
 	struct disk_state state;
-	char id[UUID_TEXT_LEN];
+	char id[UUID_TEXT_LEN], path[VALUE_MAX];
 
 	if (!state_take(d, &state) && family->at != DISK(up))
 		return;
 	uuid_format(&d->id, id);
-	fprintf(f, "%s{disk=\"%s\",path=\"", family->name, id);
-	value_put(f, d->path);
-	fprintf(f, "\"} %llu\n",
-		(unsigned long long)number_at(&state, family->at));
+	node__print(text, "%s{disk=\"%s\",path=\"%s\"} %llu\n", family->name,
+		    id, value(d->path, path),
+		    (unsigned long long)number_at(&state, family->at));
 }
 
-static void disks_put(FILE *f, struct node *node)
+static void disks_put(struct node_text *text, struct node *node)
 {
 	struct node_disk *d;
 
@@ -231,9 +209,9 @@ static void disks_put(FILE *f, struct node *node)
 	for (size_t i = 0; i < ARRAY_LEN(disk_families); i++) {
 		const struct disk_family *family = &disk_families[i];
 
-		head_put(f, family->name, family->type, family->help);
+		head_put(text, family->name, family->type, family->help);
 		TAILQ_FOREACH (d, &node->disks, link)
-			disk_put(f, family, d);
+			disk_put(text, family, d);
 	}
 }
 
@@ -242,20 +220,19 @@ static void disks_put(FILE *f, struct node *node)
 static void check_put(const struct health_check *check,
 		      const struct health_result *result, void *arg)
 {
-	fprintf(arg, "basalt_health_level{check=\"");
-	value_put(arg, check->name);
-	fprintf(arg, "\"} %d\n", (int)result->level);
+	char name[VALUE_MAX];
+
+	node__print(arg, "basalt_health_level{check=\"%s\"} %d\n",
+		    value(check->name, name), (int)result->level);
 }
 
-bool node__families_put(FILE *f, struct node *node)
+void node__families_put(struct node_text *text, struct node *node)
 {
 	if (node->state != NODE_STOPPING) {
-		head_put(f, "basalt_health_level", "gauge",
+		head_put(text, "basalt_health_level", "gauge",
 			 "of each check: 0 ok, 1 info, 2 warning, 3 bad");
-		health_each(check_put, f);
+		health_each(check_put, text);
 	}
-	if (node->state != NODE_UP)
-		return true;
-	disks_put(f, node);
-	return vdisks_put(f, node);
+	if (node->state == NODE_UP)
+		disks_put(text, node);
 }

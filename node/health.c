@@ -1,10 +1,10 @@
 /*
  * health: what node itself can tell is not well, each with its cause and what
- * to do.  Run on the loop; nothing here waits.
+ * to do.  Run on the loop; nothing here waits, or looks through very many things:
+ * look.c has done that.
  */
 #include "base/size.h"
 #include "base/util.h"
-#include "dom/clom.h"
 #include "node/admin_int.h"
 
 #include <stdarg.h>
@@ -202,23 +202,14 @@ static void check_disks(struct health_check *check, struct health_result *out)
 	}
 }
 
-/* Does @disk hold a part of an object that is not reserved whole? */
-static bool has_thin(struct node *node, const struct uuid *disk)
+/* Does @d hold a part of a virtual disk that is not reserved whole? */
+static bool has_thin(const struct node *node, const struct node_disk *d)
 {
-	const struct cmmds_entry *e = NULL;
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
-		const Directory__Object *o = (const void *)e->message;
-
-		if (!o->deleted && node__tree_uses(o->tree, disk) &&
-		    !clom_thick(o))
-			return true;
-	}
-	return false;
+	return d->thin_ns > 0 && d->thin_ns >= node->looked.since_ns;
 }
 
 /* What is reserved: others have it, or must not have it.  True: told. */
-static bool reserved_tell(struct node *node, const struct node_disk *d,
+static bool reserved_tell(const struct node *node, const struct node_disk *d,
 			  const struct lsom_disk_info *info,
 			  struct health_result *out)
 {
@@ -234,7 +225,7 @@ static bool reserved_tell(struct node *node, const struct node_disk *d,
 	}
 	if (info->kept_bytes == 0 ||
 	    info->used_bytes + info->kept_bytes < info->usable_bytes ||
-	    !has_thin(node, &info->disk))
+	    !has_thin(node, d))
 		return false;
 	say(out, HEALTH_BAD,
 	    "disk %.120s: all that is left, %s, is reserved: writes beyond are "
@@ -298,44 +289,32 @@ static void check_datadir(struct health_check *check, struct health_result *out)
 
 static void check_objects(struct health_check *check, struct health_result *out)
 {
-	struct node *node = check->data;
-	const struct cmmds_entry *e = NULL;
-	char why[160];
+	const struct node *node = check->data;
+	const struct node_looked *looked = &node->looked;
 
 	if (node->state != NODE_UP)
 		return;
-	while ((e = cmmds_next(node->cmmds, CMMDS_VDISK, e)) != NULL) {
-		const Directory__VDisk *v = (void *)e->message;
-		const Directory__Object *o = admin__object(node, &v->oid);
-
-		if (o == NULL ||
-		    node__object_health(node, o) == OBJECT_UNAVAILABLE) {
-			say(out, HEALTH_BAD,
-			    "virtual disk %.64s is unavailable: no complete "
-			    "copy can be reached",
-			    v->name);
-			FIX(out,
-			    "basalt object show %.64s names its disks; "
-			    "basalt disk list tells what is wrong there.",
-			    v->name);
-			return;
-		}
-		if (out->level < HEALTH_WARN &&
-		    !node__object_compliant(node, o, why, sizeof(why))) {
-			say(out, HEALTH_WARN,
-			    "virtual disk %.64s is not compliant: %.150s",
-			    v->name, why);
-			FIX(out, "Add what the policy asks for.");
-		}
+	if (looked->unavailable > 0) {
+		say(out, HEALTH_BAD,
+		    "virtual disk %.64s is unavailable: no complete copy can "
+		    "be reached",
+		    looked->an_unavailable);
+		FIX(out,
+		    "basalt object show %.64s names its disks; basalt disk "
+		    "list tells what is wrong there.",
+		    looked->an_unavailable);
+	} else if (looked->noncompliant > 0) {
+		say(out, HEALTH_WARN,
+		    "virtual disk %.64s is not compliant: %.150s",
+		    looked->a_noncompliant, looked->noncompliant_why);
+		FIX(out, "Add what the policy asks for.");
 	}
 }
 
 static void check_targets(struct health_check *check, struct health_result *out)
 {
 	struct node *node = check->data;
-	const struct cmmds_entry *e = NULL;
-	unsigned open = 0, closed = 0;
-	char an_open[64] = "", a_closed[64] = "";
+	const struct node_looked *looked = &node->looked;
 	const char *shut;
 
 	if (node->state != NODE_UP || node->push == NULL)
@@ -353,30 +332,20 @@ static void check_targets(struct health_check *check, struct health_result *out)
 		    shut);
 		return;
 	}
-	while ((e = cmmds_next(node->cmmds, CMMDS_TARGET, e)) != NULL) {
-		const Directory__Target *t = (void *)e->message;
-		bool any = false;
-
-		for (size_t i = 0; i < t->n_allow; i++)
-			any |= strcmp(t->allow[i], "any") == 0;
-		if (t->chap_user[0] != '\0')
-			continue;
-		if (any && open++ == 0)
-			snprintf(an_open, sizeof(an_open), "%.63s", t->name);
-		if (t->n_allow == 0 && closed++ == 0)
-			snprintf(a_closed, sizeof(a_closed), "%.63s", t->name);
-	}
-	if (open > 0) {
+	if (looked->targets_open > 0) {
 		say(out, HEALTH_INFO,
-		    "target %s%s: every initiator that reaches a portal is let "
-		    "in, without CHAP",
-		    an_open, open > 1 ? " and others" : "");
-		FIX(out, "basalt target set %s --deny any --allow IQN",
-		    an_open);
-	} else if (closed > 0) {
-		say(out, HEALTH_INFO, "target %s%s admits nobody", a_closed,
-		    closed > 1 ? " and others" : "");
-		FIX(out, "basalt target set %s --allow IQN", a_closed);
+		    "target %.63s%s: every initiator that reaches a portal is "
+		    "let in, without CHAP",
+		    looked->an_open,
+		    looked->targets_open > 1 ? " and others" : "");
+		FIX(out, "basalt target set %.63s --deny any --allow IQN",
+		    looked->an_open);
+	} else if (looked->targets_closed > 0) {
+		say(out, HEALTH_INFO, "target %.63s%s admits nobody",
+		    looked->a_closed,
+		    looked->targets_closed > 1 ? " and others" : "");
+		FIX(out, "basalt target set %.63s --allow IQN",
+		    looked->a_closed);
 	}
 }
 

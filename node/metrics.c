@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,15 @@ struct http_peer {
 	bool cut; /* told to end, and not counted any more */
 };
 
+/* A request whose text is made. */
+struct scrape {
+	struct metrics *m;
+	struct MHD_Connection *conn;
+	struct node_metrics made;
+	bool making;
+	TAILQ_ENTRY(scrape) link;
+};
+
 struct metrics {
 	struct node *node;
 	struct MHD_Daemon *http;
@@ -38,6 +48,7 @@ struct metrics {
 	struct env_timer timer; /* libmicrohttpd's time-outs, and ours */
 	struct http_peer peers[HTTP_CONNS_MAX];
 	unsigned peers_count;
+	TAILQ_HEAD(, scrape) scrapes;
 };
 
 /* ---- what node itself counts ---- */
@@ -241,15 +252,45 @@ void node__metrics_register(struct node *node)
 
 /* ---- the text ---- */
 
+void node__print(struct node_text *text, const char *fmt, ...)
+{
+	va_list ap;
+	size_t len;
+	char *more;
+
+	while (!text->failed) {
+		va_start(ap, fmt);
+		len = (size_t)vsnprintf(text->data + text->len,
+					text->room - text->len, fmt, ap);
+		va_end(ap);
+		if (len < text->room - text->len) {
+			text->len += len;
+			return;
+		}
+		more = realloc(text->data, 2 * text->room + len + 1);
+		text->failed = more == NULL;
+		if (more == NULL)
+			return;
+		text->data = more;
+		text->room = 2 * text->room + len + 1;
+	}
+}
+
+static void text_free(struct node_text *text)
+{
+	free(text->data);
+	memset(text, 0, sizeof(*text));
+}
+
 static void text_add(struct counter *counter, void *arg)
 {
 	size_t len = strlen(counter->name);
 	bool total = len > 6 && strcmp(counter->name + len - 6, "_total") == 0;
 
-	fprintf(arg, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", counter->name,
-		counter->help ? counter->help : "", counter->name,
-		total ? "counter" : "gauge", /* one that may go down */
-		counter->name, (unsigned long long)counter_value(counter));
+	node__print(arg, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", counter->name,
+		    counter->help ? counter->help : "", counter->name,
+		    total ? "counter" : "gauge", /* one that may go down */
+		    counter->name, (unsigned long long)counter_value(counter));
 }
 
 static void text_times(struct histogram *histogram, void *arg)
@@ -258,71 +299,113 @@ static void text_times(struct histogram *histogram, void *arg)
 	uint64_t count = 0;
 
 	histogram_read(histogram, &v);
-	fprintf(arg, "# HELP %s %s\n# TYPE %s histogram\n", histogram->name,
-		histogram->help, histogram->name);
+	node__print(arg, "# HELP %s %s\n# TYPE %s histogram\n", histogram->name,
+		    histogram->help, histogram->name);
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS - 1; i++) {
 		count += v.bucket[i];
-		fprintf(arg, "%s_bucket{le=\"%.9g\"} %llu\n", histogram->name,
-			(double)histogram_bound(i) / (double)SEC,
-			(unsigned long long)count);
+		node__print(arg, "%s_bucket{le=\"%.9g\"} %llu\n",
+			    histogram->name,
+			    (double)histogram_bound(i) / (double)SEC,
+			    (unsigned long long)count);
 	}
-	fprintf(arg,
-		"%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9f\n%s_count %llu\n",
-		histogram->name, (unsigned long long)v.count, histogram->name,
-		(double)v.sum_ns / (double)SEC, histogram->name,
-		(unsigned long long)v.count);
+	node__print(arg,
+		    "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9f\n%s_count %llu\n",
+		    histogram->name, (unsigned long long)v.count,
+		    histogram->name, (double)v.sum_ns / (double)SEC,
+		    histogram->name, (unsigned long long)v.count);
 }
 
-/* What is printed; a memory stream of libc would not say that it is cut. */
-struct text {
-	char *data;
-	size_t len, room;
-};
-
-static ssize_t text_write(void *cookie, const char *data, size_t len)
+static void texts_free(struct node_metrics *m)
 {
-	struct text *t = cookie;
-
-	if (len >= t->room - t->len) {
-		size_t room = 2 * t->room + len;
-		char *more = realloc(t->data, room);
-
-		if (more == NULL)
-			return 0; /* the stream has an error from now on */
-		t->data = more;
-		t->room = room;
-	}
-	memcpy(t->data + t->len, data, len);
-	t->len += len;
-	t->data[t->len] = '\0';
-	return (ssize_t)len;
+	text_free(&m->all);
+	for (unsigned i = 0; i < NODE_VDISK_FAMILIES; i++)
+		text_free(&m->families[i]);
 }
 
-char *node__metrics_text(void)
+static void make_end(struct node_metrics *m, int status)
 {
-	struct text t = { .room = 64u << 10 };
-	char buffer[4096];
-	bool whole;
-	FILE *f;
+	if (status == 0 && m->all.failed)
+		status = -ENOMEM;
+	if (status == 0) {
+		m->text = m->all.data;
+		memset(&m->all, 0, sizeof(m->all));
+	}
+	texts_free(m);
+	m->cb(m, status);
+}
 
-	t.data = malloc(t.room);
-	f = t.data == NULL ? NULL
-			   : fopencookie(&t, "w",
-					 (cookie_io_functions_t){
-						 .write = text_write });
-	if (f == NULL) {
-		free(t.data);
-		return NULL;
+static bool on_vdisk(const struct cmmds_entry *e, void *arg)
+{
+	struct node_metrics *m = arg;
+
+	if (m->families[0].len == 0)
+		node__vdisk_heads_put(m->families);
+	node__vdisk_put(m->families, m->node, (const void *)e->message);
+	return true;
+}
+
+/* One family of them, which are long, behind what there is. */
+static void family_join(struct node_metrics *m, struct node_text *family)
+{
+	m->all.failed |= family->failed;
+	if (family->len > 0)
+		node__print(&m->all, "%s", family->data);
+	text_free(family);
+}
+
+static bool make_part(struct node_parts *parts, unsigned max)
+{
+	struct node_metrics *m =
+		container_of(parts, struct node_metrics, parts);
+	int rv;
+
+	if (!m->walked) {
+		rv = node__walk(m->node, &m->walk, CMMDS_VDISK, max, on_vdisk,
+				m);
+		m->walked = rv == 0;
+		if (rv >= 0)
+			return true;
+		make_end(m, rv);
+		return false;
 	}
-	setvbuf(f, buffer, _IOFBF, sizeof(buffer));
-	counter_each(text_add, f);
-	histogram_each(text_times, f);
-	whole = node__families_put(f, the_node) && !ferror(f);
-	if (fclose(f) != 0 || !whole) {
-		free(t.data);
-		return NULL;
+	family_join(m, &m->families[m->joined++]);
+	if (m->joined < NODE_VDISK_FAMILIES)
+		return true;
+	make_end(m, 0);
+	return false;
+}
+
+/* Now all that there are few of. */
+static void on_look(struct node_look *look)
+{
+	struct node_metrics *m = container_of(look, struct node_metrics, look);
+
+	counter_each(text_add, &m->all);
+	histogram_each(text_times, &m->all);
+	node__families_put(&m->all, m->node);
+	if (m->node->state != NODE_UP || m->all.failed) {
+		make_end(m, 0);
+		return;
 	}
-	return t.data;
+	m->parts.part = make_part;
+	node__parts_start(m->node, &m->parts);
+}
+
+void node__metrics_make(struct node *node, struct node_metrics *metrics,
+			void (*cb)(struct node_metrics *metrics, int status))
+{
+	memset(metrics, 0, sizeof(*metrics));
+	metrics->node = node;
+	metrics->cb = cb;
+	node__look(node, &metrics->look, on_look);
+}
+
+void node__metrics_drop(struct node_metrics *metrics)
+{
+	node__parts_stop(metrics->node, metrics->parts.part != NULL
+						? &metrics->parts
+						: &metrics->look.parts);
+	texts_free(metrics);
 }
 
 /* ---- over HTTP ---- */
@@ -335,8 +418,11 @@ static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status,
 		MHD_create_response_from_buffer(strlen(text), text, mode);
 	enum MHD_Result rv;
 
-	if (response == NULL)
+	if (response == NULL) {
+		if (mode == MHD_RESPMEM_MUST_FREE)
+			free(text);
 		return MHD_NO;
+	}
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	rv = MHD_queue_response(conn, status, response);
@@ -344,26 +430,87 @@ static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status,
 	return rv;
 }
 
+static enum MHD_Result refuse(struct MHD_Connection *conn, unsigned status,
+			      char *why)
+{
+	return answer(conn, status, why, MHD_RESPMEM_PERSISTENT, "text/plain");
+}
+
+/* libmicrohttpd comes back to it in the next turn. */
+static void scrape_resume(struct scrape *s)
+{
+	s->making = false;
+	MHD_resume_connection(s->conn);
+	env_timer_start(s->m->node->env, &s->m->timer, 0);
+}
+
+static void on_made(struct node_metrics *made, int status)
+{
+	scrape_resume(container_of(made, struct scrape, made));
+}
+
+/* The connection is left alone until the text is there. */
+static enum MHD_Result scrape_start(struct metrics *m,
+				    struct MHD_Connection *conn,
+				    struct scrape **out)
+{
+	struct scrape *s = calloc(1, sizeof(*s));
+
+	if (s == NULL)
+		return refuse(conn, MHD_HTTP_SERVICE_UNAVAILABLE,
+			      "no memory: ask again\n");
+	s->m = m;
+	s->conn = conn;
+	s->making = true;
+	TAILQ_INSERT_TAIL(&m->scrapes, s, link);
+	*out = s;
+	MHD_suspend_connection(conn);
+	node__metrics_make(m->node, &s->made, on_made);
+	return MHD_YES;
+}
+
+static enum MHD_Result scrape_answer(struct scrape *s)
+{
+	char *text = s->made.text;
+
+	if (s->making)
+		return MHD_YES;
+	if (text == NULL)
+		return refuse(s->conn, MHD_HTTP_SERVICE_UNAVAILABLE,
+			      "no memory, or basaltd ends: ask again\n");
+	s->made.text = NULL;
+	return answer(s->conn, MHD_HTTP_OK, text, MHD_RESPMEM_MUST_FREE,
+		      "text/plain; version=0.0.4");
+}
+
 static enum MHD_Result on_http(void *arg, struct MHD_Connection *conn,
 			       const char *url, const char *method,
 			       const char *version, const char *data,
 			       size_t *data_len, void **state)
 {
-	char *text;
+	struct scrape *s = *state;
 
+	if (s != NULL)
+		return scrape_answer(s);
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-		return answer(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n",
-			      MHD_RESPMEM_PERSISTENT, "text/plain");
+		return refuse(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
 	if (strcmp(url, "/metrics") != 0)
-		return answer(conn, MHD_HTTP_NOT_FOUND, "see /metrics\n",
-			      MHD_RESPMEM_PERSISTENT, "text/plain");
-	text = node__metrics_text();
-	if (text == NULL)
-		return answer(conn, MHD_HTTP_SERVICE_UNAVAILABLE,
-			      "no memory: ask again\n", MHD_RESPMEM_PERSISTENT,
-			      "text/plain");
-	return answer(conn, MHD_HTTP_OK, text, MHD_RESPMEM_MUST_FREE,
-		      "text/plain; version=0.0.4");
+		return refuse(conn, MHD_HTTP_NOT_FOUND, "see /metrics\n");
+	return scrape_start(arg, conn, (struct scrape **)state);
+}
+
+static void on_http_over(void *arg, struct MHD_Connection *conn, void **state,
+			 enum MHD_RequestTerminationCode code)
+{
+	struct scrape *s = *state;
+
+	if (s == NULL)
+		return;
+	assert(!s->making);
+	TAILQ_REMOVE(&s->m->scrapes, s, link);
+	free(s->made.text);
+	free(s);
+	*state = NULL;
 }
 
 /* ---- slow peers ---- */
@@ -480,14 +627,16 @@ static int http_open(struct node *node, const struct config_portal *portal,
 		return -ENOMEM;
 	m->node = node;
 	m->timer.cb = on_timer;
+	TAILQ_INIT(&m->scrapes);
 	errno = 0;
 	m->http = MHD_start_daemon(
-		MHD_USE_EPOLL |
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
 			(address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0),
 		0, NULL, NULL, on_http, m, MHD_OPTION_SOCK_ADDR,
 		(struct sockaddr *)&address, MHD_OPTION_CONNECTION_LIMIT,
 		HTTP_CONNS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S,
-		MHD_OPTION_NOTIFY_CONNECTION, on_peer, m, MHD_OPTION_END);
+		MHD_OPTION_NOTIFY_CONNECTION, on_peer, m,
+		MHD_OPTION_NOTIFY_COMPLETED, on_http_over, m, MHD_OPTION_END);
 	if (m->http == NULL) {
 		rv = errno != 0 ? -errno : -EADDRINUSE;
 		free(m);
@@ -541,11 +690,18 @@ void node__metrics_start(struct node *node)
 void node__metrics_stop(struct node *node)
 {
 	struct metrics *m = node->metrics;
+	struct scrape *s;
 
 	env_timer_stop(node->env, &node->metrics_look);
 	node->metrics = NULL;
 	if (m == NULL)
 		return;
+	/* libmicrohttpd ends them, but none that is left alone. */
+	TAILQ_FOREACH (s, &m->scrapes, link)
+		if (s->making) {
+			node__metrics_drop(&s->made);
+			scrape_resume(s);
+		}
 	env_timer_stop(node->env, &m->timer);
 	uv_close((uv_handle_t *)&m->poll, on_poll_closed);
 }

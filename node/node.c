@@ -687,6 +687,7 @@ int node_open(const struct config *config, struct node **out, char *why,
 		return -ENOMEM;
 	node->config = config;
 	TAILQ_INIT(&node->disks);
+	node__parts_open(node);
 	node->serve_timer.cb = on_serve_timer;
 	node->stop_timer.cb = on_stop_timer;
 	node->init_timer.cb = on_init_timer;

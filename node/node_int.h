@@ -192,6 +192,8 @@ struct node_disk {
 	bool again; /* the open that runs was nobody's command */
 	uint64_t pause_ns,
 		next_ns; /* since the last failed; when the next is */
+	uint64_t
+		thin_ns; /* look.c: when an object was seen that has not all reserved */
 	struct node_scrub *scrub; /* the last one, or NULL */
 	uint64_t scrub_ns; /* none of itself before that; 0: not known yet */
 	void (*done)(struct node_disk *disk, int status, void *arg);
@@ -466,7 +468,77 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 /* No new requests; those that run get a while, then @cb. */
 void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg);
 
+/* ---- parts.c: work on very many things ---- */
+
+#define NODE_PART 128u /* of them in a turn of the loop, all works together */
+
+struct node_parts {
+	/*
+	 * Go on with @max of them at most.  True: there are more.  Else it is over,
+	 * and @parts may be gone.
+	 */
+	bool (*part)(struct node_parts *parts, unsigned max);
+	/* private */
+	TAILQ_ENTRY(node_parts) link;
+};
+void node__parts_open(struct node *node);
+/* From the next turn on. */
+void node__parts_start(struct node *node, struct node_parts *parts);
+/* One that is not over, and not in its part(). */
+void node__parts_stop(struct node *node, struct node_parts *parts);
+
+/*
+ * The entries of a kind in key order, zeroed before the first part.  What comes or
+ * goes between two parts may be seen or not; nothing is seen twice.
+ */
+struct node_walk {
+	/* private */
+	uint8_t key[CMMDS_KEY_MAX]; /* of the last that was seen */
+	size_t key_len;
+};
+/*
+ * @each of up to @max more; it changes nothing, and returns false to see no more.
+ * 1: there are more, 0: that was all, -ESHUTDOWN: the node is not up.
+ */
+int node__walk(struct node *node, struct node_walk *walk, enum cmmds_kind kind,
+	       unsigned max,
+	       bool (*each)(const struct cmmds_entry *e, void *arg), void *arg);
+/* Only what is behind @key. */
+void node__walk_from(struct node_walk *walk, const void *key, size_t key_len);
+
+/* ---- look.c ---- */
+
+/* What all virtual disks and targets come to.  Of some the first is named. */
+struct node_looked {
+	uint64_t since_ns;
+	unsigned vdisks, unavailable, noncompliant;
+	char an_unavailable[CMMDS_KEY_MAX + 1],
+		a_noncompliant[CMMDS_KEY_MAX + 1];
+	char noncompliant_why[200];
+	/* Without CHAP: who let everybody in, and nobody. */
+	unsigned targets_open, targets_closed;
+	char an_open[CMMDS_KEY_MAX + 1], a_closed[CMMDS_KEY_MAX + 1];
+};
+
+struct node_look {
+	/* private */
+	struct node *node;
+	struct node_parts parts;
+	struct node_walk walk;
+	enum cmmds_kind kind;
+	struct node_looked found;
+	void (*cb)(struct node_look *look);
+};
+/*
+ * Find it anew: it is in node->looked when @cb runs, once, later; there health and
+ * metrics have it from.  Where the node is not up, or goes down, @cb runs, too.
+ */
+void node__look(struct node *node, struct node_look *look,
+		void (*cb)(struct node_look *look));
+
 /* ---- health.c, metrics.c ---- */
+
+/* They and the next tell of what the last look has found. */
 
 void node__health_open(struct node *node);
 void node__health_close(struct node *node);
@@ -478,25 +550,48 @@ void node__metrics_start(struct node *node);
 void node__metrics_stop(struct node *node);
 /* Register what node itself counts. */
 void node__metrics_register(struct node *node);
-/* All in the Prometheus text format, malloc()ed; NULL: out of memory. */
-char *node__metrics_text(void);
+
+/* A text that grows.  Nothing is added any more once there was no memory for it. */
+struct node_text {
+	char *data; /* free()d by the caller; NULL: empty */
+	size_t len, room;
+	bool failed;
+};
+void node__print(struct node_text *text, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* All in the Prometheus text format. */
+#define NODE_VDISK_FAMILIES 9u
+struct node_metrics {
+	char *text; /* malloc()ed; the caller takes it */
+	/* private */
+	struct node *node;
+	struct node_look look;
+	struct node_parts parts;
+	struct node_walk walk;
+	bool walked;
+	struct node_text all, families[NODE_VDISK_FAMILIES];
+	unsigned joined;
+	void (*cb)(struct node_metrics *metrics, int status);
+};
+/* @cb once, later, with 0, -ENOMEM, or -ESHUTDOWN: the node went down meanwhile. */
+void node__metrics_make(struct node *node, struct node_metrics *metrics,
+			void (*cb)(struct node_metrics *metrics, int status));
+/* Before @cb: it does not run. */
+void node__metrics_drop(struct node_metrics *metrics);
 
 /* ---- families.c ---- */
 
-/* A virtual disk and what initiators did with it: nothing where none shows it. */
-struct node_usage {
-	const Directory__VDisk *vdisk; /* the directory's */
-	uint64_t size_bytes;
-	struct iscsi_usage usage; /* its object is set in any case */
-};
-/*
- * All of them, @count, by object; free()d by the caller before the directory
- * changes.  NULL: no memory.  The node is up.
- */
-struct node_usage *node__usages(struct node *node, size_t *count);
+/* Metrics with labels: of each disk and health check. */
+void node__families_put(struct node_text *text, struct node *node);
+/* And of each virtual disk, a text for each family; they begin with its head. */
+void node__vdisk_heads_put(struct node_text texts[NODE_VDISK_FAMILIES]);
+void node__vdisk_put(struct node_text texts[NODE_VDISK_FAMILIES],
+		     struct node *node, const Directory__VDisk *vdisk);
 
-/* Metrics with labels: of each disk, virtual disk and health check.  False: no memory. */
-bool node__families_put(FILE *f, struct node *node);
+/* What initiators did with @vdisk: nothing where no target shows it. */
+void node__usage(struct node *node, const Directory__VDisk *vdisk,
+		 struct iscsi_usage *out);
 
 /* ---- shards.c ---- */
 
@@ -574,6 +669,9 @@ struct node {
 	struct iser *iser;
 	struct push *push;
 	struct admin *admin;
+	TAILQ_HEAD(, node_parts) parts; /* works, the next one first */
+	struct env_timer parts_timer;
+	struct node_looked looked;
 	struct metrics *metrics;
 	struct env_timer metrics_look;
 	int metrics_status; /* of the last try to listen */

@@ -60,6 +60,7 @@ struct push {
 	unsigned touched_count;
 	bool all; /* may have to be told anew */
 	bool failed, closing;
+	unsigned shut_count; /* of the targets */
 };
 
 static unsigned bucket_of(const char *name, unsigned number)
@@ -155,6 +156,7 @@ static void target_drop(struct push *push, struct pushed_target *t)
 		at = &(*at)->chain;
 	*at = t->chain;
 	TAILQ_REMOVE(&push->targets, t, link);
+	push->shut_count -= t->shut;
 	free(t);
 }
 
@@ -182,7 +184,9 @@ static void target_want(struct push *push, const struct cmmds_entry *e)
 	t->wanted = true;
 	if (t->revision == e->revision)
 		return;
+	push->shut_count -= t->shut;
 	rv = target_set(push->node, m, &t->shut);
+	push->shut_count += t->shut;
 	if (rv < 0) {
 		log_error("target %s: iscsi does not take it: %s", m->name,
 			  strerror(-rv));
@@ -536,6 +540,8 @@ const char *node__push_shut(const struct push *push)
 {
 	const struct pushed_target *t;
 
+	if (push->shut_count == 0)
+		return NULL;
 	TAILQ_FOREACH (t, &push->targets, link)
 		if (t->shut)
 			return t->name;

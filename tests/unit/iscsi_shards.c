@@ -146,23 +146,16 @@ TEST(shards, common_object)
 	close_all();
 }
 
-static void on_usage(const struct iscsi_usage *usage, void *arg)
+/* Zeroed where no target shows it. */
+static struct iscsi_usage usage_of(const struct uuid *id)
 {
-	struct iscsi_usage *sum = arg;
-
-	sum->since_ns = usage->since_ns;
-	sum->read_bytes += usage->read_bytes;
-	sum->reads.count += usage->reads.count;
-	sum->reads.sum_ns++; /* objects */
-}
-
-static struct iscsi_usage usage_all(void)
-{
-	struct iscsi_usage sum = { 0 };
+	struct iscsi_usage usage = { .reads.count = 9 };
 
 	settle();
-	iscsi_usage_each(iscsi, on_usage, &sum);
-	return sum;
+	if (!iscsi_usage_of(iscsi, id, &usage))
+		return (struct iscsi_usage){ 0 };
+	CHECK(uuid_equal(&usage.object, id));
+	return usage;
 }
 
 /* What is done with an object is counted for all targets that show it. */
@@ -179,37 +172,36 @@ TEST(shards, usage)
 	map(IQN, 0, id);
 	map(OTHER, 0, id);
 	settle();
-	since_ns = usage_all().since_ns;
+	since_ns = usage_of(&id).since_ns;
 	in(&a, 1, 1);
 	LOGIN(&b, 2, OTHER);
 	CHECK_EQ(status_of(&b), 0);
 	CHECK_EQ(answer(&b, TUR(&b)), 2);
 	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
 	CHECK_EQ(answer(&b, READ10(&b, 0, 16)), 0);
-	CHECK_EQ(usage_all().reads.sum_ns, 1);
-	CHECK_EQ(usage_all().reads.count, 2);
-	CHECK_EQ(usage_all().read_bytes, 24 * 512);
+	CHECK_EQ(usage_of(&id).reads.count, 2);
+	CHECK_EQ(usage_of(&id).read_bytes, 24 * 512);
 	/* It goes on where one of them is no more, and for the next one. */
 	iscsi_lun_unset(iscsi, IQN, 0);
-	CHECK_EQ(usage_all().reads.count, 2);
+	CHECK_EQ(usage_of(&id).reads.count, 2);
 	iscsi_target_unset(iscsi, OTHER);
-	CHECK_EQ(usage_all().reads.sum_ns, 0);
+	CHECK_EQ(usage_of(&id).since_ns, 0);
 	map(IQN, 0, id);
 	settle();
 	for (unsigned i = 0; i < 3; i++) /* 29/00, 3F/03, 3F/0E */
 		CHECK_EQ(answer(&a, TUR(&a)), 2);
 	CHECK_EQ(answer(&a, TUR(&a)), 0);
 	CHECK_EQ(answer(&a, READ10(&a, 0, 8)), 0);
-	CHECK_EQ(usage_all().reads.count, 3);
-	CHECK_EQ(usage_all().since_ns, since_ns);
+	CHECK_EQ(usage_of(&id).reads.count, 3);
+	CHECK_EQ(usage_of(&id).since_ns, since_ns);
 	/* Gone for longer, it is counted anew. */
 	iscsi_lun_unset(iscsi, IQN, 0);
 	settle();
 	iscsi->objects_idle.tqh_first->idle_since_ns -= 61 * SEC;
 	map(IQN, 0, id);
 	settle();
-	CHECK_EQ(usage_all().reads.count, 0);
-	CHECK(usage_all().since_ns > since_ns);
+	CHECK_EQ(usage_of(&id).reads.count, 0);
+	CHECK(usage_of(&id).since_ns > since_ns);
 	close_all();
 }
 

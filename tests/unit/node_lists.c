@@ -7,6 +7,7 @@
 #include "tests/lib/fail_alloc.h"
 #include "tests/lib/test.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,26 +22,45 @@ static struct {
 	Directory__Target t[N];
 	Directory__Lun l[LUNS];
 	char name[N][16], iqn[N][32];
-	uint8_t oid[N][16];
-	unsigned looks, walks; /* at entries, through the sessions */
+	uint8_t oid[N][16], lun_key[LUNS][16];
+	bool gone[N]; /* targets that are not there */
+	unsigned last, went; /* the last that was seen; of those to come */
+	/* At entries one after the other, also in a turn of the loop. */
+	unsigned looks, turn_looks, turn_looks_max, turns;
+	uint64_t turn_ns;
+	void (*between)(void); /* before the looks of a turn */
+	unsigned walks; /* through the sessions */
 	struct {
 		void (*cb)(void *arg, int status,
 			   const struct object_space *space);
 		void *arg;
 	} ask[N];
 	unsigned asks;
+	bool asking;
 	bool deaf; /* no memory to ask with */
-	unsigned lines, spaces;
+	unsigned lines, spaces, answers;
 	bool done;
 	int status;
 } is;
 
 static struct node node;
 static struct config config; /* no portals */
+static struct test_shard ts;
 
+const struct cmmds_entry *__wrap_cmmds_behind(struct cmmds *cmmds,
+					      enum cmmds_kind kind,
+					      const void *key, size_t key_len);
+unsigned __wrap_cmmds_count(const struct cmmds *cmmds, enum cmmds_kind kind);
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after);
+const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
+					  enum cmmds_kind kind,
+					  const void *what, size_t len,
+					  const struct cmmds_entry *after);
+const struct cmmds_entry *__wrap_cmmds_under(struct cmmds *cmmds,
+					     const char *target,
+					     const struct cmmds_entry *after);
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
 					   const char *name);
 const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
@@ -51,17 +71,17 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 			       void (*cb)(const struct iscsi_session_info *info,
 					  void *arg),
 			       void *arg);
-unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
-				      const struct uuid *object);
-void __wrap_iscsi_usage_each(struct iscsi *iscsi,
-			     void (*cb)(const struct iscsi_usage *usage,
-					void *arg),
-			     void *arg);
+bool __wrap_iscsi_usage_of(struct iscsi *iscsi, const struct uuid *object,
+			   struct iscsi_usage *out);
 int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 			    void (*cb)(void *arg, int status,
 				       const struct object_space *space),
 			    void *arg);
+void __wrap_admin__progress(struct admin_req *r, unsigned percent,
+			    const char *doing);
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response);
+void __wrap_admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
+				size_t len);
 
 void *__real_realloc(void *p, size_t size);
 void *__wrap_realloc(void *p, size_t size);
@@ -89,6 +109,8 @@ static void fill(void)
 		is.t[n].iqn = is.iqn[n];
 		is.vdisk[n].message = &is.v[n].base;
 		is.target[n].message = &is.t[n].base;
+		is.vdisk[n].key = is.target[n].key = (uint8_t *)is.name[n];
+		is.vdisk[n].key_len = is.target[n].key_len = strlen(is.name[n]);
 	}
 	for (unsigned i = 0; i < LUNS; i++) {
 		bool first = i < 4; /* of target 0 */
@@ -98,29 +120,118 @@ static void fill(void)
 		is.l[i].lun = first ? i : 0;
 		is.l[i].vdisk = is.name[first ? i * 300 : i - 3];
 		is.lun[i].message = &is.l[i].base;
+		is.lun[i].key = is.lun_key[i];
+		is.lun[i].key_len = node__lun_key(is.l[i].target, is.l[i].lun,
+						  is.lun_key[i]);
 	}
 	node.state = NODE_UP;
 	node.config = &config;
+	node__parts_open(&node);
+}
+
+static unsigned number(const char *name)
+{
+	return (unsigned)atoi(name + 1);
+}
+
+static struct cmmds_entry *list_of(enum cmmds_kind kind, size_t *count)
+{
+	*count = kind == CMMDS_LUN ? LUNS : N;
+	return kind == CMMDS_VDISK    ? is.vdisk
+	       : kind == CMMDS_TARGET ? is.target
+				      : is.lun;
+}
+
+/* The clock stands still during a turn. */
+static void look_count(void)
+{
+	if (node.env != NULL && env_now(node.env) != is.turn_ns) {
+		is.turn_ns = env_now(node.env);
+		is.turn_looks = 0;
+		is.turns++;
+		if (is.between != NULL)
+			is.between();
+	}
+	is.looks++;
+	is.turn_looks++;
+	is.turn_looks_max = MAX(is.turn_looks_max, is.turn_looks);
+}
+
+/* The first there is from entry @i on that is behind @key, or NULL: any. */
+static const struct cmmds_entry *entry_from(enum cmmds_kind kind, size_t i,
+					    const void *key, size_t len)
+{
+	size_t count;
+	const struct cmmds_entry *list = list_of(kind, &count), *e;
+
+	for (; i < count; i++) {
+		size_t n = MIN(len, list[i].key_len);
+		int c = n > 0 ? memcmp(list[i].key, key, n) : 0;
+
+		e = &list[i];
+		if ((kind != CMMDS_TARGET || !is.gone[i]) &&
+		    (key == NULL || c > 0 || (c == 0 && e->key_len > len)))
+			return e;
+	}
+	return NULL;
+}
+
+const struct cmmds_entry *__wrap_cmmds_behind(struct cmmds *cmmds,
+					      enum cmmds_kind kind,
+					      const void *key, size_t key_len)
+{
+	is.last = key_len > 0 ? number(key) : 0;
+	look_count();
+	return entry_from(kind, 0, key, key_len);
 }
 
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after)
 {
-	const struct cmmds_entry *list = kind == CMMDS_VDISK	? is.vdisk
-					 : kind == CMMDS_TARGET ? is.target
-								: is.lun;
-	size_t count = kind == CMMDS_LUN ? LUNS : N;
+	size_t count;
+	const struct cmmds_entry *list = list_of(kind, &count);
 
-	is.looks++;
-	if (after == NULL)
-		return list;
-	return after + 1 < list + count ? after + 1 : NULL;
+	look_count();
+	return entry_from(kind, after ? (size_t)(after - list) + 1 : 0, NULL,
+			  0);
 }
 
-static unsigned number(const char *name)
+unsigned __wrap_cmmds_count(const struct cmmds *cmmds, enum cmmds_kind kind)
 {
-	return (unsigned)atoi(name + 1);
+	size_t count;
+
+	list_of(kind, &count);
+	return (unsigned)count;
+}
+
+/* These find them without a look at others. */
+static const struct cmmds_entry *lun_next(const char *target, const char *vdisk,
+					  const struct cmmds_entry *after)
+{
+	size_t i = after ? (size_t)(after - is.lun) + 1 : 0;
+
+	for (; i < LUNS; i++)
+		if ((target == NULL || strcmp(is.l[i].target, target) == 0) &&
+		    (vdisk == NULL || strcmp(is.l[i].vdisk, vdisk) == 0))
+			return &is.lun[i];
+	return NULL;
+}
+
+const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
+					  enum cmmds_kind kind,
+					  const void *what, size_t len,
+					  const struct cmmds_entry *after)
+{
+	CHECK_EQ(kind, CMMDS_LUN);
+	return lun_next(NULL, what, after);
+}
+
+const struct cmmds_entry *__wrap_cmmds_under(struct cmmds *cmmds,
+					     const char *target,
+					     const struct cmmds_entry *after)
+{
+	return lun_next(target, NULL, after);
 }
 
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
@@ -158,15 +269,6 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 	}
 }
 
-unsigned __wrap_iscsi_object_sessions(struct iscsi *iscsi,
-				      const struct uuid *object)
-{
-	unsigned n = get_be32(object->b);
-
-	is.looks += N; /* it looks at each target */
-	return (n == 7) + (n % 300 == 0 ? 2 : 0);
-}
-
 int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 			    void (*cb)(void *arg, int status,
 				       const struct object_space *space),
@@ -175,17 +277,17 @@ int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 	if (is.deaf)
 		return -ENOMEM;
 	CHECK(is.asks < N);
+	is.asking = true;
 	is.ask[is.asks].cb = cb;
 	is.ask[is.asks++].arg = arg;
 	return 0;
 }
 
 /* Nothing was counted. */
-void __wrap_iscsi_usage_each(struct iscsi *iscsi,
-			     void (*cb)(const struct iscsi_usage *usage,
-					void *arg),
-			     void *arg)
+bool __wrap_iscsi_usage_of(struct iscsi *iscsi, const struct uuid *object,
+			   struct iscsi_usage *out)
 {
+	return false;
 }
 
 static void asks_answer(void)
@@ -231,89 +333,316 @@ static void target_check(const Admin__Target *t)
 	}
 }
 
+static void lun_check(const Admin__Lun *l)
+{
+	CHECK_STR(l->iqn, is.iqn[number(l->target)]);
+	CHECK_EQ(l->lun > 0, number(l->target) == 0 && l->vdisk[4] == '0' &&
+				     strcmp(l->vdisk, "d0000") != 0);
+}
+
+#define EACH(many, line, check)                                                \
+	do {                                                                   \
+		is.lines = (unsigned)(many)->n_##line;                         \
+		for (unsigned i = 0; i < is.lines; i++)                        \
+			check((many)->line[i]);                                \
+	} while (0)
+
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 {
 	is.status = response->status;
-	if (response->status < 0) {
-		is.lines = 0;
-	} else if (response->result_case == ADMIN__RESPONSE__RESULT_VDISKS) {
-		is.lines = (unsigned)response->vdisks->n_vdisks;
-		for (unsigned i = 0; i < is.lines; i++)
-			vdisk_check(response->vdisks->vdisks[i]);
-	} else if (response->result_case ==
-		   ADMIN__RESPONSE__RESULT_VDISK_STATS) {
-		is.lines = (unsigned)response->vdisk_stats->n_vdisks;
-		for (unsigned i = 0; i < is.lines; i++)
-			stat_check(response->vdisk_stats->vdisks[i]);
-	} else if (response->result_case == ADMIN__RESPONSE__RESULT_SESSIONS) {
+	is.lines = 0;
+	if (response->result_case == ADMIN__RESPONSE__RESULT_SESSIONS)
 		is.lines = (unsigned)response->sessions->n_sessions;
+	is.done = ++is.answers > 0;
+}
+
+void __wrap_admin__progress(struct admin_req *r, unsigned percent,
+			    const char *doing)
+{
+}
+
+/* They are in order, and each is told of once. */
+static void lines_check(const ProtobufCMessage *m, int result)
+{
+	const Admin__Targets *targets = (const void *)m;
+	const Admin__Vdisks *vdisks = (const void *)m;
+
+	if (result == ADMIN__RESPONSE__RESULT_VDISKS) {
+		EACH(vdisks, vdisks, vdisk_check);
+		for (unsigned i = 1; i < is.lines; i++)
+			CHECK(strcmp(vdisks->vdisks[i - 1]->name,
+				     vdisks->vdisks[i]->name) < 0);
+	} else if (result == ADMIN__RESPONSE__RESULT_VDISK_STATS) {
+		EACH((const Admin__VdiskStats *)m, vdisks, stat_check);
+	} else if (result == ADMIN__RESPONSE__RESULT_LUNS) {
+		EACH((const Admin__Luns *)m, luns, lun_check);
 	} else {
-		is.lines = (unsigned)response->targets->n_targets;
-		for (unsigned i = 0; i < is.lines; i++)
-			target_check(response->targets->targets[i]);
+		EACH(targets, targets, target_check);
+		for (unsigned i = 1; i < is.lines; i++)
+			CHECK(strcmp(targets->targets[i - 1]->name,
+				     targets->targets[i]->name) < 0);
 	}
-	is.done = true;
+}
+
+void __wrap_admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
+				size_t len)
+{
+	const ProtobufCMessageDescriptor *kind =
+		result == ADMIN__RESPONSE__RESULT_VDISKS
+			? &admin__vdisks__descriptor
+		: result == ADMIN__RESPONSE__RESULT_VDISK_STATS
+			? &admin__vdisk_stats__descriptor
+		: result == ADMIN__RESPONSE__RESULT_LUNS
+			? &admin__luns__descriptor
+			: &admin__targets__descriptor;
+	unsigned failing = fail_at;
+	ProtobufCMessage *m;
+
+	fail_at = 0;
+	m = protobuf_c_message_unpack(kind, NULL, len, bytes);
+	CHECK(m != NULL);
+	is.status = 0;
+	lines_check(m, result);
+	is.done = ++is.answers > 0;
+	protobuf_c_message_free_unpacked(m, NULL);
+	free(bytes);
+	fail_at = failing;
+}
+
+/* ---- requests ---- */
+
+static Admin__LunList luns_ask = ADMIN__LUN_LIST__INIT;
+static Admin__VdiskStatsAsk stats_ask = ADMIN__VDISK_STATS_ASK__INIT;
+static Admin__Request msg = ADMIN__REQUEST__INIT;
+
+static void nothing(struct env_timer *timer)
+{
+}
+
+static void open_it(void)
+{
+	struct env_timer any = { .cb = nothing };
+
+	fill();
+	test_memory_open(&ts);
+	node.env = ts.env;
+	/* The loop's own room for timers is there. */
+	env_timer_start(ts.env, &any, 0);
+	env_timer_stop(ts.env, &any);
+}
+
+static struct admin_req ask(void)
+{
+	msg.lun_list = &luns_ask;
+	msg.vdisk_stats = &stats_ask;
+	return (struct admin_req){ .node = &node,
+				   .msg = &msg,
+				   .conn = (void *)&node }; /* any but NULL */
+}
+
+/* As the admin service frees it. */
+static void req_free(struct admin_req *r)
+{
+	if (r->over != NULL)
+		r->over(r);
+	free(r->ctx);
+}
+
+static void close_it(void)
+{
+	CHECK(TAILQ_EMPTY(&node.parts));
+	node.env = NULL;
+	test_shard_close(&ts);
+}
+
+/* A list of @lines, of entries that were looked at a few times each. */
+static void list(void (*handler)(struct admin_req *r), unsigned lines)
+{
+	struct admin_req r = ask();
+
+	handler(&r);
+	test_run(&ts, &is.done);
+	CHECK_EQ(is.status, 0);
+	CHECK_EQ(is.lines, lines);
+	CHECK(is.looks < 10 * N);
+	CHECK(is.turn_looks_max <= NODE_PART + 1);
+	CHECK(is.turns >= N / (NODE_PART + 1));
+	CHECK(is.walks < 10);
+	req_free(&r);
 }
 
 TEST(node_lists, targets)
 {
-	struct admin_req r = { .node = &node };
+	open_it();
+	list(admin__target_list, N);
+	close_it();
+}
 
-	fill();
-	admin__target_list(&r);
-	CHECK(is.done);
-	CHECK_EQ(is.lines, N);
-	CHECK(is.looks < 10 * N);
-	CHECK(is.walks < 10);
+TEST(node_lists, luns)
+{
+	open_it();
+	list(admin__lun_list, LUNS);
+	close_it();
 }
 
 static void vdisks_list(void)
 {
-	struct test_shard ts;
-	struct admin_req r = { .node = &node };
+	struct admin_req r = ask();
 
-	test_memory_open(&ts);
-	node.env = ts.env;
 	admin__vdisk_list(&r);
+	if (!is.deaf)
+		test_run(&ts, &is.asking);
 	asks_answer();
-	CHECK(is.done);
+	test_run(&ts, &is.done);
 	CHECK_EQ(is.lines, N);
 	CHECK(is.looks < 10 * N);
+	CHECK(is.turn_looks_max <= NODE_PART + 1);
 	CHECK(is.walks < 10);
-	free(r.ctx);
-	test_shard_close(&ts);
+	req_free(&r);
 }
 
 TEST(node_lists, virtual_disks)
 {
-	fill();
+	open_it();
 	vdisks_list();
 	CHECK_EQ(is.spaces, N);
+	close_it();
 	/* Their space cannot be asked for: the rest is told. */
-	fill();
+	open_it();
 	is.deaf = true;
 	vdisks_list();
 	CHECK_EQ(is.spaces, 0);
+	close_it();
 }
 
 TEST(node_lists, what_virtual_disks_do)
 {
-	Admin__VdiskStatsAsk ask = ADMIN__VDISK_STATS_ASK__INIT;
-	Admin__Request msg = ADMIN__REQUEST__INIT;
-	struct admin_req r = { .node = &node, .msg = &msg };
-	struct test_shard ts;
+	open_it();
+	list(admin__vdisk_stats, N);
+	close_it();
+	/* In some time, for which it is looked before and after. */
+	open_it();
+	stats_ask.seconds = 1;
+	list(admin__vdisk_stats, N);
+	stats_ask.seconds = 0;
+	close_it();
+}
 
-	fill();
-	test_memory_open(&ts);
-	node.env = ts.env;
-	msg.vdisk_stats = &ask;
-	admin__vdisk_stats(&r);
-	CHECK(is.done);
-	CHECK_EQ(is.lines, N);
-	CHECK(is.looks < 10 * N);
-	CHECK(is.walks < 10);
-	free(r.ctx);
-	test_shard_close(&ts);
+/* Several at once take turns, and a turn is none the longer. */
+TEST(node_lists, at_once)
+{
+	struct admin_req r[] = { ask(), ask(), ask() };
+
+	open_it();
+	admin__target_list(&r[0]);
+	admin__lun_list(&r[1]);
+	admin__target_list(&r[2]);
+	while (is.answers < ARRAY_LEN(r)) {
+		is.done = false;
+		test_run(&ts, &is.done);
+		CHECK_EQ(is.status, 0);
+		CHECK(is.lines == N || is.lines == LUNS);
+	}
+	CHECK(is.turn_looks_max <= NODE_PART + 1);
+	for (unsigned i = 0; i < ARRAY_LEN(r); i++)
+		req_free(&r[i]);
+	close_it();
+}
+
+/* Between any two parts: the last that was seen goes, and so do some to come. */
+static void some_go(void)
+{
+	is.gone[is.last] = is.last > 0;
+	if (is.last + 5 < N - 1) {
+		is.gone[is.last + 5] = true;
+		is.went++;
+	}
+}
+
+/* And here those come back that were not there at first. */
+static void some_come(void)
+{
+	for (unsigned n = 0; n < N && is.turns > 1; n += 2)
+		if (n < is.last || n > N / 2)
+			is.gone[n] = false;
+}
+
+/* What is there all the time is told of, and nothing twice. */
+TEST(node_lists, while_the_directory_changes)
+{
+	struct admin_req r = ask();
+
+	open_it();
+	is.between = some_go;
+	admin__target_list(&r);
+	test_run(&ts, &is.done);
+	CHECK_EQ(is.status, 0);
+	CHECK(is.went > 5);
+	CHECK_EQ(is.lines, N - is.went);
+	req_free(&r);
+	close_it();
+
+	r = ask();
+	open_it();
+	for (unsigned n = 0; n < N; n += 2)
+		is.gone[n] = true;
+	is.between = some_come;
+	admin__target_list(&r);
+	test_run(&ts, &is.done);
+	CHECK_EQ(is.status, 0);
+	CHECK_EQ(is.lines, N / 2 + N / 4 - 1);
+	req_free(&r);
+	close_it();
+}
+
+static struct admin_req *on_its_way;
+
+static void peer_leaves(void)
+{
+	if (is.turns == 3)
+		on_its_way->conn = NULL;
+}
+
+static void node_stops(void)
+{
+	if (is.turns == 3)
+		node.state = NODE_STOPPING;
+}
+
+static void cut_off(void (*handler)(struct admin_req *r), void (*by)(void),
+		    int status)
+{
+	struct admin_req r = ask();
+
+	open_it();
+	on_its_way = &r;
+	is.between = by;
+	handler(&r);
+	if (handler == admin__vdisk_list && by == peer_leaves) {
+		test_run(&ts, &is.asking);
+		asks_answer();
+	}
+	test_run(&ts, &is.done);
+	CHECK_EQ(is.status, status);
+	CHECK_EQ(r.status, status);
+	CHECK(is.looks < 4 * NODE_PART || by == peer_leaves);
+	req_free(&r);
+	close_it();
+}
+
+TEST(node_lists, cut_off)
+{
+	cut_off(admin__target_list, peer_leaves, -ECANCELED);
+	cut_off(admin__lun_list, peer_leaves, -ECANCELED);
+	cut_off(admin__vdisk_list, peer_leaves, -ECANCELED);
+	cut_off(admin__vdisk_stats, peer_leaves, -ECANCELED);
+	cut_off(admin__target_list, node_stops, -ESHUTDOWN);
+	cut_off(admin__lun_list, node_stops, -ESHUTDOWN);
+	cut_off(admin__vdisk_list, node_stops, -ESHUTDOWN);
+	cut_off(admin__vdisk_stats, node_stops, -ESHUTDOWN);
+	stats_ask.seconds = 1;
+	cut_off(admin__vdisk_stats, node_stops, -ESHUTDOWN);
+	stats_ask.seconds = 0;
 }
 
 /* Nothing is told by halves. */
@@ -321,34 +650,37 @@ TEST(node_lists, without_memory)
 {
 	unsigned refused = 0;
 
-	for (unsigned n = 1; is.status < 0 || n == 1; n++) {
-		struct admin_req r = { .node = &node };
+	is.status = -ENOMEM;
+	for (unsigned n = 1; is.status < 0; n++) {
+		struct admin_req r = ask();
 
-		fill();
+		open_it();
 		fail_at = n;
 		admin__target_list(&r);
-		CHECK(is.done);
+		test_run(&ts, &is.done);
 		CHECK_EQ(is.status, fail_at == 0 ? -ENOMEM : 0);
 		CHECK_EQ(is.lines, fail_at == 0 ? 0 : N);
 		refused += fail_at == 0;
+		req_free(&r);
+		fail_at = 0;
+		close_it();
 		/* Those of the lines are alike. */
 		if (n == 20)
 			n = N;
 	}
-	fail_at = 0;
 	CHECK(refused > N);
 }
 
 TEST(node_lists, sessions_without_memory)
 {
 	struct admin_req r = { .node = &node };
-	struct test_shard ts;
+	struct test_shard with;
 	unsigned refused = 0;
 
 	fill();
-	test_shard_open(&ts);
-	node.env = ts.env;
-	node.shards = ts.shards;
+	test_shard_open(&with);
+	node.env = with.env;
+	node.shards = with.shards;
 	do {
 		fail_at = ++refused;
 		is.done = false;
@@ -360,5 +692,6 @@ TEST(node_lists, sessions_without_memory)
 	fail_at = 0;
 	CHECK_EQ(refused, 5);
 	node.shards = NULL;
-	test_shard_close(&ts);
+	node.env = NULL;
+	test_shard_close(&with);
 }
