@@ -149,6 +149,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	disk->watch.cb = disk_changed;
 	TAILQ_INIT(&disk->cms);
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
+	dom->look.afresh = true;
 	lsom_disk_watch(lsom, &disk->watch);
 	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
 		if (reserves(entry))
@@ -360,6 +361,7 @@ again:
 		    !TAILQ_EMPTY(&disk->cms) || disk->metas > 0)
 			continue;
 		TAILQ_REMOVE(&dom->disks, disk, link);
+		dom->look.afresh = true;
 		lsom_disk_unwatch(disk->lsom, &disk->watch);
 		free(disk);
 		if (removed != NULL)

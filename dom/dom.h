@@ -114,6 +114,23 @@ unsigned dom_object_congestion(const struct dom_object *object);
  */
 bool dom_object_lossy(const struct dom_object *object);
 /*
+ * Look for data that is lost, on the first shard: some components or objects in a
+ * turn of its loop.  @cb once, later; in the seconds that follow the check
+ * "object-data" tells what was found, and does not look through all of them itself.
+ */
+struct dom_data_look {
+	/* private */
+	void (*cb)(struct dom_data_look *req);
+	bool waits; /* for the end of a look that had begun before */
+	bool ready; /* to be told of the end */
+	TAILQ_ENTRY(dom_data_look) link;
+};
+void dom_data_look(struct dom *dom, struct dom_data_look *req,
+		   void (*cb)(struct dom_data_look *req));
+/* Before @cb: it does not run. */
+void dom_data_look_drop(struct dom *dom, struct dom_data_look *req);
+
+/*
  * Which components of @oid, an object of @dom's shard, those are: up to @max of
  * their cids in @cids; returns how many.  On @dom's shard.
  */

@@ -765,6 +765,24 @@ struct dom__lost_shared {
 	_Atomic uint64_t oid[2];
 };
 
+/* All that a look has found. */
+struct dom__loss {
+	struct dom *dom;
+	unsigned looked_at; /* components, and objects */
+	struct dom__lost lossy, gone, newer;
+	bool damaged; /* the log; lsom knows which blocks */
+};
+
+/* A look in parts, and where it goes on. */
+struct dom__data_look {
+	bool afresh; /* from the beginning, as disks came or went */
+	struct dom__disk *disk; /* NULL: objects are next */
+	unsigned place; /* of its components */
+	struct uuid object; /* the last one */
+	size_t object_len; /* 0: none yet */
+	struct dom__loss found;
+};
+
 struct dom {
 	struct env *env;
 	struct cmmds *cmmds;
@@ -798,6 +816,12 @@ struct dom {
 	struct env_timer look_timer;
 	uint64_t look_next_ns; /* not before */
 	bool look_waits; /* for that */
+	bool looking;
+	struct dom__data_look look; /* then */
+	struct env_timer look_part_timer;
+	struct dom__loss looked; /* what it found, at looked_ns */
+	uint64_t looked_ns; /* 0: never */
+	TAILQ_HEAD(, dom_data_look) looks; /* who waits; the first shard's */
 	struct log_limit gone_log;
 	struct dom__gc *gc;
 	TAILQ_HEAD(, dom__disk) disks;

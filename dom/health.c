@@ -11,7 +11,9 @@
  * Each shard knows its own objects, so the check, which the first shard runs,
  * takes what the others found when they last looked, and has them look again.
  * They do so after each takeover, too, but for a small part of the time only: with
- * thousands of objects, of which many are opened at once, it takes long.
+ * thousands of objects, of which many are opened at once, it takes long.  A look
+ * goes on in parts, a turn of the loop each; for the first shard it does so where
+ * that is asked for before the check.
  */
 #include "dom/dom_int.h"
 
@@ -20,12 +22,11 @@
 /* Between two looks, for each that was looked at: many times what it takes. */
 #define LOOK_PAUSE_NS 5000u
 
-struct loss {
-	struct dom *dom;
-	unsigned looked_at; /* components, and objects */
-	struct dom__lost lossy, gone, newer;
-	bool damaged; /* the log; lsom knows which blocks */
-};
+/* In a turn of the loop: components, or objects. */
+#define LOOK_PART 128u
+#define NEXT_TURN_NS 1u
+/* What a look found is told for so long, to who had asked for it. */
+#define LOOK_FRESH_NS (5 * SEC)
 
 static void lost_add(struct dom__lost *lost, unsigned count,
 		     const struct uuid *oid)
@@ -38,7 +39,7 @@ static void lost_add(struct dom__lost *lost, unsigned count,
 static void comp_look(struct lsom_comp *comp, void *arg)
 {
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
-	struct loss *loss = arg;
+	struct dom__loss *loss = arg;
 	bool known;
 
 	loss->looked_at++;
@@ -80,32 +81,65 @@ static unsigned gone_count(struct dom *dom, const Directory__TreeNode *node)
 	return count;
 }
 
-static void loss_find(struct dom *dom, struct loss *loss)
+static void object_look(struct dom *dom, struct dom__data_look *l,
+			const struct cmmds_entry *entry)
 {
-	const struct cmmds_entry *entry = NULL;
-	struct dom__owner *owner;
-	struct dom__disk *disk;
+	const Directory__Object *object = (const void *)entry->message;
+	struct uuid oid;
 
-	loss->dom = dom;
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, comp_look, loss);
+	assert(entry->key_len <= sizeof(l->object.b));
+	memcpy(l->object.b, entry->key, entry->key_len);
+	l->object_len = entry->key_len;
+	l->found.looked_at++;
+	if (object != NULL && !object->deleted &&
+	    dom__uuid_of(&object->oid, &oid) && dom__mine(dom, &oid))
+		lost_add(&l->found.gone, gone_count(dom, object->tree), &oid);
+}
+
+/* Up to @max of them.  True: there are more. */
+static bool look_part(struct dom *dom, struct dom__data_look *l, unsigned max)
+{
+	const struct cmmds_entry *entry;
+	struct dom__owner *owner;
+
+	if (l->afresh) {
+		*l = (struct dom__data_look){ .disk = TAILQ_FIRST(&dom->disks),
+					      .found.dom = dom };
 	}
+	if (l->disk != NULL) {
+		if (!l->disk->removing && l->disk->healthy)
+			l->place = lsom_comp_some(l->disk->lsom, l->place, max,
+						  comp_look, &l->found);
+		else
+			l->place = 0;
+		if (l->place == 0)
+			l->disk = TAILQ_NEXT(l->disk, link);
+		return true;
+	}
+	entry = cmmds_behind(dom->cmmds, CMMDS_OBJECT, l->object.b,
+			     l->object_len);
+	for (; entry != NULL && max > 0; max--) {
+		object_look(dom, l, entry);
+		entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry);
+	}
+	if (entry != NULL)
+		return true;
 	TAILQ_FOREACH (owner, &dom->owners, link) {
 		if (owner->lossy)
-			lost_add(&loss->lossy, loss->lossy.count == 0,
+			lost_add(&l->found.lossy, l->found.lossy.count == 0,
 				 &owner->oid);
 	}
-	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
-		const Directory__Object *object = (const void *)entry->message;
-		struct uuid oid;
+	return false;
+}
 
-		loss->looked_at++;
-		if (object != NULL && !object->deleted &&
-		    dom__uuid_of(&object->oid, &oid) && dom__mine(dom, &oid))
-			lost_add(&loss->gone, gone_count(dom, object->tree),
-				 &oid);
-	}
+/* All of it now. */
+static void loss_find(struct dom *dom, struct dom__loss *loss)
+{
+	struct dom__data_look l = { .afresh = true };
+
+	while (look_part(dom, &l, UINT_MAX))
+		;
+	*loss = l.found;
 }
 
 /* ---- between shards ---- */
@@ -126,18 +160,82 @@ static void lost_get(struct dom__lost_shared *from, struct dom__lost *lost)
 	lost_add(lost, atomic_load(&from->count), &oid);
 }
 
+static void look(struct dom *dom);
+
+/* Who asked before it began is told of its end. */
+static void looks_end(struct dom *dom)
+{
+	struct dom_data_look *req;
+	bool more = false;
+
+	TAILQ_FOREACH (req, &dom->looks, link) {
+		req->ready = !req->waits;
+		req->waits = false;
+		more |= !req->ready;
+	}
+	if (more)
+		look(dom);
+again:
+	TAILQ_FOREACH (req, &dom->looks, link) {
+		if (!req->ready)
+			continue;
+		TAILQ_REMOVE(&dom->looks, req, link);
+		req->cb(req);
+		goto again;
+	}
+}
+
+static void look_end(struct dom *dom)
+{
+	struct dom__loss *loss = &dom->looked;
+
+	*loss = dom->look.found;
+	dom->looking = false;
+	dom->looked_ns = env_now(dom->env);
+	dom->look_next_ns =
+		env_now(dom->env) + (uint64_t)loss->looked_at * LOOK_PAUSE_NS;
+	lost_put(&dom->lossy, &loss->lossy);
+	lost_put(&dom->gone, &loss->gone);
+	lost_put(&dom->newer, &loss->newer);
+	atomic_store(&dom->damaged, loss->damaged);
+	atomic_store(&dom->look_asked, false);
+	looks_end(dom);
+}
+
+static void on_look_part(struct env_timer *timer)
+{
+	struct dom *dom = container_of(timer, struct dom, look_part_timer);
+
+	if (look_part(dom, &dom->look, LOOK_PART))
+		env_timer_start(dom->env, timer, NEXT_TURN_NS);
+	else
+		look_end(dom);
+}
+
 static void look(struct dom *dom)
 {
-	struct loss loss = { 0 };
+	assert(!dom->looking);
+	dom->looking = true;
+	dom->look.afresh = true;
+	dom->look_part_timer.cb = on_look_part;
+	env_timer_start(dom->env, &dom->look_part_timer, NEXT_TURN_NS);
+}
 
-	loss_find(dom, &loss);
-	dom->look_next_ns =
-		env_now(dom->env) + (uint64_t)loss.looked_at * LOOK_PAUSE_NS;
-	lost_put(&dom->lossy, &loss.lossy);
-	lost_put(&dom->gone, &loss.gone);
-	lost_put(&dom->newer, &loss.newer);
-	atomic_store(&dom->damaged, loss.damaged);
-	atomic_store(&dom->look_asked, false);
+void dom_data_look(struct dom *dom, struct dom_data_look *req,
+		   void (*cb)(struct dom_data_look *req))
+{
+	assert(dom->part == 0);
+	req->cb = cb;
+	req->ready = false;
+	req->waits = dom->looking;
+	TAILQ_INSERT_TAIL(&dom->looks, req, link);
+	if (!dom->looking)
+		look(dom);
+}
+
+void dom_data_look_drop(struct dom *dom, struct dom_data_look *req)
+{
+	TAILQ_REMOVE(&dom->looks, req, link);
 }
 
 static void look_late(struct env_timer *timer)
@@ -165,14 +263,14 @@ static void look_soon(struct env_task *task)
 void dom__health_look(struct dom *dom)
 {
 	if (dom->part == 0)
-		return; /* the check itself looks */
+		return; /* the check looks, or who asks before it */
 	if (!atomic_exchange(&dom->look_asked, true)) {
 		dom->look_task.cb = look_soon;
 		env_post(dom->env, &dom->look_task);
 	}
 }
 
-static void loss_of_other(struct dom *dom, struct loss *loss)
+static void loss_of_other(struct dom *dom, struct dom__loss *loss)
 {
 	lost_get(&dom->lossy, &loss->lossy);
 	lost_get(&dom->gone, &loss->gone);
@@ -183,7 +281,7 @@ static void loss_of_other(struct dom *dom, struct loss *loss)
 
 /* ---- the check ---- */
 
-static void say_gone(const struct loss *loss, struct health_result *out)
+static void say_gone(const struct dom__loss *loss, struct health_result *out)
 {
 	char oid[UUID_TEXT_LEN];
 
@@ -199,7 +297,7 @@ static void say_gone(const struct loss *loss, struct health_result *out)
 		 "service and lost data");
 }
 
-static void say_newer(const struct loss *loss, struct health_result *out)
+static void say_newer(const struct dom__loss *loss, struct health_result *out)
 {
 	char oid[UUID_TEXT_LEN];
 
@@ -217,7 +315,7 @@ static void say_newer(const struct loss *loss, struct health_result *out)
 		 "'basalt object accept' opens one with its older layout");
 }
 
-static void say_lossy(const struct loss *loss, struct health_result *out)
+static void say_lossy(const struct dom__loss *loss, struct health_result *out)
 {
 	char oid[UUID_TEXT_LEN];
 
@@ -238,9 +336,11 @@ static void say_lossy(const struct loss *loss, struct health_result *out)
 static void check_run(struct health_check *check, struct health_result *out)
 {
 	struct dom *dom = check->data;
-	struct loss loss = { 0 };
+	struct dom__loss loss = dom->looked;
 
-	loss_find(dom, &loss);
+	if (dom->looked_ns == 0 ||
+	    env_now(dom->env) - dom->looked_ns >= LOOK_FRESH_NS)
+		loss_find(dom, &loss);
 	for (unsigned i = 1; i < dom->parts; i++)
 		if (dom->all[i] != NULL)
 			loss_of_other(dom->all[i], &loss);
@@ -261,6 +361,7 @@ void dom__health_open(struct dom *dom)
 	dom->data_check = (struct health_check){ .name = "object-data",
 						 .run = check_run,
 						 .data = dom };
+	TAILQ_INIT(&dom->looks);
 	if (dom->part == 0)
 		health_register(&dom->data_check);
 }
@@ -270,6 +371,12 @@ bool dom__health_idle(struct dom *dom)
 	if (dom->look_waits) {
 		env_timer_stop(dom->env, &dom->look_timer);
 		look_late(&dom->look_timer);
+	}
+	while (dom->looking) {
+		env_timer_stop(dom->env, &dom->look_part_timer);
+		while (look_part(dom, &dom->look, UINT_MAX))
+			;
+		look_end(dom);
 	}
 	return !atomic_load(&dom->look_asked);
 }

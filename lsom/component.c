@@ -195,6 +195,23 @@ void lsom_comp_each(struct lsom_disk *disk,
 			cb(comp, arg);
 }
 
+unsigned lsom_comp_some(struct lsom_disk *disk, unsigned at, unsigned max,
+			void (*cb)(struct lsom_comp *comp, void *arg),
+			void *arg)
+{
+	struct lsom_comp *comp;
+	unsigned n = 0;
+
+	for (; at < LSOM__HASH && n < max; at++)
+		for (comp = disk->by_object[at]; comp != NULL;
+		     comp = comp->object_next) {
+			n++;
+			if (comp->created && !comp->deleted)
+				cb(comp, arg);
+		}
+	return at < LSOM__HASH ? at : 0;
+}
+
 void lsom_comp_each_of(struct lsom_disk *disk, const struct uuid *oid,
 		       void (*cb)(struct lsom_comp *comp, void *arg), void *arg)
 {

@@ -346,6 +346,13 @@ const struct lsom_comp_meta *lsom_comp_meta(const struct lsom_comp *comp);
 /* Visit all components of a disk; @cb may not create or delete. */
 void lsom_comp_each(struct lsom_disk *disk,
 		    void (*cb)(struct lsom_comp *comp, void *arg), void *arg);
+/*
+ * Some of them, about @max, from place @at on; 0: the first.  Returns where it goes
+ * on, which holds also when components come or go; 0: those were all.
+ */
+unsigned lsom_comp_some(struct lsom_disk *disk, unsigned at, unsigned max,
+			void (*cb)(struct lsom_comp *comp, void *arg),
+			void *arg);
 /* Those of the object @oid. */
 void lsom_comp_each_of(struct lsom_disk *disk, const struct uuid *oid,
 		       void (*cb)(struct lsom_comp *comp, void *arg),

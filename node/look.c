@@ -73,6 +73,13 @@ static bool on_target(const struct cmmds_entry *e, void *arg)
 	return true;
 }
 
+static void on_data(struct dom_data_look *data)
+{
+	struct node_look *look = container_of(data, struct node_look, data);
+
+	look->cb(look);
+}
+
 static bool look_part(struct node_parts *parts, unsigned max)
 {
 	struct node_look *look = container_of(parts, struct node_look, parts);
@@ -90,8 +97,21 @@ static bool look_part(struct node_parts *parts, unsigned max)
 	}
 	if (rv == 0)
 		node->looked = look->found;
-	look->cb(look);
+	if (rv == 0 && node->dom != NULL) {
+		look->of_dom = true;
+		dom_data_look(node->dom, &look->data, on_data);
+	} else {
+		look->cb(look);
+	}
 	return false;
+}
+
+void node__look_drop(struct node_look *look)
+{
+	if (look->of_dom)
+		dom_data_look_drop(look->node->dom, &look->data);
+	else
+		node__parts_stop(look->node, &look->parts);
 }
 
 void node__look(struct node *node, struct node_look *look,

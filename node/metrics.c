@@ -402,9 +402,10 @@ void node__metrics_make(struct node *node, struct node_metrics *metrics,
 
 void node__metrics_drop(struct node_metrics *metrics)
 {
-	node__parts_stop(metrics->node, metrics->parts.part != NULL
-						? &metrics->parts
-						: &metrics->look.parts);
+	if (metrics->parts.part != NULL)
+		node__parts_stop(metrics->node, &metrics->parts);
+	else
+		node__look_drop(&metrics->look);
 	texts_free(metrics);
 }
 

@@ -527,6 +527,8 @@ struct node_look {
 	struct node_walk walk;
 	enum cmmds_kind kind;
 	struct node_looked found;
+	struct dom_data_look data; /* the last, and dom is asked */
+	bool of_dom;
 	void (*cb)(struct node_look *look);
 };
 /*
@@ -535,6 +537,9 @@ struct node_look {
  */
 void node__look(struct node *node, struct node_look *look,
 		void (*cb)(struct node_look *look));
+
+/* Before @cb: it does not run. */
+void node__look_drop(struct node_look *look);
 
 /* ---- health.c, metrics.c ---- */
 

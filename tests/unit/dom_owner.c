@@ -1,6 +1,7 @@
 /*
  * The life of an owner: what waits for it is answered, whatever ends meanwhile.
  */
+#include "base/health.h"
 #include "tests/unit/dom_refuse.h"
 
 /* A collection is asked for when the room has been told to look at its end. */
@@ -629,6 +630,109 @@ void __wrap_lsom_comp_each(struct lsom_disk *disk,
 {
 	walks++;
 	__real_lsom_comp_each(disk, cb, arg);
+}
+
+/* What looks in parts sees, in a turn of the loop as well. */
+static struct {
+	struct env *env;
+	uint64_t turn_ns;
+	unsigned turn, turn_max, all;
+	void (*cb)(struct lsom_comp *comp, void *arg);
+} seen;
+
+unsigned __real_lsom_comp_some(struct lsom_disk *disk, unsigned at,
+			       unsigned max,
+			       void (*cb)(struct lsom_comp *comp, void *arg),
+			       void *arg);
+unsigned __wrap_lsom_comp_some(struct lsom_disk *disk, unsigned at,
+			       unsigned max,
+			       void (*cb)(struct lsom_comp *comp, void *arg),
+			       void *arg);
+
+static void on_seen(struct lsom_comp *comp, void *arg)
+{
+	if (seen.env != NULL && env_now(seen.env) != seen.turn_ns) {
+		seen.turn_ns = env_now(seen.env);
+		seen.turn = 0;
+	}
+	seen.turn++;
+	seen.turn_max = MAX(seen.turn_max, seen.turn);
+	seen.all++;
+	seen.cb(comp, arg);
+}
+
+unsigned __wrap_lsom_comp_some(struct lsom_disk *disk, unsigned at,
+			       unsigned max,
+			       void (*cb)(struct lsom_comp *comp, void *arg),
+			       void *arg)
+{
+	walks++;
+	seen.cb = cb;
+	return __real_lsom_comp_some(disk, at, max, on_seen, arg);
+}
+
+struct asked {
+	struct dom_data_look look;
+	unsigned told;
+};
+
+static void on_data_look(struct dom_data_look *look)
+{
+	container_of(look, struct asked, look)->told++;
+}
+
+static void data_level(const struct health_check *check,
+		       const struct health_result *result, void *arg)
+{
+	if (strcmp(check->name, "object-data") == 0)
+		*(int *)arg = (int)result->level;
+}
+
+/* Who asks is told of a look that began afterwards. */
+TEST(dom_owner, lost_data_is_looked_for_in_parts)
+{
+	struct fixture *f = fixture_open();
+	struct asked first = { 0 }, second = { 0 }, third = { 0 };
+	const unsigned n = 140, components = 2 * n;
+	int level = -1;
+
+	policy_put(f, 2, 0);
+	for (unsigned i = 0; i < n; i++) {
+		f->oid = uuid_of(20 + i);
+		CHECK_EQ(create(f, SIZE, "p"), 0);
+	}
+	memset(&seen, 0, sizeof(seen));
+	seen.env = f->ts.env;
+	dom_data_look(f->dom, &first.look, on_data_look);
+	CHECK_EQ(seen.all, 0);
+	while (seen.all == 0)
+		shard_step(f->ts.env, MSEC);
+	dom_data_look(f->dom, &second.look, on_data_look);
+	dom_data_look(f->dom, &third.look, on_data_look);
+	while (first.told == 0)
+		shard_step(f->ts.env, MSEC);
+	CHECK_EQ(seen.all, components);
+	CHECK_EQ(second.told, 0);
+	dom_data_look_drop(f->dom, &third.look);
+	UNTIL(f, second.told > 0);
+	CHECK_EQ(seen.all, 2 * components);
+	/* So many at most, and what else is in the last one's chain. */
+	CHECK(seen.turn_max <= 128 + 8);
+	/* The check has it from there. */
+	health_each(data_level, &level);
+	CHECK_EQ(level, HEALTH_OK);
+	CHECK_EQ(seen.all, 2 * components);
+	/* A look that is under way ends when all of it does. */
+	dom_data_look(f->dom, &third.look, on_data_look);
+	while (seen.all == 2 * components)
+		shard_step(f->ts.env, MSEC);
+	dom_data_look(f->dom, &first.look, on_data_look);
+	CHECK_EQ(third.told, 0);
+	seen.env = NULL;
+	fixture_close(f);
+	CHECK_EQ(first.told, 2);
+	CHECK_EQ(second.told, 1);
+	CHECK_EQ(third.told, 1);
 }
 
 /* There may be thousands of others: they are not looked at. */

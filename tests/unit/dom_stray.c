@@ -128,8 +128,8 @@ static void looked(struct fixture *f)
 {
 	nap(f, 50 * MSEC);
 	for (unsigned i = 1; i < RIG_SHARDS; i++)
-		for (unsigned k = 0; k < 6000 && !dom__health_idle(f->doms[i]);
-		     k++)
+		for (unsigned k = 0;
+		     k < 6000 && atomic_load(&f->doms[i]->look_asked); k++)
 			nap(f, 10 * MSEC);
 }
 
