@@ -119,6 +119,8 @@ static void on_written(uv_write_t *write, int status)
 /* A result that is packed already. */
 struct packed {
 	int result; /* its field's number */
+	const uint8_t *head; /* what is short of it, before the bytes */
+	size_t head_len;
 	uint8_t *bytes; /* taken */
 	size_t len;
 };
@@ -135,15 +137,12 @@ static size_t varint_put(uint8_t *out, uint64_t n)
 	return len;
 }
 
-/* What goes before the bytes of @packed, as protobuf has it. */
-static size_t tag_put(uint8_t out[TAG_MAX], const struct packed *packed)
+/* What goes before @len bytes of a field, as protobuf has it. */
+static size_t tag_put(uint8_t *out, int field, size_t len)
 {
-	size_t len = 0;
+	size_t at = varint_put(out, (uint64_t)field << 3 | 2);
 
-	if (packed->bytes == NULL && packed->result == 0)
-		return 0;
-	len = varint_put(out, (uint64_t)packed->result << 3 | 2);
-	return len + varint_put(out + len, packed->len);
+	return at + varint_put(out + at, len);
 }
 
 /* @response, which has no result, with that of @packed. */
@@ -151,12 +150,14 @@ static void send_packed(struct admin_conn *conn, Admin__Response *response,
 			const struct packed *packed)
 {
 	size_t own = admin__response__get_packed_size(response);
+	size_t head_len = packed->head_len, tag_len = 0, len;
 	uint8_t tag[TAG_MAX];
-	size_t tag_len = tag_put(tag, packed);
-	size_t len = own + tag_len + packed->len;
 	struct outgoing *out;
 	uv_buf_t buf[2];
 
+	if (packed->result != 0)
+		tag_len = tag_put(tag, packed->result, head_len + packed->len);
+	len = own + tag_len + head_len + packed->len;
 	if (len > FRAME_RESPONSE_MAX) {
 		Admin__Response sorry = ADMIN__RESPONSE__INIT;
 
@@ -167,7 +168,7 @@ static void send_packed(struct admin_conn *conn, Admin__Response *response,
 		send_packed(conn, &sorry, &(struct packed){ 0 });
 		return;
 	}
-	out = malloc(sizeof(*out) + FRAME_HEADER + own + tag_len);
+	out = malloc(sizeof(*out) + FRAME_HEADER + own + tag_len + head_len);
 	if (out == NULL) {
 		free(packed->bytes);
 		conn_close(conn);
@@ -179,8 +180,11 @@ static void send_packed(struct admin_conn *conn, Admin__Response *response,
 	frame_put(out->bytes, (uint32_t)len);
 	admin__response__pack(response, out->bytes + FRAME_HEADER);
 	memcpy(out->bytes + FRAME_HEADER + own, tag, tag_len);
+	if (head_len > 0)
+		memcpy(out->bytes + FRAME_HEADER + own + tag_len, packed->head,
+		       head_len);
 	buf[0] = uv_buf_init((char *)out->bytes,
-			     (unsigned)(FRAME_HEADER + own + tag_len));
+			     (unsigned)(FRAME_HEADER + len - packed->len));
 	buf[1] = uv_buf_init((char *)out->rest, (unsigned)packed->len);
 	conn_limit(conn, HALF_NS);
 	conn->writes++;
@@ -255,10 +259,8 @@ void admin__reply(struct admin_req *r, Admin__Response *response)
 	req_free(r);
 }
 
-void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
-			 size_t len)
+static void reply_packed(struct admin_req *r, const struct packed *packed)
 {
-	struct packed packed = { result, bytes, len };
 	Admin__Response response = ADMIN__RESPONSE__INIT;
 	struct admin_conn *conn = r->conn;
 
@@ -266,11 +268,39 @@ void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
 	r->conn = NULL;
 	if (conn != NULL) {
 		conn->req = NULL;
-		send_packed(conn, &response, &packed);
+		send_packed(conn, &response, packed);
 	} else {
-		free(bytes);
+		free(packed->bytes);
 	}
 	req_free(r);
+}
+
+void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
+			 size_t len)
+{
+	reply_packed(r, &(struct packed){
+				.result = result, .bytes = bytes, .len = len });
+}
+
+void admin__reply_text(struct admin_req *r, int result,
+		       const ProtobufCMessage *rest, int field, char *text)
+{
+	size_t len = protobuf_c_message_get_packed_size(rest);
+	uint8_t *head = malloc(len + TAG_MAX);
+	struct packed packed = { .result = result,
+				 .head = head,
+				 .bytes = (uint8_t *)text,
+				 .len = strlen(text) };
+
+	if (head == NULL) {
+		free(text);
+		admin__no_memory(r);
+		return;
+	}
+	packed.head_len = protobuf_c_message_pack(rest, head);
+	packed.head_len += tag_put(head + len, field, packed.len);
+	reply_packed(r, &packed);
+	free(head);
 }
 
 void admin__progress(struct admin_req *r, unsigned percent, const char *doing)

@@ -51,6 +51,12 @@ void admin__reply(struct admin_req *r, Admin__Response *response);
 /* With the result ADMIN__RESPONSE__RESULT_... as it is packed; takes @bytes. */
 void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
 			 size_t len);
+/*
+ * With the result @rest and its string number @field, a long @text: as it is, not
+ * packed into one with the rest, which takes a while.  Takes @text.
+ */
+void admin__reply_text(struct admin_req *r, int result,
+		       const ProtobufCMessage *rest, int field, char *text);
 #define ADMIN_TOO_LONG "the answer is longer than 16 MiB"
 void admin__refuse(struct admin_req *r); /* with what admin__why() set */
 void admin__no_memory(struct admin_req *r); /* refused: no reason to end */

@@ -435,26 +435,27 @@ static void count_counter(struct counter *counter, void *arg)
 	*(size_t *)arg += 1;
 }
 
+#define METRICS_TEXT 1 /* Metrics.text in proto/admin.proto */
+
+/* Takes @text. */
 static void metrics_answer(struct admin_req *r, char *text)
 {
 	struct metric_answer a = { 0 };
-	Admin__Response response = ADMIN__RESPONSE__INIT;
 	Admin__Metrics metrics = ADMIN__METRICS__INIT;
 
 	counter_each(count_counter, &a.room);
 	a.items = calloc(a.room + 1, sizeof(*a.items));
 	a.list = calloc(a.room + 1, sizeof(*a.list));
 	if (a.items == NULL || a.list == NULL) {
+		free(text);
 		admin__no_memory(r);
 		goto done;
 	}
 	counter_each(metric_add, &a);
 	metrics.metrics = a.list;
 	metrics.n_metrics = a.count;
-	metrics.text = text;
-	response.result_case = ADMIN__RESPONSE__RESULT_METRICS;
-	response.metrics = &metrics;
-	admin__reply(r, &response);
+	admin__reply_text(r, ADMIN__RESPONSE__RESULT_METRICS, &metrics.base,
+			  METRICS_TEXT, text);
 done:
 	free(a.items);
 	free(a.list);
@@ -468,15 +469,13 @@ struct metrics_ctx {
 static void on_metrics(struct node_metrics *made, int status)
 {
 	struct admin_req *r = container_of(made, struct metrics_ctx, made)->r;
-	char *text = made->text;
 
 	if (status == -ESHUTDOWN)
 		admin__stopping(r);
 	else if (status < 0)
 		admin__no_memory(r);
 	else
-		metrics_answer(r, text);
-	free(text);
+		metrics_answer(r, made->text);
 }
 
 void admin__metrics(struct admin_req *r)
