@@ -18,12 +18,10 @@ struct cursor {
 	const struct sgl *sgl;
 	unsigned piece;
 	uint32_t in_piece;
-	uint64_t at; /* bytes of the sgl before */
 };
 
 static void cursor_skip(struct cursor *c, uint64_t n)
 {
-	c->at += n;
 	while (n > 0) {
 		uint32_t left = c->sgl->pieces[c->piece].len - c->in_piece;
 

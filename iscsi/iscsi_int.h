@@ -622,7 +622,6 @@ struct task {
 	/* A new task is zero up to here; these are set before they are used. */
 	struct iscsi_session *session;
 	uint32_t itt;
-	uint32_t cmdsn;
 	uint64_t lun_wire;
 	struct dm_stags stags; /* zero where the transport has none */
 	uint64_t since_ns; /* for the data timer */

@@ -427,7 +427,6 @@ static void lun_open(struct scsi_lun *lun)
 	rv = dom_object_open(lun->target->dom, &lun->open, &lun->oid,
 			     lun_opened);
 	if (rv == 0) {
-		lun->opening = true;
 		lun->refs++;
 	} else {
 		env_timer_start(lun->target->env, &lun->open_timer,
@@ -499,7 +498,6 @@ static void lun_opened(struct dom_object_open *req, int status)
 	struct scsi_target *target = lun->target;
 	struct scsi_it_lun *it;
 
-	lun->opening = false;
 	target->busy++;
 	if (status == 0) {
 		lun->object = req->object;

@@ -162,7 +162,7 @@ struct scsi_lun {
 	struct scsi_usage *usage;
 
 	struct dom_object *object; /* NULL: not open (yet) */
-	bool opening, removed, deleted;
+	bool removed, deleted;
 	uint64_t opening_since_ns;
 	struct dom_object_open open;
 	struct env_timer open_timer;

@@ -487,7 +487,6 @@ static int fill_command(struct task *task, const struct dm_pdu *pdu, bool *bidi)
 	task->stags = pdu->stags != NULL ? *pdu->stags : (struct dm_stags){ 0 };
 	task->lun_wire = cmd->lun_field;
 	task->itt = get_be32(bhs + 16);
-	task->cmdsn = get_be32(bhs + 24);
 	task->immediate = bhs[0] & ISCSI_IMMEDIATE;
 	task->final = !write || bhs[1] & ISCSI_FINAL;
 	return iscsi__ahs_parse(pdu->ahs, pdu->ahs_len, cmd->cdb, &cmd->cdb_len,
