@@ -259,6 +259,13 @@ TEST(scsi_block, verify)
 						    .bad_offset = 9 * 512 });
 	cdb[1] = 0;
 	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, NULL, 0), RIG_SENSE(3, 0x11, 0));
+	/* And so it is after a write. */
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_READ,
+						    .times = 1,
+						    .status = -EBADMSG,
+						    .bad_offset = 9 * 512 });
+	cdb_of(cdb, 0x2e, 8, 4);
+	CHECK_EQ(rig_do(r, 0, cdb, buf, 2048, NULL, 0), RIG_SENSE(3, 0x11, 0));
 	rig_close(r);
 }
 
@@ -343,6 +350,8 @@ TEST(scsi_block, write_same)
 		cdb_of(cdb, 0x93, 3, (9u << 20) / r->block);
 		CHECK_EQ(rig_do(r, 0, cdb, block, r->block, NULL, 0), GOOD);
 		CHECK_EQ(rig_read(r, 0, 3, 64, 0x99), GOOD);
+		CHECK_EQ(rig_read(r, 0, 2 + (9u << 20) / r->block, 1, 0x99),
+			 GOOD);
 		CHECK_EQ(rig_read(r, 0, 0, 3, 0), GOOD);
 		CHECK_EQ(rig_read(r, 0, 3 + (9u << 20) / r->block, 1, 0), GOOD);
 		/* UNMAP of something that does not read as zeros: written. */

@@ -165,6 +165,32 @@ TEST(iscsi_session, held_commands_keep_their_data)
 	end();
 }
 
+/* A part of its data that does not lie right: the rest is asked for. */
+TEST(iscsi_session, held_commands_keep_a_part_of_their_data)
+{
+	static uint8_t data[512];
+	uint32_t write, first;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	memset(data, 0x66, sizeof(data));
+	m.cmdsn++;
+	write = command(&m, 0xa0, 8192, 0x2a, 0, 16, data, sizeof(data));
+	m.cmdsn -= 2;
+	first = TUR(&m);
+	m.cmdsn++;
+	CHECK_EQ(answer(&m, first), 0);
+	CHECK(next(&m) == NULL);
+	serve_get(&m, 0x77);
+	CHECK_EQ(answer(&m, write), 0);
+	CHECK_EQ(answer(&m, READ10(&m, 0, 1)), 0);
+	CHECK_EQ(m.read_first, 0x66);
+	CHECK_EQ(answer(&m, READ10(&m, 1, 1)), 0);
+	CHECK_EQ(m.read_first, 0x77);
+	end();
+}
+
 TEST(iscsi_session, abort_of_a_held_command)
 {
 	uint32_t held;

@@ -327,6 +327,28 @@ TEST(iscsi_tmf, ends_older_commands_that_are_held)
 	end();
 }
 
+/* Commands to whatever unit, and nothing but commands. */
+TEST(iscsi_tmf, ends_all_that_is_held)
+{
+	uint8_t ping[ISCSI_BHS_LEN] = { ISCSI_OP_NOP_OUT, ISCSI_FINAL };
+	struct mock m;
+	uint32_t gap;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	gap = m.cmdsn++;
+	put_be32(ping + 16, ++tag);
+	put_be32(ping + 20, ISCSI_NO_TAG);
+	put_pdu(&m, ping, NULL, 0);
+	tur_elsewhere(&m);
+	CHECK_EQ(tmf(&m, SCSI_TARGET_WARM_RESET, ISCSI_NO_TAG, 0), 0);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, 0x7777, gap), 0);
+	CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_NOP_IN);
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(hears(&m, TUR(&m)), 0x2902);
+	end();
+}
+
 /* A write to unit 1, whose data is asked for. */
 static uint32_t write_elsewhere(struct mock *m)
 {
@@ -371,6 +393,10 @@ TEST(iscsi_tmf, leaves_other_units_alone)
 	CHECK(!TAILQ_EMPTY(&m.gets));
 	serve_get(&m, 1);
 	CHECK_EQ(answer(&m, itt), 0);
+	/* What is done to the target does not. */
+	write_elsewhere(&m);
+	CHECK_EQ(tmf(&m, SCSI_TARGET_WARM_RESET, ISCSI_NO_TAG, 0), 0);
+	CHECK(TAILQ_EMPTY(&m.gets));
 	end();
 }
 
@@ -503,8 +529,8 @@ static uint32_t pr_out(struct mock *m, unsigned action, unsigned type,
 TEST(iscsi_tmf, preempt_and_abort_goes_by_ports)
 {
 	struct sockaddr_in any4 = { .sin_family = AF_INET };
-	uint32_t write, elsewhere;
-	struct mock a, b, c;
+	uint32_t write, elsewhere, other;
+	struct mock a, b, c, d;
 
 	for (unsigned all = 0; all < 2; all++) {
 		fixture((struct iscsi_config){ 0 });
@@ -517,12 +543,14 @@ TEST(iscsi_tmf, preempt_and_abort_goes_by_ports)
 		ready(&b, 1); /* the same initiator port as @a */
 		by_portal = 1;
 		ready(&c, 3);
+		ready(&d, 4);
 		CHECK_EQ(answer(&a, pr_out_with(&a, DOM_PR_REGISTER, 0, 0, 0xa,
 						all ? 4 : 0)),
 			 0);
 		CHECK_EQ(answer(&c, pr_out(&c, DOM_PR_REGISTER, 0, 0, 0xc)), 0);
 		write = command(&a, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
 		elsewhere = command(&b, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+		other = command(&d, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
 		CHECK_EQ(answer(&c, pr_out(&c, DOM_PR_PREEMPT_AND_ABORT, 5, 0xc,
 					   0xa)),
 			 0);
@@ -530,8 +558,37 @@ TEST(iscsi_tmf, preempt_and_abort_goes_by_ports)
 		if (!all)
 			serve_get(&b, 1);
 		CHECK_EQ(answer(&b, elsewhere), all ? SCSI_TASK_ABORTED : 0);
+		serve_get(&d, 1);
+		CHECK_EQ(answer(&d, other), 0);
 		end();
 	}
+}
+
+/* Who fences its own key spares the path on which it does so. */
+TEST(iscsi_tmf, preempt_and_abort_of_ones_own_other_path)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+	struct mock a, b;
+	uint32_t mine, write;
+
+	fixture((struct iscsi_config){ 0 });
+	CHECK_EQ(iscsi_portal_declare(iscsi, 2, (struct sockaddr *)&any4, 2),
+		 0);
+	settle();
+	ready(&a, 1);
+	by_portal = 2;
+	ready(&b, 1); /* the same initiator port as @a */
+	by_portal = 1;
+	CHECK_EQ(answer(&a, pr_out(&a, DOM_PR_REGISTER, 0, 0, 0xa)), 0);
+	CHECK_EQ(answer(&b, pr_out(&b, DOM_PR_REGISTER, 0, 0, 0xa)), 0);
+	mine = command(&a, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	write = command(&b, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	CHECK_EQ(answer(&a, pr_out(&a, DOM_PR_PREEMPT_AND_ABORT, 5, 0xa, 0xa)),
+		 0);
+	CHECK_EQ(answer(&b, write), SCSI_TASK_ABORTED);
+	serve_get(&a, 1);
+	CHECK_EQ(answer(&a, mine), 0);
+	end();
 }
 
 TEST(iscsi_tmf, preempt_and_abort_reaches_other_targets)
