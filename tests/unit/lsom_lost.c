@@ -606,6 +606,7 @@ TEST(lost, set_back_is_not_judged_by_its_crc)
 {
 	struct history *h = history_make(9, 20, true);
 	uint8_t *image = malloc(BYTES), *data;
+	struct lsom_disk_info was, info;
 	struct lsom__entry e;
 	struct lsom_comp *comp;
 	unsigned i, mapped, bad = 0;
@@ -617,11 +618,16 @@ TEST(lost, set_back_is_not_judged_by_its_crc)
 	memcpy(image, h->f.sim.disk.durable, BYTES);
 	history_overwrite(h, comp, 2);
 	mapped = scan_count(h, comp);
+	lsom_disk_info(h->f.disk, &was);
 	lsom_comp_put(comp);
 	disk_close(&h->f);
 	set_back(h, image);
 	comp = reopen(h, false);
 	CHECK(h->f.disk->segments_set_back > 0);
+	/* Its room is nobody's while the index points to it. */
+	lsom_disk_info(h->f.disk, &info);
+	CHECK_EQ(info.used_bytes, was.used_bytes);
+	CHECK(info.segments_free <= was.segments_free);
 	CHECK_EQ(scan_count(h, comp), mapped);
 	for (i = 0; i < BLOCKS; i++) {
 		entry_get(comp, i, &e);
