@@ -16,11 +16,14 @@ static struct dom__pr_effects effects;
 static unsigned bad;
 static bool changed;
 
+static int apply(const struct dom__pr_who *who, struct dom_pr pr)
+{
+	return dom__reservation_apply(&res, who, &pr, &changed, &bad, &effects);
+}
+
 static int act(const char *who, struct dom_pr pr)
 {
-	struct dom__pr_who w = { who, 1 };
-
-	return dom__reservation_apply(&res, &w, &pr, &changed, &bad, &effects);
+	return apply(&(struct dom__pr_who){ who, 1 }, pr);
 }
 
 static int reg(const char *who, uint64_t key, uint64_t sakey)
@@ -184,6 +187,42 @@ TEST(dom_reservation, spec_i_pt_and_all_tg_pt)
 	CHECK(dom__reservation_allows(&res, &other, DOM_ACCESS_WRITE));
 }
 
+/* Those of single ports melt into it, whichever asks, and so does what they hold. */
+TEST(dom_reservation, all_tg_pt_takes_the_place_of_others)
+{
+	const struct dom__pr_who ports[] = { { A, 1 }, { A, 2 }, { A, 3 } };
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 4 };
+	const struct dom_pr hold = { .action = DOM_PR_RESERVE,
+				     .key = 4,
+				     .type = 3 };
+
+	for (unsigned at = 0; at < 3; at++)
+		for (unsigned holder = 0; holder < 3; holder++) {
+			dom__reservation_fini(&res);
+			pr.key = 0;
+			pr.all_target_ports = false;
+			for (unsigned i = 0; i < 3; i++) {
+				CHECK_EQ(apply(&ports[i], pr), 0);
+				CHECK_EQ(reg(i == 1 ? B : C, 0, 7),
+					 i < 2 ? 0 : -EPERM);
+			}
+			CHECK_EQ(apply(&ports[holder], hold), 0);
+			pr.key = 4;
+			pr.all_target_ports = true;
+			CHECK_EQ(apply(&ports[at], pr), 0);
+			CHECK_EQ(res.registrations_count, 3);
+			CHECK(res.held);
+			CHECK_STR(res.registrations[res.holder].initiator_port,
+				  A);
+			for (unsigned i = 0; i < 3; i++)
+				CHECK(dom__reservation_allows(
+					&res, &ports[i], DOM_ACCESS_WRITE));
+			CHECK(!allowed(B, DOM_ACCESS_READ));
+			CHECK(!allowed(C, DOM_ACCESS_READ));
+		}
+}
+
 TEST(dom_reservation, reserve_and_release)
 {
 	fresh();
@@ -264,6 +303,25 @@ TEST(dom_reservation, preempting)
 	CHECK_EQ(owed(B), DOM_UA_RESERVATION_RELEASED);
 }
 
+/* One's own key: the other registrations with it, and one's own, if it holds none. */
+TEST(dom_reservation, preempting_ones_own_key)
+{
+	fresh();
+	CHECK_EQ(reg(C, 0, 1), 0);
+	CHECK_EQ(simple(A, DOM_PR_PREEMPT, 1, 1, 5), 0);
+	CHECK_EQ(res.registrations_count, 1);
+	CHECK_STR(res.registrations[0].initiator_port, B);
+	CHECK_EQ(owed(C), DOM_UA_REGISTRATION_PREEMPTED);
+	CHECK_EQ(owed(A), 0);
+	fresh();
+	CHECK_EQ(reg(C, 0, 1), 0);
+	CHECK_EQ(simple(C, DOM_PR_RESERVE, 1, 0, 3), 0);
+	CHECK_EQ(simple(C, DOM_PR_PREEMPT, 1, 1, 1), 0);
+	CHECK_EQ(res.registrations_count, 2);
+	CHECK_EQ(res.type, 1);
+	CHECK_STR(res.registrations[res.holder].initiator_port, C);
+}
+
 TEST(dom_reservation, moving)
 {
 	const char *to[] = { C };
@@ -304,6 +362,15 @@ TEST(dom_reservation, moving)
 	fresh();
 	CHECK_EQ(simple(A, DOM_PR_RESERVE, 1, 0, 7), 0);
 	CHECK_EQ(act(A, pr), -EPERM); /* all registrants */
+	/* To one that is registered: with the key that is told. */
+	fresh();
+	CHECK_EQ(simple(A, DOM_PR_RESERVE, 1, 0, 1), 0);
+	to[0] = B;
+	CHECK_EQ(act(A, pr), 0);
+	CHECK_EQ(res.registrations_count, 1);
+	CHECK_EQ(res.registrations[0].key, 7);
+	CHECK(allowed(B, DOM_ACCESS_WRITE));
+	CHECK(!allowed(A, DOM_ACCESS_WRITE));
 }
 
 TEST(dom_reservation, spc2)
