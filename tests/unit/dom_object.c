@@ -198,6 +198,36 @@ static void adder_step(struct adder *a)
  * A counter that goes up by compare-and-write only: each value is reached by
  * exactly one winner, so as many succeed as the counter says.
  */
+/* One page over and over, as of a WRITE SAME, over edges of blocks and stripes. */
+TEST(dom_object, one_page_many_times)
+{
+	struct fixture *f = fixture_open();
+	struct page *pages[2];
+	struct sgl *sgl;
+
+	object_make(f, 2);
+	CHECK_EQ(pages_alloc(f->ts.env->pages, PAGE_FRONT, 1, &pages[0]), 0);
+	memset(pages[0]->data, 0x77, B);
+	pages[1] = page_get(page_zero());
+	for (unsigned i = 0; i < 4; i++) {
+		uint64_t at = EDGE + (i < 2 ? 0 : 512);
+		struct dom_io io = { .data = f };
+
+		sgl = sgl_repeat(f->ts.env->pages, pages[i % 2], SPAN, at % B);
+		CHECK(sgl != NULL);
+		CHECK_EQ(dom_write(f->object, &io, at, sgl, 0, on_io), 0);
+		sgl_put(sgl);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(do_read(f, EDGE - B, got, SPAN + 3 * B), 0);
+		CHECK(all_is(got, B, 0xa5));
+		CHECK(all_is(got + (at - EDGE + B), SPAN, i % 2 ? 0 : 0x77));
+		CHECK(all_is(got + SPAN + 2 * B, B, 0xa5));
+	}
+	page_put(f->ts.env->pages, pages[0]);
+	page_put(f->ts.env->pages, pages[1]);
+	fixture_close(f);
+}
+
 TEST(dom_object, compare_and_write_counts)
 {
 	struct fixture *f = fixture_open();

@@ -437,6 +437,7 @@ static void atomic_and_more(struct fixture *f)
 TEST(dom_recovery, damage_takes_half_of_an_atomic_command)
 {
 	struct fixture *f = fixture_new();
+	struct req r = { 0 };
 	unsigned hits = 0;
 
 	f->oid = uuid_of(9);
@@ -451,6 +452,13 @@ TEST(dom_recovery, damage_takes_half_of_an_atomic_command)
 	CHECK(all_is(got, SPAN / 2, 0x5a));
 	for (unsigned i = 0; i < SPAN / 2; i += B)
 		CHECK_EQ(do_read(f, MB + i, got, B), -EBADMSG);
+	/* Where that is, is told, wherever a read of it begins. */
+	for (unsigned at = EDGE; at <= MB; at += SPAN / 2) {
+		r = (struct req){ .io.data = &r };
+		CHECK_EQ(dom_read(f->object, &r.io, at, 2 * MB, on_req), 0);
+		CHECK_EQ(req_wait(f, &r), -EBADMSG);
+		CHECK_EQ(r.io.bad_offset, MB);
+	}
 	fixture_close(f);
 }
 

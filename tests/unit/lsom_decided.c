@@ -130,6 +130,7 @@ TEST(decided, what_is_decided_lasts)
 {
 	struct fixture *f = fixture_open(33);
 	struct lsom_decided d = { .stable_lsn = LSN(1, 1),
+				  .g_all = LSN(1, 1),
 				  .committed = { 1u << 1 | 1u << 4, 1u << 0 } };
 	const uint64_t committed = 1u << 3 | 1u << 6 | 1u << 10;
 	struct lsom_comp *comp;
@@ -149,6 +150,7 @@ TEST(decided, what_is_decided_lasts)
 		lsom_undecided_each(comp, lsn_note, &undecided);
 		CHECK_EQ(undecided, (1u << 13) - 4 - committed);
 		CHECK_EQ(lsom_comp_meta(comp)->stable_lsn, LSN(1, 1));
+		CHECK_EQ(lsom_comp_meta(comp)->g_all, LSN(1, 1));
 		CHECK_EQ(get(f, comp, 1, 1), 1);
 		for (i = 2; i < 13; i++)
 			CHECK_EQ(get(f, comp, i, i), committed >> i & 1);
