@@ -279,6 +279,9 @@ TEST(scsi_block, orwrite_and_atomic)
 	cdb_of(cdb, 0x8b, 0, 8);
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 4096, NULL, 0), GOOD);
 	CHECK_EQ(rig_read(r, 0, 0, 8, 0xff), GOOD);
+	cdb_of(cdb, 0x8b, 0, 0);
+	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, NULL, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0xff), GOOD);
 	memset(cdb, 0, 16);
 	cdb[0] = 0x9c;
 	put_be16(cdb + 12, 8);
@@ -337,6 +340,17 @@ TEST(scsi_block, limits_that_are_told)
 	free(buf);
 }
 
+/* The status that GET LBA STATUS has for @lba. */
+static unsigned status_of(struct rig *r, uint64_t lba)
+{
+	uint8_t cdb[16], in[24];
+
+	cdb_of(cdb, 0x9e, lba, 24);
+	cdb[1] = 0x12;
+	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, in, 24), GOOD);
+	return in[20] & 0x0f;
+}
+
 TEST(scsi_block, write_same)
 {
 	uint8_t block[2 * 4096], cdb[16];
@@ -362,6 +376,14 @@ TEST(scsi_block, write_same)
 		memset(block, 0, sizeof(block));
 		CHECK_EQ(rig_do(r, 0, cdb, block, r->block, NULL, 0), GOOD);
 		CHECK_EQ(rig_read(r, 0, 3, 16, 0), GOOD);
+		/* Zeros are written, if it is not said that they need not. */
+		cdb_of(cdb, 0x93, 64, 16);
+		CHECK_EQ(rig_do(r, 0, cdb, block, r->block, NULL, 0), GOOD);
+		CHECK_EQ(status_of(r, 64), 0);
+		cdb[1] = 8;
+		CHECK_EQ(rig_do(r, 0, cdb, block, r->block, NULL, 0), GOOD);
+		CHECK_EQ(status_of(r, 64), 1);
+		cdb_of(cdb, 0x93, 3, 16);
 		/* NDOB: no data, zeros. */
 		cdb[1] = 1;
 		put_be32(cdb + 10, 32);

@@ -398,6 +398,11 @@ TEST(scsi_reserve, bad_fields)
 	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 23), RIG_SENSE(5, 0x1a, 0));
 	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 25), RIG_SENSE(5, 0x1a, 0));
 	CHECK_EQ(pr_list(r, 0, 8, 0, list, 24), RIG_SENSE(5, 0x24, 0));
+	/* No room for one more. */
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_RESERVE,
+						    .times = 1,
+						    .status = -ENOMEM });
+	CHECK_EQ(pr(r, 0, REGISTER, 0, KEY0, KEY1), RIG_SENSE(5, 0x55, 4));
 	rig_close(r);
 }
 
