@@ -938,6 +938,8 @@ TEST(faults, identify)
 	f->sim.lost_bytes = LSOM__SUPER_GAP + 512;
 	CHECK(lsom_disk_identify(env, "disk", &probe) < 0);
 	CHECK(!probe.ours);
+	/* Nor is it said that there is nothing. */
+	CHECK_EQ(lsom_disk_probe(env, "disk", &probe), -ENODATA);
 	f->sim.lost_bytes = 0;
 	fixture_close(f);
 }
