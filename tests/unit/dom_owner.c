@@ -1029,3 +1029,71 @@ TEST(dom_owner, deletes_when_the_log_has_room_again)
 	deletes_after(f, -ENOSPC, true);
 	fixture_close(f);
 }
+
+/* ---- a disk that does not resize a component, or not yet ---- */
+
+TEST(dom_owner, resizes_when_its_disks_can)
+{
+	static const struct {
+		int status;
+		bool later;
+	} t[] = { { -EBUSY, false }, { -EIO, true }, { -EIO, false } };
+	struct fixture *f = fixture_open();
+	uint64_t size = SIZE;
+	struct resize r;
+
+	object_make(f, 2);
+	refuse_op = LSOM_RESIZE;
+	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
+		size += 8 * MB;
+		refuse = t[i].status;
+		refuse_later = t[i].later;
+		resize_start(f, &r, size, true);
+		if (refuse != -EBUSY)
+			run(&r.done);
+		else
+			nap(f, 200 * MSEC);
+		CHECK_EQ(r.done, refuse != -EBUSY);
+		refuse = 0;
+		run(&r.done);
+		CHECK(r.req.stored);
+		CHECK_EQ(r.status, t[i].status == -EBUSY ? 0 : -ENXIO);
+		/* It can be had as soon as they do. */
+		CHECK_EQ(do_write(f, size - B, buf_b, B, 0, 0), 0);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, 2 * MB, 0xa5));
+	}
+	refuse_op = LSOM_DELETE;
+	fixture_close(f);
+}
+
+/* It keeps what is cut off, then, as holes: they are what it is grown by again. */
+TEST(dom_owner, shrinks_on_disks_that_cannot)
+{
+	struct fixture *f = fixture_open();
+
+	for (unsigned later = 0; later < 2; later++) {
+		f->oid = uuid_of(9);
+		object_make(f, 2);
+		refuse_op = LSOM_RESIZE;
+		refuse = -EOPNOTSUPP;
+		refuse_later = later;
+		CHECK_EQ(resize_to(f, MB / 2), 0);
+		CHECK_EQ(do_read(f, 0, got, MB / 2), 0);
+		CHECK(all_is(got, MB / 2, 0xa5));
+		CHECK_EQ(do_read(f, MB / 2, got, B), -ERANGE);
+		refuse = 0;
+		refuse_op = LSOM_DELETE;
+		CHECK_EQ(resize_to(f, SIZE), 0);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, MB / 2, 0xa5));
+		CHECK(all_is(got + MB / 2, 2 * MB - MB / 2, 0));
+		dom_object_close(f->object);
+		f->object = NULL;
+		object_delete(f);
+		for (unsigned i = 0; i < 6000 && components(f) > 0; i++)
+			nap(f, 10 * MSEC);
+		CHECK_EQ(components(f), 0);
+	}
+	fixture_close(f);
+}

@@ -1,6 +1,6 @@
 /*
- * dom_refuse: the rig, with deletions of components refused while a test wants it;
- * on one shard.
+ * dom_refuse: the rig, with deletions of components, or another change of them,
+ * refused while a test wants it; on one shard.
  */
 #ifndef BASALT_TESTS_DOM_REFUSE_H
 #define BASALT_TESTS_DOM_REFUSE_H
@@ -11,6 +11,7 @@
 
 /* @refuse: at once, or, @refuse_later, its callback hears of it. */
 static int refuse;
+static enum lsom_meta_op refuse_op = LSOM_DELETE;
 static bool refuse_later;
 static unsigned refused_count;
 static struct {
@@ -38,7 +39,7 @@ int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 {
 	static struct env_task task = { .cb = refused_task };
 
-	if (refuse == 0 || req->op != LSOM_DELETE)
+	if (refuse == 0 || req->op != refuse_op)
 		return __real_lsom_comp_update(comp, req, cb);
 	if (!refuse_later)
 		return refuse;
