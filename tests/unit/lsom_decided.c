@@ -160,6 +160,30 @@ TEST(decided, what_is_decided_lasts)
 	fixture_close(f);
 }
 
+/* The log has COMMITs in the order in which they came. */
+TEST(decided, commits_last_in_any_order)
+{
+	static const unsigned lsns[] = { 11, 3, 9, 3, 5, 10, 2, 7 };
+	struct fixture *f = fixture_open(35);
+	struct lsom_comp *comp;
+	unsigned way, i;
+
+	CHECK_EQ(create(f, 1, 64), 0);
+	comp = comp_of(f, 1);
+	for (i = 2; i < 13; i++)
+		CHECK_EQ(put_kind(f, comp, LSOM_PREP, i, 1, LSN(1, i), i), 0);
+	for (i = 0; i < ARRAY_LEN(lsns); i++)
+		CHECK_EQ(decide(f, comp, LSN(1, lsns[i]), true), 0);
+	for (way = 0; way < 3; way++) {
+		CHECK_EQ(comp->preps_count, 4);
+		for (i = 0; i < ARRAY_LEN(lsns); i++)
+			CHECK_EQ(get(f, comp, lsns[i], lsns[i]), 1);
+		comp = again(f, comp, way > 0);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /*
  * A message that left before the COMMIT, and comes after it, with a newer stable
  * lsn: what it does not know stays committed.
