@@ -1097,3 +1097,76 @@ TEST(dom_owner, shrinks_on_disks_that_cannot)
 	}
 	fixture_close(f);
 }
+
+/* ---- a nexus that ends, or is fenced ---- */
+
+static void nexus_gone(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void pr_start(struct fixture *f, struct req *r, struct dom_nexus *nexus,
+		     const struct dom_pr *pr)
+{
+	*r = (struct req){ .io.data = r, .io.nexus = nexus };
+	CHECK_EQ(dom_reserve(f->object, &r->io, pr, on_req), 0);
+}
+
+/* What is queued of it ends; what runs is waited for. */
+TEST(dom_owner, what_a_nexus_has_queued_ends_with_it)
+{
+	for (unsigned fenced = 0; fenced < 2; fenced++) {
+		struct fixture *f = fixture_open();
+		struct dom_nexus nexus = { .initiator_port = "iqn.a,i,0x1",
+					   .target_port = 1 };
+		struct dom_nexus other = { .initiator_port = "iqn.b,i,0x2",
+					   .target_port = 1 };
+		struct dom_pr pr = { .action = DOM_PR_REGISTER,
+				     .service_action_key = 1 };
+		struct req runs = { .io.nexus = &nexus };
+		struct req waits = { .io.nexus = &nexus };
+		struct req others = { .io.nexus = &other };
+		bool gone = false, other_gone = false;
+		struct req r;
+
+		object_make(f, 1);
+		dom_nexus_open(f->object, &nexus);
+		dom_nexus_open(f->object, &other);
+		pr_start(f, &r, &nexus, &pr);
+		CHECK_EQ(req_wait(f, &r), 0);
+		pr.service_action_key = 2;
+		pr_start(f, &r, &other, &pr);
+		CHECK_EQ(req_wait(f, &r), 0);
+		faults.hold[0] = faults.hold[1] = true;
+		write_start(f, &runs, 0, buf_b, 2 * B, 0);
+		write_start(f, &waits, 0, buf_a, 2 * B, 0);
+		write_start(f, &others, B, buf_a, B, 0);
+		while (faults.held_count == 0)
+			nap(f, 10 * MSEC);
+		if (fenced) {
+			pr = (struct dom_pr){ .action =
+						      DOM_PR_PREEMPT_AND_ABORT,
+					      .key = 2,
+					      .service_action_key = 1 };
+			pr_start(f, &r, &other, &pr);
+		} else {
+			dom_nexus_close(f->object, &nexus, nexus_gone, &gone);
+		}
+		CHECK_EQ(req_wait(f, &waits), -ECANCELED);
+		CHECK(!runs.done && !gone);
+		CHECK_EQ(r.done, !fenced);
+		faults_release();
+		CHECK_EQ(req_wait(f, &runs), 0);
+		CHECK_EQ(req_wait(f, &others), 0);
+		CHECK_EQ(req_wait(f, &r), 0);
+		if (fenced)
+			dom_nexus_close(f->object, &nexus, nexus_gone, &gone);
+		run(&gone);
+		CHECK_EQ(do_read(f, 0, got, 2 * B), 0);
+		CHECK(all_is(got, B, 0x5a));
+		CHECK(all_is(got + B, B, 0xa5));
+		dom_nexus_close(f->object, &other, nexus_gone, &other_gone);
+		run(&other_gone);
+		fixture_close(f);
+	}
+}
