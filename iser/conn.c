@@ -727,8 +727,12 @@ static int conn_accept(struct iser_conn *conn, unsigned portal,
 	int rv;
 
 	reads = MIN(reads, TX_READS_MAX);
-	if (reads == 0) /* it serves no RDMA READ: nothing can be written */
+	if (reads == 0) { /* nothing could be written */
+		snprintf(why, why_len, "%s no RDMA READ",
+			 param->initiator_depth == 0 ? "the initiator serves"
+						     : "the device starts");
 		return -EPROTO;
+	}
 	ours.initiator_depth = (uint8_t)reads;
 	hello(conn, param, private);
 	/* Before anything is made for it: asking is free. */
