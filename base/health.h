@@ -12,7 +12,7 @@ enum health_level { HEALTH_OK, HEALTH_INFO, HEALTH_WARN, HEALTH_BAD };
 struct health_result {
 	enum health_level level;
 	char cause[320]; /* what is so; empty when OK */
-	char fix[256]; /* what to do */
+	char fix[300]; /* what to do */
 };
 
 struct health_check {

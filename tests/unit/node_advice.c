@@ -1,4 +1,5 @@
 /* What people are told to type: about disks, and in words that a shell takes. */
+#include "base/health.h"
 #include "base/util.h"
 #include "node/node_int.h"
 #include "tests/lib/test.h"
@@ -83,4 +84,23 @@ TEST(advice, a_device_that_only_says_that_it_failed)
 	d.flags = NODE_OPEN_LOSE_UNREADABLE;
 	node__disk_fix(&d, fix, sizeof(fix));
 	CHECK_STR(fix, "See to that, then basalt disk retry /dev/sdb");
+}
+
+/* In health as well, which has least room, and whatever the disk is called. */
+TEST(advice, is_whole)
+{
+	static const int status[] = { -EUCLEAN, -EMEDIUMTYPE, -ENODATA, -ERANGE,
+				      -ENOENT,	-EIO,	      -EINVAL };
+	char path[NODE_DISK_WORD_MAX] = "/dev/";
+	struct health_result out;
+
+	memset(path + 5, 'd', sizeof(path) - 6);
+	for (unsigned i = 0; i < 4 * ARRAY_LEN(status); i++) {
+		struct node_disk d = disk(path, status[i / 4]);
+
+		d.by_hand = i % 2 > 0;
+		d.flags = i % 4 > 1 ? NODE_OPEN_REBUILD : 0;
+		node__disk_fix(&d, out.fix, sizeof(out.fix));
+		CHECK(strlen(out.fix) < sizeof(out.fix) - 1);
+	}
 }
