@@ -210,6 +210,7 @@ struct policy_list {
 	struct node_parts parts;
 	struct node_walk walk;
 	struct admin_list list;
+	bool one; /* is asked for */
 	size_t count;
 	struct policy_users of[]; /* by name */
 };
@@ -266,6 +267,16 @@ static bool on_policy(struct admin_list *list, const struct cmmds_entry *e)
 	return true;
 }
 
+static void policies_end(struct admin_list *list)
+{
+	struct admin_req *r = list->r;
+
+	if (list->len == 0 && container_of(list, struct policy_list, list)->one)
+		list->status = admin__why(r, -ENOENT, NULL,
+					  "policy %s was deleted meanwhile",
+					  r->msg->policy_show->name);
+}
+
 static bool users_part(struct node_parts *parts, unsigned max)
 {
 	struct policy_list *l = container_of(parts, struct policy_list, parts);
@@ -275,6 +286,7 @@ static bool users_part(struct node_parts *parts, unsigned max)
 	l->list.kind = CMMDS_POLICY;
 	l->list.result = ADMIN__RESPONSE__RESULT_POLICIES;
 	l->list.each = on_policy;
+	l->list.last = policies_end;
 	admin__list(l->r, &l->list);
 	return false;
 }
@@ -293,6 +305,7 @@ static void policy_answer(struct admin_req *r, const char *name)
 	}
 	r->ctx = l;
 	l->r = r;
+	l->one = name != NULL;
 	while ((e = cmmds_next(cmmds, CMMDS_POLICY, e)) != NULL) {
 		const Directory__Policy *p = (const void *)e->message;
 

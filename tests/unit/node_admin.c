@@ -740,3 +740,23 @@ TEST(node_admin, of_two_disks_it_is_said_which)
 	CHECK_STR(r.error, "node n1 has no disk aba");
 	test_shard_close(&ts);
 }
+
+/* Its users are counted first: it may be gone then, which is no empty answer. */
+TEST(node_admin, a_policy_that_is_deleted_meanwhile)
+{
+	Admin__Name m = ADMIN__NAME__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	struct admin_req r = { .node = &node, .msg = &msg };
+
+	open_it();
+	r.conn = (void *)&node; /* any but NULL */
+	m.name = "p";
+	msg.policy_show = &m;
+	is.exports = 1; /* it is there when it is asked for, and in no list */
+	admin__policy_show(&r);
+	test_run(&ts, &is.settled);
+	CHECK_EQ(is.status, -ENOENT);
+	CHECK_STR(is.error, "policy p was deleted meanwhile");
+	free(r.ctx);
+	test_shard_close(&ts);
+}
