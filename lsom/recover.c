@@ -38,28 +38,39 @@ static int read_now(struct lsom_disk *disk, void *buf, size_t len,
 	return rv;
 }
 
-/* Of one block: it is lost, and not the device as a whole. */
-static bool is_lost(const struct lsom__recovery *rec, int status)
+static bool device_answers(struct lsom_disk *disk)
 {
-	struct lsom_disk *disk = rec->disk;
 	struct lsom__super s;
 
-	return status == -ENODATA ||
-	       (status == -EIO && rec->lose_unreadable &&
-		lsom__super_read(disk->env, disk->dev, true, &s, NULL) == 0);
+	return lsom__super_read(disk->env, disk->dev, true, &s, NULL) == 0;
+}
+
+/*
+ * -ENODATA: it is lost.  What a device fails to read that was away for a moment is
+ * not: it is asked again, once it was seen to be there, and must still be there.
+ */
+static int block_read(const struct lsom__recovery *rec, void *buf,
+		      uint64_t offset)
+{
+	struct lsom_disk *disk = rec->disk;
+	int rv = read_now(disk, buf, LSOM_BLOCK, offset);
+
+	if (rv != -EIO || !rec->lose_unreadable || !device_answers(disk))
+		return rv;
+	rv = read_now(disk, buf, LSOM_BLOCK, offset);
+	return rv == -EIO && device_answers(disk) ? -ENODATA : rv;
 }
 
 /* Block by block: those that are lost hold nothing of ours. */
 static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 		       uint32_t blocks, uint8_t *buf)
 {
-	struct lsom_disk *disk = rec->disk;
 	uint32_t i, lost = 0;
 	int rv;
 
 	for (i = 0; i < blocks; i++, buf += LSOM_BLOCK) {
-		rv = read_now(disk, buf, LSOM_BLOCK, (place + i) * LSOM_BLOCK);
-		if (is_lost(rec, rv)) {
+		rv = block_read(rec, buf, (place + i) * LSOM_BLOCK);
+		if (rv == -ENODATA) {
 			memset(buf, 0xff, LSOM_BLOCK); /* not as if unused */
 			lost++;
 		} else if (rv < 0) {
@@ -68,7 +79,7 @@ static int blocks_read(struct lsom__recovery *rec, uint64_t place,
 	}
 	if (lost > 0)
 		log_warn("disk %s: %u block%s from %llu on cannot be read",
-			 disk->path, lost, lost == 1 ? "" : "s",
+			 rec->disk->path, lost, lost == 1 ? "" : "s",
 			 (unsigned long long)place);
 	return 0;
 }

@@ -98,8 +98,8 @@ struct lsom__recovery {
  * is as damaged as what rotted, and reads as bytes that nothing is made of.  Any
  * other error is the device's, and says nothing of what lies there: where no
  * second copy tells, it ends the recovery, which may be tried again.  But with
- * lose_unreadable a block that fails with -EIO is lost, too, while the device
- * can read a superblock.  0 or -errno, never -ENODATA.
+ * lose_unreadable a block that fails with -EIO is lost, too, if it does so again
+ * while the device can read a superblock.  0 or -errno, never -ENODATA.
  */
 int lsom__recovery_read(struct lsom__recovery *rec, uint32_t segment,
 			uint32_t block, uint32_t blocks, void *buf);

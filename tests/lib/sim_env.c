@@ -127,6 +127,8 @@ static int read_status(struct sim_env *sim, uint64_t offset, size_t len)
 		sim->gone = sim->goes;
 		return -EIO;
 	}
+	if (sim->gone && counted_out(&sim->back_read))
+		sim->gone = false;
 	if (sim->gone)
 		return -EIO;
 	if (offset >= sim->lost_at + sim->lost_bytes ||

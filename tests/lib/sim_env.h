@@ -29,6 +29,7 @@ struct sim_env {
 	/* Fail the Nth write or read from now on with -EIO; 0: none. */
 	uint64_t fail_write, fail_read;
 	bool goes, gone; /* with that read: so do all that follow; they do */
+	uint64_t back_read; /* until this one of them; 0: for ever */
 	/*
 	 * Sectors that the medium lost, until they are written: reads of them
 	 * end with -ENODATA, as of a block device of Linux, or with

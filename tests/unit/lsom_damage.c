@@ -549,6 +549,41 @@ TEST(damage, a_device_that_goes_is_no_loss)
 	history_free(h);
 }
 
+/* Nor where it is back at once, and answers what it is asked next. */
+TEST(damage, a_device_that_is_away_for_a_moment)
+{
+	struct history *h = history_make(2, 60, true);
+	struct sim_env *sim = &h->f.sim;
+	unsigned n, way, reads, opened = 0;
+	struct lsom_comp *comp;
+
+	h->cut = false;
+	sim->goes = true;
+	for (n = 1; n < 120; n++) {
+		for (way = 0; way < 8; way++) {
+			reads = 1 + way / 2;
+			history_restore(h);
+			sim->fail_read = n;
+			sim->back_read = reads;
+			h->f.lose_unreadable = true;
+			if (disk_open(&h->f, way % 2 > 0) == 0) {
+				opened++;
+				power_off(&h->f);
+			} else {
+				CHECK_EQ(h->f.status, -EIO);
+			}
+			sim->gone = h->f.lose_unreadable = false;
+			sim->fail_read = sim->back_read = 0;
+			comp = reopen(h, way % 2 > 0);
+			CHECK_EQ(history_check(h, comp, 0), 0);
+			lsom_comp_put(comp);
+			power_off(&h->f);
+		}
+	}
+	CHECK(opened > 100);
+	history_free(h);
+}
+
 /* One superblock is enough, also the older one. */
 TEST(damage, a_superblock)
 {
