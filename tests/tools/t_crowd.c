@@ -5,12 +5,13 @@
  *		SOURCE...
  *
  * All connect at the same time, each from one of the SOURCE addresses, to TARGET,
- * or, with TARGETS of them, to TARGET0 .. TARGETn, and again when they are refused.  When the last one is logged
- * in each sends DEPTH commands, or as many as its window lets it, and another one
- * behind each answer, for SECONDS: WAY read, write, both, or immediate, with BYTES of data each.  Then all of them
- * are answered, and END comes for all at once: logout, disconnect, vanish (their
- * queue pairs are destroyed), or exit (this process ends).  Or END is killed:
- * exit, in the midst of it.
+ * or, with TARGETS of them, to TARGET0 .. TARGETn, and again when they are refused.
+ * When the last one is logged in each sends DEPTH commands, or as many as its window
+ * lets it, and another one behind each answer, for SECONDS: WAY read, write, both,
+ * or immediate, with BYTES of data each.  Then all of them are answered, and END
+ * comes for all at once: logout, disconnect, vanish (their queue pairs are
+ * destroyed), or exit (this process ends).  Or END is killed: exit, in the midst of
+ * it.
  *
  * Prints "NAME VALUE" lines; status 0, 1 with a line "BAD: what", 2 usage.
  */
