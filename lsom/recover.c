@@ -41,8 +41,12 @@ static int read_now(struct lsom_disk *disk, void *buf, size_t len,
 static bool device_answers(struct lsom_disk *disk)
 {
 	struct lsom__super s;
+	int rv;
 
-	return lsom__super_read(disk->env, disk->dev, true, &s, NULL) == 0;
+	lsom__dev_asked(disk);
+	rv = lsom__super_read(disk->env, disk->dev, true, &s, NULL);
+	lsom__dev_answered(disk);
+	return rv == 0;
 }
 
 /*

@@ -232,6 +232,10 @@ static void reopen(struct admin_req *r, struct node_disk *d, unsigned flags)
 	ctx->tick.cb = on_tick;
 	ctx->step_ns = env_now(r->node->env);
 	env_timer_start(r->node->env, &ctx->tick, SEC);
+	if (flags & NODE_OPEN_LOSE_UNREADABLE)
+		log_warn("disk %s: what cannot be read of it counts as lost, "
+			 "for %s",
+			 d->path, r->who);
 	if (d->state != NODE_DISK_ONLINE) {
 		reopen_open(ctx);
 		return;
