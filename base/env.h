@@ -218,6 +218,9 @@ static inline bool env_timer_active(const struct env_timer *timer)
 	return timer->at != 0;
 }
 
+/* The clock stands still during a turn: what is due so late is in the next one. */
+#define ENV_NEXT_TURN_NS 1u
+
 /* Starting an active timer moves it. */
 static inline void env_timer_start(struct env *env, struct env_timer *timer,
 				   uint64_t delay_ns)

@@ -24,7 +24,6 @@
 
 /* In a turn of the loop: components, or objects. */
 #define LOOK_PART 128u
-#define NEXT_TURN_NS 1u
 /* What a look found is told for so long, to who had asked for it. */
 #define LOOK_FRESH_NS (5 * SEC)
 
@@ -207,7 +206,7 @@ static void on_look_part(struct env_timer *timer)
 	struct dom *dom = container_of(timer, struct dom, look_part_timer);
 
 	if (look_part(dom, &dom->look, LOOK_PART))
-		env_timer_start(dom->env, timer, NEXT_TURN_NS);
+		env_timer_start(dom->env, timer, ENV_NEXT_TURN_NS);
 	else
 		look_end(dom);
 }
@@ -218,7 +217,7 @@ static void look(struct dom *dom)
 	dom->looking = true;
 	dom->look.afresh = true;
 	dom->look_part_timer.cb = on_look_part;
-	env_timer_start(dom->env, &dom->look_part_timer, NEXT_TURN_NS);
+	env_timer_start(dom->env, &dom->look_part_timer, ENV_NEXT_TURN_NS);
 }
 
 void dom_data_look(struct dom *dom, struct dom_data_look *req,

@@ -13,9 +13,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* The clock stands still during a turn: this is due in the next one. */
-#define NEXT_TURN_NS 1u
-
 static void on_turn(struct env_timer *timer)
 {
 	struct node *node = container_of(timer, struct node, parts_timer);
@@ -25,7 +22,7 @@ static void on_turn(struct env_timer *timer)
 	if (parts->part(parts, NODE_PART))
 		TAILQ_INSERT_TAIL(&node->parts, parts, link);
 	if (!TAILQ_EMPTY(&node->parts))
-		env_timer_start(node->env, timer, NEXT_TURN_NS);
+		env_timer_start(node->env, timer, ENV_NEXT_TURN_NS);
 }
 
 void node__parts_open(struct node *node)
@@ -38,7 +35,8 @@ void node__parts_start(struct node *node, struct node_parts *parts)
 {
 	TAILQ_INSERT_TAIL(&node->parts, parts, link);
 	if (!env_timer_active(&node->parts_timer))
-		env_timer_start(node->env, &node->parts_timer, NEXT_TURN_NS);
+		env_timer_start(node->env, &node->parts_timer,
+				ENV_NEXT_TURN_NS);
 }
 
 void node__parts_stop(struct node *node, struct node_parts *parts)
