@@ -232,6 +232,16 @@ TEST(damage, last_batch_of_guests)
 	history_free(h);
 }
 
+/* Opened once more all of it is there. */
+static void nothing_lost(struct history *h, bool rebuild)
+{
+	struct lsom_comp *comp = reopen(h, rebuild);
+
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	power_off(&h->f);
+}
+
 /* The medium lost a block, and says so. */
 static void every_block_lost(struct history *h)
 {
@@ -437,10 +447,7 @@ TEST(damage, summaries_beside_the_cleaner)
 			power_off(&h->f);
 		}
 		for (way = 0; way < 2; way++) {
-			comp = reopen(h, way > 0);
-			CHECK_EQ(history_check(h, comp, 0), 0);
-			lsom_comp_put(comp);
-			power_off(&h->f);
+			nothing_lost(h, way > 0);
 		}
 		history_free(h);
 	}
@@ -469,7 +476,6 @@ TEST(damage, any_two_blocks_after_a_power_cut)
 TEST(damage, a_read_fails_once)
 {
 	struct history *h = history_make(2, 60, true);
-	struct lsom_comp *comp;
 	unsigned n, way, whole = 0;
 
 	h->cut = false; /* its last batch is whole */
@@ -482,10 +488,7 @@ TEST(damage, a_read_fails_once)
 				power_off(&h->f);
 			}
 			h->f.sim.fail_read = 0;
-			comp = reopen(h, way > 0);
-			CHECK_EQ(history_check(h, comp, 0), 0);
-			lsom_comp_put(comp);
-			power_off(&h->f);
+			nothing_lost(h, way > 0);
 		}
 	}
 	CHECK(whole > 0);
@@ -521,7 +524,6 @@ TEST(damage, a_device_that_goes_is_no_loss)
 	struct history *h = history_make(2, 60, true);
 	struct sim_env *sim = &h->f.sim;
 	unsigned n, way, failed = 0;
-	struct lsom_comp *comp;
 
 	h->cut = false;
 	sim->goes = true;
@@ -539,10 +541,7 @@ TEST(damage, a_device_that_goes_is_no_loss)
 			}
 			sim->gone = h->f.lose_unreadable = false;
 			sim->fail_read = 0;
-			comp = reopen(h, way > 0);
-			CHECK_EQ(history_check(h, comp, 0), 0);
-			lsom_comp_put(comp);
-			power_off(&h->f);
+			nothing_lost(h, way > 0);
 		}
 	}
 	CHECK(failed > 100);
@@ -555,7 +554,6 @@ TEST(damage, a_device_that_is_away_for_a_moment)
 	struct history *h = history_make(2, 60, true);
 	struct sim_env *sim = &h->f.sim;
 	unsigned n, way, reads, opened = 0;
-	struct lsom_comp *comp;
 
 	h->cut = false;
 	sim->goes = true;
@@ -574,10 +572,7 @@ TEST(damage, a_device_that_is_away_for_a_moment)
 			}
 			sim->gone = h->f.lose_unreadable = false;
 			sim->fail_read = sim->back_read = 0;
-			comp = reopen(h, way % 2 > 0);
-			CHECK_EQ(history_check(h, comp, 0), 0);
-			lsom_comp_put(comp);
-			power_off(&h->f);
+			nothing_lost(h, way % 2 > 0);
 		}
 	}
 	CHECK(opened > 100);
@@ -588,16 +583,12 @@ TEST(damage, a_device_that_is_away_for_a_moment)
 TEST(damage, a_superblock)
 {
 	struct history *h = history_make(4, 40, true);
-	struct lsom_comp *comp;
 	unsigned i;
 
 	for (i = 0; i < 4; i++) {
 		history_restore(h);
 		rot(h, i / 2 * LSOM__SUPER_GAP / LSOM_BLOCK, 100);
-		comp = reopen(h, i % 2 == 1);
-		CHECK_EQ(history_check(h, comp, 0), 0);
-		lsom_comp_put(comp);
-		power_off(&h->f);
+		nothing_lost(h, i % 2 == 1);
 	}
 	for (i = 0; i < 8; i++) {
 		history_restore(h);
@@ -605,10 +596,7 @@ TEST(damage, a_superblock)
 		h->f.lose_unreadable = i >= 4;
 		h->f.sim.lost_at = i % 4 / 2 * LSOM__SUPER_GAP;
 		h->f.sim.lost_bytes = 512;
-		comp = reopen(h, i % 2 == 1);
-		CHECK_EQ(history_check(h, comp, 0), 0);
-		lsom_comp_put(comp);
-		power_off(&h->f);
+		nothing_lost(h, i % 2 == 1);
 	}
 	history_free(h);
 }
