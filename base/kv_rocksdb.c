@@ -628,6 +628,10 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		return -ENOMEM;
 	r->kv.ops = &rocks_ops;
 	r->path = strdup(config->path);
+	if (r->path == NULL) {
+		free(r);
+		return -ENOMEM;
+	}
 	r->away = -EIO;
 	r->log = config->log;
 	r->options = rocksdb_options_create();
