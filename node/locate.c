@@ -115,6 +115,21 @@ bool node__is_map_path(const struct stat *st)
 	return found;
 }
 
+/* A map goes by the name that it was given and keeps; dm-0 is the first of today. */
+static void map_path(const char *name, const struct stat *st, char *path,
+		     size_t len)
+{
+	char given[128], at[160];
+	struct stat that;
+
+	if (!node__map_name(name, given, sizeof(given)))
+		return;
+	snprintf(at, sizeof(at), "/dev/mapper/%s", given);
+	if (stat(at, &that) == 0 && S_ISBLK(that.st_mode) &&
+	    that.st_rdev == st->st_rdev)
+		snprintf(path, len, "%s", at);
+}
+
 /* Its node under /dev, if it can be a disk of ours at all; a path of a map or not. */
 static bool may_be(const char *name, bool of_map, char *path, size_t len)
 {
@@ -128,8 +143,11 @@ static bool may_be(const char *name, bool of_map, char *path, size_t len)
 		return false;
 	for (char *c = path; (c = strchr(c, '!')) != NULL;)
 		*c = '/';
-	return stat(path, &st) == 0 && !is_held(&st) &&
-	       node__is_map_path(&st) == of_map;
+	if (stat(path, &st) < 0 || is_held(&st) ||
+	    node__is_map_path(&st) != of_map)
+		return false;
+	map_path(name, &st, path, len);
+	return true;
 }
 
 /*

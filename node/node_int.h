@@ -90,6 +90,9 @@ bool node__probe_mounted(const char *mountinfo, unsigned major, unsigned minor,
 /* The name of an entry of @dir, not "." or ".."; false: there is none. */
 bool node__dir_first(const char *dir, char *name, size_t len);
 
+/* What device-mapper's @name, "dm-0", was named when it was made; false: it is none. */
+bool node__map_name(const char *name, char *given, size_t len);
+
 /* ---- answers.c: does a device answer at all? ---- */
 
 /*

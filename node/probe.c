@@ -127,13 +127,42 @@ bool node__dir_first(const char *dir, char *name, size_t len)
 	return any;
 }
 
+bool node__map_name(const char *name, char *given, size_t len)
+{
+	char path[100], *text;
+
+	snprintf(path, sizeof(path), "/sys/class/block/%.60s/dm/name", name);
+	text = file_text(path);
+	if (text == NULL)
+		return false;
+	text[strcspn(text, "\n")] = '\0';
+	snprintf(given, len, "%s", text);
+	free(text);
+	return true;
+}
+
+/* Who has the device of directory @sys open as a part: "dm-0, which is vg-data". */
+static bool holder(const char *sys, char *out, size_t len)
+{
+	char dir[600], name[64], given[128];
+
+	snprintf(dir, sizeof(dir), "%s/holders", sys);
+	if (!node__dir_first(dir, name, sizeof(name)))
+		return false;
+	if (node__map_name(name, given, sizeof(given)))
+		snprintf(out, len, "%s, which is %s", name, given);
+	else
+		snprintf(out, len, "%s", name);
+	return true;
+}
+
 /* Partitions of the device, mounted or not. */
 static void look_partitions(struct node_probe *p, const char *sys)
 {
 	DIR *d = opendir(sys);
 	struct dirent *e;
 	unsigned count = 0;
-	char path[600], text[64];
+	char path[600], text[256];
 
 	if (d == NULL)
 		return;
@@ -152,8 +181,8 @@ static void look_partitions(struct node_probe *p, const char *sys)
 		if (dev != NULL && sscanf(dev, "%u:%u", &ma, &mi) == 2)
 			look_mounts(p, ma, mi);
 		free(dev);
-		snprintf(path, sizeof(path), "%s/%s/holders", sys, e->d_name);
-		if (node__dir_first(path, text, sizeof(text)))
+		snprintf(path, sizeof(path), "%s/%s", sys, e->d_name);
+		if (holder(path, text, sizeof(text)))
 			found(p, true, "a partition held by ", text);
 	}
 	closedir(d);
@@ -185,7 +214,7 @@ static int look_device(struct node_probe *p, const char *path,
 		       const struct stat *st, char *why, size_t why_len)
 {
 	unsigned ma = major(st->st_rdev), mi = minor(st->st_rdev);
-	char sys[64], dir[100], name[64];
+	char sys[64], name[256];
 	uint64_t bytes = 0;
 	int fd, read_only = 0, rv = 0;
 
@@ -198,8 +227,7 @@ static int look_device(struct node_probe *p, const char *path,
 	}
 	look_mounts(p, ma, mi);
 	look_swaps(p, path);
-	snprintf(dir, sizeof(dir), "%s/holders", sys);
-	if (node__dir_first(dir, name, sizeof(name)))
+	if (holder(sys, name, sizeof(name)))
 		found(p, true, "held by ", name);
 	else if (node__is_map_path(st))
 		found(p, false, "it is a path of a multipath map", "");
