@@ -64,6 +64,26 @@ struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id)
 	return NULL;
 }
 
+bool dom__walk(struct dom *dom, struct dom__walk *walk, unsigned max,
+	       void (*cb)(struct lsom_comp *comp, void *arg), void *arg)
+{
+	struct dom__disk *disk;
+
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		if (disk->number >= walk->number && !disk->removing &&
+		    disk->healthy)
+			break;
+	}
+	if (disk == NULL)
+		return false;
+	if (disk->number != walk->number)
+		walk->place = 0;
+	walk->disk = disk;
+	walk->place = lsom_comp_some(disk->lsom, walk->place, max, cb, arg);
+	walk->number = disk->number + (walk->place == 0);
+	return true;
+}
+
 /*
  * Under load it moves all the time, and thousands of objects may be open: those
  * that have nothing under way are told behind their next request.
@@ -145,6 +165,7 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	disk->dom = dom;
 	disk->lsom = lsom;
 	disk->id = info.disk;
+	disk->number = dom->disks_count++;
 	disk->shard = info.shard;
 	disk->watch.cb = disk_changed;
 	TAILQ_INIT(&disk->cms);

@@ -733,6 +733,7 @@ struct dom__disk {
 	struct dom *dom;
 	struct lsom_disk *lsom;
 	struct uuid id;
+	uint64_t number; /* in the order they came */
 	unsigned shard; /* its home */
 	struct lsom_disk_watch watch;
 	uint8_t congestion; /* of all kinds */
@@ -751,6 +752,16 @@ struct dom__disk {
 	void (*removed)(void *arg);
 	void *removed_arg;
 	TAILQ_ENTRY(dom__disk) link;
+};
+
+/* In a turn of the loop: components, or objects. */
+#define DOM__PART 128u
+
+/* How far a walk over all components is, some of them in each turn. */
+struct dom__walk {
+	struct dom__disk *disk; /* of those that are just visited */
+	uint64_t number; /* of the disk */
+	unsigned place; /* there */
 };
 
 /* Components whose data is lost, and the object of one of them. */
@@ -776,8 +787,8 @@ struct dom__loss {
 /* A look in parts, and where it goes on. */
 struct dom__data_look {
 	bool afresh; /* from the beginning, as disks came or went */
-	struct dom__disk *disk; /* NULL: objects are next */
-	unsigned place; /* of its components */
+	bool objects; /* they are next */
+	struct dom__walk walk;
 	struct uuid object; /* the last one */
 	size_t object_len; /* 0: none yet */
 	struct dom__loss found;
@@ -824,7 +835,8 @@ struct dom {
 	TAILQ_HEAD(, dom_data_look) looks; /* who waits; the first shard's */
 	struct log_limit gone_log;
 	struct dom__gc *gc;
-	TAILQ_HEAD(, dom__disk) disks;
+	TAILQ_HEAD(, dom__disk) disks; /* by their numbers */
+	uint64_t disks_count; /* that came */
 	TAILQ_HEAD(, dom__owner) owners;
 	struct dom__owner *owners_by_id[DOM__BUCKETS];
 	TAILQ_HEAD(, dom__owner) busy; /* those with operations */
@@ -833,6 +845,13 @@ struct dom {
 
 struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id);
 void dom__disk_look(struct dom__disk *disk);
+/*
+ * Visit about @max of the components of all disks in service.  False: there are no
+ * more.  A walk that began with zeros sees all that are there from its beginning to
+ * its end, whatever comes or goes meanwhile.
+ */
+bool dom__walk(struct dom *dom, struct dom__walk *walk, unsigned max,
+	       void (*cb)(struct lsom_comp *comp, void *arg), void *arg);
 void dom__kick(struct dom *dom); /* look again whether a close can finish */
 
 /* True while rule R@n of replication.md is on. */

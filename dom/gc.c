@@ -64,11 +64,16 @@ struct dom__gc {
 	bool busy, again;
 	bool retry; /* somebody was too busy, or did not answer */
 	bool all; /* everything is to be looked at */
+	bool walked; /* in this run it was */
 	TAILQ_HEAD(, suspect) suspects;
 	struct suspect *suspects_by_id[BUCKETS];
 	struct suspect *at; /* the one that is looked at */
 	struct env_timer timer;
 	struct env_task task;
+	struct env_timer part_timer;
+	struct dom__walk walk; /* for suspects, over components; then over */
+	struct uuid object; /* objects: the last one */
+	size_t object_len; /* 0: none yet */
 	struct cmmds_barrier barrier;
 	struct victim victims[BATCH]; /* of the disk that is looked at */
 	unsigned victims_count, room;
@@ -258,6 +263,7 @@ static void gc_task(struct env_task *task)
 	}
 	gc->again = false;
 	gc->retry = false;
+	gc->walked = false;
 	rv = cmmds_barrier(gc->dom->cmmds, &gc->barrier, gc_barrier_done);
 	if (rv == 0)
 		gc->busy = true;
@@ -387,25 +393,33 @@ static void suspect_at(struct lsom_comp *comp, void *arg)
 		suspect_add(gc, &meta->oid);
 }
 
-static void all_suspect(struct dom__gc *gc)
+static void suspect_deleted(struct dom__gc *gc, const struct cmmds_entry *entry)
 {
-	const struct cmmds_entry *entry = NULL;
-	struct dom__disk *disk;
+	const Directory__Object *object = (const void *)entry->message;
 	struct uuid oid;
 
-	gc->all = false;
-	TAILQ_FOREACH (disk, &gc->dom->disks, link)
-		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, suspect_at, gc);
-	while ((entry = cmmds_next(gc->dom->cmmds, CMMDS_OBJECT, entry)) !=
-	       NULL) {
-		const Directory__Object *object = (const void *)entry->message;
+	assert(entry->key_len <= sizeof(gc->object.b));
+	memcpy(gc->object.b, entry->key, entry->key_len);
+	gc->object_len = entry->key_len;
+	if (object != NULL && object->deleted &&
+	    dom__uuid_of(&object->oid, &oid) && dom__mine(gc->dom, &oid))
+		suspect_add(gc, &oid);
+}
 
-		if (object != NULL && object->deleted &&
-		    dom__uuid_of(&object->oid, &oid) &&
-		    dom__mine(gc->dom, &oid))
-			suspect_add(gc, &oid);
+/* Some of all that there are.  True: there are more. */
+static bool some_suspect(struct dom__gc *gc)
+{
+	const struct cmmds_entry *entry;
+
+	if (dom__walk(gc->dom, &gc->walk, DOM__PART, suspect_at, gc))
+		return true;
+	entry = cmmds_behind(gc->dom->cmmds, CMMDS_OBJECT, gc->object.b,
+			     gc->object_len);
+	for (unsigned n = 0; entry != NULL && n < DOM__PART; n++) {
+		suspect_deleted(gc, entry);
+		entry = cmmds_next(gc->dom->cmmds, CMMDS_OBJECT, entry);
 	}
+	return entry != NULL;
 }
 
 static void look_at(struct lsom_comp *comp, void *arg)
@@ -655,24 +669,60 @@ static void tombstones(struct dom__gc *gc)
 	tombstones_end(gc);
 }
 
-static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
+/* All that may have to go is suspected. */
+static void collect(struct dom__gc *gc)
 {
-	struct dom__gc *gc = container_of(barrier, struct dom__gc, barrier);
 	struct dom__disk *disk;
 
-	gc->retry = status == -ETIMEDOUT;
-	if (status < 0 || gc->dom->closing) {
-		drops_end(gc, status < 0 ? status : -ESHUTDOWN);
-		gc_end(gc);
-		return;
-	}
 	drops_check(gc);
-	if (gc->all)
-		all_suspect(gc);
 	TAILQ_FOREACH (gc->at, &gc->suspects, link)
 		gc->at->more = false;
 	TAILQ_FOREACH (disk, &gc->dom->disks, link)
 		disk_look(gc, disk);
 	gc->at = TAILQ_FIRST(&gc->suspects);
 	tombstones(gc);
+}
+
+static void gc_fail(struct dom__gc *gc, int status)
+{
+	drops_end(gc, status);
+	gc_end(gc);
+}
+
+/* The directory may have changed since the barrier: there is another one. */
+static void gc_part(struct env_timer *timer)
+{
+	struct dom__gc *gc = container_of(timer, struct dom__gc, part_timer);
+	int rv = gc->dom->closing ? -ESHUTDOWN : 0;
+
+	if (rv == 0 && some_suspect(gc)) {
+		env_timer_start(gc->dom->env, timer, ENV_NEXT_TURN_NS);
+		return;
+	}
+	gc->walked = true;
+	if (rv == 0)
+		rv = cmmds_barrier(gc->dom->cmmds, &gc->barrier,
+				   gc_barrier_done);
+	if (rv < 0)
+		gc_fail(gc, rv);
+}
+
+static void gc_barrier_done(struct cmmds_barrier *barrier, int status)
+{
+	struct dom__gc *gc = container_of(barrier, struct dom__gc, barrier);
+
+	gc->retry |= status == -ETIMEDOUT;
+	if (status < 0 || gc->dom->closing) {
+		gc_fail(gc, status < 0 ? status : -ESHUTDOWN);
+		return;
+	}
+	if (!gc->all || gc->walked) {
+		collect(gc);
+		return;
+	}
+	gc->all = false;
+	gc->walk = (struct dom__walk){ 0 };
+	gc->object_len = 0;
+	gc->part_timer.cb = gc_part;
+	gc_part(&gc->part_timer);
 }

@@ -22,8 +22,6 @@
 /* Between two looks, for each that was looked at: many times what it takes. */
 #define LOOK_PAUSE_NS 5000u
 
-/* In a turn of the loop: components, or objects. */
-#define LOOK_PART 128u
 /* What a look found is told for so long, to who had asked for it. */
 #define LOOK_FRESH_NS (5 * SEC)
 
@@ -101,18 +99,11 @@ static bool look_part(struct dom *dom, struct dom__data_look *l, unsigned max)
 	const struct cmmds_entry *entry;
 	struct dom__owner *owner;
 
-	if (l->afresh) {
-		*l = (struct dom__data_look){ .disk = TAILQ_FIRST(&dom->disks),
-					      .found.dom = dom };
-	}
-	if (l->disk != NULL) {
-		if (!l->disk->removing && l->disk->healthy)
-			l->place = lsom_comp_some(l->disk->lsom, l->place, max,
-						  comp_look, &l->found);
-		else
-			l->place = 0;
-		if (l->place == 0)
-			l->disk = TAILQ_NEXT(l->disk, link);
+	if (l->afresh)
+		*l = (struct dom__data_look){ .found.dom = dom };
+	if (!l->objects) {
+		l->objects =
+			!dom__walk(dom, &l->walk, max, comp_look, &l->found);
 		return true;
 	}
 	entry = cmmds_behind(dom->cmmds, CMMDS_OBJECT, l->object.b,
@@ -205,7 +196,7 @@ static void on_look_part(struct env_timer *timer)
 {
 	struct dom *dom = container_of(timer, struct dom, look_part_timer);
 
-	if (look_part(dom, &dom->look, LOOK_PART))
+	if (look_part(dom, &dom->look, DOM__PART))
 		env_timer_start(dom->env, timer, ENV_NEXT_TURN_NS);
 	else
 		look_end(dom);
@@ -389,7 +380,6 @@ void dom__health_close(struct dom *dom)
 /* ---- of one object ---- */
 
 struct damaged {
-	const struct uuid *oid;
 	struct uuid *cids;
 	unsigned count, max;
 };
@@ -399,21 +389,21 @@ static void damaged_look(struct lsom_comp *comp, void *arg)
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
 	struct damaged *damaged = arg;
 
-	if (meta->damaged != 0 && uuid_equal(&meta->oid, damaged->oid) &&
-	    damaged->count < damaged->max)
+	if (meta->damaged != 0 && damaged->count < damaged->max)
 		damaged->cids[damaged->count++] = meta->cid;
 }
 
 unsigned dom_damaged(struct dom *dom, const struct uuid *oid, struct uuid *cids,
 		     unsigned max)
 {
-	struct damaged damaged = { .oid = oid, .cids = cids, .max = max };
+	struct damaged damaged = { .cids = cids, .max = max };
 	struct dom__disk *disk;
 
 	assert(dom__mine(dom, oid));
 	TAILQ_FOREACH (disk, &dom->disks, link) {
 		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, damaged_look, &damaged);
+			lsom_comp_each_of(disk->lsom, oid, damaged_look,
+					  &damaged);
 	}
 	return damaged.count;
 }

@@ -60,11 +60,12 @@ struct walk {
 	unsigned part, at;
 	uint64_t end_ns, offset;
 	int status;
-	struct dom__disk *disk; /* being looked at */
+	struct dom__walk walk;
 	struct dom__cm *cm;
 	struct lsom_scan scan;
 	struct lsom_version items[ITEMS_MAX];
 	struct env_task task;
+	struct env_timer timer;
 };
 
 static struct dom *dom_of_part(struct dom *dom, unsigned part)
@@ -76,6 +77,8 @@ static void walk_here(struct env_task *task);
 
 static void walk_home(struct walk *w)
 {
+	w->dom->jobs--;
+	dom__kick(w->dom);
 	w->part++;
 	w->task.cb = walk_here;
 	env_post(w->req->dom->env, &w->task);
@@ -106,7 +109,7 @@ static void walk_add(struct lsom_comp *comp, void *arg)
 	req->items[req->count++] = (struct dom_stray){
 		.oid = meta->oid,
 		.cid = meta->cid,
-		.disk = w->disk->id,
+		.disk = w->walk.disk->id,
 		.size_bytes = meta->size_bytes,
 		.known = known,
 	};
@@ -172,9 +175,16 @@ static bool walk_open(struct walk *w)
 	       dom__cm_get(disk, &stray->cid, &w->cm) == 0;
 }
 
+static void walk_go_on(struct env_timer *timer)
+{
+	walk_next(container_of(timer, struct walk, timer));
+}
+
 static void walk_next(struct walk *w)
 {
-	while (w->at < w->req->count) {
+	unsigned n = 0;
+
+	for (; w->at < w->req->count && n < DOM__PART; n++) {
 		if (w->cm == NULL && !walk_open(w)) {
 			w->req->items[w->at].used_bytes =
 				w->req->items[w->at].size_bytes;
@@ -185,19 +195,36 @@ static void walk_next(struct walk *w)
 			return;
 		walk_counted(w);
 	}
-	walk_home(w);
+	if (w->at == w->req->count) {
+		walk_home(w);
+		return;
+	}
+	w->timer.cb = walk_go_on;
+	env_timer_start(w->dom->env, &w->timer, ENV_NEXT_TURN_NS);
+}
+
+static void walk_some(struct env_timer *timer)
+{
+	struct walk *w = container_of(timer, struct walk, timer);
+
+	if (w->dom->closing)
+		w->status = -ESHUTDOWN;
+	if (w->status == 0 &&
+	    dom__walk(w->dom, &w->walk, DOM__PART, walk_add, w))
+		env_timer_start(w->dom->env, timer, ENV_NEXT_TURN_NS);
+	else
+		walk_next(w);
 }
 
 static void walk_there(struct env_task *task)
 {
 	struct walk *w = container_of(task, struct walk, task);
 
+	w->dom->jobs++;
 	w->end_ns = env_now(w->dom->env) + WALK_NS;
-	TAILQ_FOREACH (w->disk, &w->dom->disks, link) {
-		if (!w->disk->removing && w->disk->healthy)
-			lsom_comp_each(w->disk->lsom, walk_add, w);
-	}
-	walk_next(w);
+	w->walk = (struct dom__walk){ 0 };
+	w->timer.cb = walk_some;
+	walk_some(&w->timer);
 }
 
 static void walk_here(struct env_task *task)
@@ -344,8 +371,6 @@ static void accept_seen(struct lsom_comp *comp, void *arg)
 	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
 	struct seen *seen = arg;
 
-	if (!uuid_equal(&meta->oid, &seen->a->oid))
-		return;
 	seen->csn = MAX(seen->csn, meta->csn_seen);
 	seen->oepoch = MAX(seen->oepoch, meta->promised_oepoch);
 	if (!dom__leaf_named(seen->object->tree, meta))
@@ -383,7 +408,8 @@ static int accept_check(struct dom_accept *a)
 	}
 	TAILQ_FOREACH (disk, &dom->disks, link) {
 		if (!disk->removing && disk->healthy)
-			lsom_comp_each(disk->lsom, accept_seen, &seen);
+			lsom_comp_each_of(disk->lsom, &a->oid, accept_seen,
+					  &seen);
 	}
 	if (seen.csn <= object->csn || (owner != NULL && owner->leaves > 0)) {
 		snprintf(a->why, sizeof(a->why),

@@ -624,15 +624,7 @@ void __wrap_lsom_comp_each(struct lsom_disk *disk,
 			   void (*cb)(struct lsom_comp *comp, void *arg),
 			   void *arg);
 
-void __wrap_lsom_comp_each(struct lsom_disk *disk,
-			   void (*cb)(struct lsom_comp *comp, void *arg),
-			   void *arg)
-{
-	walks++;
-	__real_lsom_comp_each(disk, cb, arg);
-}
-
-/* What looks in parts sees, in a turn of the loop as well. */
+/* What is seen of components, in a turn of the loop as well. */
 static struct {
 	struct env *env;
 	uint64_t turn_ns;
@@ -649,6 +641,9 @@ unsigned __wrap_lsom_comp_some(struct lsom_disk *disk, unsigned at,
 			       void (*cb)(struct lsom_comp *comp, void *arg),
 			       void *arg);
 
+/* So many at most, and what else is in the last one's chain. */
+#define SEEN_MAX (128 + 8)
+
 static void on_seen(struct lsom_comp *comp, void *arg)
 {
 	if (seen.env != NULL && env_now(seen.env) != seen.turn_ns) {
@@ -659,6 +654,15 @@ static void on_seen(struct lsom_comp *comp, void *arg)
 	seen.turn_max = MAX(seen.turn_max, seen.turn);
 	seen.all++;
 	seen.cb(comp, arg);
+}
+
+void __wrap_lsom_comp_each(struct lsom_disk *disk,
+			   void (*cb)(struct lsom_comp *comp, void *arg),
+			   void *arg)
+{
+	walks++;
+	seen.cb = cb;
+	__real_lsom_comp_each(disk, on_seen, arg);
 }
 
 unsigned __wrap_lsom_comp_some(struct lsom_disk *disk, unsigned at,
@@ -716,8 +720,7 @@ TEST(dom_owner, lost_data_is_looked_for_in_parts)
 	dom_data_look_drop(f->dom, &third.look);
 	UNTIL(f, second.told > 0);
 	CHECK_EQ(seen.all, 2 * components);
-	/* So many at most, and what else is in the last one's chain. */
-	CHECK(seen.turn_max <= 128 + 8);
+	CHECK(seen.turn_max <= SEEN_MAX);
 	/* The check has it from there. */
 	health_each(data_level, &level);
 	CHECK_EQ(level, HEALTH_OK);
@@ -733,6 +736,65 @@ TEST(dom_owner, lost_data_is_looked_for_in_parts)
 	CHECK_EQ(first.told, 2);
 	CHECK_EQ(second.told, 1);
 	CHECK_EQ(third.told, 1);
+}
+
+static unsigned crowd_make(struct fixture *f)
+{
+	const unsigned n = 140;
+
+	policy_put(f, 2, 0);
+	for (unsigned i = 0; i < n; i++) {
+		f->oid = uuid_of(20 + i);
+		CHECK_EQ(create(f, SIZE, "p"), 0);
+	}
+	nap(f, 50 * MSEC);
+	UNTIL(f, dom__gc_idle(f->dom));
+	memset(&seen, 0, sizeof(seen));
+	seen.env = f->ts.env;
+	return 2 * n;
+}
+
+static void on_strays(struct dom_strays *req, int status)
+{
+	CHECK_EQ(status, 0);
+	*(bool *)req->data = true;
+}
+
+TEST(dom_owner, what_the_directory_does_not_know_is_looked_for_in_parts)
+{
+	struct fixture *f = fixture_open();
+	unsigned components = crowd_make(f);
+	bool done = false;
+	struct dom_strays req = { .data = &done };
+
+	CHECK_EQ(dom_strays(f->dom, &req, on_strays), 0);
+	UNTIL(f, done);
+	CHECK_EQ(req.count, 0);
+	CHECK_EQ(seen.all, components);
+	CHECK(seen.turn_max <= SEEN_MAX);
+	seen.env = NULL;
+	fixture_close(f);
+}
+
+/* It is what has all components looked at when a disk comes or goes. */
+TEST(dom_owner, what_may_go_is_looked_for_in_parts)
+{
+	struct fixture *f = fixture_open();
+	unsigned components = crowd_make(f);
+
+	dom__gc_kick(f->dom);
+	while (seen.all < components)
+		shard_step(f->ts.env, MSEC);
+	UNTIL(f, dom__gc_idle(f->dom));
+	CHECK_EQ(seen.all, components);
+	CHECK(seen.turn_max <= SEEN_MAX);
+	/* Closed in the middle of it. */
+	dom__gc_kick(f->dom);
+	while (seen.all == components)
+		shard_step(f->ts.env, MSEC);
+	seen.env = NULL;
+	fixture_close(f);
+	CHECK(seen.all < 2 * components);
 }
 
 /* There may be thousands of others: they are not looked at. */
