@@ -187,9 +187,10 @@ $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next cmmds_of \
 	dom_space \
 	node__secret_seal iscsi_session_each admin__reply admin__reply_packed \
 	strdup)
-$(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc strdup asprintf \
-	cmmds_get cmmds_next cmmds_of cmmds_vdisk cmmds_object dom_strays dom_drop \
-	shards_count admin__change admin__reply)
+$(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc realloc strdup \
+	asprintf cmmds_get cmmds_next cmmds_of cmmds_vdisk cmmds_object dom_strays \
+	dom_drop shards_count admin__change admin__reply admin__reply_packed \
+	node__parts_start)
 $(O)/tests/unit/node_lists: LIBS += $(call wrap,calloc malloc realloc \
 	cmmds_behind cmmds_count cmmds_next cmmds_of cmmds_under cmmds_vdisk \
 	cmmds_target cmmds_object iscsi_session_each iscsi_usage_of \

@@ -124,6 +124,8 @@ void admin__change(struct admin_req *r,
  */
 struct admin_list {
 	enum cmmds_kind kind;
+	/* Of something else: up to @max of it.  1: there is more; 0; or -errno. */
+	int (*some)(struct admin_list *list, unsigned max);
 	int result; /* ADMIN__RESPONSE__RESULT_... */
 	/* What there is to say of @e, by admin__list_add().  False: no more of them. */
 	bool (*each)(struct admin_list *list, const struct cmmds_entry *e);

@@ -72,16 +72,23 @@ static bool on_entry(const struct cmmds_entry *e, void *arg)
 	return list->each(list, e) && list->status == 0;
 }
 
+static int list_some(struct admin_list *list, unsigned max)
+{
+	struct node *node = list->r->node;
+
+	if (list->r->conn == NULL)
+		return -ECANCELED;
+	if (list->some == NULL)
+		return node__walk(node, &list->walk, list->kind, max, on_entry,
+				  list);
+	return node->state == NODE_UP ? list->some(list, max) : -ESHUTDOWN;
+}
+
 static bool list_part(struct node_parts *parts, unsigned max)
 {
 	struct admin_list *list = container_of(parts, struct admin_list, parts);
-	int rv = 0;
+	int rv = list_some(list, max);
 
-	if (list->r->conn == NULL)
-		list->status = -ECANCELED;
-	else
-		rv = node__walk(list->r->node, &list->walk, list->kind, max,
-				on_entry, list);
 	if (rv > 0)
 		return true;
 	if (rv < 0)

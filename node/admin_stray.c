@@ -124,7 +124,9 @@ static void done_without(struct admin_req *r, const char *what)
 /* ---- list ---- */
 
 struct list {
+	struct admin_list lines;
 	struct dom_strays strays;
+	unsigned at; /* how many of them have their line */
 	struct admin_req *r;
 };
 
@@ -158,40 +160,43 @@ static void stray_fill(struct node *node, const struct dom_stray *s,
 	out->vdisk = (char *)vdisk_of(node, &s->oid);
 }
 
-static void list_answer(struct admin_req *r, struct dom_strays *strays)
+static int list_some(struct admin_list *lines, unsigned max)
 {
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	Admin__Strays list = ADMIN__STRAYS__INIT;
-	unsigned count = strays->count;
-	Admin__Stray *out = calloc(count + 1, sizeof(*out));
-	Admin__Stray **outs = calloc(count + 1, sizeof(*outs));
-	struct stray_texts *texts = calloc(count + 1, sizeof(*texts));
+	struct list *list = container_of(lines, struct list, lines);
+	Admin__Strays one = ADMIN__STRAYS__INIT;
+	struct stray_texts texts;
+	Admin__Stray stray, *strays[] = { &stray };
+
+	one.components = strays;
+	one.n_components = 1;
+	for (; list->at < list->strays.count && max > 0; max--) {
+		stray_fill(list->r->node, &list->strays.items[list->at++],
+			   &stray, &texts);
+		admin__list_add(lines, &one.base);
+		if (lines->status < 0)
+			return 0;
+	}
+	return list->at < list->strays.count;
+}
+
+static void list_away(struct admin_list *lines)
+{
+	struct node *node = container_of(lines, struct list, lines)->r->node;
 	const struct cmmds_entry *e = NULL;
 
-	list.away = calloc(away_count(r->node) + 1, sizeof(*list.away));
-	if (out == NULL || outs == NULL || texts == NULL || list.away == NULL) {
-		admin__no_memory(r);
-		goto done;
+	while ((e = away_next(node, e)) != NULL) {
+		Admin__Strays one = ADMIN__STRAYS__INIT;
+		char *path = away_path(node, e);
+
+		one.away = &path;
+		one.n_away = 1;
+		admin__list_add(lines, &one.base);
 	}
-	if (count > 1)
-		qsort(strays->items, count, sizeof(strays->items[0]),
-		      by_object);
-	for (unsigned i = 0; i < count; i++) {
-		stray_fill(r->node, &strays->items[i], &out[i], &texts[i]);
-		outs[i] = &out[i];
-	}
-	list.components = outs;
-	list.n_components = count;
-	while ((e = away_next(r->node, e)) != NULL)
-		list.away[list.n_away++] = away_path(r->node, e);
-	response.result_case = ADMIN__RESPONSE__RESULT_STRAYS;
-	response.strays = &list;
-	admin__reply(r, &response);
-done:
-	free(list.away);
-	free(texts);
-	free(outs);
-	free(out);
+}
+
+static void list_over(struct admin_req *r)
+{
+	free(((struct list *)r->ctx)->strays.items);
 }
 
 /* The request is refused with what a room's call returned. */
@@ -205,13 +210,18 @@ static void refuse_for(struct admin_req *r, int status)
 static void on_listed(struct dom_strays *strays, int status)
 {
 	struct list *list = strays->data;
-	struct dom_stray *items = strays->items;
 
-	if (status < 0)
+	if (status < 0) {
 		refuse_for(list->r, status);
-	else
-		list_answer(list->r, strays);
-	free(items);
+		return;
+	}
+	if (strays->count > 1)
+		qsort(strays->items, strays->count, sizeof(strays->items[0]),
+		      by_object);
+	list->lines.result = ADMIN__RESPONSE__RESULT_STRAYS;
+	list->lines.some = list_some;
+	list->lines.last = list_away;
+	admin__list(list->r, &list->lines);
 }
 
 void admin__object_list(struct admin_req *r)
@@ -227,6 +237,7 @@ void admin__object_list(struct admin_req *r)
 		return;
 	}
 	r->ctx = list;
+	r->over = list_over;
 	list->r = r;
 	list->strays.data = list;
 	rv = dom_strays(r->node->dom, &list->strays, on_listed);
