@@ -385,24 +385,6 @@ void admin__disk_retry(struct admin_req *r)
 
 /* ---- rebuild ---- */
 
-static unsigned sessions_on(struct node *node, const struct uuid *disk)
-{
-	const struct cmmds_entry *e = NULL;
-	unsigned n = 0;
-
-	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
-		const Directory__Object *o = (void *)e->message;
-		struct uuid oid;
-
-		if (o->deleted || o->oid.len != sizeof(oid) ||
-		    !node__tree_uses(o->tree, disk))
-			continue;
-		memcpy(oid.b, o->oid.data, sizeof(oid));
-		n += iscsi_object_sessions(node->iscsi, &oid);
-	}
-	return n;
-}
-
 /* True, and why: the log alone would bring back what was overwritten since. */
 static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
 {
@@ -431,34 +413,129 @@ static bool rebuild_loses(struct admin_req *r, const struct node_disk *d)
 	return true;
 }
 
-/* True, and why: sessions would see the disk go. */
-static bool rebuild_disturbs(struct admin_req *r, const struct node_disk *d)
+/* NULL: it is refused. */
+static struct node_disk *rebuild_check(struct admin_req *r)
 {
-	unsigned sessions =
-		d->state != NODE_DISK_ONLINE ? 0 : sessions_on(r->node, &d->id);
+	const Admin__DiskRebuild *m = r->msg->disk_rebuild;
+	struct node_disk *d = admin__disk_named(r, m->disk);
 
-	if (sessions == 0)
-		return false;
+	if (d != NULL && admin__disk_leaving(r, d) == 0 && !is_silent(r, d) &&
+	    !refuse_hanging(r, d) && (m->force || !rebuild_loses(r, d)))
+		return d;
+	admin__refuse(r);
+	return NULL;
+}
+
+static void rebuild(struct admin_req *r, struct node_disk *d)
+{
+	bool lose = r->msg->disk_rebuild->lose_unreadable;
+
+	reopen(r, d,
+	       NODE_OPEN_REBUILD | (lose ? NODE_OPEN_LOSE_UNREADABLE : 0));
+}
+
+/* Sessions that would see the disk go: those of each object that is there. */
+struct sessions {
+	struct admin_req *r;
+	struct uuid disk;
+	struct admin_index index;
+	struct node_parts parts;
+	struct node_walk walk;
+	unsigned count;
+};
+
+static bool sessions_of(const struct cmmds_entry *e, void *arg)
+{
+	const Directory__Object *o = (void *)e->message;
+	struct sessions *s = arg;
+	struct uuid oid;
+
+	if (o->deleted || o->oid.len != sizeof(oid) ||
+	    !node__tree_uses(o->tree, &s->disk))
+		return true;
+	memcpy(oid.b, o->oid.data, sizeof(oid));
+	e = node__vdisk_of(s->r->node, &oid);
+	if (e != NULL)
+		s->count += admin__index_used(
+			&s->index,
+			((const Directory__VDisk *)e->message)->name);
+	return true;
+}
+
+static void sessions_over(struct admin_req *r)
+{
+	admin__index_close(&((struct sessions *)r->ctx)->index);
+}
+
+static void sessions_counted(struct admin_req *r, unsigned sessions)
+{
+	struct node_disk *d = rebuild_check(r);
+
+	if (d == NULL)
+		return;
+	if (sessions == 0) {
+		rebuild(r, d);
+		return;
+	}
 	admin__why(r, -EBUSY,
 		   "It goes out of service for the rebuild: log the "
 		   "initiators out, or repeat it with --force.",
 		   "disk %s is in use by %u session%s", d->path, sessions,
 		   sessions == 1 ? "" : "s");
-	return true;
+	admin__refuse(r);
+}
+
+static bool sessions_part(struct node_parts *parts, unsigned max)
+{
+	struct sessions *s = container_of(parts, struct sessions, parts);
+	struct admin_req *r = s->r;
+	int rv = node__walk(r->node, &s->walk, CMMDS_OBJECT, max, sessions_of,
+			    s);
+	unsigned count = s->count;
+
+	if (rv > 0)
+		return true;
+	if (rv < 0) {
+		admin__stopping(r);
+		return false;
+	}
+	sessions_over(r);
+	r->over = NULL;
+	r->ctx = NULL;
+	free(s);
+	sessions_counted(r, count);
+	return false;
+}
+
+static void sessions_count(struct admin_req *r, const struct node_disk *d)
+{
+	struct sessions *s = calloc(1, sizeof(*s));
+
+	if (s == NULL) {
+		admin__no_memory(r);
+		return;
+	}
+	r->ctx = s;
+	r->over = sessions_over;
+	s->r = r;
+	s->disk = d->id;
+	admin__index_open(&s->index, r->node);
+	if (s->index.no_memory) {
+		admin__no_memory(r);
+		return;
+	}
+	s->parts.part = sessions_part;
+	node__parts_start(r->node, &s->parts);
 }
 
 void admin__disk_rebuild(struct admin_req *r)
 {
-	const Admin__DiskRebuild *m = r->msg->disk_rebuild;
-	struct node_disk *d = admin__disk_named(r, m->disk);
+	struct node_disk *d = rebuild_check(r);
 
-	if (d == NULL || admin__disk_leaving(r, d) < 0 || is_silent(r, d) ||
-	    refuse_hanging(r, d) ||
-	    (!m->force && (rebuild_loses(r, d) || rebuild_disturbs(r, d))))
-		admin__refuse(r);
+	if (d == NULL)
+		return;
+	if (d->state == NODE_DISK_ONLINE && !r->msg->disk_rebuild->force)
+		sessions_count(r, d);
 	else
-		reopen(r, d,
-		       NODE_OPEN_REBUILD |
-			       (m->lose_unreadable ? NODE_OPEN_LOSE_UNREADABLE
-						   : 0));
+		rebuild(r, d);
 }

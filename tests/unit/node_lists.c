@@ -17,10 +17,11 @@ enum { N = 1000 };
 enum { LUNS = N + 3 };
 
 static struct {
-	struct cmmds_entry vdisk[N], target[N], lun[LUNS];
+	struct cmmds_entry vdisk[N], target[N], lun[LUNS], object[N];
 	Directory__VDisk v[N];
 	Directory__Target t[N];
 	Directory__Lun l[LUNS];
+	Directory__Object o[N];
 	char name[N][16], iqn[N][32];
 	uint8_t oid[N][16], lun_key[LUNS][16];
 	bool gone[N]; /* targets that are not there */
@@ -39,12 +40,17 @@ static struct {
 	bool asking;
 	bool deaf; /* no memory to ask with */
 	unsigned lines, spaces, answers;
+	char error[100];
 	bool done;
 	int status;
 } is;
 
 static struct node node;
 static struct config config; /* no portals */
+static struct node_disk disk = { .node = &node,
+				 .id = { { 9 } },
+				 .state = NODE_DISK_ONLINE,
+				 .path = "/dev/sdx" };
 static struct test_shard ts;
 
 const struct cmmds_entry *__wrap_cmmds_behind(struct cmmds *cmmds,
@@ -73,6 +79,7 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 			       void *arg);
 bool __wrap_iscsi_usage_of(struct iscsi *iscsi, const struct uuid *object,
 			   struct iscsi_usage *out);
+void __wrap_lsom_disk_info(struct lsom_disk *d, struct lsom_disk_info *out);
 int __wrap_admin__space_ask(struct node *n, const struct uuid *oid,
 			    void (*cb)(void *arg, int status,
 				       const struct object_space *space),
@@ -95,7 +102,13 @@ void *__wrap_realloc(void *p, size_t size)
 
 static void fill(void)
 {
+	static Directory__Leaf leaf = DIRECTORY__LEAF__INIT;
+	static Directory__TreeNode tree = DIRECTORY__TREE_NODE__INIT;
+
 	memset(&is, 0, sizeof(is));
+	leaf.disk.data = disk.id.b;
+	leaf.disk.len = sizeof(disk.id.b);
+	tree.leaf = &leaf;
 	for (unsigned n = 0; n < N; n++) {
 		snprintf(is.name[n], sizeof(is.name[n]), "d%04u", n);
 		snprintf(is.iqn[n], sizeof(is.iqn[n]), "iqn.test:%04u", n);
@@ -107,6 +120,12 @@ static void fill(void)
 		directory__target__init(&is.t[n]);
 		is.t[n].name = is.name[n];
 		is.t[n].iqn = is.iqn[n];
+		directory__object__init(&is.o[n]);
+		is.o[n].oid = is.v[n].oid;
+		is.o[n].tree = n == 300 ? NULL : &tree; /* where it lies */
+		is.object[n].message = &is.o[n].base;
+		is.object[n].key = is.oid[n];
+		is.object[n].key_len = sizeof(is.oid[n]);
 		is.vdisk[n].message = &is.v[n].base;
 		is.target[n].message = &is.t[n].base;
 		is.vdisk[n].key = is.target[n].key = (uint8_t *)is.name[n];
@@ -138,6 +157,7 @@ static struct cmmds_entry *list_of(enum cmmds_kind kind, size_t *count)
 {
 	*count = kind == CMMDS_LUN ? LUNS : N;
 	return kind == CMMDS_VDISK    ? is.vdisk
+	       : kind == CMMDS_OBJECT ? is.object
 	       : kind == CMMDS_TARGET ? is.target
 				      : is.lun;
 }
@@ -180,7 +200,8 @@ const struct cmmds_entry *__wrap_cmmds_behind(struct cmmds *cmmds,
 					      enum cmmds_kind kind,
 					      const void *key, size_t key_len)
 {
-	is.last = key_len > 0 ? number(key) : 0;
+	if (kind != CMMDS_OBJECT)
+		is.last = key_len > 0 ? number(key) : 0;
 	look_count();
 	return entry_from(kind, 0, key, key_len);
 }
@@ -223,6 +244,8 @@ const struct cmmds_entry *__wrap_cmmds_of(struct cmmds *cmmds,
 					  const void *what, size_t len,
 					  const struct cmmds_entry *after)
 {
+	if (kind == CMMDS_VDISK)
+		return &is.vdisk[get_be32(what)];
 	CHECK_EQ(kind, CMMDS_LUN);
 	return lun_next(NULL, what, after);
 }
@@ -290,6 +313,12 @@ bool __wrap_iscsi_usage_of(struct iscsi *iscsi, const struct uuid *object,
 	return false;
 }
 
+/* It is in service, and nothing is wrong with it. */
+void __wrap_lsom_disk_info(struct lsom_disk *d, struct lsom_disk_info *out)
+{
+	memset(out, 0, sizeof(*out));
+}
+
 static void asks_answer(void)
 {
 	static const struct object_space space;
@@ -350,6 +379,7 @@ static void lun_check(const Admin__Lun *l)
 void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 {
 	is.status = response->status;
+	snprintf(is.error, sizeof(is.error), "%s", response->error);
 	is.lines = 0;
 	if (response->result_case == ADMIN__RESPONSE__RESULT_SESSIONS)
 		is.lines = (unsigned)response->sessions->n_sessions;
@@ -462,7 +492,7 @@ static void list(void (*handler)(struct admin_req *r), unsigned lines)
 
 	handler(&r);
 	test_run(&ts, &is.done);
-	CHECK_EQ(is.status, 0);
+	CHECK_EQ(is.status, is.error[0] != '\0' ? -EBUSY : 0);
 	CHECK_EQ(is.lines, lines);
 	CHECK(is.looks < 10 * N);
 	CHECK(is.turn_looks_max <= NODE_PART + 1);
@@ -526,6 +556,39 @@ TEST(node_lists, what_virtual_disks_do)
 	list(admin__vdisk_stats, N);
 	stats_ask.seconds = 0;
 	close_it();
+}
+
+static Admin__DiskRebuild rebuild_ask = ADMIN__DISK_REBUILD__INIT;
+
+static void rebuild(struct admin_req *r)
+{
+	rebuild_ask.disk = disk.path;
+	r->msg->disk_rebuild = &rebuild_ask;
+	TAILQ_INIT(&node.disks);
+	TAILQ_INSERT_TAIL(&node.disks, &disk, link);
+	admin__disk_rebuild(r);
+}
+
+/* Sessions have virtual disks 7, and 0, 300, 600 and 900, twice. */
+TEST(node_lists, sessions_on_a_disk)
+{
+	open_it();
+	list(rebuild, 0);
+	CHECK_STR(is.error, "disk /dev/sdx is in use by 7 sessions");
+	close_it();
+	/* None that its memory would be missed for. */
+	for (unsigned n = 1; n < 4; n++) {
+		struct admin_req r = ask();
+
+		open_it();
+		fail_at = n;
+		rebuild(&r);
+		CHECK(is.done);
+		CHECK_EQ(is.status, -ENOMEM);
+		CHECK_EQ(fail_at, 0);
+		req_free(&r);
+		close_it();
+	}
 }
 
 /* Several at once take turns, and a turn is none the longer. */
@@ -640,6 +703,7 @@ TEST(node_lists, cut_off)
 	cut_off(admin__lun_list, node_stops, -ESHUTDOWN);
 	cut_off(admin__vdisk_list, node_stops, -ESHUTDOWN);
 	cut_off(admin__vdisk_stats, node_stops, -ESHUTDOWN);
+	cut_off(rebuild, node_stops, -ESHUTDOWN);
 	stats_ask.seconds = 1;
 	cut_off(admin__vdisk_stats, node_stops, -ESHUTDOWN);
 	stats_ask.seconds = 0;
