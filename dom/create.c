@@ -35,9 +35,15 @@ static unsigned leaves_on(const Directory__TreeNode *node,
 void dom_disk_components(struct dom *dom, const struct uuid *disk,
 			 unsigned *counts)
 {
+	const struct dom__placed *placed = dom__placed_find(dom, disk);
 	const struct cmmds_entry *entry = NULL;
 	struct uuid oid;
 
+	if (dom->objects_told && (placed != NULL || !dom->placed_lost)) {
+		for (unsigned i = 0; placed != NULL && i < dom->parts; i++)
+			counts[i] += placed->components[i];
+		return;
+	}
 	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL) {
 		const Directory__Object *o = (const void *)entry->message;
 

@@ -157,11 +157,14 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	struct dom__owner *owner;
 	struct lsom_disk_info info;
 
-	if (disk == NULL) {
+	lsom_disk_info(lsom, &info);
+	if (disk != NULL)
+		disk->placed = dom__promises_look(dom, &info.disk);
+	if (disk == NULL || disk->placed == NULL) {
 		log_error("no memory for a disk: it is not used");
+		free(disk);
 		return;
 	}
-	lsom_disk_info(lsom, &info);
 	disk->dom = dom;
 	disk->lsom = lsom;
 	disk->id = info.disk;
@@ -172,11 +175,11 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	TAILQ_INSERT_TAIL(&dom->disks, disk, link);
 	dom->look.afresh = true;
 	lsom_disk_watch(lsom, &disk->watch);
-	while ((entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
+	while (dom->reserved_bytes > 0 &&
+	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
 		if (reserves(entry))
 			dom__space_reserve(dom, (const void *)entry->message,
 					   disk);
-	dom__promises_look(dom, disk);
 	dom__disk_look(disk);
 	dom__health_look(dom);
 	/* Objects that waited for it need not wait for their timer. */
@@ -341,6 +344,7 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	dom->generation = env_rand(dom->env) >> 1 | 1;
 	TAILQ_INIT(&dom->turns);
 	TAILQ_INIT(&dom->disks);
+	TAILQ_INIT(&dom->placed);
 	TAILQ_INIT(&dom->owners);
 	TAILQ_INIT(&dom->busy);
 	rv = dom__gc_open(dom);
@@ -370,6 +374,7 @@ static void kick_task(struct env_task *task)
 	struct dom *dom = container_of(task, struct dom, task);
 	void (*closed)(void *arg) = dom->closed;
 	void *arg = dom->closed_arg;
+	struct dom__placed *placed;
 	struct dom__disk *disk;
 
 again:
@@ -401,6 +406,10 @@ again:
 	cmmds_unsubscribe(&dom->disks_sub);
 	dom__health_close(dom);
 	dom__gc_close(dom);
+	while ((placed = TAILQ_FIRST(&dom->placed)) != NULL) {
+		TAILQ_REMOVE(&dom->placed, placed, link);
+		free(placed);
+	}
 	free(dom);
 	closed(arg);
 }

@@ -744,14 +744,25 @@ struct dom__disk {
 	bool deletions_failed; /* of those, one has */
 	uint64_t drop_refused; /* the drop that failed here last */
 	uint64_t used_bytes, usable_bytes, kept_bytes;
-	/* By the directory: sizes of its components, and what will be kept. */
-	uint64_t promised_bytes, uncreated_bytes;
+	struct dom__placed *placed;
 	unsigned components;
 	TAILQ_HEAD(, dom__cm) cms;
 	struct dom__cm *cms_by_id[DOM__BUCKETS];
 	void (*removed)(void *arg);
 	void *removed_arg;
 	TAILQ_ENTRY(dom__disk) link;
+};
+
+/*
+ * What the directory has on a disk, in service or not, as its entries come and go: so
+ * nobody looks at all of them when the disk comes.
+ */
+struct dom__placed {
+	struct uuid disk;
+	uint64_t promised_bytes; /* sizes of the components of objects */
+	uint64_t uncreated_bytes; /* of those, what will be kept */
+	TAILQ_ENTRY(dom__placed) link;
+	unsigned components[]; /* by their objects' shards; tombstones', too */
 };
 
 /* In a turn of the loop: components, or objects. */
@@ -818,6 +829,8 @@ struct dom {
 	unsigned told_at; /* a shard that @told_task comes by */
 	struct cmmds_subscription objects_sub, policies_sub, disks_sub;
 	bool objects_told; /* the directory has begun to tell of them */
+	TAILQ_HEAD(, dom__placed) placed; /* on disks that have something */
+	bool placed_lost; /* or had no memory: those not there are to count */
 	uint64_t provisioned_bytes, reserved_bytes; /* by the directory */
 	struct health_check data_check; /* of the first shard, for all */
 	/* What the first shard's check looks at; not exact to the moment. */
@@ -897,8 +910,10 @@ struct dom__look {
 	struct clom_disk *disks; /* free() it */
 };
 void dom__promises_change(struct dom *dom, const struct cmmds_change *change);
-void dom__promises_look(struct dom *dom,
-			struct dom__disk *disk); /* a new one */
+/* Of a disk that comes; NULL: there is no memory for that. */
+struct dom__placed *dom__promises_look(struct dom *dom,
+				       const struct uuid *disk);
+struct dom__placed *dom__placed_find(struct dom *dom, const struct uuid *disk);
 /* What clom looks at, for an object @oid.  0, -ENOMEM. */
 int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look);
 #define DOM__TURN_NS (60 * SEC) /* longer than most have it (cmmds/propose.c) */

@@ -20,55 +20,97 @@
 
 /* ---- what clom looks at ---- */
 
-/*
- * @node's leaf of @object, if it is on @disk: what it is promised, and what is
- * reserved for it while lsom does not know of it.  @sign 1: it comes; -1: it goes.
- */
-static void leaf_count(struct dom__disk *disk, const Directory__Object *object,
-		       const Directory__TreeNode *node, int sign)
+struct dom__placed *dom__placed_find(struct dom *dom, const struct uuid *disk)
 {
-	struct uuid id;
+	struct dom__placed *placed;
 
-	if (!dom__uuid_of(&node->leaf->disk, &id) ||
-	    !uuid_equal(&disk->id, &id))
+	TAILQ_FOREACH (placed, &dom->placed, link) {
+		if (uuid_equal(&placed->disk, disk))
+			return placed;
+	}
+	return NULL;
+}
+
+static struct dom__placed *placed_make(struct dom *dom, const struct uuid *disk)
+{
+	struct dom__placed *placed =
+		calloc(1, sizeof(*placed) +
+				  dom->parts * sizeof(placed->components[0]));
+
+	if (placed != NULL) {
+		placed->disk = *disk;
+		TAILQ_INSERT_TAIL(&dom->placed, placed, link);
+	}
+	return placed;
+}
+
+/* Once there was no memory for one, what it had to count is not known any more. */
+static struct dom__placed *placed_get(struct dom *dom, const struct uuid *disk)
+{
+	struct dom__placed *placed = dom__placed_find(dom, disk);
+
+	if (placed == NULL && !dom->placed_lost) {
+		placed = placed_make(dom, disk);
+		dom->placed_lost = placed == NULL;
+	}
+	return placed;
+}
+
+/*
+ * @node's leaf of @object: what it is promised, and what is reserved for it while
+ * lsom does not know of it.  @sign 1: it comes; -1: it goes.
+ */
+static void leaf_count(struct dom__placed *placed,
+		       const Directory__Object *object,
+		       const Directory__TreeNode *node, unsigned part, int sign)
+{
+	placed->components[part] += (unsigned)sign;
+	if (object->deleted)
 		return;
-	disk->promised_bytes += node->size_bytes * (uint64_t)sign;
+	placed->promised_bytes += node->size_bytes * (uint64_t)sign;
 	if (object->reserved_bytes > 0 && !node->leaf->created)
-		disk->uncreated_bytes +=
+		placed->uncreated_bytes +=
 			clom_share(node->size_bytes, object->size_bytes,
 				   object->reserved_bytes) *
 			(uint64_t)sign;
 }
 
-/* Those of one object on @disk, or NULL: all disks. */
-static void leaves_count(struct dom *dom, struct dom__disk *only,
+/* Those of one object on the disk of @only, or NULL: on all disks. */
+static void leaves_count(struct dom *dom, struct dom__placed *only,
 			 const Directory__Object *object,
-			 const Directory__TreeNode *node, int sign)
+			 const Directory__TreeNode *node, unsigned part,
+			 int sign)
 {
-	struct dom__disk *disk;
+	struct dom__placed *placed = NULL;
+	struct uuid id;
 
-	if (node->leaf != NULL && only != NULL)
-		leaf_count(only, object, node, sign);
-	else if (node->leaf != NULL)
-		TAILQ_FOREACH (disk, &dom->disks, link)
-			leaf_count(disk, object, node, sign);
-	if (only == NULL && node->leaf != NULL &&
+	if (node->leaf != NULL && dom__uuid_of(&node->leaf->disk, &id)) {
+		if (only == NULL)
+			placed = placed_get(dom, &id);
+		else if (uuid_equal(&only->disk, &id))
+			placed = only;
+	}
+	if (placed != NULL)
+		leaf_count(placed, object, node, part, sign);
+	if (only == NULL && node->leaf != NULL && !object->deleted &&
 	    node->type == DIRECTORY__TREE_NODE__TYPE__COMPONENT)
 		dom->provisioned_bytes += node->size_bytes * (uint64_t)sign;
 	for (size_t i = 0; i < node->n_children; i++)
-		leaves_count(dom, only, object, node->children[i], sign);
+		leaves_count(dom, only, object, node->children[i], part, sign);
 }
 
-static void entry_count(struct dom *dom, struct dom__disk *only,
+static void entry_count(struct dom *dom, struct dom__placed *only,
 			const struct cmmds_entry *entry, int sign)
 {
 	const Directory__Object *o =
 		entry != NULL ? (const void *)entry->message : NULL;
+	struct uuid oid;
 
-	if (o == NULL || o->deleted || o->tree == NULL)
+	if (o == NULL || o->tree == NULL || !dom__uuid_of(&o->oid, &oid))
 		return;
-	leaves_count(dom, only, o, o->tree, sign);
-	if (only == NULL)
+	leaves_count(dom, only, o, o->tree,
+		     (unsigned)(uuid_hash(&oid) % dom->parts), sign);
+	if (only == NULL && !o->deleted)
 		dom->reserved_bytes += o->reserved_bytes * (uint64_t)sign;
 }
 
@@ -79,13 +121,18 @@ void dom__promises_change(struct dom *dom, const struct cmmds_change *change)
 	entry_count(dom, NULL, change->new_entry, 1);
 }
 
-void dom__promises_look(struct dom *dom, struct dom__disk *disk)
+struct dom__placed *dom__promises_look(struct dom *dom, const struct uuid *disk)
 {
+	struct dom__placed *placed = dom__placed_find(dom, disk);
 	const struct cmmds_entry *entry = NULL;
 
-	while (dom->objects_told && /* else all of them are to come */
+	if (placed != NULL)
+		return placed;
+	placed = placed_make(dom, disk);
+	while (placed != NULL && dom->placed_lost &&
 	       (entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry)) != NULL)
-		entry_count(dom, disk, entry, 1);
+		entry_count(dom, placed, entry, 1);
+	return placed;
 }
 
 void dom_provisioned(const struct dom *dom, uint64_t *provisioned_bytes,
@@ -120,8 +167,9 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look)
 		uuid_format(&dom->node, out->fault_domain);
 		out->usable_bytes = disk->usable_bytes;
 		out->used_bytes = disk->used_bytes;
-		out->kept_bytes = disk->kept_bytes + disk->uncreated_bytes;
-		out->promised_bytes = disk->promised_bytes;
+		out->kept_bytes =
+			disk->kept_bytes + disk->placed->uncreated_bytes;
+		out->promised_bytes = disk->placed->promised_bytes;
 		out->components = disk->components;
 		/* Nobody waits for one that hangs. */
 		out->healthy = disk->healthy && !disk->silent;

@@ -34,6 +34,55 @@ TEST(dom_memory, none_to_open_a_component)
 	fixture_close(f);
 }
 
+/* What clom looks at, and how many components there are. */
+static void look(struct fixture *f, uint64_t promised[DISKS],
+		 unsigned components[DISKS])
+{
+	struct dom__look l;
+
+	CHECK_EQ(dom__look(f->dom, &f->oid, &l), 0);
+	CHECK_EQ(l.clom.disks_count, DISKS);
+	for (unsigned i = 0; i < DISKS; i++) {
+		struct uuid id = uuid_of(100 + i);
+
+		components[i] = 0;
+		dom_disk_components(f->dom, &id, &components[i]);
+		for (unsigned k = 0; k < DISKS; k++)
+			if (uuid_equal(&l.disks[k].disk, &id))
+				promised[i] = l.disks[k].promised_bytes;
+	}
+	free(l.disks);
+}
+
+/* Nor to count what the directory has on the disks: they count when they come. */
+TEST(dom_memory, none_to_count_by_disk)
+{
+	struct fixture *f = object_left();
+	uint64_t promised[DISKS], again[DISKS];
+	unsigned components[DISKS], components_again[DISKS];
+
+	look(f, promised, components);
+	CHECK_EQ(promised[0] + promised[1], SIZE);
+	CHECK_EQ(components[0] + components[1], 1);
+	fail_size = sizeof(struct dom__placed) + sizeof(unsigned);
+	for (unsigned n = 1; n <= 2; n++) {
+		stop(f);
+		fail_at = n;
+		start(f, false);
+		/* The first is of the object; without it none else is. */
+		CHECK_EQ(f->dom->placed_lost, n == 1);
+		fail_at = 0;
+		if (n == 2)
+			continue;
+		look(f, again, components_again);
+		CHECK(memcmp(promised, again, sizeof(again)) == 0);
+		CHECK(memcmp(components, components_again,
+			     sizeof(components)) == 0);
+	}
+	fail_size = 0;
+	fixture_close(f);
+}
+
 /* It is not gone by that: it is tried again, and the entry goes behind it. */
 TEST(dom_memory, none_to_delete_a_component)
 {

@@ -797,6 +797,44 @@ TEST(dom_owner, what_may_go_is_looked_for_in_parts)
 	CHECK(seen.all < 2 * components);
 }
 
+static unsigned objects_walked;
+
+const struct cmmds_entry *__real_cmmds_next(struct cmmds *cmmds,
+					    enum cmmds_kind kind,
+					    const struct cmmds_entry *after);
+const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
+					    enum cmmds_kind kind,
+					    const struct cmmds_entry *after);
+
+const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
+					    enum cmmds_kind kind,
+					    const struct cmmds_entry *after)
+{
+	objects_walked += kind == CMMDS_OBJECT;
+	return __real_cmmds_next(cmmds, kind, after);
+}
+
+/* What the directory has on it was counted along. */
+TEST(dom_owner, a_disk_comes_without_a_look_at_all_objects)
+{
+	struct fixture *f = fixture_open();
+	struct uuid id = uuid_of(100);
+	unsigned components = 0;
+
+	object_make(f, 2);
+	dom_object_close(f->object);
+	f->object = NULL;
+	dom_disk_remove(f->dom, f->disks[0], on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	objects_walked = 0;
+	dom_disk_add(f->dom, f->disks[0]);
+	dom_disk_components(f->dom, &id, &components);
+	CHECK_EQ(objects_walked, 0);
+	CHECK_EQ(components, 1);
+	CHECK_EQ(object_open(f), 0);
+	fixture_close(f);
+}
+
 /* There may be thousands of others: they are not looked at. */
 TEST(dom_owner, deleted_without_a_look_at_others)
 {

@@ -175,6 +175,39 @@ static uint64_t tree_sum(const Directory__TreeNode *node, uint64_t sums[DISKS])
 	return sum;
 }
 
+static void leaves_count(const Directory__TreeNode *node,
+			 unsigned counts[DISKS])
+{
+	for (unsigned i = 0; node->leaf != NULL && i < DISKS; i++)
+		counts[i] += memcmp(node->leaf->disk.data, uuid_of(100 + i).b,
+				    16) == 0;
+	for (size_t i = 0; i < node->n_children; i++)
+		leaves_count(node->children[i], counts);
+}
+
+/* Tombstones, too: their components may be there yet. */
+static void placed_check(struct fixture *f)
+{
+	unsigned counts[RIG_SHARDS][DISKS] = { 0 };
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(f->cmmds, CMMDS_OBJECT, e)) != NULL) {
+		const Directory__Object *o = (const void *)e->message;
+		struct uuid oid;
+
+		memcpy(oid.b, o->oid.data, sizeof(oid.b));
+		leaves_count(o->tree, counts[uuid_hash(&oid) % RIG_SHARDS]);
+	}
+	for (unsigned k = 0; k < DISKS; k++) {
+		struct uuid id = uuid_of(100 + k);
+		unsigned got_counts[RIG_SHARDS] = { 0 };
+
+		dom_disk_components(f->dom, &id, got_counts);
+		for (unsigned i = 0; i < RIG_SHARDS; i++)
+			CHECK_EQ(got_counts[i], counts[i][k]);
+	}
+}
+
 /* Are the sums that are kept along those of what the directory has? */
 static void sums_check(struct fixture *f)
 {
@@ -191,6 +224,7 @@ static void sums_check(struct fixture *f)
 		all += tree_sum(o->tree, sums);
 		reserved += o->reserved_bytes;
 	}
+	placed_check(f);
 	dom_provisioned(f->dom, &got_all, &got_reserved);
 	CHECK_EQ(got_all, all);
 	CHECK_EQ(got_reserved, reserved);
