@@ -57,7 +57,7 @@ void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
  */
 void admin__reply_text(struct admin_req *r, int result,
 		       const ProtobufCMessage *rest, int field, char *text);
-#define ADMIN_TOO_LONG "the answer is longer than 16 MiB"
+#define ADMIN_TOO_LONG "the answer is longer than 64 MiB"
 void admin__refuse(struct admin_req *r); /* with what admin__why() set */
 void admin__no_memory(struct admin_req *r); /* refused: no reason to end */
 void admin__ok(struct admin_req *r, const char *fmt, ...)

@@ -21,7 +21,7 @@
 #define FRAME_VERSION 1u
 #define FRAME_HEADER 12u
 #define FRAME_REQUEST_MAX (64u << 10)
-#define FRAME_RESPONSE_MAX (16u << 20)
+#define FRAME_RESPONSE_MAX (64u << 20) /* of some 140,000 virtual disks */
 
 static inline void frame_put(uint8_t *out, uint32_t len)
 {

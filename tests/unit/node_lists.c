@@ -432,6 +432,7 @@ void __wrap_admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
 	m = protobuf_c_message_unpack(kind, NULL, len, bytes);
 	CHECK(m != NULL);
 	is.status = 0;
+	is.error[0] = '\0';
 	lines_check(m, result);
 	is.done = ++is.answers > 0;
 	protobuf_c_message_free_unpacked(m, NULL);
@@ -492,7 +493,7 @@ static void list(void (*handler)(struct admin_req *r), unsigned lines)
 
 	handler(&r);
 	test_run(&ts, &is.done);
-	CHECK_EQ(is.status, is.error[0] != '\0' ? -EBUSY : 0);
+	CHECK_EQ(is.status < 0, is.error[0] != '\0');
 	CHECK_EQ(is.lines, lines);
 	CHECK(is.looks < 10 * N);
 	CHECK(is.turn_looks_max <= NODE_PART + 1);
@@ -506,6 +507,32 @@ TEST(node_lists, targets)
 	open_it();
 	list(admin__target_list, N);
 	close_it();
+}
+
+/* With names so long that all targets and their LUNs are of so many bytes. */
+static void long_list(size_t bytes)
+{
+	size_t len = bytes / N / 2;
+	char *iqn = malloc(len + 1);
+
+	CHECK(iqn != NULL);
+	memset(iqn, 'x', len);
+	iqn[len] = '\0';
+	open_it();
+	for (unsigned n = 8; n < N; n++)
+		is.t[n].iqn = iqn;
+	list(admin__target_list, bytes < (64 << 20) ? N : 0);
+	close_it();
+	free(iqn);
+}
+
+TEST(node_lists, as_long_as_the_tool_takes)
+{
+	long_list(63 << 20);
+	CHECK_EQ(is.status, 0);
+	long_list(66 << 20);
+	CHECK_STR(is.error, "the answer is longer than 64 MiB");
+	CHECK_EQ(is.status, -EMSGSIZE);
 }
 
 TEST(node_lists, luns)
@@ -575,6 +602,7 @@ TEST(node_lists, sessions_on_a_disk)
 	open_it();
 	list(rebuild, 0);
 	CHECK_STR(is.error, "disk /dev/sdx is in use by 7 sessions");
+	CHECK_EQ(is.status, -EBUSY);
 	close_it();
 	/* None that its memory would be missed for. */
 	for (unsigned n = 1; n < 4; n++) {
