@@ -82,22 +82,26 @@ static void object_look(struct dom *dom, struct dom__data_look *l,
 			const struct cmmds_entry *entry)
 {
 	const Directory__Object *object = (const void *)entry->message;
+	const struct dom__owner *owner;
 	struct uuid oid;
 
 	assert(entry->key_len <= sizeof(l->object.b));
 	memcpy(l->object.b, entry->key, entry->key_len);
 	l->object_len = entry->key_len;
 	l->found.looked_at++;
-	if (object != NULL && !object->deleted &&
-	    dom__uuid_of(&object->oid, &oid) && dom__mine(dom, &oid))
-		lost_add(&l->found.gone, gone_count(dom, object->tree), &oid);
+	if (object == NULL || object->deleted ||
+	    !dom__uuid_of(&object->oid, &oid) || !dom__mine(dom, &oid))
+		return;
+	lost_add(&l->found.gone, gone_count(dom, object->tree), &oid);
+	owner = dom__owner_find(dom, &oid);
+	if (owner != NULL && owner->lossy)
+		lost_add(&l->found.lossy, l->found.lossy.count == 0, &oid);
 }
 
 /* Up to @max of them.  True: there are more. */
 static bool look_part(struct dom *dom, struct dom__data_look *l, unsigned max)
 {
 	const struct cmmds_entry *entry;
-	struct dom__owner *owner;
 
 	if (l->afresh)
 		*l = (struct dom__data_look){ .found.dom = dom };
@@ -112,14 +116,7 @@ static bool look_part(struct dom *dom, struct dom__data_look *l, unsigned max)
 		object_look(dom, l, entry);
 		entry = cmmds_next(dom->cmmds, CMMDS_OBJECT, entry);
 	}
-	if (entry != NULL)
-		return true;
-	TAILQ_FOREACH (owner, &dom->owners, link) {
-		if (owner->lossy)
-			lost_add(&l->found.lossy, l->found.lossy.count == 0,
-				 &owner->oid);
-	}
-	return false;
+	return entry != NULL;
 }
 
 /* All of it now. */

@@ -797,6 +797,22 @@ TEST(dom_owner, what_may_go_is_looked_for_in_parts)
 	CHECK(seen.all < 2 * components);
 }
 
+/* What its takeover found lost is told of while it is open. */
+TEST(dom_owner, lost_data_of_an_open_object)
+{
+	struct fixture *f = fixture_open();
+	struct asked asked = { 0 };
+	int level = -1;
+
+	object_make(f, 1);
+	owner_of(f)->lossy = true;
+	dom_data_look(f->dom, &asked.look, on_data_look);
+	UNTIL(f, asked.told > 0);
+	health_each(data_level, &level);
+	CHECK_EQ(level, HEALTH_BAD);
+	fixture_close(f);
+}
+
 static unsigned objects_walked;
 
 const struct cmmds_entry *__real_cmmds_next(struct cmmds *cmmds,
