@@ -20,6 +20,15 @@
 #define ACK_BATCH 32u
 #define SPIN_LEAST_NS 1000u
 
+/* Why it is lost; NULL: behind a logout, of which iWARP may tell here at first. */
+static const char *why_lost(const struct iser_conn *conn,
+			    enum ibv_wc_status status)
+{
+	if (status != IBV_WC_WR_FLUSH_ERR)
+		return ibv_wc_status_str(status);
+	return conn->goodbye ? NULL : "its queue pair was ended";
+}
+
 static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
 {
 	bool ok = wc->status == IBV_WC_SUCCESS;
@@ -35,10 +44,7 @@ static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
 		iser__tx_complete(conn, wc->wr_id >> 1, ok);
 	}
 	if (!ok && iser__conn_alive(conn))
-		iser__conn_lost(conn, -ECONNRESET,
-				wc->status == IBV_WC_WR_FLUSH_ERR
-					? "its queue pair was ended"
-					: ibv_wc_status_str(wc->status));
+		iser__conn_lost(conn, -ECONNRESET, why_lost(conn, wc->status));
 }
 
 unsigned iser__cq_poll(struct iser_conn *conn)

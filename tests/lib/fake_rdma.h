@@ -33,6 +33,7 @@ struct fake_rdma_config {
 	 * of memory that counts as free again: here, that has other bytes by then.
 	 */
 	bool siw;
+	bool receives_first; /* at the end of a queue pair they are told first */
 	bool says_last_wqe;
 	bool broken_too; /* another device is there, which cannot be used */
 };

@@ -193,18 +193,10 @@ static enum ibv_wc_status work_do(struct fake_peer *peer, struct work *w)
 	return IBV_WC_SUCCESS;
 }
 
-void fake_rdma__qp_error(struct fake_qp *qp)
+static void recvs_flush(struct fake_qp *qp)
 {
 	struct recv *r;
-	struct work *w;
 
-	if (!qp->error && qp->qp.srq != NULL && fake_rdma.config.says_last_wqe)
-		fake_rdma__async_add(IBV_EVENT_QP_LAST_WQE_REACHED, &qp->qp);
-	qp->error = true;
-	if (fake_rdma.removed || qp->peer->frozen)
-		return; /* a dead device says nothing */
-	while ((w = STAILQ_FIRST(&qp->works)) != NULL)
-		work_end(qp, w, IBV_WC_WR_FLUSH_ERR);
 	while ((r = STAILQ_FIRST(&qp->recvs)) != NULL) {
 		STAILQ_REMOVE_HEAD(&qp->recvs, link);
 		qp->recvs_count--;
@@ -214,6 +206,22 @@ void fake_rdma__qp_error(struct fake_qp *qp)
 					  .status = IBV_WC_WR_FLUSH_ERR });
 		free(r);
 	}
+}
+
+void fake_rdma__qp_error(struct fake_qp *qp)
+{
+	struct work *w;
+
+	if (!qp->error && qp->qp.srq != NULL && fake_rdma.config.says_last_wqe)
+		fake_rdma__async_add(IBV_EVENT_QP_LAST_WQE_REACHED, &qp->qp);
+	qp->error = true;
+	if (fake_rdma.removed || qp->peer->frozen)
+		return; /* a dead device says nothing */
+	if (fake_rdma.config.receives_first)
+		recvs_flush(qp);
+	while ((w = STAILQ_FIRST(&qp->works)) != NULL)
+		work_end(qp, w, IBV_WC_WR_FLUSH_ERR);
+	recvs_flush(qp);
 }
 
 /* What is done next; NULL: nothing is. */

@@ -628,6 +628,33 @@ TEST(iser_conn, logout_and_gone_at_once)
 	end();
 }
 
+/* With iWARP its queue pair ends before the connection manager tells of it. */
+TEST(iser_conn, logout_and_its_queue_pair_ends)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	uint64_t lost, ended;
+
+	fixture_with((struct fake_rdma_config){
+		.iwarp = true, .sge_read = 1, .receives_first = true });
+	ready();
+	lost = counter_value(&iser__lost);
+	ended = counter_value(&iscsi__conns_lost);
+	fake_peer_hold(peer, true);
+	CHECK(give(message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL)));
+	turns();
+	CHECK(TAILQ_FIRST(&iser->conns)->goodbye);
+	CHECK_EQ(ibv_modify_qp(TAILQ_FIRST(&iser->conns)->qp, &attr,
+			       IBV_QP_STATE),
+		 0);
+	turns();
+	fake_peer_disconnect(peer);
+	while (counter_value(&iser__conns) > 0)
+		turns();
+	CHECK_EQ(counter_value(&iser__lost), lost);
+	CHECK_EQ(counter_value(&iscsi__conns_lost), ended);
+	end();
+}
+
 /* One that does not ends with the room. */
 TEST(iser_conn, logout_and_stay)
 {
