@@ -499,7 +499,8 @@ static void async_maybe(const struct queue *q)
 		type = (type + 1) % 32;
 	while ((knob.async >> type & 1) == 0);
 	LIST_FOREACH (pair, &pairs, link)
-		if (pair->qp->send_cq == q->cq) {
+		if (pair->qp->send_cq == q->cq &&
+		    (type != IBV_EVENT_SRQ_ERR || pair->qp->srq != NULL)) {
 			count.asyncs++;
 			post_event(pair->qp, type, 0);
 		}
