@@ -244,6 +244,27 @@ TEST(lun, tmf_waits)
 	rig_close(r);
 }
 
+/* The loss of a nexus ends its own commands, and nobody else's. */
+TEST(lun, nexus_reset_leaves_others)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 0, true, 0, SCSI_SIMPLE, false);
+	begin_rw(r, &b, 1, true, 0, SCSI_SIMPLE, false);
+	rig_run(r);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_IT_NEXUS_RESET, 0), 0);
+	CHECK(a.done && !b.done);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	fake_dom_hold(r->dom, false);
+	rig_run(r);
+	CHECK_EQ(b.answer, GOOD);
+	rig_end(&a);
+	rig_end(&b);
+	rig_close(r);
+}
+
 static void on_reset(struct scsi_tmf_req *req, unsigned response)
 {
 	*(int *)req->data = (int)response;

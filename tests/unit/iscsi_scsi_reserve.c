@@ -335,7 +335,7 @@ TEST(scsi_reserve, holders)
 	}
 }
 
-/* Longer than any name is, one more than we take, and without an end. */
+/* Longer than any name is, one more than we take, without an end, and odd. */
 TEST(scsi_reserve, transport_ids_beyond_bounds)
 {
 	static const unsigned lengths[] = { 248, 1020, 1400 };
@@ -358,6 +358,11 @@ TEST(scsi_reserve, transport_ids_beyond_bounds)
 	memcpy(list + 32, "iqn.2026-11.test:abcdef,i,0x00023d000001", 40);
 	put_be32(list + 24, 44);
 	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), RIG_SENSE(5, 0x26, 0));
+	/* It ends, but not with a word. */
+	put_be16(list + 30, 42);
+	memset(list + 72, 0, 2);
+	put_be32(list + 24, 46);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 74), RIG_SENSE(5, 0x26, 0));
 	for (unsigned i = 0; i < 33; i++) {
 		uint8_t *p = list + 28 + 44 * i;
 
