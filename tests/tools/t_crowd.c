@@ -1,5 +1,5 @@
 /*
- * t_crowd: many initiators over iSER at once, as those of many hosts.
+ * t_crowd: many initiators at once, as those of many hosts.
  *
  *	t_crowd ADDRESS PORT TARGET TARGETS SESSIONS SECONDS WAY BYTES DEPTH END
  *		SOURCE...
@@ -13,7 +13,12 @@
  * destroyed), or exit (this process ends).  Or END is killed: exit, in the midst of
  * it.
  *
- * Prints "NAME VALUE" lines; status 0, 1 with a line "BAD: what", 2 usage.
+ * Over iSER; or, with ADDRESS written tcp:ADDRESS, over TCP: WAY read alone, and all
+ * ENDs but exit and killed are a logout.
+ *
+ * Prints "NAME VALUE" lines: of all commands the slowest; of all sessions those with
+ * least and most answers in SECONDS, what is outstanding then, and the longest time
+ * that one of them was answered none.  Status 0, 1 with a line "BAD: what", 2 usage.
  */
 #include "base/util.h"
 #include "iser/wire.h"
@@ -28,8 +33,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LIMIT_MS 300000 /* guests are slow */
 #define AGAIN_MS 1000
@@ -41,11 +49,16 @@
 #define TABLE 65536u
 #define BLOCKS 65536u /* of a unit, 512 bytes each */
 #define CONTROL 0x10
+#define STREAM_BYTES 65536u
+#define SEND_BYTES (1 << 20) /* for a window of commands */
 
 enum state { IDLE, ASKED, LOGIN, ATTENTION, READY, OVER };
 
 struct session {
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id; /* or */
+	int fd;
+	uint8_t head[ISCSI_BHS_LEN]; /* of what comes from it */
+	unsigned head_len, skip;
 	unsigned number;
 	enum state state;
 	int64_t again_ms;
@@ -54,6 +67,7 @@ struct session {
 	uint32_t itt, cmd_sn, max_cmd_sn, stat_sn;
 	unsigned outstanding, done;
 	int64_t sent_ms[SLOTS]; /* by itt */
+	int64_t heard_ms; /* the last answer, or the beginning */
 };
 
 static struct session *sessions;
@@ -71,11 +85,13 @@ static unsigned sources_count;
 static const char *target_name, *way;
 static uint32_t bytes;
 static unsigned depth; /* commands of a session, or its window */
+static bool tcp;
+static int watched; /* TCP's */
 static struct {
 	unsigned refused, unreachable, busy, failed, lost, ready, over, pings,
 		asked;
 	unsigned long done;
-	int64_t slowest_ms;
+	int64_t slowest_ms, gap_ms;
 	unsigned window;
 } count;
 static bool flood, ending;
@@ -184,7 +200,7 @@ static void connect_to(struct session *s)
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
-		.cap = { .max_send_wr = depth + 8, .max_send_sge = 2 },
+		.cap = { .max_send_wr = 2 * depth + 8, .max_send_sge = 2 },
 	};
 
 	device_open(s->id->verbs);
@@ -230,15 +246,19 @@ static uint8_t *message(struct session *s, uint8_t op, uint8_t flags)
 	return at;
 }
 
+static void stream_send(const struct session *s, const uint8_t *at,
+			uint32_t len)
+{
+	len = ROUND_UP(len, 4u); /* slots are cleared */
+	if (send(s->fd, at, len, MSG_NOSIGNAL) != (ssize_t)len && !ending)
+		bad("session %u: send: %s", s->number, strerror(errno));
+}
+
 static void post(struct session *s, uint8_t *at, uint32_t len, uint32_t more)
 {
 	struct ibv_sge sge[2] = {
-		{ .addr = (uintptr_t)at,
-		  .length = len,
-		  .lkey = slots_mr->lkey },
-		{ .addr = (uintptr_t)data,
-		  .length = more,
-		  .lkey = data_mr->lkey },
+		{ .addr = (uintptr_t)at, .length = len },
+		{ .addr = (uintptr_t)data, .length = more },
 	};
 	struct ibv_send_wr wr = { .wr_id = 0,
 				  .sg_list = sge,
@@ -246,10 +266,18 @@ static void post(struct session *s, uint8_t *at, uint32_t len, uint32_t more)
 				  .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_send_wr *wrong;
+	int rv;
 
 	s->sent++;
-	if (ibv_post_send(s->id->qp, &wr, &wrong) != 0 && !ending)
-		bad("session %u: send: %s", s->number, strerror(errno));
+	if (tcp) {
+		stream_send(s, at + ISER_HEADER_LEN, len - ISER_HEADER_LEN);
+		return;
+	}
+	sge[0].lkey = slots_mr->lkey;
+	sge[1].lkey = data_mr->lkey;
+	rv = ibv_post_send(s->id->qp, &wr, &wrong);
+	if (rv != 0 && !ending)
+		bad("session %u: send: %s", s->number, strerror(rv));
 }
 
 static void login(struct session *s)
@@ -262,9 +290,10 @@ static void login(struct session *s)
 		snprintf(which, sizeof(which), "%u", s->number % targets_count);
 	n = snprintf(text, sizeof(text),
 		     "InitiatorName=iqn.2026-11.internal.basalt:crowd%u%c"
-		     "SessionType=Normal%cRDMAExtensions=Yes%c"
+		     "SessionType=Normal%cRDMAExtensions=%s%c"
 		     "ImmediateData=Yes%cInitialR2T=Yes%cTargetName=%s%s%c",
-		     s->number, 0, 0, 0, 0, 0, target_name, which, 0);
+		     s->number, 0, 0, tcp ? "No" : "Yes", 0, 0, 0, target_name,
+		     which, 0);
 	if (n < 0 || (size_t)n > sizeof(text))
 		bad("a long name");
 	s->state = LOGIN;
@@ -296,7 +325,7 @@ static void command(struct session *s, bool ready)
 			put_be24(bhs + 5, more);
 		} else {
 			at[0] |= read ? 0x04 : 0x08;
-			put_be32(stag, data_mr->rkey);
+			put_be32(stag, tcp ? 0 : data_mr->rkey);
 			put_be64(stag + 4, (uintptr_t)data);
 		}
 	}
@@ -340,9 +369,14 @@ static void over(struct session *s)
 
 static void answered(struct session *s, const uint8_t *bhs)
 {
-	int64_t took = now_ms() - s->sent_ms[get_be32(bhs + 16) % SLOTS];
+	int64_t now = now_ms();
+	int64_t took = now - s->sent_ms[get_be32(bhs + 16) % SLOTS];
 
 	s->outstanding--;
+	if (s->heard_ms != 0) {
+		count.gap_ms = MAX(count.gap_ms, now - s->heard_ms);
+		s->heard_ms = now;
+	}
 	if (s->state == ATTENTION) {
 		if (bhs[3] != 0) {
 			command(s, true);
@@ -381,6 +415,10 @@ static void arrived(struct session *s, const uint8_t *bhs)
 		s->state = ATTENTION;
 		command(s, true);
 		break;
+	case 0x25:
+		if ((bhs[1] & 1) == 0)
+			break;
+		/* FALLTHRU */
 	case 0x21:
 		answered(s, bhs);
 		count.window = MAX(count.window,
@@ -433,6 +471,74 @@ static bool completions(void)
 	return n > 0;
 }
 
+/* ---- TCP ---- */
+
+static void stream_begin(struct session *s)
+{
+	const struct sockaddr_in *from = &sources[s->number % sources_count];
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = s };
+	int room = SEND_BYTES;
+
+	s->state = ASKED;
+	s->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (s->fd < 0 ||
+	    setsockopt(s->fd, SOL_SOCKET, SO_SNDBUFFORCE, &room,
+		       sizeof(room)) != 0 ||
+	    bind(s->fd, (const void *)from, sizeof(*from)) != 0 ||
+	    connect(s->fd, (const void *)&address, sizeof(address)) != 0 ||
+	    fcntl(s->fd, F_SETFL, O_NONBLOCK) < 0 ||
+	    epoll_ctl(watched, EPOLL_CTL_ADD, s->fd, &event) != 0)
+		bad("session %u: connect: %s", s->number, strerror(errno));
+	s->slots = slots + (size_t)s->number * SLOTS * SLOT_BYTES;
+	s->cmd_sn = 1;
+	login(s);
+}
+
+/* @len bytes came; what is no header is skipped. */
+static void stream_parse(struct session *s, const uint8_t *at, size_t len)
+{
+	while (len > 0) {
+		bool inside = s->skip > 0;
+		size_t n = MIN(len,
+			       inside ? s->skip : ISCSI_BHS_LEN - s->head_len);
+
+		if (inside) {
+			s->skip -= (unsigned)n;
+		} else {
+			memcpy(s->head + s->head_len, at, n);
+			s->head_len += (unsigned)n;
+			if (s->head_len == ISCSI_BHS_LEN)
+				s->skip = ROUND_UP(get_be24(s->head + 5), 4u);
+		}
+		at += n;
+		len -= n;
+		if (s->head_len < ISCSI_BHS_LEN || s->skip > 0)
+			continue;
+		s->head_len = 0;
+		arrived(s, s->head);
+	}
+}
+
+static bool streams(void)
+{
+	static uint8_t bytes_in[STREAM_BYTES];
+	struct epoll_event ready[64];
+	int n = tcp ? epoll_wait(watched, ready, 64, 0) : 0;
+
+	for (int i = 0; i < n; i++) {
+		struct session *s = ready[i].data.ptr;
+		ssize_t len = recv(s->fd, bytes_in, sizeof(bytes_in), 0);
+
+		if (len > 0) {
+			stream_parse(s, bytes_in, (size_t)len);
+		} else if (len == 0 || errno != EAGAIN) {
+			lost(s, "the target hung up");
+			close(s->fd);
+		}
+	}
+	return n > 0;
+}
+
 /* ---- events ---- */
 
 static void again(struct session *s)
@@ -448,7 +554,7 @@ static bool events(void)
 	struct session *s;
 	int type, status;
 
-	if (rdma_get_cm_event(channel, &event) != 0)
+	if (tcp || rdma_get_cm_event(channel, &event) != 0)
 		return false;
 	s = event->id->context;
 	type = (int)event->event;
@@ -495,7 +601,7 @@ static bool turn(void)
 
 	for (unsigned i = 0; i < 32 && events(); i++)
 		some = true;
-	while (completions())
+	for (unsigned i = 0; i < 32 && (completions() || streams()); i++)
 		some = true;
 	if (!some) {
 		struct timespec ms = { .tv_nsec = 1000000 };
@@ -526,7 +632,10 @@ static void connect_all(void)
 		for (unsigned i = 0; i < sessions_count; i++)
 			if (sessions[i].state == IDLE &&
 			    now >= sessions[i].again_ms) {
-				begin(&sessions[i]);
+				if (tcp)
+					stream_begin(&sessions[i]);
+				else
+					begin(&sessions[i]);
 				if (i % 16 == 0)
 					(void)events();
 			}
@@ -546,10 +655,11 @@ static void flood_all(int64_t ms)
 
 	flood = true;
 	for (unsigned i = 0; i < sessions_count; i++) {
+		sessions[i].heard_ms = now_ms();
 		if (sessions[i].state == READY)
 			fill(&sessions[i]);
-		while (completions())
-			;
+		(void)completions();
+		(void)streams();
 	}
 	while (now_ms() < until)
 		(void)turn();
@@ -559,6 +669,7 @@ static void flood_all(int64_t ms)
 		most = MAX(most, sessions[i].done);
 	}
 	printf("least %u\nmost %u\n", least, most);
+	printf("flood_done %lu\nflood_out %u\n", count.done, waiting());
 	printf("flood_ms %lld\n", (long long)(now_ms() - from));
 }
 
@@ -586,7 +697,7 @@ static void end_all(const char *how)
 
 		if (s->state != READY)
 			continue;
-		if (how[0] == 'l')
+		if (how[0] == 'l' || tcp)
 			logout(s);
 		else if (how[0] == 'd')
 			(void)rdma_disconnect(s->id);
@@ -606,10 +717,12 @@ static void end_all(const char *how)
 static void told(void)
 {
 	printf("sessions %u\nrefused %u\nunreachable %u\nlost %u\ndone %lu\n"
-	       "busy %u\nfailed %u\nslowest_ms %lld\nwindow %u\npings %u\n",
+	       "busy %u\nfailed %u\nslowest_ms %lld\ngap_ms %lld\nwindow %u\n"
+	       "pings %u\n",
 	       count.ready, count.refused, count.unreachable, count.lost,
 	       count.done, count.busy, count.failed,
-	       (long long)count.slowest_ms, count.window, count.pings);
+	       (long long)count.slowest_ms, (long long)count.gap_ms,
+	       count.window, count.pings);
 }
 
 static bool address_parse(const char *text, unsigned port,
@@ -639,6 +752,10 @@ int main(int argc, char **argv)
 {
 	unsigned seconds;
 
+	if (argc > 1 && strncmp(argv[1], "tcp:", 4) == 0) {
+		tcp = true;
+		argv[1] += 4;
+	}
 	if (argc < 12 || !address_parse(argv[1], number(argv[2]), &address))
 		return 2;
 	target_name = argv[3];
@@ -660,8 +777,16 @@ int main(int argc, char **argv)
 		sessions[i].number = i;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	descriptors_all();
-	channel = rdma_create_event_channel();
-	if (channel == NULL || fcntl(channel->fd, F_SETFL, O_NONBLOCK) < 0)
+	if (tcp) {
+		watched = epoll_create1(EPOLL_CLOEXEC);
+		slots = calloc(sessions_count, (size_t)SLOTS * SLOT_BYTES);
+		if (watched < 0 || slots == NULL || way[0] != 'r')
+			return 2;
+	} else {
+		channel = rdma_create_event_channel();
+	}
+	if (!tcp &&
+	    (channel == NULL || fcntl(channel->fd, F_SETFL, O_NONBLOCK) < 0))
 		bad("event channel: %s", strerror(errno));
 	connect_all();
 	told();
