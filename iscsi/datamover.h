@@ -235,6 +235,7 @@ struct dm_conn {
 	 * them is short: with window_max; else 0.
 	 */
 	unsigned unsent;
+	bool no_window; /* it may not look at MaxCmdSN, and send window_max */
 	bool no_immediate; /* what it sends as immediate data is not to be had */
 	bool later; /* said by land() */
 	uint64_t later_ns; /* before this time it may be; 0: never */

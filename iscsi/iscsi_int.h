@@ -480,6 +480,8 @@ struct iscsi_session {
 	struct scsi_nexus nexus;
 
 	uint32_t exp_cmdsn, max_cmdsn;
+	/* What is taken: more, of whom does not look (dm_conn.no_window). */
+	uint32_t most_cmdsn;
 	TAILQ_HEAD(, held) held;
 	unsigned held_count;
 	size_t held_bytes;

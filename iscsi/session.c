@@ -142,9 +142,9 @@ static struct iscsi_session *session_new(struct iscsi_conn *conn, uint16_t tsih)
 	s->tpgt = conn->portal->tpgt;
 	s->keys = l->keys;
 	s->exp_cmdsn = l->cmdsn;
-	s->max_cmdsn = s->exp_cmdsn - 1;
+	s->max_cmdsn = s->most_cmdsn = s->exp_cmdsn - 1;
 	s->window_max = s->window = window_of(s);
-	if (!s->discovery && !conn->dm->ops->rdma)
+	if (!s->discovery)
 		s->window = window_begin(s);
 	TAILQ_INIT(&s->held);
 	TAILQ_INIT(&s->tasks);
@@ -567,29 +567,36 @@ static uint32_t max_of(const struct iscsi_session *s, unsigned window,
 	return s->exp_cmdsn + (window > out ? window - out : 0) - 1;
 }
 
+static void grant(uint32_t *sn, uint32_t max)
+{
+	if (sn_lt(*sn, max))
+		*sn = max;
+}
+
 /*
  * Grant commands up to the window, less what is being worked on and less
  * answers that the initiator does not fetch.  Never takes a grant back.
  */
 void iscsi__session_max_cmdsn(struct iscsi_session *s)
 {
+	const struct dm_conn *dm = s->conn->dm;
 	unsigned window = s->window, out = iscsi__in_flight(s);
 	unsigned unread = MAX(s->window_max, 128u);
 	unsigned load = 0;
-	uint32_t max;
 
 	if (s->responding_count > unread)
 		out += s->responding_count - unread;
 	/* When this arrives those behind it are still to come. */
-	out += s->conn->dm->unsent;
+	out += dm->unsent;
+	if (dm->no_window)
+		grant(&s->most_cmdsn, max_of(s, s->window_max, out));
 	if (!sn_lt(s->max_cmdsn, max_of(s, window, out)))
 		return; /* not even without load */
 	if (!s->discovery)
 		load = scsi_lun_congestion(s->target->scsi, s->last_lun);
 	window -= window * load / 256;
-	max = max_of(s, window, out);
-	if (sn_lt(s->max_cmdsn, max))
-		s->max_cmdsn = max;
+	grant(&s->max_cmdsn, max_of(s, window, out));
+	grant(&s->most_cmdsn, s->max_cmdsn);
 }
 
 /* ---- what a PDU does ---- */

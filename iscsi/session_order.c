@@ -178,7 +178,7 @@ struct sgl *iscsi__session_land(struct iscsi_conn *conn,
 		return NULL;
 	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE))
 		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
-					   s->exp_cmdsn, s->max_cmdsn);
+					   s->exp_cmdsn, s->most_cmdsn);
 	else if (conn->landing == NULL &&
 		 conn->immediates >= ISCSI_IMMEDIATE_MAX)
 		return NULL;
@@ -256,7 +256,7 @@ void iscsi__session_control(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	}
 	if (!(pdu->bhs[0] & ISCSI_IMMEDIATE)) {
 		place = iscsi__cmdsn_place(get_be32(pdu->bhs + 24),
-					   s->exp_cmdsn, s->max_cmdsn);
+					   s->exp_cmdsn, s->most_cmdsn);
 		if (place < 0) {
 			counter_add(&iscsi__ignored, 1);
 			iscsi__conn_ignored(conn);

@@ -103,7 +103,7 @@ static unsigned abort_task(struct iscsi_session *s, const uint8_t *bhs,
 	if (!lun_known(s, get_be64(bhs + 8)))
 		return RSP_NO_LUN;
 	if (task == NULL && sn_lt(ref, cmdsn) &&
-	    iscsi__cmdsn_place(ref, s->exp_cmdsn, s->max_cmdsn) >= 0)
+	    iscsi__cmdsn_place(ref, s->exp_cmdsn, s->most_cmdsn) >= 0)
 		return iscsi__session_skip(s, ref) ? RSP_COMPLETE
 						   : RSP_REJECTED;
 	return RSP_NO_TASK;

@@ -701,6 +701,7 @@ static void hello(struct iser_conn *conn, const struct rdma_conn_param *param,
 	 * the kernel's initiator says that it can.
 	 */
 	conn->dm.no_immediate = !conn->invalidates;
+	conn->dm.no_window = !conn->invalidates; /* nor does it count */
 	if ((attr->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
 		conn->invalidates = false;
 	iser__cm_put(private, conn->invalidates);

@@ -5,6 +5,7 @@
 #ifndef BASALT_TESTS_UNIT_ISER_INITIATOR_H
 #define BASALT_TESTS_UNIT_ISER_INITIATOR_H
 
+#include "iscsi/iscsi_int.h"
 #include "tests/unit/iser_rig.h"
 
 #define KEY 7u
@@ -197,12 +198,18 @@ static inline void read_back(uint32_t lba, uint32_t blocks, unsigned seed)
 	assert_memory_equal(memory, data, (size_t)blocks * 512);
 }
 
-/* The attention of a fresh session is in the way of the first command. */
+/*
+ * The attention of a fresh session is in the way of the first command, and its window
+ * is as of one that has been at work: whole.
+ */
 static inline void ready(void)
 {
 	struct fake_message *m;
+	struct iscsi_session *s;
 
 	up();
+	s = TAILQ_FIRST(&iser->conns)->dm.owner->session;
+	s->window = s->window_max;
 	CHECK(give(command(0, 0)));
 	m = receive();
 	CHECK(m != NULL);
