@@ -235,6 +235,11 @@ struct dm_conn {
 	 * them is short: with window_max; else 0.
 	 */
 	unsigned unsent;
+	/*
+	 * Commands that it should have outstanding at most for now, as others need
+	 * what receives them, too; 0: any number.
+	 */
+	unsigned share;
 	bool no_window; /* it may not look at MaxCmdSN, and send window_max */
 	bool no_immediate; /* what it sends as immediate data is not to be had */
 	bool later; /* said by land() */

@@ -588,6 +588,8 @@ void iscsi__session_max_cmdsn(struct iscsi_session *s)
 		out += s->responding_count - unread;
 	/* When this arrives those behind it are still to come. */
 	out += dm->unsent;
+	if (dm->share != 0)
+		window = MIN(window, dm->share);
 	if (dm->no_window)
 		grant(&s->most_cmdsn, max_of(s, s->window_max, out));
 	if (!sn_lt(s->max_cmdsn, max_of(s, window, out)))

@@ -192,6 +192,8 @@ static void conn_release(struct iser_conn *conn)
 	if (conn->recvq != NULL) {
 		if (conn->own_recvq)
 			(void)own_receives_add(conn, -(int)conn->receives);
+		else
+			iser__recvq_taken(conn->recvq, conn->taken, 0);
 		receives_set(conn, 0);
 	}
 	if (conn->own_recvq && conn->recvq != NULL)
@@ -491,8 +493,10 @@ void iser__conn_turn(struct env_task *task)
 	struct iser_conn *conn = container_of(task, struct iser_conn, turn);
 
 	iser__tx_cancelled(conn);
-	if (!conn->finishing)
+	if (!conn->finishing) {
 		iser__recvq_fill(conn->recvq, conn->dm.env);
+		conn->dm.share = iser__recvq_share(conn->recvq);
+	}
 	iser__tx_flush(conn);
 }
 

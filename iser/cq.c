@@ -29,7 +29,8 @@ static const char *why_lost(const struct iser_conn *conn,
 	return conn->goodbye ? NULL : "its queue pair was ended";
 }
 
-static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
+/* How many receives it was. */
+static unsigned completion(struct iser_conn *conn, const struct ibv_wc *wc)
 {
 	bool ok = wc->status == IBV_WC_SUCCESS;
 
@@ -45,6 +46,7 @@ static void completion(struct iser_conn *conn, const struct ibv_wc *wc)
 	}
 	if (!ok && iser__conn_alive(conn))
 		iser__conn_lost(conn, -ECONNRESET, why_lost(conn, wc->status));
+	return wc->wr_id & 1;
 }
 
 unsigned iser__cq_poll(struct iser_conn *conn)
@@ -52,7 +54,7 @@ unsigned iser__cq_poll(struct iser_conn *conn)
 	struct ibv_wc wc[POLL_BATCH];
 	/* Behind any PDU of its login it may move: the rest moves with it. */
 	int n, batch = conn->full ? (int)POLL_BATCH : 1;
-	unsigned sum = 0;
+	unsigned sum = 0, taken = 0;
 
 	do {
 		if (conn->moving)
@@ -63,9 +65,13 @@ unsigned iser__cq_poll(struct iser_conn *conn)
 			break;
 		}
 		for (int i = 0; i < n; i++)
-			completion(conn, &wc[i]);
+			taken += completion(conn, &wc[i]);
 		sum += (unsigned)n;
 	} while (n == batch && sum < POLL_BUDGET);
+	if (!conn->own_recvq && (taken > 0 || conn->taken > 0)) {
+		iser__recvq_taken(conn->recvq, conn->taken, taken);
+		conn->taken = taken;
+	}
 	/* Before their places in the window are offered again. */
 	if (sum > 0)
 		iser__recvq_fill(conn->recvq, conn->dm.env);

@@ -108,6 +108,9 @@ struct recvq {
 	bool stopped; /* it broke, or its connection ended */
 	bool waits; /* for pages: home does, or is about to hear of it */
 	unsigned capacity, wanted, posted;
+	/* Of a shared one: iser__recvq_taken(). */
+	unsigned taken, takers, calm;
+	atomic_uint share;
 	struct recv_slot *slots;
 	struct recv_slots idle;
 	struct page **heads; /* the pages that slots' heads lie in */
@@ -141,6 +144,16 @@ void iser__recvq_want(struct recvq *q, struct env *env, int n);
 void iser__recvq_fill(struct recvq *q, struct env *env);
 /* Was there no memory for all of them? */
 bool iser__recvq_short(struct recvq *q);
+/*
+ * A connection of a shared queue, which last took @before of its receives at one
+ * time, took @now.
+ */
+void iser__recvq_taken(struct recvq *q, unsigned before, unsigned now);
+/* dm_conn.share of its connections. */
+static inline unsigned iser__recvq_share(const struct recvq *q)
+{
+	return atomic_load_explicit(&q->share, memory_order_relaxed);
+}
 /* Has the device none of them? */
 bool iser__recvq_back(struct recvq *q);
 /*
@@ -314,6 +327,7 @@ struct iser_conn {
 	struct recvq *recvq;
 	bool own_recvq;
 	unsigned receives; /* our share of recvq->wanted */
+	unsigned taken; /* of them, when it was last looked */
 	bool established, full, lost, closing, finishing;
 	bool invalidates; /* its STags, with our responses */
 	bool removed; /* its device was pulled out */

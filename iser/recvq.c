@@ -14,6 +14,13 @@
  * its own, is refused if not all can be posted; and data is shown to who may keep
  * it only with other pages at hand for its receive.
  *
+ * All connections of a shared queue together may send far more than it has receives
+ * for, and whoever finds none is held up by the transport, again and again while
+ * others get through.  That is seen by what each took when it was last looked:
+ * while it is more than a part of the queue, each is offered its share of what
+ * there is with its next answers; and twice as much of it again when that was not
+ * so for as many receives as there are.
+ *
  * Connections of all shards receive from a device's shared queue, so with more
  * than one shard a lock guards it.  It is held for as long as slots are moved;
  * posting is left outside, where the driver takes a lock of its own.  Waiting for
@@ -24,6 +31,7 @@
 
 #define HEADS_PER_PAGE (PAGE_BYTES / RECV_HEAD_BYTES)
 #define BATCH 16u
+#define SHORT_PART 2u /* of the receives, taken at one time: they are short */
 
 static void q_lock(struct recvq *q)
 {
@@ -153,6 +161,7 @@ int iser__recvq_open(struct rdma_device *rdma, struct env *env,
 			goto err;
 	}
 	q->locked = kind == RECVQ_SHARDS;
+	q->share = q->srq != NULL ? capacity : 0;
 	pthread_mutex_init(&q->lock, NULL);
 	*out = q;
 	return 0;
@@ -180,6 +189,7 @@ void iser__recvq_close(struct recvq *q)
 	if (rv != 0)
 		log_write(LOG_ISER, LOG_WARN_L, "a receive queue stays: %s",
 			  strerror(rv));
+	assert(q->taken == 0 && q->takers == 0);
 	page_wait_stop(q->env->pages, &q->waiter);
 	counter_add(&iser__receives_posted, (uint64_t)0 - q->posted);
 	for (unsigned i = 0; i < q->capacity; i++)
@@ -323,6 +333,26 @@ void iser__recvq_fill(struct recvq *q, struct env *env)
 		if (post(q, wr) != 0)
 			broke(q, env);
 	} while (n == BATCH);
+}
+
+void iser__recvq_taken(struct recvq *q, unsigned before, unsigned now)
+{
+	unsigned share;
+
+	q_lock(q);
+	q->taken += now - before;
+	q->takers += (now > 0) - (before > 0);
+	q->calm += now;
+	share = q->share;
+	if (now > 0 && q->taken > q->capacity / SHORT_PART) {
+		share = MIN(share, MAX(q->capacity * 3 / 4 / q->takers, 1u));
+		q->calm = 0;
+	} else if (q->calm >= q->capacity) {
+		share = MIN(share * 2, q->capacity);
+		q->calm = 0;
+	}
+	atomic_store_explicit(&q->share, share, memory_order_relaxed);
+	q_unlock(q);
 }
 
 bool iser__recvq_short(struct recvq *q)
