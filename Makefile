@@ -154,6 +154,7 @@ $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc \
 		kv_batch_reserve lsom__page_read)
 $(O)/tests/unit/lsom_moves: LIBS += $(call wrap,lsom__log_append)
+$(O)/tests/unit/lsom_view: LIBS += $(call wrap,lsom_write)
 $(O)/tests/unit/dom_owner $(O)/tests/unit/dom_stray: \
 	LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_each lsom_comp_some cmmds_next)

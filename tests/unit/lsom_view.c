@@ -52,6 +52,26 @@ static void home_writev(struct env_dev *dev, struct env_io *io,
 	real_ops->dev_writev(dev, io, iov, n, offset, flags);
 }
 
+/* ---- and its home may be busy ---- */
+
+static _Thread_local bool at_home_here;
+static atomic_uint busy; /* writes that it has no room for yet */
+
+int __real_lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+		      lsom_write_cb cb);
+int __wrap_lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+		      lsom_write_cb cb);
+
+int __wrap_lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+		      lsom_write_cb cb)
+{
+	if (at_home_here && atomic_load(&busy) > 0) {
+		atomic_fetch_sub(&busy, 1);
+		return -EBUSY;
+	}
+	return __real_lsom_write(comp, req, cb);
+}
+
 /* ---- opening and closing, on the home ---- */
 
 static void on_back(struct env_task *task)
@@ -82,6 +102,7 @@ static void there_open(struct env_task *task)
 					   .path = f->path,
 					   .index_path = f->index,
 					   .cluster = f->cluster };
+	at_home_here = true;
 	NEED(lsom_disk_open(f->lsom[HOME], &f->open, opened) == 0);
 }
 
@@ -603,6 +624,19 @@ TEST(lsom_view, another_number_of_shards)
 	u->object = object_of(1, 2);
 	user_go(u);
 	user_wait(u);
+	fixture_close(f);
+}
+
+/* It is asked again, with the credit that each write brought. */
+TEST(lsom_view, a_home_that_is_busy)
+{
+	struct fixture *f = fixture_open();
+	struct user *u = user_start(f, 0, 0, 1, 1);
+
+	atomic_store(&busy, 3 * BLOCKS);
+	user_go(u);
+	user_wait(u);
+	CHECK_EQ(atomic_load(&busy), 0);
 	fixture_close(f);
 }
 
