@@ -390,8 +390,7 @@ static int buf_append(struct task *task, size_t len)
 
 /*
  * Less shall come: its window widens again with what finds memory.  Over RDMA next
- * to nothing comes unasked, and can wait; libiscsi's iSER does not look at its
- * window, and waits for ever for the answer of what lies outside.
+ * to nothing comes unasked, and can wait.
  */
 static void narrow(struct iscsi_session *s)
 {
