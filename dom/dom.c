@@ -67,20 +67,23 @@ struct dom__disk *dom__disk_find(struct dom *dom, const struct uuid *id)
 bool dom__walk(struct dom *dom, struct dom__walk *walk, unsigned max,
 	       void (*cb)(struct lsom_comp *comp, void *arg), void *arg)
 {
-	struct dom__disk *disk;
+	struct dom__disk *disk = NULL, *d;
+	unsigned number = 0;
 
-	TAILQ_FOREACH (disk, &dom->disks, link) {
-		if (disk->number >= walk->number && !disk->removing &&
-		    disk->healthy)
-			break;
+	TAILQ_FOREACH (d, &dom->disks, link) {
+		if (d->placed->number < walk->number || d->removing ||
+		    !d->healthy || (disk != NULL && d->placed->number > number))
+			continue;
+		disk = d;
+		number = d->placed->number;
 	}
 	if (disk == NULL)
 		return false;
-	if (disk->number != walk->number)
+	if (number != walk->number)
 		walk->place = 0;
 	walk->disk = disk;
 	walk->place = lsom_comp_some(disk->lsom, walk->place, max, cb, arg);
-	walk->number = disk->number + (walk->place == 0);
+	walk->number = number + (walk->place == 0);
 	return true;
 }
 
@@ -168,7 +171,6 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	disk->dom = dom;
 	disk->lsom = lsom;
 	disk->id = info.disk;
-	disk->number = dom->disks_count++;
 	disk->shard = info.shard;
 	disk->watch.cb = disk_changed;
 	TAILQ_INIT(&disk->cms);

@@ -733,7 +733,6 @@ struct dom__disk {
 	struct dom *dom;
 	struct lsom_disk *lsom;
 	struct uuid id;
-	uint64_t number; /* in the order they came */
 	unsigned shard; /* its home */
 	struct lsom_disk_watch watch;
 	uint8_t congestion; /* of all kinds */
@@ -759,6 +758,7 @@ struct dom__disk {
  */
 struct dom__placed {
 	struct uuid disk;
+	unsigned number; /* also where it goes and comes back */
 	uint64_t promised_bytes; /* sizes of the components of objects */
 	uint64_t uncreated_bytes; /* of those, what will be kept */
 	TAILQ_ENTRY(dom__placed) link;
@@ -771,7 +771,7 @@ struct dom__placed {
 /* How far a walk over all components is, some of them in each turn. */
 struct dom__walk {
 	struct dom__disk *disk; /* of those that are just visited */
-	uint64_t number; /* of the disk */
+	unsigned number; /* of the disk */
 	unsigned place; /* there */
 };
 
@@ -830,6 +830,7 @@ struct dom {
 	struct cmmds_subscription objects_sub, policies_sub, disks_sub;
 	bool objects_told; /* the directory has begun to tell of them */
 	TAILQ_HEAD(, dom__placed) placed; /* on disks that have something */
+	unsigned placed_count;
 	bool placed_lost; /* or had no memory: those not there are to count */
 	uint64_t provisioned_bytes, reserved_bytes; /* by the directory */
 	struct health_check data_check; /* of the first shard, for all */
@@ -848,8 +849,7 @@ struct dom {
 	TAILQ_HEAD(, dom_data_look) looks; /* who waits; the first shard's */
 	struct log_limit gone_log;
 	struct dom__gc *gc;
-	TAILQ_HEAD(, dom__disk) disks; /* by their numbers */
-	uint64_t disks_count; /* that came */
+	TAILQ_HEAD(, dom__disk) disks;
 	TAILQ_HEAD(, dom__owner) owners;
 	struct dom__owner *owners_by_id[DOM__BUCKETS];
 	TAILQ_HEAD(, dom__owner) busy; /* those with operations */
@@ -861,7 +861,7 @@ void dom__disk_look(struct dom__disk *disk);
 /*
  * Visit about @max of the components of all disks in service.  False: there are no
  * more.  A walk that began with zeros sees all that are there from its beginning to
- * its end, whatever comes or goes meanwhile.
+ * its end, and none twice, whatever comes or goes meanwhile.
  */
 bool dom__walk(struct dom *dom, struct dom__walk *walk, unsigned max,
 	       void (*cb)(struct lsom_comp *comp, void *arg), void *arg);

@@ -39,6 +39,7 @@ static struct dom__placed *placed_make(struct dom *dom, const struct uuid *disk)
 
 	if (placed != NULL) {
 		placed->disk = *disk;
+		placed->number = dom->placed_count++;
 		TAILQ_INSERT_TAIL(&dom->placed, placed, link);
 	}
 	return placed;

@@ -504,6 +504,41 @@ TEST(dom_stray, a_disk_is_away)
 	fixture_close(f);
 }
 
+static void on_away(void *arg)
+{
+	struct fixture *f = arg;
+
+	dom_disk_add(f->dom, f->disks[0]);
+}
+
+/* What was seen already is not listed again. */
+TEST(dom_stray, a_disk_comes_back_under_the_list)
+{
+	struct fixture *f = fixture_open();
+	unsigned count;
+
+	object_make(f, 1);
+	directory_keep(f);
+	other_make(f, 200, 4 * LEG, 0);
+	other_make(f, 201, 4 * LEG, 0);
+	directory_put_back(f);
+	count = strays(f, NULL, NULL);
+	CHECK(count > 1);
+	for (unsigned turns = 0; turns < 6; turns++) {
+		struct dom_strays req = { .data = f };
+
+		CHECK_EQ(dom_strays(f->dom, &req, on_strays), 0);
+		for (unsigned i = 0; i < turns && !f->done; i++)
+			shard_step(f->ts.env, 0);
+		dom_disk_remove(f->dom, f->disks[0], on_away, f);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK(req.count <= count);
+		free(req.items);
+		nap(f, 50 * MSEC);
+	}
+	fixture_close(f);
+}
+
 /* It is answered, whenever the end comes. */
 TEST(dom_stray, closed_meanwhile)
 {
