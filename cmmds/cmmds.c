@@ -126,11 +126,25 @@ static int on_apply(void *arg, uint64_t index, uint64_t term,
 	return 0;
 }
 
-static int on_take(void *arg, uint8_t **data, size_t *len)
+static int on_take(void *arg)
 {
 	struct cmmds *cmmds = arg;
 
-	return snapshot__encode(&cmmds->state, data, len);
+	return snapshot__begin(&cmmds->state);
+}
+
+static bool on_take_more(void *arg, uint8_t **data, size_t *len)
+{
+	struct cmmds *cmmds = arg;
+
+	return snapshot__more(&cmmds->state, data, len);
+}
+
+static void on_take_drop(void *arg)
+{
+	struct cmmds *cmmds = arg;
+
+	snapshot__drop(&cmmds->state);
 }
 
 static int on_restore(void *arg, uint64_t index, const uint8_t *data,
@@ -140,6 +154,7 @@ static int on_restore(void *arg, uint64_t index, const uint8_t *data,
 	struct cmmds_state old = cmmds->state, state;
 	int rv;
 
+	assert(old.image == NULL);
 	state__init(&state);
 	rv = snapshot__decode(&state, data, len);
 	if (rv == 0 && state.applied_index != index)
@@ -197,6 +212,8 @@ static const struct shell_ops shell_ops = {
 	.send = on_send,
 	.apply = on_apply,
 	.take = on_take,
+	.take_more = on_take_more,
+	.take_drop = on_take_drop,
 	.restore = on_restore,
 	.leading = on_leading,
 	.failed = on_failed,

@@ -206,8 +206,9 @@ void store__start(struct raft_store *store, const struct store_ops *ops,
 		  void *arg);
 
 /*
- * Writes, in order; each returns its ticket.  What is copied is copied at once.
- * store__append() first removes every entry from @index on.
+ * Writes, in order; each returns its ticket.  What is copied is copied at once;
+ * a snapshot is not, and stays as it is until its ticket is durable or the store
+ * closed.  store__append() first removes every entry from @index on.
  */
 uint64_t store__term(struct raft_store *store, uint64_t term, uint64_t vote);
 uint64_t store__append(struct raft_store *store, uint64_t index,
@@ -248,8 +249,14 @@ struct shell_ops {
 	int (*apply)(void *arg, uint64_t index, uint64_t term,
 		     enum raft_entry_type type, const uint8_t *data,
 		     size_t len);
-	/* The state's image, malloc()ed. */
-	int (*take)(void *arg, uint8_t **data, size_t *len);
+	/*
+	 * The state's image, as it is at take().  take_more() makes a part of
+	 * it, and is true when it is whole, malloc()ed; one that is not is let go
+	 * with take_drop(), before a restore(), or with the state.
+	 */
+	int (*take)(void *arg);
+	bool (*take_more)(void *arg, uint8_t **data, size_t *len);
+	void (*take_drop)(void *arg);
 	int (*restore)(void *arg, uint64_t index, const uint8_t *data,
 		       size_t len);
 	/* Leading, with an entry of this term applied; or no longer. */
@@ -340,6 +347,7 @@ struct state_entry {
 	struct state_entry *prev, *next; /* in key order */
 	struct state_entry *chain; /* of what it belongs to */
 	uint64_t priority, hash;
+	size_t packed; /* bytes of it in an image */
 };
 
 #define STATE_BUCKETS 4096u /* there may be as many of a kind, and more */
@@ -364,8 +372,10 @@ struct cmmds_state {
 	struct state_entry *chains[STATE_BUCKETS];
 	uint64_t revision, event_sequence, applied_index;
 	uint64_t entries_hash, clients_hash;
+	uint64_t packed_bytes; /* of all entries in an image */
 	struct state_clients clients;
 	unsigned clients_count;
+	struct state_image *image; /* under way, or NULL */
 };
 
 /* What a command did; old entries hang here until state__result_fini(). */
@@ -442,9 +452,19 @@ int state__load_client(struct cmmds_state *state, const struct uuid *id,
 		       uint64_t incarnation,
 		       const struct state_remembered *what);
 
-/* snapshot.c.  Decoding gives 0, -EUCLEAN, -EMEDIUMTYPE; @state is init'ed. */
-int snapshot__encode(const struct cmmds_state *state, uint8_t **out,
-		     size_t *len);
+/*
+ * snapshot.c.  An image of @state as it is now, one at a time.  -EMSGSIZE: it is
+ * too large.
+ */
+int snapshot__begin(struct cmmds_state *state);
+/* Some more of it; true: it is whole, and *@out the caller's to free(). */
+bool snapshot__more(struct cmmds_state *state, uint8_t **out, size_t *len);
+/* The one under way is not wanted any more; if there is one. */
+void snapshot__drop(struct cmmds_state *state);
+/* A command that was applied changed or removed @old. */
+void snapshot__keep(struct cmmds_state *state, const struct cmmds_entry *old);
+size_t snapshot__entry_size(const struct cmmds_entry *e);
+/* 0, -EUCLEAN, -EMEDIUMTYPE; @state is init'ed. */
 int snapshot__decode(struct cmmds_state *state, const uint8_t *data,
 		     size_t len);
 

@@ -9,6 +9,7 @@ struct shell_log {
 	uint64_t first; /* index of at[head]; last + 1 when empty */
 	struct log_entry *at;
 	size_t head, count, room;
+	size_t dead; /* before at[head]: dropped, and to be freed */
 	uint64_t bytes;
 };
 
@@ -32,6 +33,7 @@ TAILQ_HEAD(shell_outbox, shell_message);
 #define SHELL_OUTBOX_MAX 4096u
 #define SHELL_OUTBOX_BYTES_MAX (64u << 20)
 #define SHELL_TRAILING_MAX 1024u
+#define SHELL_FREED_MAX 2048u /* entries of the log, in one turn */
 #define SHELL_ENTRY_OVERHEAD 32u /* bytes, for how much log a snapshot saves */
 
 struct raft_shell {
@@ -69,12 +71,14 @@ struct raft_shell {
 
 	/* An install (R4) and a snapshot of our own on their way to the disk. */
 	bool installing, compacting;
+	bool taking; /* our own is being made */
 	uint64_t install_ticket, compact_ticket;
 	struct raft_snapshot_metadata install_meta;
 	struct log_snapshot install, compact;
 	unsigned compact_trailing;
 
 	struct env_timer timer;
+	struct env_timer parts; /* of long work, one a turn */
 	struct env_task task; /* settle later */
 	void (*close_cb)(void *arg);
 	void *close_arg;
@@ -91,7 +95,9 @@ struct log_entry *shell__log_at(struct shell_log *log, uint64_t index);
 uint64_t shell__log_last(const struct shell_log *log);
 void shell__log_push(struct shell_log *log, const struct log_entry *entry);
 void shell__log_truncate(struct shell_log *log, uint64_t from);
+/* What is dropped is freed by and by: shell__log_free_some(), true: it all is. */
 void shell__log_drop_before(struct shell_log *log, uint64_t first);
+bool shell__log_free_some(struct shell_log *log, unsigned max);
 void shell__log_reset(struct shell_log *log, uint64_t first);
 
 /* One step, its update handled whole.  Non-zero: refused, or the end. */
@@ -111,6 +117,7 @@ void shell__on_timer(struct env_timer *timer);
 void shell__on_settle(struct env_task *task);
 
 /* raft_snapshot.c */
+void shell__on_parts(struct env_timer *timer);
 void shell__snapshot_if_due(struct raft_shell *shell);
 void shell__snapshot_done(struct raft_shell *shell);
 void shell__install_begin(struct raft_shell *shell, struct raft_update *up);

@@ -3,8 +3,8 @@
  * and a leader's, which replace the log of a member that is far behind.
  *
  * Either goes through the store's queue, and counts only when it is durable.
- * One install at a time (R4); if one begins while our own is being written, our
- * own is let go.
+ * One install at a time (R4); if one begins while our own is being made or
+ * written, our own is let go.
  */
 #define LOG_ROOM LOG_CMMDS
 #include "base/log.h"
@@ -35,6 +35,11 @@ static unsigned trailing(struct raft_shell *shell)
 	return n;
 }
 
+static void parts_go_on(struct raft_shell *shell)
+{
+	env_timer_start(shell->env, &shell->parts, ENV_NEXT_TURN_NS);
+}
+
 /* Half of a large image: else filling a directory would write its square. */
 static uint64_t due_bytes(const struct raft_shell *shell)
 {
@@ -45,19 +50,18 @@ void shell__snapshot_if_due(struct raft_shell *shell)
 {
 	struct log_snapshot *snap = &shell->compact;
 	struct codec_buf conf = { 0 };
-	int rv;
 
-	if (shell->failed || shell->compacting || shell->installing ||
+	if (shell->failed || shell->taking || shell->compacting ||
+	    shell->installing ||
 	    shell->bytes_since_snapshot < due_bytes(shell) ||
 	    shell->applied <= shell->snapshot.index ||
 	    shell->applied > shell->reported)
 		return;
-	rv = shell->ops->take(shell->arg, &snap->data, &snap->len);
-	shell->snapshot_status = rv;
-	if (rv != 0) {
-		log_warn("no directory snapshot: %s", err_text(rv));
-		/* Again after as much log: making an image costs its size. */
-		shell->bytes_since_snapshot = 0;
+	shell->snapshot_status = shell->ops->take(shell->arg);
+	shell->bytes_since_snapshot = 0; /* after a failure as after another */
+	if (shell->snapshot_status != 0) {
+		log_warn("no directory snapshot: %s",
+			 err_text(shell->snapshot_status));
 		return;
 	}
 	codec__conf_encode(&shell->conf, &conf);
@@ -66,11 +70,31 @@ void shell__snapshot_if_due(struct raft_shell *shell)
 	snap->conf = conf.data;
 	snap->conf_len = conf.len;
 	snap->conf_index = shell->conf_index;
-	shell->compacting = true;
 	shell->compact_trailing = trailing(shell);
+	shell->taking = true;
+	parts_go_on(shell);
+}
+
+static void take_more(struct raft_shell *shell)
+{
+	struct log_snapshot *snap = &shell->compact;
+
+	if (!shell->ops->take_more(shell->arg, &snap->data, &snap->len))
+		return;
+	shell->taking = false;
+	shell->compacting = true;
 	shell->compact_ticket = store__compact(
 		shell->store, snap, snap->index - shell->compact_trailing + 1);
-	shell->bytes_since_snapshot = 0;
+}
+
+/* A leader's comes, which is newer. */
+static void take_drop(struct raft_shell *shell)
+{
+	if (!shell->taking)
+		return;
+	shell->ops->take_drop(shell->arg);
+	shell->taking = false;
+	codec__snapshot_fini(&shell->compact);
 }
 
 /* Durable: the core may forget, and so do we, exactly as it does. */
@@ -100,7 +124,24 @@ void shell__snapshot_done(struct raft_shell *shell)
 		abort(); /* we encoded it */
 	event.snapshot.trailing = shell->compact_trailing;
 	shell__log_drop_before(&shell->log, keep);
+	parts_go_on(shell);
 	shell__step(shell, &event);
+}
+
+/* Of a large directory this would take too long for one turn. */
+void shell__on_parts(struct env_timer *timer)
+{
+	struct raft_shell *shell =
+		container_of(timer, struct raft_shell, parts);
+	bool all_freed;
+
+	if (shell->failed)
+		return;
+	all_freed = shell__log_free_some(&shell->log, SHELL_FREED_MAX);
+	if (shell->taking)
+		take_more(shell);
+	if (shell->taking || !all_freed)
+		parts_go_on(shell);
 }
 
 /* ---- a leader's ---- */
@@ -117,6 +158,7 @@ void shell__install_begin(struct raft_shell *shell, struct raft_update *up)
 
 	assert(!shell->installing);
 	assert(meta->index > shell->applied);
+	take_drop(shell);
 	codec__conf_encode(&meta->configuration, &conf);
 	snap->index = meta->index;
 	snap->term = meta->term;

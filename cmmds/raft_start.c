@@ -175,6 +175,7 @@ int shell__open(const struct shell_config *config, char why[256],
 	shell->arg = config->arg;
 	shell->snapshot_bytes = config->snapshot_bytes;
 	shell->timer.cb = shell__on_timer;
+	shell->parts.cb = shell__on_parts;
 	shell->task.cb = shell__on_settle;
 	shell->now_ms = 0;
 	TAILQ_INIT(&shell->writes);
@@ -251,5 +252,6 @@ void shell__close(struct raft_shell *shell, void (*cb)(void *arg), void *arg)
 	shell->close_cb = cb;
 	shell->close_arg = arg;
 	env_timer_stop(shell->env, &shell->timer);
+	env_timer_stop(shell->env, &shell->parts);
 	store__close(shell->store, on_store_closed, shell);
 }

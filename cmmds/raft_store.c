@@ -30,6 +30,7 @@
 
 /* Fewer keys than this are deleted one by one: cheaper for readers. */
 #define DELETE_SINGLY 64u
+#define BATCH_KEPT (1u << 20) /* bytes of memory; a snapshot may take more */
 #define WANTS_NS (5 * SEC) /* between tries where something is lacking */
 #define WANTS_NS_MAX (600 * SEC) /* what a start of the daemon may bring */
 
@@ -44,6 +45,8 @@ struct raft_store {
 
 	struct kv_batch gathering, writing;
 	size_t gathering_bytes, writing_bytes; /* of log entries in them */
+	/* The snapshot in them, or NULL; its bytes are added on the lane. */
+	const struct log_snapshot *gathering_snap, *writing_snap;
 	uint64_t ticket; /* of the last write queued */
 	uint64_t writing_ticket; /* of the last in @writing */
 	uint64_t durable;
@@ -466,15 +469,32 @@ static void close_done(struct env_work *work)
 	cb(arg);
 }
 
+/* An image is large: its bytes are not the loop's work. */
+static void add_snapshot(struct raft_store *store)
+{
+	struct codec_buf value = { 0 };
+
+	if (store->writing_snap == NULL)
+		return;
+	codec__snapshot_encode(store->writing_snap, &value);
+	kv_batch_put(&store->writing, kv_slice("s", 1),
+		     kv_slice(value.data, value.len));
+	free(value.data);
+	store->writing_snap = NULL;
+}
+
 static void write_work(struct env_work *work)
 {
 	struct raft_store *store = container_of(work, struct raft_store, work);
 
+	add_snapshot(store);
 	store->status = 0;
 	if (store->kv == NULL)
 		store->status = store_kv_open(store, false, &store->kv);
 	if (store->status == 0)
 		store->status = kv_apply(store->kv, &store->writing);
+	if (store->status == 0 && store->writing.bytes_room > BATCH_KEPT)
+		kv_batch_fini(&store->writing);
 	if (kv_wants(store->status)) {
 		kv_close(store->kv);
 		store->kv = NULL;
@@ -556,13 +576,16 @@ static void store_start(struct env_task *task)
 	if (store->wants != 0) {
 		store->work.work = write_work;
 		store->work.done = write_done;
-	} else if (!store->failed && store->gathering.changes_count > 0) {
+	} else if (!store->failed && (store->gathering.changes_count > 0 ||
+				      store->gathering_snap != NULL)) {
 		struct kv_batch batch = store->writing;
 
 		store->writing = store->gathering;
 		store->gathering = batch;
 		store->writing_bytes = store->gathering_bytes;
 		store->gathering_bytes = 0;
+		store->writing_snap = store->gathering_snap;
+		store->gathering_snap = NULL;
 		store->writing_ticket = store->ticket;
 		store->work.work = write_work;
 		store->work.done = write_done;
@@ -636,10 +659,7 @@ uint64_t store__append(struct raft_store *store, uint64_t index,
 uint64_t store__install(struct raft_store *store,
 			const struct log_snapshot *snap)
 {
-	struct codec_buf value = { 0 };
-
-	codec__snapshot_encode(snap, &value);
-	put(store, kv_slice("s", 1), &value);
+	store->gathering_snap = snap;
 	delete_entries(store, store->first, store->last + 1);
 	store->first = snap->index + 1;
 	store->last = snap->index;
@@ -649,11 +669,8 @@ uint64_t store__install(struct raft_store *store,
 uint64_t store__compact(struct raft_store *store,
 			const struct log_snapshot *snap, uint64_t keep_from)
 {
-	struct codec_buf value = { 0 };
-
 	assert(keep_from <= store->last + 1);
-	codec__snapshot_encode(snap, &value);
-	put(store, kv_slice("s", 1), &value);
+	store->gathering_snap = snap;
 	delete_entries(store, store->first, keep_from);
 	store->first = MAX(store->first, keep_from);
 	return queued(store);

@@ -53,6 +53,7 @@ void state__fini(struct cmmds_state *state)
 {
 	struct state_client *client;
 
+	snapshot__drop(state);
 	for (int kind = 1; kind < CMMDS_KINDS; kind++)
 		tree__free(state->roots[kind]);
 	while ((client = TAILQ_FIRST(&state->clients)) != NULL) {
@@ -513,6 +514,9 @@ static int apply_all(struct cmmds_state *state, struct state_result *result,
 	}
 	if (cmd->audit != NULL)
 		apply_audit(state, result, cmd->audit);
+	for (size_t i = 0; i < result->count; i++)
+		if (result->changes[i].old_entry != NULL)
+			snapshot__keep(state, result->changes[i].old_entry);
 	if (result->count > 0)
 		state->revision++;
 	return 0;

@@ -252,6 +252,7 @@ void tree__insert(struct cmmds_state *state, struct state_entry *e)
 	*place = e;
 	state->counts[e->pub.kind]++;
 	state->entries_hash += e->hash;
+	state->packed_bytes += e->packed;
 }
 
 void tree__remove(struct cmmds_state *state, struct state_entry *e)
@@ -265,6 +266,7 @@ void tree__remove(struct cmmds_state *state, struct state_entry *e)
 	chain_remove(state, e);
 	state->counts[e->pub.kind]--;
 	state->entries_hash -= e->hash;
+	state->packed_bytes -= e->packed;
 }
 
 const struct state_entry *state__find(const struct cmmds_state *state,
@@ -337,6 +339,7 @@ struct state_entry *tree__entry_make(enum cmmds_kind kind, const void *key,
 	e->pub.message = message;
 	e->priority = tree__hash(0x9e3779b97f4a7c15ull, key, key_len);
 	e->hash = entry_hash(&e->pub);
+	e->packed = snapshot__entry_size(&e->pub);
 	return e;
 }
 

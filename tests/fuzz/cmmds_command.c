@@ -5,6 +5,7 @@
  */
 #include "base/crc.h"
 #include "cmmds/cmmds_int.h"
+#include "tests/unit/cmmds_image.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -13,13 +14,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define HEAD 28u /* of an image: snapshot.c */
 
-static void image(const struct cmmds_state *state)
+static void image(struct cmmds_state *state)
 {
 	struct cmmds_state again;
 	uint8_t *bytes;
 	size_t len;
 
-	if (snapshot__encode(state, &bytes, &len) != 0)
+	if (image_of(state, &bytes, &len) != 0)
 		abort();
 	state__init(&again);
 	if (snapshot__decode(&again, bytes, len) != 0)

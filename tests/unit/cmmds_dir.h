@@ -4,6 +4,7 @@
 
 #include "cmmds/cmmds_int.h"
 #include "tests/lib/test.h"
+#include "tests/unit/cmmds_image.h"
 
 #include <errno.h>
 #include <stdio.h>

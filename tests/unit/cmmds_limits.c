@@ -29,7 +29,7 @@ TEST(cmmds_limits, a_repeat_gets_the_first_answer)
 	/* It would hold now, but was refused once: refused it stays. */
 	CHECK_EQ(erase(&d, CMMDS_POLICY, "a", 1, CMMDS_ANY), 0);
 	CHECK_EQ(apply_as(&d, &a, 2, 3, 2), -EEXIST);
-	CHECK_EQ(snapshot__encode(&d.s, &image, &len), 0);
+	CHECK_EQ(image_of(&d.s, &image, &len), 0);
 	state__init(&again.s);
 	CHECK_EQ(snapshot__decode(&again.s, image, len), 0);
 	again.index = d.index;
@@ -527,7 +527,7 @@ enum image_change {
 	IMAGE_CHANGES,
 };
 
-static int image_try(const struct dir *d, enum image_change change)
+static int image_try(struct dir *d, enum image_change change)
 {
 	struct cmmds_state state;
 	Directory__Snapshot *snap;
@@ -535,7 +535,7 @@ static int image_try(const struct dir *d, enum image_change change)
 	size_t len;
 	int rv;
 
-	CHECK_EQ(snapshot__encode(&d->s, &image, &len), 0);
+	CHECK_EQ(image_of(&d->s, &image, &len), 0);
 	snap = directory__snapshot__unpack(NULL, len - 28, image + 28);
 	CHECK(snap != NULL && snap->n_entries == 2 && snap->n_clients > 0);
 	if (change == IMAGE_VERSION)

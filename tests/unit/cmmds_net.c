@@ -102,7 +102,8 @@ static void recover(struct world *w)
 }
 
 struct totals {
-	uint64_t events, applied, crashes, installs, compactions, elections;
+	uint64_t events, applied, crashes, installs, compactions, dropped,
+		elections;
 };
 
 static void one_seed(struct world *w, uint64_t seed, const char *roles,
@@ -147,6 +148,7 @@ static void one_seed(struct world *w, uint64_t seed, const char *roles,
 	totals->crashes += w->crashes;
 	totals->installs += w->installs;
 	totals->compactions += w->compactions;
+	totals->dropped += w->images_dropped;
 	totals->elections += w->elections;
 	world_fini(w);
 }
@@ -190,17 +192,20 @@ static void seeds(const char *roles, unsigned from, unsigned count)
 	signal(SIGABRT, SIG_DFL);
 	print_message("# %s: %u seeds, %llu events, %llu applied, %llu "
 		      "crashes, %llu installs sent, %llu snapshots, %llu "
-		      "elections\n",
+		      "dropped, %llu elections\n",
 		      roles, count, (unsigned long long)t.events,
 		      (unsigned long long)t.applied,
 		      (unsigned long long)t.crashes,
 		      (unsigned long long)t.installs,
 		      (unsigned long long)t.compactions,
+		      (unsigned long long)t.dropped,
 		      (unsigned long long)t.elections);
 	CHECK_EQ(bad, 0);
 	CHECK(t.installs > 0);
 	CHECK(t.crashes > 0);
 	CHECK(t.elections > count);
+	if (count >= 150)
+		CHECK(t.dropped > 0);
 }
 
 TEST(cmmds_net, three_voters)

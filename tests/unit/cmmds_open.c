@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "cmmds/cmmds_int.h"
 #include "tests/lib/test.h"
+#include "tests/unit/cmmds_image.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -475,9 +476,7 @@ static void log_write(struct fixture *f, const struct log_case *c)
 		state__init(&state);
 		state.applied_index = c->image;
 		if (c->image != 0)
-			CHECK_EQ(snapshot__encode(&state, &snap.data,
-						  &snap.len),
-				 0);
+			CHECK_EQ(image_of(&state, &snap.data, &snap.len), 0);
 
 		buf.len = 0;
 		codec__snapshot_encode(&snap, &buf);

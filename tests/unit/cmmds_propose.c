@@ -330,6 +330,45 @@ TEST(cmmds_propose, beside_a_large_snapshot)
 	face_close(&f);
 }
 
+/* Our own and a leader's in one batch: the leader's is the newer. */
+TEST(cmmds_propose, two_snapshots_at_once)
+{
+	static struct face f;
+	uint8_t byte = 0;
+	struct log_snapshot ours = { .index = 1, .term = 1, .conf_index = 1 };
+	struct log_snapshot leaders, got = { 0 };
+	struct raft_configuration conf;
+	struct codec_buf bytes = { 0 };
+	struct raft_store *store;
+	uint64_t ticket;
+	void *value;
+	size_t len;
+
+	face_open(&f);
+	store = f.cmmds->store_open.store;
+	raft_configuration_init(&conf);
+	CHECK_EQ(raft_configuration_add(&conf, 7, "a", RAFT_VOTER), 0);
+	codec__conf_encode(&conf, &bytes);
+	raft_configuration_close(&conf);
+	ours.conf = bytes.data;
+	ours.conf_len = bytes.len;
+	ours.data = &byte;
+	ours.len = 1;
+	leaders = ours;
+	leaders.index = 900;
+	store__compact(store, &ours, 1);
+	ticket = store__install(store, &leaders);
+	world_run(&f.w, f.w.now_ns + 5 * SEC);
+	CHECK(store__durable(store) >= ticket);
+	CHECK_EQ(kv_get(f.w.nodes[0].table, kv_slice("s", 1), &value, &len), 0);
+	CHECK_EQ(codec__snapshot_decode(value, len, &got), 0);
+	CHECK_EQ(got.index, 900);
+	codec__snapshot_fini(&got);
+	free(value);
+	free(bytes.data);
+	face_close(&f);
+}
+
 TEST(cmmds_propose, closed_in_flight)
 {
 	static struct face f;

@@ -562,10 +562,75 @@ TEST(cmmds_state, event_as_large_as_an_entry)
 			 size < CMMDS_VALUE_MAX ? 0 : -EMSGSIZE);
 		cmmds_command_fini(&cmd);
 	}
-	CHECK_EQ(snapshot__encode(&d.s, &image, &len), 0);
+	CHECK_EQ(image_of(&d.s, &image, &len), 0);
 	CHECK_EQ(snapshot__decode(&again, image, len), 0);
 	free(image);
 	state__fini(&again);
+	state__fini(&d.s);
+}
+
+/*
+ * An image that is made in parts is of the moment at which it began, whatever is
+ * made, changed, removed and made anew meanwhile, before and behind the place
+ * that it has come to; the next one is of its own moment.
+ */
+TEST(cmmds_state, snapshot_in_parts)
+{
+	struct dir d;
+	struct mirror m;
+	uint64_t x = 7;
+	char name[16];
+
+	begin(&d, &m, 2); /* of kinds before and behind */
+	for (unsigned round = 0; round < 12; round++) {
+		uint8_t *want, *got;
+		size_t want_len, got_len;
+		unsigned parts = 0;
+		uint64_t hash;
+
+		/* Several parts' worth, one of them less each time. */
+		for (unsigned i = round * 200; i < 4000; i++) {
+			snprintf(name, sizeof(name), "p%u", i * 2);
+			if (state__find(&d.s, CMMDS_POLICY, name,
+					strlen(name)) == NULL)
+				CHECK_EQ(put_policy(&d, name, 0), 0);
+		}
+		CHECK_EQ(image_of(&d.s, &want, &want_len), 0);
+		CHECK_EQ(snapshot__begin(&d.s), 0);
+		while (!snapshot__more(&d.s, &got, &got_len)) {
+			parts++;
+			for (unsigned i = 0; i < 300; i++) {
+				x = tree__mix(x + i);
+				snprintf(name, sizeof(name), "p%u",
+					 (unsigned)(x % 8200));
+				CHECK_EQ(x >> 32 & 1 ? put_policy(&d, name,
+								  CMMDS_ANY)
+						     : erase(&d, CMMDS_POLICY,
+							     name, strlen(name),
+							     CMMDS_ANY),
+					 0);
+				/* What is taken back was never there. */
+				CHECK_EQ(put_policy(&d, "not a name",
+						    CMMDS_ANY),
+					 -EINVAL);
+			}
+			hash = state__hash(&d.s);
+		}
+		CHECK(parts >= 2);
+		CHECK_EQ(got_len, want_len);
+		CHECK_EQ(memcmp(got, want, want_len), 0);
+		CHECK(state__hash(&d.s) == hash);
+		free(got);
+		free(want);
+	}
+	/* One that is let go leaves nothing behind, nor one that its state is. */
+	CHECK_EQ(snapshot__begin(&d.s), 0);
+	CHECK_EQ(erase(&d, CMMDS_POLICY, "p7998", 5, CMMDS_ANY), 0);
+	snapshot__drop(&d.s);
+	snapshot__drop(&d.s);
+	CHECK_EQ(put_policy(&d, "p7998", CMMDS_ANY), 0);
+	CHECK_EQ(snapshot__begin(&d.s), 0);
+	CHECK_EQ(erase(&d, CMMDS_POLICY, "p7998", 5, CMMDS_ANY), 0);
 	state__fini(&d.s);
 }
 
@@ -581,12 +646,12 @@ TEST(cmmds_state, snapshot_round_trip)
 	CHECK_EQ(op_owner(&d, GRANT, 1, 5), 0);
 	for (int i = 0; i < 300; i++)
 		put_policy(&d, i & 1 ? "x" : "y", CMMDS_ANY);
-	CHECK_EQ(snapshot__encode(&d.s, &image, &len), 0);
+	CHECK_EQ(image_of(&d.s, &image, &len), 0);
 	state__init(&copy);
 	CHECK_EQ(snapshot__decode(&copy, image, len), 0);
 	CHECK(state__hash(&copy) == state__hash(&d.s));
 	CHECK_EQ(copy.applied_index, d.s.applied_index);
-	CHECK_EQ(snapshot__encode(&copy, &again, &again_len), 0);
+	CHECK_EQ(image_of(&copy, &again, &again_len), 0);
 	CHECK_EQ(again_len, len);
 	CHECK_EQ(memcmp(image, again, len), 0);
 	state__fini(&copy);

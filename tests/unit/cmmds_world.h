@@ -55,6 +55,8 @@ struct world_node {
 	struct env_timer up; /* restart */
 	uint64_t applied, commit;
 	uint64_t snapshot; /* index of the newest the shell relies on */
+	uint64_t image_at; /* of the image under way; 0: none */
+	unsigned image_parts; /* that are still to come */
 	bool closed;
 	int failed; /* status the shell told */
 };
@@ -94,6 +96,7 @@ struct world {
 	bool expect_failure; /* a store fails on purpose */
 	bool no_image; /* an image is too large to be taken */
 	uint64_t no_images; /* times it was asked for all the same */
+	uint64_t images_dropped;
 	/* Sees every frame that leaves; false: it is lost.  May be NULL. */
 	bool (*tap)(struct world *w, unsigned from, unsigned to,
 		    const uint8_t *frame, size_t len);
@@ -174,6 +177,8 @@ static inline void world_env_timer_start(struct env *env,
 {
 	struct world *w = node_of(env)->world;
 
+	if (delay_ns == ENV_NEXT_TURN_NS) /* a turn takes its time */
+		delay_ns += world_random(w, MSEC);
 	timer_heap_start(&w->timers, timer, w->now_ns + delay_ns);
 }
 
@@ -552,20 +557,47 @@ static inline int world_apply(void *arg, uint64_t index, uint64_t term,
 
 #define WORLD_IMAGE 64u
 
-static inline int world_take(void *arg, uint8_t **data, size_t *len)
+static inline int world_take(void *arg)
 {
 	struct world_node *n = arg;
 
+	if (n->image_at != 0)
+		world_wrong(n->world, "member %llu makes two images at once",
+			    (unsigned long long)n->id);
 	if (n->world->no_image) {
 		n->world->no_images++;
 		return -EMSGSIZE;
 	}
+	n->image_at = n->applied;
+	n->image_parts = (unsigned)world_random(
+		n->world, world_random(n->world, 4) == 0 ? 2000 : 20);
+	return 0;
+}
+
+static inline bool world_take_more(void *arg, uint8_t **data, size_t *len)
+{
+	struct world_node *n = arg;
+
+	if (n->image_at == 0)
+		world_wrong(n->world, "member %llu goes on with no image",
+			    (unsigned long long)n->id);
+	if (n->image_parts-- > 0)
+		return false;
 	*data = cmmds__alloc(WORLD_IMAGE);
 	*len = WORLD_IMAGE;
-	put_le64(*data, n->applied);
-	put_le64(*data + 8, n->world->chain[n->applied].chain);
+	put_le64(*data, n->image_at);
+	put_le64(*data + 8, n->world->chain[n->image_at].chain);
+	n->image_at = 0;
 	n->world->compactions++;
-	return 0;
+	return true;
+}
+
+static inline void world_take_drop(void *arg)
+{
+	struct world_node *n = arg;
+
+	n->image_at = 0;
+	n->world->images_dropped++;
 }
 
 static inline int world_restore(void *arg, uint64_t index, const uint8_t *data,
@@ -580,6 +612,9 @@ static inline int world_restore(void *arg, uint64_t index, const uint8_t *data,
 		world_wrong(w, "member %llu restores another history at %llu",
 			    (unsigned long long)n->id,
 			    (unsigned long long)index);
+	if (n->image_at != 0)
+		world_wrong(w, "member %llu restores under its image",
+			    (unsigned long long)n->id);
 	if (index <= n->applied)
 		world_wrong(w, "member %llu goes back to %llu",
 			    (unsigned long long)n->id,
@@ -608,6 +643,8 @@ static const struct shell_ops world_shell_ops = {
 	.send = world_send,
 	.apply = world_apply,
 	.take = world_take,
+	.take_more = world_take_more,
+	.take_drop = world_take_drop,
 	.restore = world_restore,
 	.leading = world_leading,
 	.failed = world_failed,
@@ -645,7 +682,7 @@ static inline void world_node_up(struct world_node *n)
 	if (n->shell != NULL || n->work != NULL)
 		return;
 	n->cut = false;
-	n->applied = n->commit = n->snapshot = 0;
+	n->applied = n->commit = n->snapshot = n->image_at = 0;
 	n->failed = 0;
 	memset(&n->open, 0, sizeof(n->open));
 	n->open.data = n;
