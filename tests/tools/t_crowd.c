@@ -403,9 +403,21 @@ static void answered(struct session *s, const uint8_t *bhs)
 	fill(s);
 }
 
+/* What was granted is not taken back (RFC 7143 4.2.2.1). */
+static void window(struct session *s, const uint8_t *bhs)
+{
+	uint32_t exp = get_be32(bhs + 28), max = get_be32(bhs + 32);
+
+	if ((s->state > LOGIN && (int32_t)(max - s->max_cmd_sn) < 0) ||
+	    (int32_t)(max + 1 - exp) < 0)
+		bad("session %u: MaxCmdSN %u behind %u, ExpCmdSN %u", s->number,
+		    max, s->max_cmd_sn, exp);
+	s->max_cmd_sn = max;
+}
+
 static void arrived(struct session *s, const uint8_t *bhs)
 {
-	s->max_cmd_sn = get_be32(bhs + 32);
+	window(s, bhs);
 	s->stat_sn = get_be32(bhs + 24) + 1;
 	switch (bhs[0] & 0x3f) {
 	case 0x23:

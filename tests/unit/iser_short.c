@@ -40,7 +40,11 @@ static void hear(struct host *h)
 	struct fake_message *m;
 
 	while ((m = fake_peer_receive(h->peer)) != NULL) {
-		h->max_cmdsn = get_be32(m->bytes + 28 + 32);
+		uint32_t max = get_be32(m->bytes + 28 + 32);
+
+		/* What was granted is not taken back (RFC 7143 4.2.2.1). */
+		CHECK(h->answered == 0 || !sn_lt(max, h->max_cmdsn));
+		h->max_cmdsn = max;
 		h->answered++;
 		free(m);
 	}
