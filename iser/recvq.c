@@ -15,11 +15,11 @@
  * it only with other pages at hand for its receive.
  *
  * All connections of a shared queue together may send far more than it has receives
- * for, and whoever finds none is held up by the transport, again and again while
- * others get through.  That is seen by what each took when it was last looked:
- * while it is more than a part of the queue, each is offered its share of what
- * there is with its next answers; and twice as much of it again when that was not
- * so for as many receives as there are.
+ * for, or memory for them, and whoever finds none is held up by the transport, again
+ * and again while others get through.  That is seen by what each took when it was
+ * last looked: while it is more than a part of the queue, each is offered its share
+ * of what there is with its next answers; and twice as much of it again when that
+ * was not so for as many receives as there are.
  *
  * Connections of all shards receive from a device's shared queue, so with more
  * than one shard a lock guards it.  It is held for as long as slots are moved;
@@ -337,17 +337,19 @@ void iser__recvq_fill(struct recvq *q, struct env *env)
 
 void iser__recvq_taken(struct recvq *q, unsigned before, unsigned now)
 {
-	unsigned share;
+	unsigned share, all;
 
 	q_lock(q);
+	/* With those that @now were given back. */
+	all = q->waits ? MIN(q->posted + now, q->capacity) : q->capacity;
 	q->taken += now - before;
 	q->takers += (now > 0) - (before > 0);
 	q->calm += now;
 	share = q->share;
-	if (now > 0 && q->taken > q->capacity / SHORT_PART) {
-		share = MIN(share, MAX(q->capacity * 3 / 4 / q->takers, 1u));
+	if (now > 0 && q->taken > all / SHORT_PART) {
+		share = MIN(share, MAX(all * 3 / 4 / q->takers, 1u));
 		q->calm = 0;
-	} else if (q->calm >= q->capacity) {
+	} else if (now > 0 && q->calm >= all) {
 		share = MIN(share * 2, q->capacity);
 		q->calm = 0;
 	}

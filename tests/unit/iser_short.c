@@ -227,3 +227,63 @@ TEST(iser_short, windows_not_looked_at)
 	flags = 0x80;
 	blind = false;
 }
+
+#define WRITES ((RECEIVES - 40) / CROWD) /* of each */
+
+/* As many pages as are left. */
+static size_t pages_take(struct page **pages)
+{
+	size_t n = 0;
+
+	while (pages_alloc(ts.env->pages, PAGE_FRONT, 1, &pages[n]) == 0)
+		n++;
+	return n;
+}
+
+/*
+ * Data that came with commands keeps the memory of their receives, and there is no
+ * other: what there is then is shared.  With the memory all have the whole again.
+ */
+TEST(iser_short, memory_short)
+{
+	static struct page *pages[1 << 16];
+	static uint8_t data[RECV_DATA_BYTES];
+	size_t n;
+
+	crowd_come(CROWD);
+	n = pages_take(pages);
+	fake_dom_hold(dom, true);
+	for (unsigned i = 0; i < CROWD; i++) {
+		as(&hosts[i]);
+		for (unsigned k = 0; k < WRITES; k++) {
+			struct message *m = command(0x20, sizeof(data));
+
+			rw10(m, 0x2a, 0, sizeof(data) / 512);
+			message_data(m, data, sizeof(data));
+			m->bytes[0] = 0x10; /* nothing is left to be fetched */
+			CHECK(give(m));
+		}
+		was(&hosts[i]);
+	}
+	CHECK_EQ(shared()->posted, RECEIVES - WRITES * CROWD);
+	for (unsigned i = 0; i < 3; i++) {
+		for (unsigned k = 0; k < CROWD; k++)
+			burst(&hosts[k], ISER_WINDOW_MAX);
+		turns();
+		for (unsigned k = 0; k < CROWD; k++)
+			hear(&hosts[k]);
+	}
+	/* Who holds writes has had his share: the receives are for others. */
+	for (unsigned i = 0; i < CROWD; i++)
+		CHECK_EQ(offered(&hosts[i]), 0);
+	CHECK(shared()->share < shared()->posted);
+	fake_dom_hold(dom, false);
+	turns();
+	pages_put(ts.env->pages, pages, n);
+	turns();
+	for (unsigned i = 0; i < 60; i++)
+		burst_all(1, ISER_WINDOW_MAX);
+	CHECK_EQ(offered(&hosts[0]), ISER_WINDOW_MAX);
+	CHECK_EQ(shared()->posted, RECEIVES);
+	crowd_go(CROWD);
+}
