@@ -467,12 +467,20 @@ static void sessions_over(struct admin_req *r)
 	admin__index_close(&((struct sessions *)r->ctx)->index);
 }
 
-static void sessions_counted(struct admin_req *r, unsigned sessions)
+static void rebuild_begin(struct admin_req *r, struct node_disk *d);
+
+/* Of @disk; by now its path may be another one's. */
+static void sessions_counted(struct admin_req *r, const struct uuid *disk,
+			     unsigned sessions)
 {
 	struct node_disk *d = rebuild_check(r);
 
 	if (d == NULL)
 		return;
+	if (!uuid_equal(&d->id, disk)) {
+		rebuild_begin(r, d);
+		return;
+	}
 	if (sessions == 0) {
 		rebuild(r, d);
 		return;
@@ -491,6 +499,7 @@ static bool sessions_part(struct node_parts *parts, unsigned max)
 	struct admin_req *r = s->r;
 	int rv = node__walk(r->node, &s->walk, CMMDS_OBJECT, max, sessions_of,
 			    s);
+	struct uuid disk = s->disk;
 	unsigned count = s->count;
 
 	if (rv > 0)
@@ -503,7 +512,7 @@ static bool sessions_part(struct node_parts *parts, unsigned max)
 	r->over = NULL;
 	r->ctx = NULL;
 	free(s);
-	sessions_counted(r, count);
+	sessions_counted(r, &disk, count);
 	return false;
 }
 
@@ -528,14 +537,18 @@ static void sessions_count(struct admin_req *r, const struct node_disk *d)
 	node__parts_start(r->node, &s->parts);
 }
 
-void admin__disk_rebuild(struct admin_req *r)
+static void rebuild_begin(struct admin_req *r, struct node_disk *d)
 {
-	struct node_disk *d = rebuild_check(r);
-
-	if (d == NULL)
-		return;
 	if (d->state == NODE_DISK_ONLINE && !r->msg->disk_rebuild->force)
 		sessions_count(r, d);
 	else
 		rebuild(r, d);
+}
+
+void admin__disk_rebuild(struct admin_req *r)
+{
+	struct node_disk *d = rebuild_check(r);
+
+	if (d != NULL)
+		rebuild_begin(r, d);
 }

@@ -619,6 +619,40 @@ TEST(node_lists, sessions_on_a_disk)
 	}
 }
 
+static struct node_disk empty = { .node = &node,
+				  .id = { { 8 } },
+				  .state = NODE_DISK_ONLINE };
+
+static void names_change(void)
+{
+	if (is.turns != 3)
+		return;
+	strcpy(empty.path, "/dev/sdy");
+	strcpy(disk.path, "/dev/sdx");
+}
+
+/* The disk that is rebuilt is the one whose sessions were counted. */
+TEST(node_lists, sessions_on_another_disk)
+{
+	struct admin_req r = ask();
+
+	open_it();
+	strcpy(empty.path, "/dev/sdx");
+	strcpy(disk.path, "/dev/sdz");
+	rebuild_ask.disk = "/dev/sdx";
+	r.msg->disk_rebuild = &rebuild_ask;
+	TAILQ_INIT(&node.disks);
+	TAILQ_INSERT_TAIL(&node.disks, &disk, link);
+	TAILQ_INSERT_TAIL(&node.disks, &empty, link);
+	is.between = names_change;
+	admin__disk_rebuild(&r);
+	test_run(&ts, &is.done);
+	CHECK_EQ(is.status, -EBUSY);
+	CHECK_STR(is.error, "disk /dev/sdx is in use by 7 sessions");
+	req_free(&r);
+	close_it();
+}
+
 /* Several at once take turns, and a turn is none the longer. */
 TEST(node_lists, at_once)
 {
