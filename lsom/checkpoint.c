@@ -74,7 +74,6 @@ static void checkpoint_done(struct checkpoint *c, int status)
 {
 	struct lsom_disk *disk = c->disk;
 	struct lsom_checkpoint *req;
-	struct lsom_comp *comp, *next;
 
 	assert(disk->checkpoint == c);
 	histogram_add(&times, env_now(disk->env) - c->since_ns);
@@ -100,9 +99,7 @@ static void checkpoint_done(struct checkpoint *c, int status)
 	if (status == 0) {
 		lsom__segments_release(disk);
 		lsom__pages_evict(disk);
-		TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
-			if (comp->deleted)
-				lsom__comp_reap(comp);
+		lsom__reap(disk);
 		lsom__cleaner_kick(disk);
 		lsom__count_kick(disk);
 	}
@@ -265,7 +262,8 @@ static size_t turn_segments(const struct lsom_disk *disk)
 /*
  * Some of the pages, then of the segments, while they are many and there are turns
  * left: where they change as fast as they are put, the last turn takes what there
- * is.  Components once, all of them; mostly that is not a turn of its own.
+ * is.  Components once, those that have changed by then; mostly that is not a turn
+ * of its own.
  */
 static int checkpoint_fill_some(struct checkpoint *c)
 {
@@ -279,9 +277,9 @@ static int checkpoint_fill_some(struct checkpoint *c)
 		   c->disk->changed_count > turn_segments(c->disk)) {
 		rv = lsom__put_segments(&c->puts, turn_segments(c->disk));
 		c->turns--;
-	} else if (c->puts.comps_next < UINT64_MAX) {
+	} else if (c->puts.comps_left > 0) {
 		rv = lsom__put_comps_some(&c->puts, max);
-		if (rv == 0 && c->puts.comps_next == UINT64_MAX)
+		if (rv == 0 && c->puts.comps_left == 0)
 			return 0;
 	} else {
 		return 0;
@@ -326,6 +324,7 @@ static struct checkpoint *checkpoint_new(struct lsom_disk *disk)
 	c->turns = 2 * (disk->dirty_count / turn_pages(disk) +
 			disk->changed_count / turn_segments(disk));
 	c->puts.number = disk->checkpoint_number + 1;
+	c->puts.comps_left = UINT_MAX;
 	TAILQ_INIT(&c->reqs);
 	kv_batch_init(&c->puts.batch);
 	disk->checkpoint = c;

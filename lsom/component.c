@@ -66,6 +66,25 @@ void lsom__comp_link(struct lsom_comp *comp)
 	comp->linked = true;
 }
 
+void lsom__comp_dirty(struct lsom_comp *comp)
+{
+	assert(comp->far == NULL);
+	if (comp->dirty)
+		return;
+	comp->dirty = true;
+	TAILQ_INSERT_TAIL(&comp->disk->comps_dirty, comp, dirty_link);
+	comp->disk->comps_dirty_count++;
+}
+
+void lsom__comp_clean(struct lsom_comp *comp)
+{
+	if (!comp->dirty)
+		return;
+	comp->dirty = false;
+	TAILQ_REMOVE(&comp->disk->comps_dirty, comp, dirty_link);
+	comp->disk->comps_dirty_count--;
+}
+
 static void comp_unlink(struct lsom_comp *comp)
 {
 	struct lsom_comp **p = bucket(comp->disk, &comp->meta.cid);
@@ -92,6 +111,9 @@ void lsom__comp_free(struct lsom_comp *comp)
 	struct lsom__prep *p;
 
 	assert(TAILQ_EMPTY(&comp->metas));
+	lsom__comp_clean(comp);
+	if (comp->reap_due)
+		TAILQ_REMOVE(&comp->disk->reaps, comp, reap_link);
 	comp_unlink(comp);
 	if (comp->far != NULL) {
 		lsom__view_comp_free(comp);
@@ -469,7 +491,7 @@ static void meta_apply(struct lsom__op *op, int status)
 			MAX(comp->meta.stable_lsn, s->stable_lsn);
 		comp->meta.g_all = MAX(comp->meta.g_all, s->g_all);
 		comp->created = true;
-		comp->dirty = true;
+		lsom__comp_dirty(comp);
 	}
 	lsom__comp_ref(comp);
 	lsom__op_free(op);
@@ -659,58 +681,132 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 
 /* ---- deletion ---- */
 
+#define REAP_PAGES 64u /* in a turn */
+
+static void reap_due(struct lsom_comp *comp)
+{
+	comp->reap_due = true;
+	TAILQ_INSERT_TAIL(&comp->disk->reaps, comp, reap_link);
+}
+
+static void reap_undue(struct lsom_comp *comp)
+{
+	comp->reap_due = false;
+	TAILQ_REMOVE(&comp->disk->reaps, comp, reap_link);
+}
+
 static void reap_wake(struct lsom__page_wait *wait, int status)
 {
 	struct lsom_comp *comp =
 		container_of(wait, struct lsom_comp, reap_wait);
+	struct lsom_disk *disk = comp->disk;
 
 	comp->reaping = false;
-	comp->disk->works--;
-	if (status == 0)
-		lsom__comp_reap(comp);
+	disk->works--;
+	reap_due(comp);
 	lsom__comp_unref(comp);
+	/* Else the next checkpoint's end tries again. */
+	if (status == 0)
+		lsom__reap(disk);
 }
 
-/*
- * Release the pages of a deleted component one by one, so that the live counts
- * follow; not faster than checkpoints take them out of the store.
- */
-void lsom__comp_reap(struct lsom_comp *comp)
+/* Up to *@max pages: 0, or -EAGAIN: it waits for one, or why it cannot go on. */
+static int comp_reap(struct lsom_comp *comp, unsigned *max)
 {
 	struct lsom_disk *disk = comp->disk;
 	struct lsom__page *page;
 	int rv;
 
-	if (comp->reaping || comp->reaped || disk->state == LSOM_DISK_FAILED)
-		return;
 	while ((comp->reap_next = lsom__page_next(comp, comp->reap_next)) !=
 	       UINT64_MAX) {
 		if (disk->kv != NULL &&
 		    disk->dirty_count > disk->lsom->pages_max / 2) {
 			lsom__checkpoint_start(disk);
-			return; /* its end goes on here */
+			return -EBUSY; /* its end goes on here */
 		}
+		if (*max == 0)
+			return -EINPROGRESS;
 		comp->reap_wait.cb = reap_wake;
 		rv = lsom__page_want(comp, comp->reap_next, &page,
 				     &comp->reap_wait);
-		if (rv == -EAGAIN) {
-			comp->reaping = true;
-			lsom__comp_ref(comp);
-			disk->works++;
-			return;
-		}
 		if (rv < 0)
-			return; /* the next checkpoint's end tries again */
+			return rv;
 		lsom__page_release(comp, page);
 		comp->reap_next++;
+		--*max;
 		/* Heads that wait for a free segment wait for this, too. */
 		disk->ticks_stalled = 0;
 	}
+	return 0;
+}
+
+static void comp_reaped(struct lsom_comp *comp)
+{
+	struct lsom_disk *disk = comp->disk;
+
+	reap_undue(comp);
 	comp->reaped = true;
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	lsom__cleaner_kick(disk);
 	if (disk->kv == NULL)
 		lsom__comp_forget(comp);
+}
+
+static void comp_reap_waits(struct lsom_comp *comp)
+{
+	reap_undue(comp);
+	comp->reaping = true;
+	lsom__comp_ref(comp);
+	comp->disk->works++;
+}
+
+static void reap_run(struct env_task *task)
+{
+	struct lsom_disk *disk =
+		container_of(task, struct lsom_disk, reap_task);
+
+	disk->works--;
+	lsom__reap(disk);
+	lsom__disk_changed(disk);
+}
+
+/* The next opening goes on where closing comes first. */
+static void reap_soon(struct lsom_disk *disk)
+{
+	if (disk->closing || disk->reap_task.queued)
+		return;
+	disk->reap_task.cb = reap_run;
+	disk->works++;
+	env_defer(disk->env, &disk->reap_task);
+}
+
+/*
+ * Release the pages of deleted components one by one, so that the live counts
+ * follow; some in a turn, and not faster than checkpoints take them out of the
+ * store.
+ */
+void lsom__reap(struct lsom_disk *disk)
+{
+	unsigned max = REAP_PAGES;
+	struct lsom_comp *comp;
+	int rv = 0;
+
+	while ((rv == 0 || rv == -EAGAIN) && disk->state != LSOM_DISK_FAILED &&
+	       (comp = TAILQ_FIRST(&disk->reaps)) != NULL) {
+		rv = comp_reap(comp, &max);
+		if (rv == 0)
+			comp_reaped(comp);
+		else if (rv == -EAGAIN)
+			comp_reap_waits(comp);
+	}
+	if (rv == -EINPROGRESS)
+		reap_soon(disk);
+}
+
+void lsom__comp_gone(struct lsom_comp *comp)
+{
+	comp->deleted = true;
+	reap_due(comp);
 }
 
 void lsom__comp_deleted(struct lsom_comp *comp)
@@ -726,8 +822,8 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 	while (rv < 0 && lsom__page_shed(disk));
 	if (rv < 0)
 		lsom__disk_fail(disk, "out of memory", rv);
-	comp->deleted = true;
-	comp->dirty = true;
+	lsom__comp_gone(comp);
+	lsom__comp_dirty(comp);
 	disk->comps_count--;
 	lsom__credits_drop(comp, comp->credits);
 	comp->credits = 0;
@@ -735,5 +831,5 @@ void lsom__comp_deleted(struct lsom_comp *comp)
 	while ((p = TAILQ_FIRST(&comp->preps)) != NULL)
 		lsom__prep_drop(comp, p);
 	if (disk->recovery == NULL)
-		lsom__comp_reap(comp);
+		lsom__reap(disk);
 }

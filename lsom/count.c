@@ -24,7 +24,7 @@ void lsom__comp_mapped(struct lsom_comp *comp, uint64_t number, int n)
 {
 	if (comp->disk->counting == comp && number < comp->count_next)
 		comp->count_sum += n;
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	/* There was more than the least: what is used is not below zero. */
 	if (comp->counted == LSOM__COUNT_LEAST)
 		n = (int)MAX((int64_t)n, -comp->mapped);
@@ -72,7 +72,7 @@ static void count_end(struct lsom__op *op, int status)
 		comp->mapped += diff;
 		lsom__comp_used(comp, diff);
 		comp->counted = LSOM__COUNT_EXACT;
-		comp->dirty = true;
+		lsom__comp_dirty(comp);
 		lsom__promise_set(comp);
 	}
 	lsom__op_free(op);

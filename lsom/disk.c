@@ -87,6 +87,8 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	snprintf(disk->path, sizeof(disk->path), "%s", path);
 	disk->sequence_next = disk->pos_next = disk->key_next = 1;
 	TAILQ_INIT(&disk->comps);
+	TAILQ_INIT(&disk->comps_dirty);
+	TAILQ_INIT(&disk->reaps);
 	lsom__tombs_init(&disk->tombs);
 	TAILQ_INIT(&disk->emptied);
 	TAILQ_INIT(&disk->cleaned);
@@ -323,8 +325,6 @@ static void open_work(struct env_work *work)
 /* The recovered disk begins to serve. */
 static void disk_start(struct lsom_disk *disk, bool rebuilt)
 {
-	struct lsom_comp *comp, *next;
-
 	lsom__segments_sort(disk);
 	disk->state = LSOM_DISK_ONLINE;
 	disk->recovery_ns = env_now(disk->env) - disk->opened_ns;
@@ -336,9 +336,7 @@ static void disk_start(struct lsom_disk *disk, bool rebuilt)
 		 (unsigned long long)disk->recovered_records,
 		 disk->recovered_records == 1 ? "" : "s", disk->segments_free,
 		 disk->super.segments, disk->super.damaged ? "; DAMAGED" : "");
-	TAILQ_FOREACH_SAFE (comp, &disk->comps, link, next)
-		if (comp->deleted)
-			lsom__comp_reap(comp);
+	lsom__reap(disk);
 	/* Also if nothing was replayed: the index has to know this opening. */
 	lsom__checkpoint_start(disk);
 	lsom__segments_release(disk);

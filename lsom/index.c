@@ -306,7 +306,8 @@ static void page_load_done(struct env_work *work)
 	assert(disk->unknown >= page->unknown);
 	disk->unknown -= page->unknown;
 	comp->unknown -= page->unknown;
-	comp->dirty = comp->dirty || page->unknown > 0; /* of a better count */
+	if (page->unknown > 0)
+		lsom__comp_dirty(comp); /* of a better count */
 	page->unknown = 0;
 	if (status < 0) {
 		log_error("disk %s: index page %llu of component %llu: %s",

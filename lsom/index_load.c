@@ -162,7 +162,7 @@ static int comp_load(struct load *l, uint64_t key, struct kv_slice v)
 	comp->created = true;
 	lsom__comp_link(comp);
 	if (s.deleted)
-		comp->deleted = true;
+		lsom__comp_gone(comp);
 	else
 		l->disk->comps_count++;
 	if (s.counted > LSOM__COUNT_LEAST)

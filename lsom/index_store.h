@@ -66,13 +66,13 @@ struct lsom__puts {
 	struct lsom_disk *disk;
 	struct kv_batch batch;
 	uint64_t number; /* of the checkpoint */
-	uint64_t comps_next; /* the key to go on with */
+	unsigned comps_left; /* that may be put in turns; UINT_MAX: all */
 };
 int lsom__put_pages(struct lsom__puts *puts, size_t max);
 int lsom__put_segments(struct lsom__puts *puts, size_t max);
 /*
- * From puts->comps_next on, until @max records are put.  They are once in the order
- * of their keys: those that change again stay for lsom__put_comps().
+ * Of puts->comps_left, until @max records are put.  Those that change again stay for
+ * lsom__put_comps().
  */
 int lsom__put_comps_some(struct lsom__puts *puts, size_t max);
 /* All that is left, behind its pages. */

@@ -261,7 +261,7 @@ struct lsom_comp {
 	struct lsom_comp_meta meta; /* what is durable */
 	unsigned refs;
 	bool created, deleted, linked, reaped;
-	bool dirty; /* its state differs from the flushed one */
+	bool dirty; /* its state differs from the flushed one; linked */
 	struct lsom_decided decided; /* in memory; may be ahead of meta */
 	bool decided_dirty; /* not yet in a record */
 	bool carry; /* the cleaner is to write its state again */
@@ -293,7 +293,7 @@ struct lsom_comp {
 	struct lsom__page_wait count_wait;
 	struct lsom__op *count_op; /* waits for a page */
 	uint64_t reap_next; /* deleted: the next page to release */
-	bool reaping;
+	bool reaping, reap_due; /* waits for a page; is one of disk->reaps */
 	struct lsom__page_wait reap_wait, shrink_wait;
 	struct lsom__op *shrink; /* waits for a page */
 	struct lsom__page ***dirs;
@@ -301,6 +301,7 @@ struct lsom_comp {
 	uint8_t *stored_pages; /* bit: the store has this page */
 	size_t stored_bytes;
 	TAILQ_ENTRY(lsom_comp) link; /* by key */
+	TAILQ_ENTRY(lsom_comp) dirty_link, reap_link;
 	struct lsom_comp *hash_next, *key_next, *object_next;
 	struct lsom__far *far; /* of a view: where it really is */
 };
@@ -390,6 +391,10 @@ struct lsom_disk {
 
 	TAILQ_HEAD(lsom__comps, lsom_comp) comps;
 	_Atomic unsigned comps_count;
+	TAILQ_HEAD(, lsom_comp) comps_dirty; /* as they became so */
+	unsigned comps_dirty_count;
+	TAILQ_HEAD(, lsom_comp) reaps; /* deleted, and not reaped yet */
+	struct env_task reap_task;
 	struct lsom_comp *hash[LSOM__HASH]; /* by cid */
 	struct lsom_comp *by_key[LSOM__HASH];
 	struct lsom_comp *by_object[LSOM__HASH];
@@ -826,12 +831,17 @@ struct lsom__op *lsom__state_op(struct lsom_comp *comp,
 				uint64_t meta_sequence);
 struct lsom__op *lsom__stable_op(struct lsom_comp *comp);
 void lsom__comp_deleted(struct lsom_comp *comp);
+/* Its state is for the next checkpoint; or it is in that one. */
+void lsom__comp_dirty(struct lsom_comp *comp);
+void lsom__comp_clean(struct lsom_comp *comp);
 /* Take it out of the registry; handles keep it. */
 void lsom__comp_forget(struct lsom_comp *comp);
 /* Take the parts of a state record over; the newest metadata counts. */
 int lsom__state_take(struct lsom_comp *comp,
 		     const struct lsom__state_record *s);
-void lsom__comp_reap(struct lsom_comp *comp);
+/* Deleted: its pages are to be released, which lsom__reap() goes on with. */
+void lsom__comp_gone(struct lsom_comp *comp);
+void lsom__reap(struct lsom_disk *disk);
 /*
  * Is nothing mapped from block @blocks on?  @cb has 0 or -EOPNOTSUPP (there is),
  * later.  Or -ENOMEM at once.

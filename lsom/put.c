@@ -233,35 +233,29 @@ static int comp_drop(struct lsom__puts *puts, const struct lsom_comp *comp)
 	return rv < 0 ? rv : drop_all(puts, 'U', comp->key);
 }
 
-/* The first one at or above @key, which it mostly has; or NULL. */
-static struct lsom_comp *comp_from(const struct lsom_disk *disk, uint64_t key)
-{
-	struct lsom_comp *comp = lsom__comp_by_key(disk, key);
-
-	if (comp == NULL)
-		TAILQ_FOREACH (comp, &disk->comps, link)
-			if (comp->key >= key)
-				break;
-	return comp;
-}
-
 int lsom__put_comps_some(struct lsom__puts *puts, size_t max)
 {
-	struct lsom_comp *comp = comp_from(puts->disk, puts->comps_next);
+	struct lsom_disk *disk = puts->disk;
+	struct lsom_comp *comp;
 	int rv;
 
-	for (; comp != NULL && max > 0; comp = TAILQ_NEXT(comp, link)) {
-		puts->comps_next = comp->key;
+	if (puts->comps_left > disk->comps_dirty_count)
+		puts->comps_left = disk->comps_dirty_count;
+	for (; puts->comps_left > 0 && max > 0; puts->comps_left--) {
+		comp = TAILQ_FIRST(&disk->comps_dirty);
 		/* Of one that is gone pages may still have to be put. */
-		if (!comp->dirty || !comp->created || comp->reaped)
+		if (!comp->created || comp->reaped) {
+			TAILQ_REMOVE(&disk->comps_dirty, comp, dirty_link);
+			TAILQ_INSERT_TAIL(&disk->comps_dirty, comp, dirty_link);
+			max--;
 			continue;
+		}
 		rv = comp_put(puts, comp);
 		if (rv < 0)
 			return rv;
-		comp->dirty = false;
+		lsom__comp_clean(comp);
 		max -= MIN(max, (size_t)1 + comp->preps_count);
 	}
-	puts->comps_next = comp != NULL ? comp->key : UINT64_MAX;
 	return 0;
 }
 
@@ -270,14 +264,14 @@ int lsom__put_comps(struct lsom__puts *puts)
 	struct lsom_comp *comp, *next;
 	int rv;
 
-	TAILQ_FOREACH_SAFE (comp, &puts->disk->comps, link, next) {
-		if (!comp->dirty || !comp->created)
+	TAILQ_FOREACH_SAFE (comp, &puts->disk->comps_dirty, dirty_link, next) {
+		if (!comp->created)
 			continue;
 		rv = comp->reaped ? comp_drop(puts, comp)
 				  : comp_put(puts, comp);
 		if (rv < 0)
 			return rv;
-		comp->dirty = false;
+		lsom__comp_clean(comp);
 		if (comp->reaped)
 			lsom__comp_forget(comp);
 	}

@@ -84,7 +84,7 @@ static int replay_state(struct lsom_disk *disk,
 		disk->comps_count++;
 		lsom__comp_link(comp);
 	}
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	return lsom__state_take(comp, s);
 }
 
@@ -101,7 +101,7 @@ static int replay_stable(struct lsom_comp *comp,
 	for (i = 0; i < s->bitmap_bytes * 8 && rv == 0; i++)
 		if (bits[i / 8] >> (i % 8) & 1)
 			rv = lsom__committed_note(comp, s->stable_lsn + 1 + i);
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	return rv;
 }
 
@@ -222,7 +222,7 @@ static int replay_data(struct lsom__recovery *rec, uint32_t segment,
 
 	if (comp == NULL || comp->deleted)
 		return 0;
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	comp->meta.max_lsn = MAX(comp->meta.max_lsn, d->r.lsn);
 	if (!(d->r.flags & LSOM__F_COMMITTED)) {
 		if (lsom__abort_meets(comp, d->r.lsn, d->r.member_csn))
@@ -247,7 +247,7 @@ static int replay_decision(struct lsom_disk *disk, const struct lsom__record *r)
 
 	if (comp == NULL || comp->deleted)
 		return 0;
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	switch (r->type) {
 	case LSOM__R_COMMIT:
 		return lsom__committed_note(comp, r->lsn);
@@ -393,7 +393,7 @@ static void damage_settle(struct lsom__recovery *rec)
 		    (m->damaged != 0 && !rec->damaged))
 			continue;
 		m->damaged = MAX(m->damaged, (uint32_t)MAX(now, 1ull));
-		comp->dirty = true;
+		lsom__comp_dirty(comp);
 	}
 }
 

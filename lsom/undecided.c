@@ -69,7 +69,7 @@ void lsom__prep_insert(struct lsom_comp *comp, struct lsom__prep *prep)
 	comp->disk->undecided += prep_live(prep);
 	lsom__segment_live(comp->disk, prep->place, (int64_t)prep_live(prep));
 	lsom__comp_used(comp, (int64_t)prep_live(prep));
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 }
 
 void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep)
@@ -80,7 +80,7 @@ void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep)
 	comp->disk->undecided -= prep_live(prep);
 	lsom__comp_used(comp, -(int64_t)prep_live(prep));
 	lsom__segment_live(comp->disk, prep->place, -(int64_t)prep_live(prep));
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 }
 
 struct lsom__prep *lsom__prep_find(const struct lsom_comp *comp, uint64_t lsn)
@@ -274,7 +274,7 @@ int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
 		.lsn = lsn,
 		.member_csn = member_csn,
 	};
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	return 0;
 }
 
@@ -320,7 +320,7 @@ void lsom__aborts_prune(struct lsom_comp *comp, uint64_t oldest)
 		comp->aborts_pos[n++] = comp->aborts_pos[i];
 	}
 	if (n != comp->aborts_count)
-		comp->dirty = true;
+		lsom__comp_dirty(comp);
 	comp->aborts_count = n;
 }
 
@@ -348,7 +348,7 @@ int lsom__committed_add(struct lsom_comp *comp, uint64_t lsn)
 	i = lsn - comp->decided.stable_lsn - 1;
 	if (i < LSOM_WINDOW) {
 		comp->decided.committed[i / 8] |= (uint8_t)(1u << (i % 8));
-		comp->dirty = true;
+		lsom__comp_dirty(comp);
 		return 0;
 	}
 	for (i = n = 0; i < comp->committed_count; i++)
@@ -366,7 +366,7 @@ int lsom__committed_add(struct lsom_comp *comp, uint64_t lsn)
 		comp->committed_room = room;
 	}
 	comp->committed[comp->committed_count++] = lsn;
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	return 0;
 }
 
@@ -446,7 +446,7 @@ void lsom__decided_take(struct lsom_comp *comp,
 		comp->decided_dirty = true;
 	}
 	if (comp->decided_dirty)
-		comp->dirty = true;
+		lsom__comp_dirty(comp);
 	if (!TAILQ_EMPTY(&comp->preps))
 		lsom__decided_run(comp);
 }

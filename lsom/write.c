@@ -53,7 +53,7 @@ static int write_arrived(struct lsom__op *op)
 		return -ENOENT;
 	}
 	comp->meta.max_lsn = MAX(comp->meta.max_lsn, d->r.lsn);
-	comp->dirty = true;
+	lsom__comp_dirty(comp);
 	if (prep != NULL)
 		return prep_arrived(op, d, prep);
 	lsom__range_apply(comp, d->first, d->blocks, op->place,

@@ -250,6 +250,64 @@ static unsigned comps_dirty(const struct fixture *f)
 	return n;
 }
 
+/* As many deleted pages as a turn released, at most. */
+static unsigned reaped_most(struct fixture *f, const struct lsom_comp *gone)
+{
+	unsigned most = 0, n;
+	uint64_t before;
+
+	while (!gone->reaped) {
+		before = gone->reap_next;
+		CHECK(sim_env_turn(&f->sim));
+		n = (unsigned)(gone->reap_next - before);
+		most = MAX(most, gone->reap_next == UINT64_MAX ? 0 : n);
+	}
+	return most;
+}
+
+/* What it had in memory is let go some pages at a time, too. */
+TEST(checkpoint, a_large_component_is_deleted)
+{
+	struct fixture *f = many_open(12);
+	const struct lsom_comp_meta none = { 0 };
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *gone = pages_make(f, 1, PAGES);
+
+	CHECK_EQ(update(f, gone, LSOM_DELETE, none), 0);
+	CHECK(gone->deleted && !gone->reaped);
+	CHECK(gone->reap_next <= 64);
+	CHECK(reaped_most(f, gone) <= 64);
+	CHECK(TAILQ_EMPTY(&f->disk->reaps));
+	CHECK_EQ(lsom_checkpoint(f->disk, &a.req, checkpointed), 0);
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, 0);
+	lsom_comp_put(gone);
+	CHECK_EQ(power_cut(f), 0);
+	CHECK(comp_of(f, 1) == NULL);
+	fixture_close(f);
+}
+
+/* What is left of it then goes with the next opening. */
+TEST(checkpoint, a_large_component_is_deleted_and_the_disk_closed)
+{
+	struct fixture *f = many_open(13);
+	const struct lsom_comp_meta none = { 0 };
+	struct lsom_comp *gone = pages_make(f, 1, PAGES);
+
+	CHECK_EQ(update(f, gone, LSOM_DELETE, none), 0);
+	CHECK(gone->deleted && !gone->reaped);
+	CHECK(f->disk->reap_task.queued);
+	lsom_comp_put(gone);
+	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	CHECK(comp_of(f, 1) == NULL);
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK(TAILQ_EMPTY(&f->disk->comps));
+	CHECK_EQ(f->disk->live_blocks, 0);
+	fixture_close(f);
+}
+
 /*
  * So it is with components, each with what is undecided of it; one that is in the
  * batch already, and is decided then, is in it once more.
