@@ -161,7 +161,7 @@ $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_each lsom_comp_some cmm
 $(O)/tests/unit/dom_atomic: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs posix_fallocate nanosleep)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)
-$(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_next cmmds_target \
+$(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_get cmmds_next cmmds_target \
 	cmmds_subscribe cmmds_unsubscribe iscsi_target_set node__secret_open)
 $(O)/tests/unit/node_changes: LIBS += $(call wrap,cmmds_get cmmds_next \
 	cmmds_target cmmds_vdisk cmmds_subscribe cmmds_unsubscribe \

@@ -38,7 +38,8 @@ struct pushed_lun {
 };
 
 #define BUCKETS 4096u /* there may be as many targets and LUNs */
-#define TOUCHED_MAX 64u
+/* One command takes a target with all of its LUNs away. */
+#define TOUCHED_MAX 1024u
 
 /* A target, or a LUN of it, that changed in the directory. */
 struct touched {
@@ -56,8 +57,8 @@ struct push {
 	TAILQ_HEAD(, pushed_lun) luns;
 	struct pushed_target *targets_by_name[BUCKETS];
 	struct pushed_lun *luns_by_place[BUCKETS];
-	struct touched touched[TOUCHED_MAX];
-	unsigned touched_count;
+	struct touched *touched;
+	unsigned touched_count, touched_room;
 	bool all; /* may have to be told anew */
 	bool failed, closing;
 	unsigned shut_count; /* of the targets */
@@ -436,10 +437,29 @@ static void reconcile(struct push *push)
 		touched_each(push, false, touched_want);
 		touched_each(push, true, touched_want);
 	}
-	push->touched_count = 0;
+	push->touched_count = push->touched_room = 0;
+	free(push->touched);
+	push->touched = NULL;
 	push->all = push->failed;
 	if (push->failed)
 		env_timer_start(push->node->env, &push->retry, SEC);
+}
+
+static bool touch_room(struct push *push)
+{
+	unsigned room = MAX(16u, push->touched_room * 2);
+	struct touched *touched;
+
+	if (push->touched_count < push->touched_room)
+		return true;
+	if (room > TOUCHED_MAX)
+		return false;
+	touched = realloc(push->touched, room * sizeof(*touched));
+	if (touched == NULL)
+		return false;
+	push->touched = touched;
+	push->touched_room = room;
+	return true;
 }
 
 static void touch(struct push *push, const char *target, bool is_lun,
@@ -447,8 +467,9 @@ static void touch(struct push *push, const char *target, bool is_lun,
 {
 	struct touched *c;
 
-	if (push->touched_count == TOUCHED_MAX ||
-	    strlen(target) + 3 > CMMDS_KEY_MAX) {
+	if (push->all)
+		return;
+	if (strlen(target) + 3 > CMMDS_KEY_MAX || !touch_room(push)) {
 		push->all = true;
 		return;
 	}
@@ -560,6 +581,9 @@ void node__push_close(struct push *push)
 		target_drop(push, t);
 	TAILQ_FOREACH_SAFE (l, &push->luns, link, lnext)
 		lun_drop(push, l);
+	free(push->touched);
+	push->touched = NULL;
+	push->touched_count = push->touched_room = 0;
 	/* The task may be queued: the memory goes when it has run. */
 	push->closing = true;
 	env_defer(push->node->env, &push->task);

@@ -12,6 +12,8 @@ static struct {
 	int secret_status; /* of the next look at a secret */
 	unsigned sets, allowed; /* what iscsi was told; the last time */
 	char user[64];
+	struct cmmds_subscription *luns;
+	unsigned walked; /* entries of lists */
 } is;
 
 static struct node node;
@@ -22,6 +24,9 @@ static struct test_shard ts;
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after);
+const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
+					   enum cmmds_kind kind,
+					   const void *key, size_t key_len);
 const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
 					     const char *name);
 void __wrap_cmmds_subscribe(struct cmmds *cmmds,
@@ -38,7 +43,16 @@ const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after)
 {
+	is.walked++;
 	return kind == CMMDS_TARGET && after == NULL ? &is.entry : NULL;
+}
+
+/* It has no LUN. */
+const struct cmmds_entry *__wrap_cmmds_get(struct cmmds *cmmds,
+					   enum cmmds_kind kind,
+					   const void *key, size_t key_len)
+{
+	return kind == CMMDS_TARGET ? &is.entry : NULL;
 }
 
 const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
@@ -49,6 +63,8 @@ const Directory__Target *__wrap_cmmds_target(struct cmmds *cmmds,
 
 void __wrap_cmmds_subscribe(struct cmmds *cmmds, struct cmmds_subscription *sub)
 {
+	if (sub->kind == CMMDS_LUN)
+		is.luns = sub;
 }
 
 void __wrap_cmmds_unsubscribe(struct cmmds_subscription *sub)
@@ -144,5 +160,37 @@ TEST(node_push, a_secret_without_memory)
 	CHECK_STR(is.user, "user");
 	node__push_close(push);
 	nap(SEC);
+	test_shard_close(&ts);
+}
+
+static void luns_go(unsigned count)
+{
+	Directory__Lun lun = DIRECTORY__LUN__INIT;
+	struct cmmds_entry entry = { .message = &lun.base };
+	struct cmmds_change change = { .kind = CMMDS_LUN, .old_entry = &entry };
+
+	lun.target = "t";
+	for (lun.lun = 0; lun.lun < count; lun.lun++)
+		is.luns->cb(is.luns, &change);
+	is.walked = 0;
+	nap(MSEC);
+}
+
+/* What one command takes away is looked at, and not all that there are. */
+TEST(node_push, a_target_of_many_luns_goes)
+{
+	struct push *push = pushed(0);
+
+	luns_go(257);
+	CHECK_EQ(is.walked, 0);
+	luns_go(3);
+	CHECK_EQ(is.walked, 0);
+	/* More than that is no more than all. */
+	luns_go(5000);
+	CHECK(is.walked > 0);
+	luns_go(257);
+	CHECK_EQ(is.walked, 0);
+	node__push_close(push);
+	nap(MSEC);
 	test_shard_close(&ts);
 }
