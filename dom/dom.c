@@ -185,12 +185,9 @@ void dom_disk_add(struct dom *dom, struct lsom_disk *lsom)
 	dom__disk_look(disk);
 	dom__health_look(dom);
 	/* Objects that waited for it need not wait for their timer. */
-	TAILQ_FOREACH (owner, &dom->owners, link) {
-		if (owner->again_armed)
-			env_timer_stop(dom->env, &owner->again_timer);
-		owner->again_armed = false;
-		dom__owner_step(owner);
-	}
+	TAILQ_FOREACH (owner, &dom->owners, link)
+		if (owner->state == DOM__DOWN)
+			dom__owner_step_late(owner);
 	dom__gc_kick(dom);
 }
 
@@ -216,7 +213,7 @@ void dom_disk_remove(struct dom *dom, struct lsom_disk *lsom,
 		    dom__owner_uses_disk(owner, disk)) {
 			owner->restart = true;
 			owner->hold = true;
-			dom__owner_step(owner);
+			dom__owner_step_late(owner);
 		}
 	}
 	dom__kick(dom);
@@ -349,6 +346,7 @@ int dom_open(const struct dom_config *config, struct dom **out)
 	TAILQ_INIT(&dom->placed);
 	TAILQ_INIT(&dom->owners);
 	TAILQ_INIT(&dom->busy);
+	TAILQ_INIT(&dom->late);
 	rv = dom__gc_open(dom);
 	if (rv < 0) {
 		free(dom);
@@ -403,6 +401,7 @@ again:
 		dom__kick(dom);
 		return;
 	}
+	env_timer_stop(dom->env, &dom->late_timer);
 	cmmds_unsubscribe(&dom->objects_sub);
 	cmmds_unsubscribe(&dom->policies_sub);
 	cmmds_unsubscribe(&dom->disks_sub);

@@ -516,6 +516,8 @@ struct dom__owner {
 	TAILQ_ENTRY(dom__owner) link;
 	struct dom__owner *chain; /* of its bucket */
 	TAILQ_ENTRY(dom__owner) busy_link; /* while it has operations */
+	bool late; /* it is one of dom->late */
+	TAILQ_ENTRY(dom__owner) late_link;
 };
 
 struct dom__far;
@@ -537,6 +539,8 @@ struct dom__owner *dom__owner_get(struct dom *dom, const struct uuid *oid);
 void dom__owner_put(struct dom__owner *owner);
 void dom__owner_open(struct dom__owner *owner, struct dom_object_open *req);
 void dom__owner_step(struct dom__owner *owner); /* deferred */
+/* So it is for one of very many: some of them in a turn. */
+void dom__owner_step_late(struct dom__owner *owner);
 void dom__owner_lost(struct dom__owner *owner); /* fenced: take over again */
 void dom__owner_renew(struct dom__owner *owner); /* with another epoch */
 void dom__owner_event(struct dom__owner *owner, enum dom_event event);
@@ -768,6 +772,13 @@ struct dom__placed {
 /* In a turn of the loop: components, or objects. */
 #define DOM__PART 128u
 
+/*
+ * Owners that take a step for a disk that comes or goes, and how soon others do: each
+ * has the directory take a command, and those that gather there are applied at once.
+ */
+#define DOM__LATE_PART 32u
+#define DOM__LATE_NS MSEC
+
 /* How far a walk over all components is, some of them in each turn. */
 struct dom__walk {
 	struct dom__disk *disk; /* of those that are just visited */
@@ -853,6 +864,8 @@ struct dom {
 	TAILQ_HEAD(, dom__owner) owners;
 	struct dom__owner *owners_by_id[DOM__BUCKETS];
 	TAILQ_HEAD(, dom__owner) busy; /* those with operations */
+	TAILQ_HEAD(, dom__owner) late; /* those that are to take a step */
+	struct env_timer late_timer;
 	uint64_t congestion_number; /* changes of it, on any disk */
 };
 

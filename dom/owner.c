@@ -149,6 +149,43 @@ void dom__owner_step(struct dom__owner *owner)
 	env_defer(owner->dom->env, &owner->step_task);
 }
 
+static void late_leave(struct dom__owner *owner)
+{
+	TAILQ_REMOVE(&owner->dom->late, owner, late_link);
+	owner->late = false;
+}
+
+static void late_some(struct env_timer *timer)
+{
+	struct dom *dom = container_of(timer, struct dom, late_timer);
+	struct dom__owner *owner;
+
+	for (unsigned n = 0; n < DOM__LATE_PART; n++) {
+		owner = TAILQ_FIRST(&dom->late);
+		if (owner == NULL)
+			return;
+		late_leave(owner);
+		if (owner->again_armed)
+			env_timer_stop(dom->env, &owner->again_timer);
+		owner->again_armed = false;
+		dom__owner_step(owner);
+	}
+	env_timer_start(dom->env, timer, DOM__LATE_NS);
+}
+
+void dom__owner_step_late(struct dom__owner *owner)
+{
+	struct dom *dom = owner->dom;
+
+	if (owner->late)
+		return;
+	owner->late = true;
+	TAILQ_INSERT_TAIL(&dom->late, owner, late_link);
+	dom->late_timer.cb = late_some;
+	if (!env_timer_active(&dom->late_timer))
+		env_timer_start(dom->env, &dom->late_timer, ENV_NEXT_TURN_NS);
+}
+
 /* Our epoch, or our session, is over: nothing is acknowledged in it again. */
 void dom__owner_lost(struct dom__owner *owner)
 {
@@ -260,6 +297,8 @@ static void owner_free(struct dom__owner *owner)
 		dom__owner_step(owner); /* a task still names it */
 		return;
 	}
+	if (owner->late)
+		late_leave(owner);
 	env_timer_stop(dom->env, &owner->linger_timer);
 	env_timer_stop(dom->env, &owner->again_timer);
 	env_timer_stop(dom->env, &owner->tick_timer);

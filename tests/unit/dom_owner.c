@@ -851,6 +851,134 @@ TEST(dom_owner, a_disk_comes_without_a_look_at_all_objects)
 	fixture_close(f);
 }
 
+/* ---- a disk of many objects ---- */
+
+enum { LOT = 3 * DOM__LATE_PART };
+
+struct lot {
+	struct fixture *f;
+	struct uuid oid[LOT];
+	struct dom_object *object[LOT];
+	bool removed;
+};
+
+static void lot_make(struct lot *m)
+{
+	struct fixture *f = m->f = fixture_open();
+
+	m->removed = false;
+	policy_put(f, 2, 0);
+	for (unsigned n = 0; n < LOT; n++) {
+		f->oid = m->oid[n] = uuid_of(200 + n);
+		CHECK_EQ(create(f, 8 * MB, "p"), 0);
+		CHECK_EQ(object_open(f), 0);
+		m->object[n] = f->object;
+	}
+	f->object = NULL;
+}
+
+static void lot_close(struct lot *m)
+{
+	for (unsigned n = 0; n < LOT; n++)
+		if (m->object[n] != NULL)
+			dom_object_close(m->object[n]);
+	fixture_close(m->f);
+}
+
+static unsigned ready(const struct lot *m)
+{
+	const struct dom__owner *owner;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (owner, &m->f->dom->owners, link)
+		n += owner->state == DOM__READY;
+	return n;
+}
+
+/* Those that leave it, or are taken again, in a turn. */
+static void turn_few(struct lot *m)
+{
+	unsigned before = ready(m);
+
+	shard_step(m->f->ts.env, MSEC);
+	CHECK(before <= ready(m) + DOM__LATE_PART);
+}
+
+static void turn_few_until_gone(struct lot *m)
+{
+	while (!m->f->done)
+		turn_few(m);
+	m->f->done = false;
+}
+
+/* Each has the directory take a command: not all of them in one turn. */
+TEST(dom_owner, a_disk_of_many_objects_goes_and_comes)
+{
+	struct lot m;
+	struct fixture *f;
+
+	lot_make(&m);
+	f = m.f;
+	CHECK_EQ(ready(&m), LOT);
+	dom_disk_remove(f->dom, f->disks[0], on_done, f);
+	turn_few_until_gone(&m);
+	CHECK_EQ(ready(&m), 0);
+	dom_disk_add(f->dom, f->disks[0]);
+	UNTIL(f, ready(&m) == LOT);
+	CHECK(TAILQ_EMPTY(&f->dom->late));
+	lot_close(&m);
+}
+
+/* Some are deleted, or nobody's any more, before their turn comes. */
+TEST(dom_owner, objects_go_while_their_disk_does)
+{
+	struct lot m;
+	struct fixture *f;
+
+	lot_make(&m);
+	f = m.f;
+	dom_disk_remove(f->dom, f->disks[0], on_done, f);
+	while (ready(&m) == LOT)
+		turn_few(&m);
+	CHECK(!f->done && !TAILQ_EMPTY(&f->dom->late));
+	for (unsigned n = LOT - 8; n < LOT; n++) {
+		dom_object_close(m.object[n]);
+		m.object[n] = NULL;
+	}
+	CHECK_EQ(wait_for(f), 0);
+	dom_disk_add(f->dom, f->disks[0]);
+	/* It goes again before all are back. */
+	while (ready(&m) == 0)
+		shard_step(f->ts.env, MSEC);
+	dom_disk_remove(f->dom, f->disks[0], on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_disk_add(f->dom, f->disks[0]);
+	UNTIL(f, ready(&m) == LOT - 8);
+	lot_close(&m);
+}
+
+static void on_removed(void *arg)
+{
+	struct lot *m = arg;
+
+	m->removed = true;
+}
+
+/* Nor is it waited for their turns where dom is closed. */
+TEST(dom_owner, closed_while_a_disk_of_many_goes)
+{
+	struct lot m;
+	struct fixture *f;
+
+	lot_make(&m);
+	f = m.f;
+	dom_disk_remove(f->dom, f->disks[0], on_removed, &m);
+	while (ready(&m) == LOT)
+		turn_few(&m);
+	lot_close(&m);
+	CHECK(m.removed);
+}
+
 /* There may be thousands of others: they are not looked at. */
 TEST(dom_owner, deleted_without_a_look_at_others)
 {
