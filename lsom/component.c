@@ -793,6 +793,7 @@ void lsom__reap(struct lsom_disk *disk)
 
 	while ((rv == 0 || rv == -EAGAIN) && disk->state != LSOM_DISK_FAILED &&
 	       (comp = TAILQ_FIRST(&disk->reaps)) != NULL) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): off the list */
 		rv = comp_reap(comp, &max);
 		if (rv == 0)
 			comp_reaped(comp);

@@ -265,7 +265,8 @@ int lsom__put_comps(struct lsom__puts *puts)
 	int rv;
 
 	TAILQ_FOREACH_SAFE (comp, &puts->disk->comps_dirty, dirty_link, next) {
-		if (!comp->created)
+		/* One that was forgotten has been dropped. */
+		if (!comp->created || !comp->linked)
 			continue;
 		rv = comp->reaped ? comp_drop(puts, comp)
 				  : comp_put(puts, comp);

@@ -287,6 +287,28 @@ TEST(checkpoint, a_large_component_is_deleted)
 	fixture_close(f);
 }
 
+/* One that is gone, and that somebody holds still, is dropped once. */
+TEST(checkpoint, a_deleted_component_is_dropped_once)
+{
+	struct fixture *f = many_open(14);
+	const struct lsom_comp_meta none = { 0 };
+	struct lsom_comp *gone = pages_make(f, 1, 1);
+
+	CHECK_EQ(update(f, gone, LSOM_DELETE, none), 0);
+	for (unsigned n = 0; n < 2; n++) {
+		struct asked a = { .status = PENDING };
+
+		CHECK_EQ(lsom_checkpoint(f->disk, &a.req, checkpointed), 0);
+		CHECK(sim_env_run(&f->sim, &a.done));
+		CHECK_EQ(a.status, 0);
+		CHECK(gone->reaped && !gone->linked);
+		CHECK_EQ(gone->refs, 1);
+		lsom__comp_dirty(gone);
+	}
+	lsom_comp_put(gone);
+	fixture_close(f);
+}
+
 /* What is left of it then goes with the next opening. */
 TEST(checkpoint, a_large_component_is_deleted_and_the_disk_closed)
 {
