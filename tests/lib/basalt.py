@@ -5,6 +5,7 @@ A Node lives in a fresh directory under build/tmp, listens on free ports of
 """
 import atexit
 import ctypes
+import faulthandler
 import json
 import os
 import re
@@ -98,10 +99,11 @@ def at_once(tap, *scenes):
 
 
 def main(run):
-    """Run a script's body."""
+    """Run a script's body.  One that is ended says where it stood."""
     def ended(sig, frame):
         sys.exit(128 + sig)
     signal.signal(signal.SIGTERM, ended)
+    faulthandler.register(signal.SIGTERM, chain=True)
     signal.signal(signal.SIGINT, ended)
     signal.signal(signal.SIGHUP, ended)
     tap = Tap()
