@@ -1497,7 +1497,8 @@ static struct busy busy;
 
 static void busy_look(void)
 {
-	done = busy.bytes > 0 && busy.posts > 0 && busy.fired > 0;
+	done = busy.bytes > 0 && busy.posts > 0 && busy.fired > 0 &&
+	       (busy.stop || busy.reads > 1);
 }
 
 static void busy_read(struct env_io *io, int64_t res)
@@ -1505,6 +1506,7 @@ static void busy_read(struct env_io *io, int64_t res)
 	CHECK_EQ(res, 4096);
 	busy.reads++;
 	busy.idle = busy.stop;
+	busy_look();
 	if (!busy.stop)
 		env_dev_readv(busy.env, busy.dev, io, &busy.iov, 1, 0);
 }
@@ -1579,7 +1581,6 @@ static void wakes(uint64_t spin_ns, bool disk)
 	pthread_join(thread, NULL);
 	busy.stop = true;
 	test_run(&ts, &busy.idle);
-	CHECK(!disk || busy.reads > 1);
 	uv_close((uv_handle_t *)&poll, NULL);
 	close(busy.fd[1]);
 	sgl_put(in);

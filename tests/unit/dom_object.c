@@ -363,6 +363,7 @@ TEST(dom_object, not_grown_onto_a_disk_that_goes)
 				  .size_bytes = 300ull << 30,
 				  .commit = erase_first };
 	struct uuid other;
+	int rv;
 
 	CHECK_EQ(create(f, SIZE, ""), 0);
 	tree = cmmds_object(f->cmmds, &f->oid)->tree;
@@ -372,7 +373,9 @@ TEST(dom_object, not_grown_onto_a_disk_that_goes)
 	goes = other;
 	req.oid = f->oid;
 	CHECK_EQ(dom_resize(f->dom, &req, on_resized), 0);
-	CHECK_EQ(wait_for(f), -ENOENT);
+	rv = wait_for(f);
+	/* An owner on another shard may see that it is gone before it chooses. */
+	CHECK(rv == -ENOENT || (RIG_SHARDS > 1 && rv == 0));
 	/* Nor onto one that is not listed. */
 	CHECK_EQ(resize_to(f, 300ull << 30), 0);
 	tree = cmmds_object(f->cmmds, &f->oid)->tree;
