@@ -136,6 +136,7 @@ int iser__device_get(struct iser *iser, struct ibv_context *verbs,
 static void device_close(struct iser_device *device)
 {
 	assert(device->conns_count == 0);
+	assert(device->fetchers == 0);
 	LIST_REMOVE(device, link);
 	if (device->recvq != NULL)
 		iser__recvq_close(device->recvq);

@@ -69,6 +69,9 @@
 #define TX_SGE 16u
 #define TX_WR_BYTES (1u << 20) /* devices have a limit: SoftRoCE 8 MiB */
 #define TX_READS_MAX 32u
+/* In flight, of all connections of a device. */
+#define TX_READS_BYTES (2u << 20)
+#define TX_READS_LEAST (4u * PAGE_BYTES) /* of one of them, however many */
 
 _Static_assert(ISER_FIXED_LEN + ISER_SEND_DATA_MAX <= TX_SLOT_BYTES,
 	       "any PDU of full feature phase fits a slot");
@@ -175,6 +178,7 @@ struct iser_device {
 	struct rdma_device *rdma;
 	struct recvq *recvq; /* shared; NULL: one for each connection */
 	unsigned conns_count; /* of all shards */
+	atomic_uint fetchers; /* of them, that have data to fetch */
 	/* Removed, or broken: closed with the last connection. */
 	atomic_bool gone;
 	/* It was seen to say when a queue pair uses no more receives. */
@@ -234,6 +238,7 @@ struct iser_data {
 /* A work request that was posted. */
 struct tx_wr {
 	struct tx_item *item; /* whose last one it is; a READ's: any */
+	uint32_t bytes; /* of a READ */
 	uint8_t slot; /* TX_SLOTS: none */
 	bool read, big, send;
 	bool done; /* before one in front of it was */
@@ -261,6 +266,7 @@ struct tx {
 	struct tx_items reads; /* not all of it posted */
 	struct tx_items cancelled;
 	unsigned reads_max, reads_out; /* READs in flight */
+	uint32_t reads_bytes; /* of them */
 	unsigned sends_out;
 	unsigned gets_count;
 	TAILQ_HEAD(, iser_data) gets[ISCSI_ITT_BUCKETS];

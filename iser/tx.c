@@ -6,6 +6,12 @@
  * behind its data (RFC 7145 9.5.2); RDMA READs beside them, no more than the
  * initiator serves at a time, as more would hold up the responses behind them.
  *
+ * What all initiators answer to READs comes in by one link.  More of it than keeps
+ * that busy gains nothing: it waits on the way, or is dropped there and has to come
+ * again, and SoftRoCE ends a connection when it drops an answer.  So those that
+ * fetch share what a device has in flight.  Each keeps to its share by itself: it
+ * always has a READ there, whose end brings it here again, and waits for nobody.
+ *
  * Work requests complete in order, so only some of them say so: every READ, as
  * its data counts from then on, and the last of each batch.  A request's memory
  * and callback wait for that, or for the end of the queue pair.
@@ -103,7 +109,8 @@ void iser__tx_fini(struct iser_conn *conn)
 		return;
 	assert(tx->head == tx->tail && iser__tx_empty(conn));
 	assert(tx->free_count == TX_SLOTS && !tx->big_used);
-	assert(tx->reads_out == 0 && tx->sends_out == 0);
+	assert(tx->reads_out == 0 && tx->reads_bytes == 0);
+	assert(tx->sends_out == 0);
 	assert(conn->dm.unsent == 0);
 	for (unsigned i = 0; i < TX_SLOT_PAGES; i++)
 		page_put(cache, tx->pages[i]);
@@ -122,6 +129,13 @@ bool iser__tx_empty(const struct iser_conn *conn)
 }
 
 /* ---- the calls down ---- */
+
+/* It is a hint to each of them: no order. */
+static void fetchers_add(struct iser_conn *conn, int more)
+{
+	atomic_fetch_add_explicit(&conn->device->fetchers, (unsigned)more,
+				  memory_order_relaxed);
+}
 
 static void turn(struct iser_conn *conn)
 {
@@ -169,7 +183,8 @@ void iser__tx_get(struct iser_conn *conn, struct dm_data *data)
 	data->conn = &conn->dm;
 	*d = (struct iser_data){ .posted = 0 };
 	TAILQ_INSERT_TAIL(&tx->gets[iscsi_itt_bucket(data->itt)], d, bucket);
-	tx->gets_count++;
+	if (tx->gets_count++ == 0)
+		fetchers_add(conn, 1);
 	item_queue(conn, &d->item, &tx->reads, TX_GET, data);
 }
 
@@ -183,10 +198,13 @@ static void get_unqueue(struct tx *tx, struct iser_data *d)
 	d->item.queued = false;
 }
 
-static void get_remove(struct tx *tx, struct iser_data *d)
+static void get_remove(struct iser_conn *conn, struct iser_data *d)
 {
+	struct tx *tx = &conn->tx;
+
 	assert(tx->gets_count > 0 && d->wrs == 0);
-	tx->gets_count--;
+	if (--tx->gets_count == 0)
+		fetchers_add(conn, -1);
 	TAILQ_REMOVE(&tx->gets[iscsi_itt_bucket(dm_data_of(d)->itt)], d,
 		     bucket);
 	get_unqueue(tx, d);
@@ -208,7 +226,7 @@ void iser__tx_forget(struct iser_conn *conn, uint32_t itt)
 		get_unqueue(tx, d);
 		if (d->wrs > 0)
 			continue; /* the device writes to its memory yet */
-		get_remove(tx, d);
+		get_remove(conn, d);
 		TAILQ_INSERT_TAIL(&tx->cancelled, &d->item, link);
 		turn(conn);
 	}
@@ -256,12 +274,13 @@ static inline struct ibv_send_wr *wr_new(struct tx *tx, struct batch *b,
 	return wr;
 }
 
-/* The next piece of @data's memory. */
+/* The next piece of @data's memory, @most bytes of it. */
 static uint32_t wr_sges(struct iser_conn *conn, struct ibv_send_wr *wr,
-			const struct dm_data *data, unsigned sge_max)
+			const struct dm_data *data, unsigned sge_max,
+			uint32_t most)
 {
 	const struct iser_data *d = (const struct iser_data *)data->impl;
-	size_t left = MIN(data->len - d->posted, TX_WR_BYTES), covered;
+	size_t left = MIN(data->len - d->posted, most), covered;
 
 	wr->num_sge = (int)rdma_sges(conn->device->rdma, data->sgl,
 				     data->sgl_offset + d->posted, left,
@@ -269,15 +288,34 @@ static uint32_t wr_sges(struct iser_conn *conn, struct ibv_send_wr *wr,
 	return (uint32_t)covered;
 }
 
+/* Bytes that the next READ may fetch of @left; 0: none may be posted now. */
+static uint32_t read_may(const struct iser_conn *conn, size_t left)
+{
+	const struct tx *tx = &conn->tx;
+	unsigned fetchers = atomic_load_explicit(&conn->device->fetchers,
+						 memory_order_relaxed);
+	uint32_t share =
+		MAX(ROUND_DOWN(TX_READS_BYTES / MAX(fetchers, 1u), PAGE_BYTES),
+		    TX_READS_LEAST);
+
+	if (tx->reads_out == 0)
+		return MIN(share, TX_WR_BYTES);
+	/* No crumbs of what is large: it would pay too much for them. */
+	if (tx->reads_out == tx->reads_max ||
+	    tx->reads_bytes + MIN(left, TX_READS_LEAST) > share)
+		return 0;
+	return MIN(share - tx->reads_bytes, TX_WR_BYTES);
+}
+
 static void post_read(struct iser_conn *conn, struct batch *b,
-		      struct iser_data *d)
+		      struct iser_data *d, uint32_t most)
 {
 	struct tx *tx = &conn->tx;
 	struct dm_data *data = dm_data_of(d);
 	const struct dm_stags *stags = data->stags;
 	struct tx_wr *mine;
 	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_READ, &mine);
-	uint32_t n = wr_sges(conn, wr, data, tx->read_sge);
+	uint32_t n = wr_sges(conn, wr, data, tx->read_sge, most);
 
 	wr->send_flags |= IBV_SEND_SIGNALED;
 	wr->wr.rdma.rkey = stags->write;
@@ -286,9 +324,11 @@ static void post_read(struct iser_conn *conn, struct batch *b,
 				  stags->immediate_len + d->posted;
 	mine->item = &d->item;
 	mine->read = true;
+	mine->bytes = n;
 	d->posted += n;
 	d->wrs++;
 	tx->reads_out++;
+	tx->reads_bytes += n;
 	counter_add(&iser__reads, 1);
 	if (d->posted == data->len)
 		get_unqueue(tx, d);
@@ -301,7 +341,7 @@ static void post_write(struct iser_conn *conn, struct batch *b,
 	struct iser_data *d = data_of(data);
 	struct tx_wr *mine;
 	struct ibv_send_wr *wr = wr_new(tx, b, IBV_WR_RDMA_WRITE, &mine);
-	uint32_t n = wr_sges(conn, wr, data, tx->write_sge);
+	uint32_t n = wr_sges(conn, wr, data, tx->write_sge, TX_WR_BYTES);
 
 	wr->wr.rdma.rkey = data->stags->read;
 	wr->wr.rdma.remote_addr =
@@ -453,9 +493,15 @@ static bool post_next(struct iser_conn *conn, struct batch *b)
 	if (!room(tx))
 		return false;
 	item = TAILQ_FIRST(&tx->reads);
-	if (item != NULL && tx->reads_out < tx->reads_max) {
-		post_read(conn, b, container_of(item, struct iser_data, item));
-		return true;
+	if (item != NULL) {
+		struct iser_data *d =
+			container_of(item, struct iser_data, item);
+		uint32_t most = read_may(conn, dm_data_of(d)->len - d->posted);
+
+		if (most > 0) {
+			post_read(conn, b, d, most);
+			return true;
+		}
 	}
 	item = TAILQ_FIRST(&tx->queue);
 	if (item == NULL)
@@ -510,7 +556,7 @@ static void get_done(struct iser_conn *conn, struct iser_data *d, bool ok)
 	whole = d->posted == data->len && !d->cancelled;
 	if (d->wrs > 0 || (!whole && !d->cancelled))
 		return;
-	get_remove(&conn->tx, d);
+	get_remove(conn, d);
 	data->cb(data, whole ? 0 : -ECANCELED);
 }
 
@@ -539,6 +585,8 @@ static void wr_done(struct iser_conn *conn, uint64_t number, bool ok)
 	if (item == NULL)
 		return;
 	if (wr.read) {
+		assert(tx->reads_bytes >= wr.bytes);
+		tx->reads_bytes -= wr.bytes;
 		get_done(conn, container_of(item, struct iser_data, item), ok);
 	} else if (item->kind == TX_PUT) {
 		struct dm_data *data = item->owner;
@@ -611,7 +659,7 @@ void iser__tx_cancel(struct iser_conn *conn)
 		while ((d = TAILQ_FIRST(&tx->gets[i])) != NULL) {
 			struct dm_data *data = dm_data_of(d);
 
-			get_remove(tx, d);
+			get_remove(conn, d);
 			data->cb(data, -ECANCELED);
 		}
 	}

@@ -114,6 +114,8 @@ void fake_peer_hold_reads(struct fake_peer *peer, bool hold);
 void fake_peer_freeze(struct fake_peer *peer, bool freeze);
 /* RDMA READs in flight at most, since it connected. */
 unsigned fake_peer_reads_max(const struct fake_peer *peer);
+/* Bytes that those in flight now fetch. */
+size_t fake_peer_reads_bytes(const struct fake_peer *peer);
 /* The next work request ends with an error. */
 void fake_peer_error(struct fake_peer *peer);
 /* The device has an event of its queue pair, or of its completion queue. */

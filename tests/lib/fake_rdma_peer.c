@@ -58,6 +58,19 @@ unsigned fake_peer_reads_max(const struct fake_peer *peer)
 	return peer->reads_max;
 }
 
+size_t fake_peer_reads_bytes(const struct fake_peer *peer)
+{
+	LOCKED;
+	const struct work *w;
+	size_t sum = 0;
+
+	STAILQ_FOREACH (w, &peer->qp->works, link)
+		for (int i = 0;
+		     w->wr.opcode == IBV_WR_RDMA_READ && i < w->wr.num_sge; i++)
+			sum += w->sge[i].length;
+	return sum;
+}
+
 void fake_peer_hold(struct fake_peer *peer, bool hold)
 {
 	LOCKED;

@@ -328,3 +328,91 @@ TEST(iser_tx, one_before_the_arming)
 	good(0);
 	end();
 }
+
+/*
+ * What all of them send together comes in by one link: each has data in flight, but
+ * together no more than fills it; and who is alone has all of it.
+ */
+TEST(iser_tx, fetchers_share)
+{
+	enum { PEERS = 12, BLOCKS = 4096 };
+	static struct fake_peer *peers[PEERS];
+	size_t sum = 0, alone = 0;
+
+	fixture();
+	for (unsigned i = 0; i < PEERS; i++) {
+		struct message *m;
+
+		peer = NULL;
+		dial(0x80, 4);
+		peers[i] = peer;
+		m = login_message("");
+		put_be16(m->bytes + 28 + 12, (uint16_t)i); /* of its ISID */
+		CHECK(give(m));
+		free(receive());
+		CHECK(give(command(0, 0))); /* attention */
+		free(receive());
+		fake_peer_hold_reads(peer, true);
+		write_send(0, BLOCKS, 0, 4);
+		if (i == 0)
+			alone = fake_peer_reads_bytes(peer);
+	}
+	CHECK(alone > TX_READS_BYTES / PEERS);
+	/* They have posted what they may; their share is less since. */
+	for (unsigned i = 0; i < PEERS; i++) {
+		fake_peer_hold_reads(peers[i], false);
+		fake_peer_hold_reads(peers[i], true);
+		turns();
+	}
+	for (unsigned i = 0; i < PEERS; i++) {
+		CHECK(fake_peer_reads_bytes(peers[i]) >= TX_READS_LEAST);
+		sum += fake_peer_reads_bytes(peers[i]);
+	}
+	CHECK(sum <= TX_READS_BYTES);
+	CHECK_EQ(LIST_FIRST(&iser->devices)->fetchers, PEERS);
+	for (unsigned i = 0; i < PEERS; i++) {
+		fake_peer_hold_reads(peers[i], false);
+		turns();
+		peer = peers[i];
+		free(receive());
+	}
+	CHECK_EQ(LIST_FIRST(&iser->devices)->fetchers, 0);
+	read_back(0, BLOCKS, 4);
+	for (unsigned i = 0; i + 1 < PEERS; i++) {
+		fake_peer_disconnect(peers[i]);
+		turns();
+		fake_peer_free(peers[i]);
+	}
+	end();
+}
+
+/* Of many that send little at a time each has as much of it there as its share is. */
+TEST(iser_tx, little_at_a_time)
+{
+	enum { OTHERS = 400, READS = 4 };
+	static uint8_t data[4096];
+	struct iser_device *device;
+
+	fixture();
+	ready();
+	device = LIST_FIRST(&iser->devices);
+	device->fetchers += OTHERS;
+	fake_peer_hold_reads(peer, true);
+	for (unsigned i = 0; i < READS + 1; i++) {
+		struct message *m = command(0x20, sizeof(data));
+
+		rw10(m, 0x2a, i * 8, 8);
+		put_be32(m->bytes + 4, KEY + i);
+		put_be64(m->bytes + 8, BASE + i * 4096ull);
+		fake_peer_expose(peer, KEY + i, data, sizeof(data));
+		CHECK(give(m));
+	}
+	CHECK_EQ(fake_peer_reads_bytes(peer), TX_READS_LEAST);
+	CHECK_EQ(device->fetchers, OTHERS + 1);
+	fake_peer_hold_reads(peer, false);
+	for (unsigned i = 0; i < READS + 1; i++)
+		free(receive());
+	CHECK_EQ(device->fetchers, OTHERS);
+	device->fetchers = 0;
+	end();
+}
