@@ -311,6 +311,36 @@ TEST(scsi_reserve, transport_ids_of_devices)
 	rig_close(r);
 }
 
+/* A short name is filled up with zeros, to 20 bytes at least (SPC-4 7.6.4.6). */
+TEST(scsi_reserve, transport_ids_of_short_names)
+{
+	static const char name[] =
+		"iqn.2026-11.t:a"; /* 16 bytes with its end */
+	struct rig *r = rig_open(512);
+	uint8_t list[28 + 4 + 16 + 4 + 20] = { [20] = 0x08 }; /* SPEC_I_PT */
+	struct scsi_nexus *shorter = &r->nexus[2];
+
+	memset(shorter, 0, sizeof(*shorter));
+	shorter->dom = r->nexus[1].dom;
+	snprintf(shorter->dom.initiator_port,
+		 sizeof(shorter->dom.initiator_port), "%s,i,0x00023d000003",
+		 name);
+	scsi_nexus_open(r->target, shorter, true);
+	r->open[2] = true;
+	put_be64(list + 8, KEY0);
+	list[28] = list[48] = 0x05;
+	memcpy(list + 32, name, sizeof(name));
+	memcpy(list + 52, name, sizeof(name));
+	put_be16(list + 50, 20);
+	put_be16(list + 30, 16);
+	put_be32(list + 24, 44);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), RIG_SENSE(5, 0x26, 0));
+	memmove(list + 28, list + 48, 24);
+	put_be32(list + 24, 24);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 52), GOOD);
+	rig_close(r);
+}
+
 /* READ FULL STATUS: of two, the one that holds it, or both. */
 TEST(scsi_reserve, holders)
 {

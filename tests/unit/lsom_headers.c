@@ -471,3 +471,33 @@ TEST(headers, of_a_first_batch_that_lies)
 	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }
+
+/*
+ * Nor is a summary looked for where its length says that it cannot be: the header
+ * is what the device lost, not the disk.
+ */
+TEST(headers, of_a_summary_that_lies)
+{
+	struct fixture *f = fixture_open(16);
+	uint32_t all = f->disk->segment_blocks, i;
+	const uint32_t lengths[] = { 0, all, all + 1, UINT32_MAX };
+	struct lsom__summary_footer foot = {
+		.magic = LSOM__SUMMARY_MAGIC,
+		.segment_sequence = 1000,
+	};
+	uint64_t at = lsom__place(f->disk, f->disk->super.segments - 1, 0) *
+		      LSOM_BLOCK;
+	uint64_t foot_at = at + (uint64_t)all * LSOM_BLOCK - sizeof(foot);
+
+	f->sim.lost_at = at;
+	f->sim.lost_bytes = 512;
+	f->sim.lost_status = -EIO;
+	for (i = 0; i < ARRAY_LEN(lengths); i++) {
+		foot.blocks = lengths[i];
+		disk_close(f);
+		memcpy(f->sim.disk.now + foot_at, &foot, sizeof(foot));
+		memcpy(f->sim.disk.durable + foot_at, &foot, sizeof(foot));
+		CHECK_EQ(disk_open(f, true), 0);
+	}
+	fixture_close(f);
+}
