@@ -919,27 +919,72 @@ TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
 	end();
 }
 
-/* A write whose first 8 KiB are there in pages of their own, as over iSER. */
-static uint32_t write_with_pages(struct mock *m, uint32_t lba, uint16_t blocks,
-				 uint8_t byte)
+/*
+ * A write of @edtl bytes whose first @len are there in pages of their own, from
+ * @offset of the first on, as over iSER.
+ */
+static uint32_t write_with_sgl(struct mock *m, uint32_t lba, uint16_t blocks,
+			       uint32_t edtl, size_t len, unsigned offset,
+			       uint8_t byte)
 {
 	static uint8_t data[8192];
 	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
-	struct dm_pdu pdu = pdu_of(bhs, NULL, sizeof(data));
+	struct dm_pdu pdu = pdu_of(bhs, NULL, len);
 
 	put_be32(bhs + 16, ++tag);
-	put_be32(bhs + 20, blocks * 512u);
+	put_be32(bhs + 20, edtl);
 	put_be32(bhs + 24, m->cmdsn++);
 	bhs[32] = 0x2a;
 	put_be32(bhs + 34, lba);
 	put_be16(bhs + 39, blocks);
-	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, sizeof(data), 0, &pdu.sgl),
-		 0);
+	CHECK_EQ(sgl_new(ts.env->pages, PAGE_FRONT, len, offset, &pdu.sgl), 0);
 	memset(data, byte, sizeof(data));
-	sgl_write(pdu.sgl, 0, data, sizeof(data));
+	sgl_write(pdu.sgl, 0, data, len);
 	m->dm.up->control(m->dm.owner, &pdu);
 	sgl_put(pdu.sgl);
 	return tag;
+}
+
+static uint32_t write_with_pages(struct mock *m, uint32_t lba, uint16_t blocks,
+				 uint8_t byte)
+{
+	return write_with_sgl(m, lba, blocks, blocks * 512u, 8192, 0, byte);
+}
+
+/* Pages that do not lie as the rest of the write does are not used with it. */
+TEST(iscsi_data, the_rest_follows_what_lies_otherwise)
+{
+	static const struct {
+		uint32_t lba;
+		uint16_t blocks;
+		size_t len;
+		unsigned offset;
+	} t[] = {
+		{ 803, 160, 8192, 0 }, /* the write begins within a page */
+		{ 800, 160, 4608, 0 }, /* they end within one */
+		{ 800, 160, 7680, 512 }, /* they begin within one */
+		{ 800, 8, 8192, 0 }, /* there are more than it takes */
+	};
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
+		uint32_t itt =
+			write_with_sgl(&m, t[i].lba, t[i].blocks, 160 * 512,
+				       t[i].len, t[i].offset, 0x44);
+
+		settle();
+		while (!TAILQ_EMPTY(&m.gets))
+			serve_get(&m, 0x22);
+		CHECK_EQ(answer(&m, itt), 0);
+		for (uint32_t at = 0; at < t[i].blocks; at++) {
+			CHECK_EQ(answer(&m, READ10(&m, t[i].lba + at, 1)), 0);
+			CHECK_EQ(m.read_first,
+				 at < t[i].len / 512 ? 0x44 : 0x22);
+		}
+	}
+	end();
 }
 
 /* What came unasked and what is asked for later are one, wherever they lie. */
