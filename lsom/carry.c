@@ -286,7 +286,7 @@ int lsom__carry_record(struct lsom__cleaner *c, const struct lsom__record *r)
 			       ? hole_step(c, comp, (const void *)r)
 			       : data_step(c, comp, (const void *)r);
 	if (comp->state_pos <= c->frame.pos)
-		comp->carry = true;
+		lsom__comp_carry(comp);
 	return 0;
 }
 
@@ -308,28 +308,28 @@ void lsom__carry_none(struct lsom__cleaner *c)
 {
 	struct lsom_comp *comp;
 
-	TAILQ_FOREACH (comp, &c->disk->comps, link)
-		comp->carry = false;
+	while ((comp = TAILQ_FIRST(&c->disk->carries)) != NULL)
+		lsom__comp_carried(comp);
 }
 
 int lsom__carry_states(struct lsom__cleaner *c)
 {
 	uint64_t oldest = lsom__segments_oldest(c->disk, c->victim);
-	struct lsom_comp *comp;
+	struct lsom_comp *comp, *next;
 	struct lsom__op *op;
 
-	TAILQ_FOREACH (comp, &c->disk->comps, link) {
-		if (!comp->carry || comp->deleted || !comp->created)
+	TAILQ_FOREACH_SAFE (comp, &c->disk->carries, carry_link, next) {
+		if (comp->deleted || !comp->created)
 			continue;
 		if (!lsom__rule(c->disk, LSOM_OFF_CARRY)) {
-			comp->carry = false;
+			lsom__comp_carried(comp);
 			continue;
 		}
 		lsom__aborts_prune(comp, oldest);
 		op = lsom__state_op(comp, &comp->meta, comp->meta_sequence);
 		if (op == NULL)
 			return -ENOMEM;
-		comp->carry = false;
+		lsom__comp_carried(comp);
 		op->req = c;
 		op->apply = state_applied;
 		op->extra = lsom__log_applied_pos(c->disk);

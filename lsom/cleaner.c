@@ -365,7 +365,7 @@ static void bars_settle(struct lsom_disk *disk)
 {
 	struct lsom_comp *comp;
 
-	TAILQ_FOREACH (comp, &disk->comps, link)
+	TAILQ_FOREACH (comp, &disk->aborting, abort_link)
 		lsom__aborts_settle(comp, disk->pos_next);
 	lsom__tombs_settle(disk);
 }

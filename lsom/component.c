@@ -85,6 +85,23 @@ void lsom__comp_clean(struct lsom_comp *comp)
 	comp->disk->comps_dirty_count--;
 }
 
+void lsom__comp_carry(struct lsom_comp *comp)
+{
+	assert(comp->linked);
+	if (comp->carry)
+		return;
+	comp->carry = true;
+	TAILQ_INSERT_TAIL(&comp->disk->carries, comp, carry_link);
+}
+
+void lsom__comp_carried(struct lsom_comp *comp)
+{
+	if (!comp->carry)
+		return;
+	comp->carry = false;
+	TAILQ_REMOVE(&comp->disk->carries, comp, carry_link);
+}
+
 static void comp_unlink(struct lsom_comp *comp)
 {
 	struct lsom_comp **p = bucket(comp->disk, &comp->meta.cid);
@@ -103,6 +120,8 @@ static void comp_unlink(struct lsom_comp *comp)
 		p = &(*p)->object_next;
 	*p = comp->object_next;
 	TAILQ_REMOVE(&comp->disk->comps, comp, link);
+	lsom__comp_carried(comp);
+	lsom__count_leave(comp);
 	comp->linked = false;
 }
 
@@ -114,6 +133,8 @@ void lsom__comp_free(struct lsom_comp *comp)
 	lsom__comp_clean(comp);
 	if (comp->reap_due)
 		TAILQ_REMOVE(&comp->disk->reaps, comp, reap_link);
+	if (comp->aborts_count > 0)
+		TAILQ_REMOVE(&comp->disk->aborting, comp, abort_link);
 	comp_unlink(comp);
 	if (comp->far != NULL) {
 		lsom__view_comp_free(comp);

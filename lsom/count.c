@@ -38,6 +38,7 @@ void lsom__comp_unsure(struct lsom_comp *comp)
 		comp->counted = LSOM__COUNT_LEAST;
 	if (comp->disk->counting == comp)
 		comp->count_next = comp->count_sum = 0; /* anew */
+	lsom__count_look(comp);
 	lsom__comp_mapped(comp, 0, -1);
 }
 
@@ -134,6 +135,29 @@ static void count_wake(struct lsom__page_wait *wait, int status)
 	count_step(comp->count_op, status);
 }
 
+static bool count_wanted(const struct lsom_comp *comp)
+{
+	return (comp->reserved > 0 || comp->count_asked) && comp->linked &&
+	       !comp->deleted && comp->counted != LSOM__COUNT_EXACT;
+}
+
+void lsom__count_look(struct lsom_comp *comp)
+{
+	if (comp->count_due || !count_wanted(comp))
+		return;
+	comp->count_due = true;
+	TAILQ_INSERT_TAIL(&comp->disk->counts, comp, count_link);
+}
+
+void lsom__count_leave(struct lsom_comp *comp)
+{
+	if (!comp->count_due)
+		return;
+	comp->count_due = false;
+	TAILQ_REMOVE(&comp->disk->counts, comp, count_link);
+}
+
+/* Those that need not be counted any more leave the list here only. */
 void lsom__count_kick(struct lsom_disk *disk)
 {
 	struct lsom_comp *comp;
@@ -141,10 +165,9 @@ void lsom__count_kick(struct lsom_disk *disk)
 
 	if (disk->counting != NULL || lsom__state_of(disk) < 0)
 		return;
-	TAILQ_FOREACH (comp, &disk->comps, link)
-		if ((comp->reserved > 0 || comp->count_asked) &&
-		    !comp->deleted && comp->counted != LSOM__COUNT_EXACT)
-			break;
+	while ((comp = TAILQ_FIRST(&disk->counts)) != NULL &&
+	       !count_wanted(comp))
+		lsom__count_leave(comp);
 	if (comp == NULL)
 		return;
 	op = lsom__op_new(disk, comp, LSOM__R_STABLE,

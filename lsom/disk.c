@@ -74,6 +74,16 @@ static void disk_free(struct lsom_disk *disk)
 
 static void changed_run(struct env_task *task);
 
+static void comps_init(struct lsom_disk *disk)
+{
+	TAILQ_INIT(&disk->comps);
+	TAILQ_INIT(&disk->comps_dirty);
+	TAILQ_INIT(&disk->reaps);
+	TAILQ_INIT(&disk->aborting);
+	TAILQ_INIT(&disk->carries);
+	TAILQ_INIT(&disk->counts);
+}
+
 static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 {
 	struct lsom_disk *disk = calloc(1, sizeof(*disk));
@@ -86,9 +96,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	disk->opened_ns = env_now(lsom->env);
 	snprintf(disk->path, sizeof(disk->path), "%s", path);
 	disk->sequence_next = disk->pos_next = disk->key_next = 1;
-	TAILQ_INIT(&disk->comps);
-	TAILQ_INIT(&disk->comps_dirty);
-	TAILQ_INIT(&disk->reaps);
+	comps_init(disk);
 	lsom__tombs_init(&disk->tombs);
 	TAILQ_INIT(&disk->emptied);
 	TAILQ_INIT(&disk->cleaned);

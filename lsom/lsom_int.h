@@ -264,10 +264,10 @@ struct lsom_comp {
 	bool dirty; /* its state differs from the flushed one; linked */
 	struct lsom_decided decided; /* in memory; may be ahead of meta */
 	bool decided_dirty; /* not yet in a record */
-	bool carry; /* the cleaner is to write its state again */
+	bool carry; /* the cleaner is to write its state again; linked */
 	TAILQ_HEAD(lsom__preps, lsom__prep) preps;
 	unsigned preps_count;
-	struct lsom__abort *aborts;
+	struct lsom__abort *aborts; /* any: it is one of disk->aborting */
 	uint64_t *aborts_pos; /* what each bars lies before; POS_LATER */
 	unsigned aborts_count, aborts_room;
 	/* Committed lsns that the decided set cannot name; sorted on replay. */
@@ -288,6 +288,7 @@ struct lsom_comp {
 	uint64_t reserved;
 	_Atomic enum lsom__count counted; /* @mapped: count.c */
 	_Atomic bool count_asked; /* somebody wants to know it exactly */
+	bool count_due; /* it is one of disk->counts */
 	uint64_t count_next; /* page */
 	int64_t count_sum;
 	struct lsom__page_wait count_wait;
@@ -302,6 +303,7 @@ struct lsom_comp {
 	size_t stored_bytes;
 	TAILQ_ENTRY(lsom_comp) link; /* by key */
 	TAILQ_ENTRY(lsom_comp) dirty_link, reap_link;
+	TAILQ_ENTRY(lsom_comp) abort_link, carry_link, count_link;
 	struct lsom_comp *hash_next, *key_next, *object_next;
 	struct lsom__far *far; /* of a view: where it really is */
 };
@@ -395,6 +397,9 @@ struct lsom_disk {
 	unsigned comps_dirty_count;
 	TAILQ_HEAD(, lsom_comp) reaps; /* deleted, and not reaped yet */
 	struct env_task reap_task;
+	TAILQ_HEAD(, lsom_comp) aborting; /* those with an abort set */
+	TAILQ_HEAD(, lsom_comp) carries; /* known, and the cleaner's to write */
+	TAILQ_HEAD(, lsom_comp) counts; /* known; all that are to be counted */
 	struct lsom_comp *hash[LSOM__HASH]; /* by cid */
 	struct lsom_comp *by_key[LSOM__HASH];
 	struct lsom_comp *by_object[LSOM__HASH];
@@ -834,6 +839,9 @@ void lsom__comp_deleted(struct lsom_comp *comp);
 /* Its state is for the next checkpoint; or it is in that one. */
 void lsom__comp_dirty(struct lsom_comp *comp);
 void lsom__comp_clean(struct lsom_comp *comp);
+/* The cleaner is to write its state again; or it need not any more. */
+void lsom__comp_carry(struct lsom_comp *comp);
+void lsom__comp_carried(struct lsom_comp *comp);
 /* Take it out of the registry; handles keep it. */
 void lsom__comp_forget(struct lsom_comp *comp);
 /* Take the parts of a state record over; the newest metadata counts. */
@@ -879,6 +887,9 @@ void lsom__comp_unsure(struct lsom_comp *comp);
 uint64_t lsom__count_stored(const struct lsom_comp *comp, bool *exact);
 void lsom__count_load(struct lsom_comp *comp, enum lsom__count counted,
 		      uint64_t mapped);
+/* Is it to be counted now?  For whatever makes it so.  Home. */
+void lsom__count_look(struct lsom_comp *comp);
+void lsom__count_leave(struct lsom_comp *comp);
 /* Count the next component that has to be. */
 void lsom__count_kick(struct lsom_disk *disk);
 

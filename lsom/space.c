@@ -205,6 +205,7 @@ static void there_count(struct env_task *task)
 	struct lsom__far *far = container_of(task, struct lsom__far, count);
 
 	far->count_sent = false;
+	lsom__count_look(far->real);
 	lsom__count_kick(far->real->disk);
 }
 
@@ -214,6 +215,7 @@ static void count_ask(struct lsom_comp *comp)
 
 	real_of(comp)->count_asked = true;
 	if (far == NULL) {
+		lsom__count_look(comp);
 		lsom__count_kick(comp->disk);
 		return;
 	}
@@ -257,6 +259,7 @@ static void reserve(struct lsom_comp *comp, uint64_t blocks)
 {
 	comp->reserved = blocks;
 	lsom__promise_set(comp);
+	lsom__count_look(comp);
 	lsom__count_kick(comp->disk);
 }
 

@@ -269,6 +269,8 @@ int lsom__abort_add(struct lsom_comp *comp, uint64_t lsn, uint64_t member_csn)
 		comp->aborts_pos = pos;
 		comp->aborts_room = room;
 	}
+	if (comp->aborts_count == 0)
+		TAILQ_INSERT_TAIL(&comp->disk->aborting, comp, abort_link);
 	comp->aborts_pos[comp->aborts_count] = abort_pos(comp->disk);
 	comp->aborts[comp->aborts_count++] = (struct lsom__abort){
 		.lsn = lsn,
@@ -319,9 +321,12 @@ void lsom__aborts_prune(struct lsom_comp *comp, uint64_t oldest)
 		comp->aborts[n] = comp->aborts[i];
 		comp->aborts_pos[n++] = comp->aborts_pos[i];
 	}
-	if (n != comp->aborts_count)
-		lsom__comp_dirty(comp);
+	if (n == comp->aborts_count)
+		return;
 	comp->aborts_count = n;
+	if (n == 0)
+		TAILQ_REMOVE(&comp->disk->aborting, comp, abort_link);
+	lsom__comp_dirty(comp);
 }
 
 /* ---- what is decided ---- */

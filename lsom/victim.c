@@ -118,8 +118,8 @@ bool lsom__victim_aborts(const struct lsom_disk *disk)
 	const struct lsom_comp *comp;
 	uint64_t pinned = 0; /* not looked for yet */
 
-	TAILQ_FOREACH (comp, &disk->comps, link) {
-		if (comp->aborts_count <= LSOM__ABORTS_MAX / 3)
+	TAILQ_FOREACH (comp, &disk->aborting, abort_link) {
+		if (!comp->linked || comp->aborts_count <= LSOM__ABORTS_MAX / 3)
 			continue;
 		if (pinned == 0)
 			pinned = oldest_pinned(disk);

@@ -27,8 +27,10 @@ static void counts_forget(struct rig_shard *home)
 {
 	struct lsom_comp *comp;
 
-	TAILQ_FOREACH (comp, &home->disks[home->disk]->comps, link)
+	TAILQ_FOREACH (comp, &home->disks[home->disk]->comps, link) {
 		comp->counted = LSOM__COUNT_NONE;
+		lsom__count_look(comp);
+	}
 	rig_back(home, 0);
 }
 
