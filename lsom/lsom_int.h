@@ -379,6 +379,7 @@ struct lsom_disk {
 	uint32_t changed_count;
 	uint64_t sequence_next, pos_next;
 	_Atomic uint64_t live_blocks, credits;
+	_Atomic uint64_t transits; /* from one of these to another: space.c */
 	_Atomic uint64_t undecided; /* of the live blocks */
 	_Atomic uint64_t promised; /* to components, and not used: space.c */
 	struct lsom_comp *counting; /* referenced by its op */
@@ -862,6 +863,9 @@ int lsom__state_of(const struct lsom_disk *disk);
 
 /* @comp uses so many blocks more, or less. */
 void lsom__comp_used(struct lsom_comp *comp, int64_t blocks);
+/* Home: between these, which nest, blocks may be in two counts. */
+void lsom__transit_begin(struct lsom_disk *disk);
+void lsom__transit_end(struct lsom_disk *disk);
 /* Credit on its way to be blocks, or back. */
 void lsom__credits_add(struct lsom_comp *comp, uint64_t blocks);
 void lsom__credits_drop(struct lsom_comp *comp, uint64_t blocks);

@@ -114,6 +114,7 @@ static void move_apply(struct lsom__op *op, int status)
 	const struct lsom__data_record *d = (void *)op->record;
 	struct move *m = op->req;
 
+	lsom__transit_begin(op->disk);
 	if (status < 0)
 		m->cleaner->abandon = true;
 	else if (op->comp->deleted || (m->prep && prep_moved(op, d)))
@@ -127,6 +128,7 @@ static void move_apply(struct lsom__op *op, int status)
 				  lsom__record_crcs(d),
 				  d->r.flags & LSOM__F_HOLE, d->r.member_csn,
 				  d->r.lsn, LSOM__APPLY_MOVE, d->source);
+	lsom__transit_end(op->disk);
 	counter_add(&moved_total, op->blocks);
 	move_free(m);
 }

@@ -26,6 +26,7 @@
  * is kept for it is that number while it is above zero, and whoever changes it
  * changes the disk's sum by the difference.  Where blocks go from one count to
  * another they are in both for a moment, never in none: another shard may look.
+ * It is not told then that the disk is full, but to come again (disk->transits).
  *
  * How many blocks the index points to is counted as it changes, and kept with
  * the component's state at a checkpoint (count.c).
@@ -128,16 +129,40 @@ static int admit(const struct lsom_comp *comp, uint64_t size, uint64_t credits,
 	return settled + (int64_t)blocks <= (int64_t)promise ? -EBUSY : -ENOSPC;
 }
 
+/* ---- from one count to another ---- */
+
+/* Those under way, which may be nested, and above them those that have ended. */
+#define TRANSIT_ENDED (1ull << 32)
+
+void lsom__transit_begin(struct lsom_disk *disk)
+{
+	disk->transits++;
+}
+
+void lsom__transit_end(struct lsom_disk *disk)
+{
+	disk->transits += TRANSIT_ENDED - 1;
+}
+
+/* Has nothing moved since @transits were seen? */
+static bool still(const struct lsom_disk *disk, uint64_t transits)
+{
+	return transits % TRANSIT_ENDED == 0 && disk->transits == transits;
+}
+
 int lsom__space_take(struct lsom_comp *comp, uint64_t blocks)
 {
 	struct lsom_comp *real = real_of(comp);
 	struct lsom_disk *disk = real->disk;
 	uint64_t size = comp->meta.size_bytes / LSOM_BLOCK;
+	uint64_t transits = disk->transits;
 	uint64_t credits = disk->credits;
 	int rv;
 
 	do {
 		rv = admit(real, size, credits, blocks);
+		if (rv == -ENOSPC && !still(disk, transits))
+			return -EBUSY;
 		if (rv < 0)
 			return rv;
 	} while (!atomic_compare_exchange_weak(&disk->credits, &credits,

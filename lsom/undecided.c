@@ -202,11 +202,13 @@ void lsom__range_apply(struct lsom_comp *comp, uint64_t first, uint64_t blocks,
 
 void lsom__prep_commit(struct lsom_comp *comp, struct lsom__prep *prep)
 {
+	lsom__transit_begin(comp->disk);
 	lsom__range_apply(comp, prep->first, prep->blocks, prep->place,
 			  prep->crcs, prep->flags & LSOM__F_HOLE,
 			  prep->member_csn, prep->lsn, LSOM__APPLY_NEWER, 0);
 	comp->meta.max_committed = MAX(comp->meta.max_committed, prep->lsn);
 	lsom__prep_drop(comp, prep);
+	lsom__transit_end(comp->disk);
 }
 
 void lsom__prep_drop(struct lsom_comp *comp, struct lsom__prep *prep)

@@ -81,11 +81,13 @@ static void write_apply(struct lsom__op *op, int status)
 
 	assert(disk->holes_queued >= holes);
 	disk->holes_queued -= holes;
+	lsom__transit_begin(disk);
 	if (status == 0)
 		status = write_arrived(op);
 	else
 		lsom__prep_free((void *)(uintptr_t)op->extra);
 	lsom__credits_drop(op->comp, op->blocks); /* live blocks now */
+	lsom__transit_end(disk);
 	if (range != NULL) {
 		lsom__range_unpin(range);
 		free(range);

@@ -71,6 +71,82 @@ TEST(dom_space_far, counted_for_another_shard)
 	fixture_close(f);
 }
 
+/* ---- a disk's home is between its counts ---- */
+
+static _Atomic enum { PASS, WAIT, WAITS } between;
+
+int __real_lsom__index_apply(struct lsom_comp *comp, uint64_t block,
+			     unsigned count, const struct lsom__entry *entry,
+			     const uint32_t *crcs, enum lsom__apply how,
+			     uint64_t source);
+int __wrap_lsom__index_apply(struct lsom_comp *comp, uint64_t block,
+			     unsigned count, const struct lsom__entry *entry,
+			     const uint32_t *crcs, enum lsom__apply how,
+			     uint64_t source);
+int __real_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
+int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
+
+int __wrap_lsom__index_apply(struct lsom_comp *comp, uint64_t block,
+			     unsigned count, const struct lsom__entry *entry,
+			     const uint32_t *crcs, enum lsom__apply how,
+			     uint64_t source)
+{
+	int rv = __real_lsom__index_apply(comp, block, count, entry, crcs, how,
+					  source);
+
+	if (between == WAIT)
+		between = WAITS;
+	while (between == WAITS)
+		usleep(1000);
+	return rv;
+}
+
+int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
+{
+	int rv = __real_lsom_credit_take(comp, blocks);
+
+	if (between == WAITS)
+		between = PASS;
+	return rv;
+}
+
+/*
+ * What a decision puts into the index stands beside what was undecided for a
+ * moment, and nobody is told then that the disk is full.
+ */
+TEST(dom_space_far, room_while_the_counts_change)
+{
+	struct fixture *f = fixture_open();
+	uint64_t at = 0, room = free_on(f, 1);
+	unsigned n = 50, first;
+	struct uuid oid;
+	int rv;
+
+	do /* one whose owner is not where disk 1 is at home */
+		oid = uuid_of(++n);
+	while (dom__of(f->dom, &oid)->part != rig_home(f, 0)->part);
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, n, 1024 * MB, "thin"), 0);
+	memset(buf_b, 1, MB);
+	CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+	first = free_on(f, 1) < room;
+	while ((rv = do_write(f, at, buf_b, MB, 0, 0)) == 0)
+		at += MB;
+	CHECK_EQ(rv, -ENOSPC);
+	at += (first + at / MB) % 2 == 1 ? 0 : MB;
+	nap(f, 100 * MSEC); /* all decided */
+	room = free_on(f, 1);
+	CHECK(room >= 2 * B && room < MB);
+	between = WAIT;
+	CHECK_EQ(do_write(f, at, buf_b, B, 0, 0), 0);
+	while (between == WAIT)
+		nap(f, MSEC / 4);
+	CHECK_EQ(do_write(f, at + B, buf_b, room - B, 0, 0), 0);
+	CHECK_EQ(between, PASS);
+	CHECK_EQ(free_on(f, 1), 0);
+	fixture_close(f);
+}
+
 /* ---- a disk's home is slow to hear what is reserved ---- */
 
 static struct {
