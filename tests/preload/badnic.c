@@ -22,8 +22,9 @@
  * of an adapter cleans the completion queue: of a shared receive queue these are
  * lost.  Meanwhile is looked at what only an adapter sees: more in a queue than it
  * was made for, too many pieces, memory that changes while it is the device's.
- * Standard error hears of it, as "badnic: broken: ...", and of each queue pair at
- * its end.  Of wr_id it is known that basaltd's receives have odd ones.
+ * Standard error hears of it, as "badnic: broken: ...", of the last error, event or
+ * refusal that it was told to make, and of each queue pair at its end.  Of wr_id it
+ * is known that basaltd's receives have odd ones.
  */
 #include "tests/preload/real.h"
 
@@ -194,6 +195,12 @@ static uint64_t now_us(void)
 static uint64_t chance(long below)
 {
 	return below > 0 ? (uint64_t)rand_r(&seed) % (uint64_t)below : 0;
+}
+
+static void last_told(unsigned made, long of)
+{
+	if (made == of)
+		fprintf(stderr, "badnic: all made\n");
 }
 
 static void knobs_read(void)
@@ -417,6 +424,7 @@ static void error_maybe(const struct queue *q, struct pair *pair,
 		return;
 	count.told = 0;
 	wc->status = some[count.errors++ % 4];
+	last_told(count.errors, knob.errors);
 	pair->failed = true;
 	pair_ends(pair);
 	REAL(ibv_modify_qp)(pair->qp, &attr, IBV_QP_STATE);
@@ -501,7 +509,7 @@ static void async_maybe(const struct queue *q)
 	LIST_FOREACH (pair, &pairs, link)
 		if (pair->qp->send_cq == q->cq &&
 		    (type != IBV_EVENT_SRQ_ERR || pair->qp->srq != NULL)) {
-			count.asyncs++;
+			last_told(++count.asyncs, knob.asyncs);
 			post_event(pair->qp, type, 0);
 		}
 }
@@ -572,7 +580,7 @@ static struct ibv_send_wr *refused(struct pair *pair, struct ibv_send_wr *wr,
 	       count.post_fails < knob.post_fails;
 	     wr = wr->next)
 		if (++count.posted % (unsigned)knob.post_fail == 0) {
-			count.post_fails++;
+			last_told(++count.post_fails, knob.post_fails);
 			*err = ENOMEM;
 			return wr;
 		}
