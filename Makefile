@@ -158,7 +158,8 @@ $(O)/tests/unit/lsom_view: LIBS += $(call wrap,lsom_write)
 $(O)/tests/unit/dom_owner $(O)/tests/unit/dom_stray: \
 	LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_each lsom_comp_some cmmds_next)
-$(O)/tests/unit/dom_space_far: LIBS += $(call wrap,lsom__index_apply lsom_credit_take)
+$(O)/tests/unit/dom_space_far: LIBS += $(call wrap,lsom__index_apply \
+	lsom__segment_count lsom_credit_take)
 $(O)/tests/unit/dom_atomic: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs posix_fallocate nanosleep)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)

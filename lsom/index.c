@@ -131,10 +131,16 @@ static void slots_count(const struct lsom__page *page,
 	uint32_t segment = LSOM__NONE;
 	uint64_t first = 0, place;
 	int64_t dead = 0; /* of @segment, which begins at @first */
+	bool mapped = now != NULL && now->kind == LSOM__E_RAW;
 	int n = 0;
 
+	/* What becomes free is kept for its component before others may take it. */
+	for (unsigned i = 0; i < count && !mapped; i++)
+		n -= lsom__slot_kind(&old[i]) == LSOM__E_RAW;
+	if (n != 0)
+		lsom__comp_mapped(page->comp, page->number, n);
 	/* One record's, so they lie in one segment. */
-	if (now != NULL && now->kind == LSOM__E_RAW) {
+	if (mapped) {
 		lsom__segment_live(disk, now->place, count);
 		n = (int)count;
 	}
@@ -154,7 +160,7 @@ static void slots_count(const struct lsom__page *page,
 	}
 	if (dead > 0)
 		lsom__segment_count(disk, segment, -dead);
-	if (n != 0)
+	if (mapped && n != 0)
 		lsom__comp_mapped(page->comp, page->number, n);
 }
 
@@ -286,10 +292,12 @@ static void page_load_done(struct env_work *work)
 	int status = page->load_status;
 
 	assert(page->loading);
+	lsom__transit_begin(disk);
 	if (status == 0)
 		status = page_fill(page, page->loaded_value, page->loaded_len);
 	else if (status == -ENOENT)
 		status = -EUCLEAN; /* its bit said it is there */
+	lsom__transit_end(disk);
 	free(page->loaded_value);
 	page->loaded_value = NULL;
 	if ((status == -ENOMEM || status == -EMFILE || status == -ENFILE) &&

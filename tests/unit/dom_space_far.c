@@ -73,7 +73,8 @@ TEST(dom_space_far, counted_for_another_shard)
 
 /* ---- a disk's home is between its counts ---- */
 
-static _Atomic enum { PASS, WAIT, WAITS } between;
+static _Atomic enum { PASS, WAIT, WAIT_FREED, WAITS } between;
+static struct lsom_disk *between_on; /* for WAIT_FREED */
 
 int __real_lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 			     unsigned count, const struct lsom__entry *entry,
@@ -83,6 +84,10 @@ int __wrap_lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 			     unsigned count, const struct lsom__entry *entry,
 			     const uint32_t *crcs, enum lsom__apply how,
 			     uint64_t source);
+void __real_lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
+				int64_t blocks);
+void __wrap_lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
+				int64_t blocks);
 int __real_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
 int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
 
@@ -101,6 +106,16 @@ int __wrap_lsom__index_apply(struct lsom_comp *comp, uint64_t block,
 	return rv;
 }
 
+void __wrap_lsom__segment_count(struct lsom_disk *disk, uint32_t segment,
+				int64_t blocks)
+{
+	__real_lsom__segment_count(disk, segment, blocks);
+	if (between == WAIT_FREED && blocks < 0 && disk == between_on)
+		between = WAITS;
+	while (between == WAITS && disk == between_on)
+		usleep(1000);
+}
+
 int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
 {
 	int rv = __real_lsom_credit_take(comp, blocks);
@@ -111,32 +126,43 @@ int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
 }
 
 /*
+ * A thin object that takes all but @room of disk 1 and is not at home there; what
+ * it would write next on that disk.
+ */
+static uint64_t thin_filled(struct fixture *f, uint64_t *room)
+{
+	uint64_t at = 0;
+	unsigned n = 50, first;
+	struct uuid oid;
+	int rv;
+
+	do
+		oid = uuid_of(++n);
+	while (dom__of(f->dom, &oid)->part != rig_home(f, 0)->part);
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, n, 1024 * MB, "thin"), 0);
+	*room = free_on(f, 1);
+	memset(buf_b, 1, MB);
+	CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
+	first = free_on(f, 1) < *room;
+	while ((rv = do_write(f, at, buf_b, MB, 0, 0)) == 0)
+		at += MB;
+	CHECK_EQ(rv, -ENOSPC);
+	nap(f, 100 * MSEC); /* all decided */
+	*room = free_on(f, 1);
+	CHECK(*room >= 2 * B && *room < MB);
+	return at + ((first + at / MB) % 2 == 1 ? 0 : MB);
+}
+
+/*
  * What a decision puts into the index stands beside what was undecided for a
  * moment, and nobody is told then that the disk is full.
  */
 TEST(dom_space_far, room_while_the_counts_change)
 {
 	struct fixture *f = fixture_open();
-	uint64_t at = 0, room = free_on(f, 1);
-	unsigned n = 50, first;
-	struct uuid oid;
-	int rv;
+	uint64_t room, at = thin_filled(f, &room);
 
-	do /* one whose owner is not where disk 1 is at home */
-		oid = uuid_of(++n);
-	while (dom__of(f->dom, &oid)->part != rig_home(f, 0)->part);
-	reserve_put(f, "thin", 2, 0);
-	CHECK_EQ(object_next(f, n, 1024 * MB, "thin"), 0);
-	memset(buf_b, 1, MB);
-	CHECK_EQ(do_write(f, 0, buf_b, MB, 0, 0), 0);
-	first = free_on(f, 1) < room;
-	while ((rv = do_write(f, at, buf_b, MB, 0, 0)) == 0)
-		at += MB;
-	CHECK_EQ(rv, -ENOSPC);
-	at += (first + at / MB) % 2 == 1 ? 0 : MB;
-	nap(f, 100 * MSEC); /* all decided */
-	room = free_on(f, 1);
-	CHECK(room >= 2 * B && room < MB);
 	between = WAIT;
 	CHECK_EQ(do_write(f, at, buf_b, B, 0, 0), 0);
 	while (between == WAIT)
@@ -144,6 +170,39 @@ TEST(dom_space_far, room_while_the_counts_change)
 	CHECK_EQ(do_write(f, at + B, buf_b, room - B, 0, 0), 0);
 	CHECK_EQ(between, PASS);
 	CHECK_EQ(free_on(f, 1), 0);
+	fixture_close(f);
+}
+
+/* What is unmapped is kept for its object before anybody else may have it. */
+TEST(dom_space_far, no_room_while_the_counts_change)
+{
+	struct fixture *f = fixture_open();
+	struct dom_object *thick, *thin;
+	struct dom_io io = { .data = f };
+	uint64_t room, at;
+
+	reserve_put(f, "thick", 2, 100);
+	CHECK_EQ(object_next(f, 50, 4 * MB, "thick"), 0);
+	CHECK_EQ(write_up(f, 0, 2), 4 * MB);
+	thick = f->object;
+	f->object = NULL;
+	at = thin_filled(f, &room);
+	CHECK_EQ(do_write(f, at, buf_b, room, 0, 0), 0);
+	CHECK_EQ(free_on(f, 1), 0);
+	nap(f, 100 * MSEC);
+	thin = f->object;
+
+	between_on = rig_home(f, 1)->disks[1];
+	between = WAIT_FREED;
+	CHECK_EQ(dom_unmap(thick, &io, 0, 2 * MB, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	while (between == WAIT_FREED)
+		nap(f, MSEC / 4);
+	CHECK_EQ(do_write(f, at + room, buf_b, B, 0, 0), -ENOSPC);
+	CHECK_EQ(between, PASS);
+	f->object = thick;
+	CHECK_EQ(write_up(f, 0, 3), 4 * MB);
+	dom_object_close(thin);
 	fixture_close(f);
 }
 
