@@ -712,6 +712,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->state = disk->state;
 	memcpy(out->path, disk->path, sizeof(out->path));
 	memcpy(out->failure, disk->failure, sizeof(out->failure));
+	out->failed_status = disk->failed_status;
 	out->index_wants = disk->index_wants;
 	out->index_failed = disk->index_failed;
 	memcpy(out->damage, disk->damage, sizeof(out->damage));

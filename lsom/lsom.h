@@ -104,6 +104,7 @@ struct lsom_disk_info {
 	enum lsom_disk_state state;
 	char path[256];
 	char failure[160]; /* why, when FAILED */
+	int failed_status; /* the same, as an errno below 0; or 0 */
 	/*
 	 * What there is too little of for its index: why it FAILED, or will in
 	 * ten minutes.  0, -ENOSPC, -EMFILE, -ENFILE, -ENOMEM.

@@ -174,6 +174,17 @@ void node__disk_failed_fix(const struct node_disk *d,
 			 "What is under data_dir %.100s failed, and not the "
 			 "disk, which has all its data: see to that, then %s",
 			 d->node->config->data_dir, retry);
+	else if (info->failed_status == -ENOSPC)
+		snprintf(out, len,
+			 "Give it space (the pool or file system it lies in), "
+			 "or its whole size: its data comes back by: %s.  If "
+			 "it is gone: basalt disk remove DISK --force",
+			 retry);
+	else if (info->failed_status == -EPERM)
+		snprintf(out, len,
+			 "Make it writable (blockdev --setrw; the kernel's log "
+			 "may say why it is not), then %s",
+			 retry);
 	else
 		snprintf(out, len,
 			 "If the fault was the cable's, its data comes back "

@@ -66,6 +66,36 @@ TEST(advice, ways_out)
 	}
 }
 
+/* So has each fault that ended one in use. */
+TEST(advice, failed_in_use)
+{
+	static const struct {
+		int status;
+		const char *has, *has_not;
+	} t[] = {
+		{ -EIO,
+		  "the cable's, its data comes back by: basalt disk retry",
+		  "space" },
+		{ -ENOSPC, "its data comes back by: basalt disk retry",
+		  "cable" },
+		{ -EPERM, "writable", "cable" },
+	};
+	char path[NODE_DISK_WORD_MAX] = "/dev/";
+	struct lsom_disk_info info = { .state = LSOM_DISK_FAILED };
+	struct health_result out;
+
+	memset(path + 5, 'd', sizeof(path) - 6);
+	for (unsigned i = 0; i < ARRAY_LEN(t); i++) {
+		struct node_disk d = disk(path, 0);
+
+		info.failed_status = t[i].status;
+		node__disk_failed_fix(&d, &info, out.fix, sizeof(out.fix));
+		CHECK(strstr(out.fix, t[i].has) != NULL);
+		CHECK(strstr(out.fix, t[i].has_not) == NULL);
+		CHECK(strlen(out.fix) < sizeof(out.fix) - 1);
+	}
+}
+
 /* Which may be a cable, or one sector: the rest of the disk need not be given up. */
 TEST(advice, a_device_that_only_says_that_it_failed)
 {
