@@ -863,7 +863,7 @@ int lsom__state_of(const struct lsom_disk *disk);
 
 /* @comp uses so many blocks more, or less. */
 void lsom__comp_used(struct lsom_comp *comp, int64_t blocks);
-/* Home: between these, which nest, blocks may be in two counts. */
+/* Between these, which nest, blocks may be in two counts; on any shard. */
 void lsom__transit_begin(struct lsom_disk *disk);
 void lsom__transit_end(struct lsom_disk *disk);
 /* Credit on its way to be blocks, or back. */

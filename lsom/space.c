@@ -37,6 +37,27 @@
 
 #include <errno.h>
 
+/* ---- from one count to another ---- */
+
+/* Those under way, which may be nested, and above them those that have ended. */
+#define TRANSIT_ENDED (1ull << 32)
+
+void lsom__transit_begin(struct lsom_disk *disk)
+{
+	disk->transits++;
+}
+
+void lsom__transit_end(struct lsom_disk *disk)
+{
+	disk->transits += TRANSIT_ENDED - 1;
+}
+
+/* Has nothing moved since @transits were seen? */
+static bool still(const struct lsom_disk *disk, uint64_t transits)
+{
+	return transits % TRANSIT_ENDED == 0 && disk->transits == transits;
+}
+
 /* ---- counting ---- */
 
 /* The component on the disk itself, also of one of a view. */
@@ -62,8 +83,12 @@ void lsom__comp_used(struct lsom_comp *comp, int64_t blocks)
 
 void lsom__credits_add(struct lsom_comp *comp, uint64_t blocks)
 {
-	real_of(comp)->disk->credits += blocks;
+	struct lsom_disk *disk = real_of(comp)->disk;
+
+	lsom__transit_begin(disk);
+	disk->credits += blocks;
 	lsom__comp_used(comp, (int64_t)blocks);
+	lsom__transit_end(disk);
 }
 
 void lsom__credits_drop(struct lsom_comp *comp, uint64_t blocks)
@@ -71,8 +96,10 @@ void lsom__credits_drop(struct lsom_comp *comp, uint64_t blocks)
 	struct lsom_disk *disk = real_of(comp)->disk;
 
 	assert(disk->credits >= blocks);
+	lsom__transit_begin(disk);
 	lsom__comp_used(comp, -(int64_t)blocks);
 	disk->credits -= blocks;
+	lsom__transit_end(disk);
 }
 
 /* ---- who gets how much ---- */
@@ -129,45 +156,29 @@ static int admit(const struct lsom_comp *comp, uint64_t size, uint64_t credits,
 	return settled + (int64_t)blocks <= (int64_t)promise ? -EBUSY : -ENOSPC;
 }
 
-/* ---- from one count to another ---- */
-
-/* Those under way, which may be nested, and above them those that have ended. */
-#define TRANSIT_ENDED (1ull << 32)
-
-void lsom__transit_begin(struct lsom_disk *disk)
-{
-	disk->transits++;
-}
-
-void lsom__transit_end(struct lsom_disk *disk)
-{
-	disk->transits += TRANSIT_ENDED - 1;
-}
-
-/* Has nothing moved since @transits were seen? */
-static bool still(const struct lsom_disk *disk, uint64_t transits)
-{
-	return transits % TRANSIT_ENDED == 0 && disk->transits == transits;
-}
-
 int lsom__space_take(struct lsom_comp *comp, uint64_t blocks)
 {
 	struct lsom_comp *real = real_of(comp);
 	struct lsom_disk *disk = real->disk;
 	uint64_t size = comp->meta.size_bytes / LSOM_BLOCK;
-	uint64_t transits = disk->transits;
-	uint64_t credits = disk->credits;
-	int rv;
+	bool taken;
 
 	do {
-		rv = admit(real, size, credits, blocks);
+		uint64_t transits = disk->transits;
+		uint64_t credits = disk->credits;
+		int rv = admit(real, size, credits, blocks);
+
 		if (rv == -ENOSPC && !still(disk, transits))
 			return -EBUSY;
 		if (rv < 0)
 			return rv;
-	} while (!atomic_compare_exchange_weak(&disk->credits, &credits,
-					       credits + blocks));
-	lsom__comp_used(comp, (int64_t)blocks);
+		lsom__transit_begin(disk);
+		taken = atomic_compare_exchange_weak(&disk->credits, &credits,
+						     credits + blocks);
+		if (taken)
+			lsom__comp_used(comp, (int64_t)blocks);
+		lsom__transit_end(disk);
+	} while (!taken);
 	return 0;
 }
 

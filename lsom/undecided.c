@@ -77,9 +77,11 @@ void lsom__prep_remove(struct lsom_comp *comp, struct lsom__prep *prep)
 	assert(comp->preps_count > 0);
 	comp->preps_count--;
 	TAILQ_REMOVE(&comp->preps, prep, link);
+	lsom__transit_begin(comp->disk);
 	comp->disk->undecided -= prep_live(prep);
 	lsom__comp_used(comp, -(int64_t)prep_live(prep));
 	lsom__segment_live(comp->disk, prep->place, -(int64_t)prep_live(prep));
+	lsom__transit_end(comp->disk);
 	lsom__comp_dirty(comp);
 }
 

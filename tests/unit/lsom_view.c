@@ -12,6 +12,7 @@
 #include "lsom/lsom.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +181,7 @@ enum life {
 	ABANDON, /* a write that nobody decides */
 	SEAL_AGAIN,
 	SETTLE,
+	KEEP, /* writes that nobody commits, of what was promised */
 	DELETE,
 	LEAVE,
 	GONE,
@@ -190,6 +192,7 @@ struct user {
 	unsigned shard, part, parts, object;
 	bool keep; /* the component, for another life */
 	bool fail; /* the disk fails under it */
+	bool keeps, fills; /* crowd */
 	struct env *env;
 	struct lsom_disk *disk;
 	struct lsom_comp *comp;
@@ -262,6 +265,13 @@ static void on_written(struct lsom_write *req, int status)
 	struct user *u = req->data;
 	unsigned i = (unsigned)(req - u->write);
 
+	if (u->life == KEEP) {
+		NEED(status == 0);
+		u->decide[i] =
+			(struct lsom_decide){ .data = u, .lsn = req->lsn };
+		NEED(lsom_decide(u->comp, &u->decide[i], on_decided) == 0);
+		return;
+	}
 	if (u->fail || u->life == ABANDON) {
 		NEED(u->fail ? status == -EIO || status == -ENODEV
 			     : status == 0);
@@ -415,8 +425,10 @@ static void after_create(struct user *u)
 	NEED(u->status == 0);
 	u->comp = lsom_comp_get(u->disk, &cid);
 	NEED(u->comp != NULL);
-	lsom_comp_reserve(u->comp, LSOM_BLOCK); /* the last one counts */
-	lsom_comp_reserve(u->comp, BLOCKS * LSOM_BLOCK);
+	if (!u->fills) {
+		lsom_comp_reserve(u->comp, LSOM_BLOCK); /* the last counts */
+		lsom_comp_reserve(u->comp, BLOCKS * LSOM_BLOCK);
+	}
 	u->life = SEAL;
 	meta_send(u, LSOM_SEAL);
 }
@@ -426,6 +438,59 @@ static void writes_send(struct user *u)
 	u->life = WRITE;
 	for (unsigned i = 0; i < BLOCKS; i++)
 		write_send(u, i, u->round);
+}
+
+/*
+ * A full disk, two shards: one takes and gives back what it was promised, the
+ * other the last block of the rest.
+ */
+static struct {
+	atomic_bool promised, full, end;
+} crowd;
+
+static void crowd_keep(struct user *u)
+{
+	atomic_store(&crowd.promised, true);
+	while (!atomic_load(&crowd.full))
+		sched_yield();
+	for (unsigned i = 0; i < 2000; i++) {
+		NEED(lsom_credit_take(u->comp, BLOCKS) == 0);
+		lsom_credit_return(u->comp, BLOCKS);
+	}
+	if (++u->round > 100) {
+		atomic_store(&crowd.end, true);
+		u->life = DELETE;
+		meta_send(u, LSOM_DELETE);
+		return;
+	}
+	u->life = KEEP;
+	for (unsigned i = 0; i < 8; i++)
+		write_send(u, i, u->round);
+}
+
+static void crowd_fill(struct user *u)
+{
+	uint64_t taken = 0;
+
+	while (!atomic_load(&crowd.promised))
+		sched_yield();
+	for (uint64_t n = DISK_BYTES / LSOM_BLOCK; n > 0; n /= 2)
+		while (lsom_credit_take(u->comp, n) == 0)
+			taken += n;
+	NEED(taken > BLOCKS);
+	NEED(lsom_credit_take(u->comp, 1) == -ENOSPC);
+	lsom_credit_return(u->comp, 1);
+	atomic_store(&crowd.full, true);
+	while (!atomic_load(&crowd.end)) {
+		int rv = lsom_credit_take(u->comp, 1);
+
+		NEED(rv == 0 || rv == -EBUSY);
+		if (rv == 0)
+			lsom_credit_return(u->comp, 1);
+	}
+	lsom_credit_return(u->comp, taken - 1);
+	u->life = DELETE;
+	meta_send(u, LSOM_DELETE);
 }
 
 /* The next thing in a user's life; each answer leads here. */
@@ -453,12 +518,20 @@ static void step(struct user *u)
 	case SEAL:
 		NEED(u->status == 0);
 		NEED(lsom_comp_meta(u->comp)->promised_oepoch == u->oepoch);
+		if (u->fills) {
+			crowd_fill(u);
+			break;
+		}
 		/* It was told behind what has been answered. */
 		NEED(lsom_comp_kept(u->comp) == BLOCKS * LSOM_BLOCK);
 		NEED(lsom_credit_take(u->comp, 3) == 0);
 		NEED(lsom_comp_kept(u->comp) == (BLOCKS - 3) * LSOM_BLOCK);
 		lsom_credit_return(u->comp, 3);
 		NEED(lsom_comp_kept(u->comp) == BLOCKS * LSOM_BLOCK);
+		if (u->keeps) {
+			crowd_keep(u);
+			break;
+		}
 		if (u->fail)
 			atomic_store(&failing, true);
 		u->round = 1;
@@ -516,6 +589,9 @@ static void step(struct user *u)
 		}
 		u->life = DELETE;
 		meta_send(u, LSOM_DELETE);
+		break;
+	case KEEP:
+		crowd_keep(u);
 		break;
 	case DELETE:
 		NEED(u->status == 0);
@@ -649,5 +725,25 @@ TEST(lsom_view, a_disk_that_fails)
 	u->fail = true;
 	user_go(u);
 	user_wait(u);
+	fixture_close(f);
+}
+
+/* What goes from one count to another is nobody's "full", on whichever shard. */
+TEST(lsom_view, room_while_others_take)
+{
+	struct fixture *f = fixture_open();
+	struct user *u[2];
+
+	atomic_store(&crowd.promised, false);
+	atomic_store(&crowd.full, false);
+	atomic_store(&crowd.end, false);
+	for (unsigned i = 0; i < 2; i++) {
+		u[i] = user_start(f, 2 * i, i, 2, 1);
+		u[i]->keeps = i == 0;
+		u[i]->fills = i == 1;
+		user_go(u[i]);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		user_wait(u[i]);
 	fixture_close(f);
 }
