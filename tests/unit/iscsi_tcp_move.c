@@ -863,6 +863,15 @@ TEST(iscsi_tcp_move, half_a_pdu_in_the_buffer)
 	late(cl->side);
 }
 
+/* All that it has for the rest of a PDU is over, once it has arrived. */
+static void arrived_late(struct side *s)
+{
+	struct tcp_conn *tcp = tcp_of(s->dm);
+
+	tcp->pdu_since_ns -= PDU_MS * MSEC;
+	env_timer_start(s->dm->env, &tcp->timer, 0);
+}
+
 /*
  * It came before the move began, in the midst of its header or of its data: its
  * time goes on (side_arrive() looks at the timer), and the rest may still come.
@@ -874,7 +883,8 @@ TEST(iscsi_tcp_move, half_a_pdu_before)
 		bool rest = i / 2;
 		struct side *s;
 
-		one_dial((struct plan){ .pdu_ms = rest ? PDU_MS : 60 });
+		one_dial(
+			(struct plan){ .arrived = rest ? NULL : arrived_late });
 		s = cl->side;
 		push_half(n, 100);
 		UNTIL(tcp_of(s->dm)->pdu_since_ns != 0);
