@@ -22,9 +22,7 @@ static void close_and_forget(struct fixture *f)
 {
 	dom_object_close(f->object);
 	f->object = NULL;
-	for (unsigned i = 0; i < 600 && owner_of(f) != NULL; i++)
-		nap(f, 10 * MSEC);
-	CHECK(owner_of(f) == NULL);
+	UNTIL(f, owner_of(f) == NULL);
 }
 
 static void holds(struct fixture *f, size_t len, uint8_t byte)
@@ -142,7 +140,7 @@ TEST(dom_hang, who_resizes)
 	struct req slow = { 0 }, parked = { 0 };
 
 	object_make(f, 1);
-	hang();
+	faults.hold[0] = faults.hold[1] = true;
 	slow.io.deadline_ns = env_now(f->ts.env) + 100 * MSEC;
 	write_start(f, &slow, 0, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &slow), -ETIMEDOUT);
@@ -152,6 +150,7 @@ TEST(dom_hang, who_resizes)
 	CHECK_EQ(dom_read(f->object, &parked.io, MB, B, on_req), 0);
 	nap(f, 50 * MSEC);
 	CHECK(!parked.done && !r.done);
+	patience_ends();
 	run(&r.done);
 	CHECK_EQ(r.status, -EBUSY);
 	CHECK(!r.req.stored);
@@ -238,9 +237,7 @@ static unsigned components_on(struct fixture *f, unsigned disk)
 
 static void gone_wait(struct fixture *f, const struct uuid *oid)
 {
-	for (unsigned i = 0; i < 1000 && cmmds_object(f->cmmds, oid); i++)
-		nap(f, 10 * MSEC);
-	CHECK(cmmds_object(f->cmmds, oid) == NULL);
+	UNTIL(f, cmmds_object(f->cmmds, oid) == NULL);
 }
 
 /* What is deleted of a disk that hangs waits; what is of another goes. */
@@ -262,9 +259,7 @@ TEST(dom_hang, who_deletes)
 	faults.hold[hangs] = true;
 	f->oid = both;
 	object_delete(f);
-	for (unsigned i = 0; i < 1000 && components_on(f, there) == 2; i++)
-		nap(f, 10 * MSEC);
-	CHECK_EQ(components_on(f, there), 1);
+	UNTIL(f, components_on(f, there) == 1);
 	CHECK_EQ(components_on(f, hangs), 1);
 	f->oid = one;
 	object_delete(f);

@@ -91,10 +91,8 @@ TEST(dom_memory, none_to_delete_a_component)
 	fail_size = sizeof(struct dom__cm);
 	fail_at = 1;
 	object_delete(f);
-	for (unsigned i = 0; i < 50 && cmmds_object(f->cmmds, &f->oid); i++)
-		nap(f, 100 * MSEC);
+	UNTIL(f, cmmds_object(f->cmmds, &f->oid) == NULL);
 	CHECK_EQ(fail_at, 0);
-	CHECK(cmmds_object(f->cmmds, &f->oid) == NULL);
 	fixture_close(f);
 }
 

@@ -91,6 +91,7 @@ static struct {
 	struct env_work *loads[64];
 	unsigned loads_count;
 	bool hurry; /* who waits for a disk does so for HURRY_NS */
+	struct env_timer *patience; /* of the last who does */
 	unsigned held_count;
 	struct rig_held {
 		struct env_dev *dev;
@@ -175,9 +176,17 @@ static inline bool index_held(const struct env_lane *lane)
 static inline void faulty_timer(struct env *env, struct env_timer *timer,
 				uint64_t delay_ns)
 {
-	if (faults.hurry && delay_ns == DOM__OPEN_NS)
-		delay_ns = HURRY_NS;
+	if (delay_ns == DOM__OPEN_NS) {
+		faults.patience = timer;
+		delay_ns = faults.hurry ? HURRY_NS : delay_ns;
+	}
 	faults.real->timer_start(env, timer, delay_ns);
+}
+
+/* Now, however long it took to come here. */
+static inline void patience_ends(void)
+{
+	faults.real->timer_start(faults.env, faults.patience, 0);
 }
 
 static inline void faulty_work(struct env *env, struct env_lane *lane,
