@@ -329,10 +329,22 @@ class Node:
                 status == 1 and "no basaltd answers" not in out
         wait_for("basaltd's admin socket", limit, ready)
 
-    def wait_portals(self, limit=120):
+    def wait_portals(self, limit=120, disks=True):
+        """All of them serve, and no disk is being opened any more: one that takes
+        long does not hold them up.  @disks: False where one hangs."""
         wait_for("the portals", limit,
                  lambda: all(connects(port, address)
                              for address, port in self.portals))
+        if disks:
+            self.wait_disks(limit)
+
+    def wait_disks(self, limit=120):
+        """None is being opened any more; all of them, as they are listed."""
+        def rest():
+            listed = self.json("disk", "list", check=False).get("disks")
+            return listed is not None and all(
+                d["state"] != "opening" for d in listed) and [listed]
+        return wait_for("the disks", limit, rest)[0]
 
     def kill(self):
         """kill -9."""
