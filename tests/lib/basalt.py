@@ -206,6 +206,18 @@ def wait_for(what, limit, test):
     raise Failure("%s did not come within %d s" % (what, limit))
 
 
+def asked(ask, good, limit=60):
+    """What @ask gives: once it is @good, or the last of @limit s.  A daemon that
+    stood still for more than a second takes nothing for silent right after."""
+    until = time.monotonic() + limit
+    while True:
+        late = time.monotonic() >= until
+        got = ask()
+        if late or good(got):
+            return got
+        time.sleep(0.1)
+
+
 def in_time(limit, attempt, tries=20):
     """What @attempt gives, of one that took less than @limit s: what it is to see
     does not last longer."""
