@@ -403,7 +403,7 @@ int lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
  * Space credits (g2.0): a PREP that holds credit for its blocks cannot fail for
  * space.  Taking is bookkeeping, in memory; credits end with a restart.
  * Returns 0, -ENOSPC, or -EBUSY: try again; room is on its way for a component
- * with a promise, or the disk's own shard is at its counts.
+ * with a promise, or another shard was at the disk's counts.
  */
 int lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
 void lsom_credit_return(struct lsom_comp *comp, uint64_t blocks);
