@@ -165,7 +165,7 @@ struct env_ops {
 	void (*dev_read_many_now)(struct env_dev *dev, struct env_read *reads,
 				  unsigned n);
 	/* NULL: it never does. */
-	bool (*catches_up)(const struct env *env);
+	uint64_t (*heard_ns)(const struct env *env);
 	/* Any thread.  NULL: devices answer. */
 	uint64_t (*dev_silent_ns)(const struct env_dev *dev, uint64_t now_ns);
 
@@ -321,20 +321,25 @@ static inline void env_dev_read_many_now(struct env *env, struct env_dev *dev,
 }
 
 /*
- * The loop goes on after it stood still, with the process or its machine: who was
- * waited for meanwhile may have answered, and is not known to be silent.
+ * Till when what was answered is known: till now.  Directly behind a while in which
+ * the loop stood still, with the process or its machine, only till that began: who
+ * was waited for since may have answered, and who was silent by then still is.
  */
-static inline bool env_catches_up(const struct env *env)
+static inline uint64_t env_heard_ns(const struct env *env)
 {
-	return env->ops->catches_up != NULL && env->ops->catches_up(env);
+	return env->ops->heard_ns != NULL ? env->ops->heard_ns(env)
+					  : env_now(env);
 }
 
-/* How long it has answered nothing of what it was asked for; else 0. */
+/*
+ * How long it has answered nothing of what it was asked for; else 0.  Any shard may
+ * ask, with its own @env.
+ */
 static inline uint64_t env_dev_silent_ns(const struct env *env,
 					 const struct env_dev *dev)
 {
-	return env->ops->dev_silent_ns != NULL && !env_catches_up(env)
-		       ? env->ops->dev_silent_ns(dev, env_now(env))
+	return env->ops->dev_silent_ns != NULL
+		       ? env->ops->dev_silent_ns(dev, env_heard_ns(env))
 		       : 0;
 }
 

@@ -140,10 +140,11 @@ static int op_kv_open(struct env *env, const struct kv_config *config,
 }
 
 /* Timers wait for the same. */
-static bool shard_catches_up(const struct env *env)
+static uint64_t op_heard_ns(const struct env *env)
 {
-	return env->now_ns <
-	       container_of(env, const struct shard, env)->timers_ns;
+	const struct shard *s = container_of(env, const struct shard, env);
+
+	return env->now_ns < s->timers_ns ? s->heard_ns : env->now_ns;
 }
 
 static const struct env_ops shard_ops = {
@@ -166,7 +167,7 @@ static const struct env_ops shard_ops = {
 	.dev_read_now = shard__dev_read_now,
 	.dev_write_now = shard__dev_write_now,
 	.dev_read_many_now = shard__dev_read_many_now,
-	.catches_up = shard_catches_up,
+	.heard_ns = op_heard_ns,
 	.dev_silent_ns = shard__dev_silent_ns,
 	.kv_open = op_kv_open,
 };
@@ -286,8 +287,9 @@ static void run_libuv(struct shard *s)
  * Did the loop stand still, with the process or its machine?  Then what came
  * meanwhile is seen before a timer says that it did not come in time.  After a
  * long while what was in the middle of its work is let go on before, too.
+ * @last_ns: its last turn.
  */
-static bool stood_still(struct shard *s)
+static bool stood_still(struct shard *s, uint64_t last_ns)
 {
 	const struct env_timer *first = timer_heap_first(&s->timers);
 	uint64_t late_ns;
@@ -296,8 +298,10 @@ static bool stood_still(struct shard *s)
 		return false;
 	late_ns = s->env.now_ns - due_ns(s, first);
 	/* Once: a process that stands still again and again has timers, too. */
-	if (late_ns > STOPPED_NS && first->due_ns >= s->timers_ns)
+	if (late_ns > STOPPED_NS && first->due_ns >= s->timers_ns) {
 		s->timers_ns = s->env.now_ns + CATCH_UP_NS;
+		s->heard_ns = last_ns;
+	}
 	return late_ns > LATE_NS;
 }
 
@@ -355,11 +359,11 @@ static struct histogram turns = {
 void shard_step(struct env *env, uint64_t limit_ns)
 {
 	struct shard *s = shard_of(env);
-	uint64_t ns;
+	uint64_t last_ns = s->turn_ns, ns;
 
 	shard_wake(env);
-	if (s->turn_ns != 0)
-		histogram_add(&turns, env->now_ns - s->turn_ns);
+	if (last_ns != 0)
+		histogram_add(&turns, env->now_ns - last_ns);
 	/* It counts in milliseconds. */
 	if (env->now_ns - s->uv_time_ns >= MSEC) {
 		uv_update_time(&s->loop);
@@ -371,7 +375,7 @@ void shard_step(struct env *env, uint64_t limit_ns)
 	else
 		rest(s, ns);
 	s->turn_ns = env->now_ns;
-	if (stood_still(s)) {
+	if (stood_still(s, last_ns)) {
 		turn(s, false);
 		run_libuv(s);
 	}

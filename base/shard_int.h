@@ -34,6 +34,7 @@ struct shard {
 	uint64_t uv_time_ns; /* when libuv's clock was set */
 	uint64_t turn_ns; /* when its last turn began; 0: none */
 	uint64_t timers_ns; /* no timer runs before that */
+	uint64_t heard_ns; /* by then: its last turn before it stood still */
 
 	struct env_task_list tasks; /* deferred */
 	struct timer_heap timers;

@@ -240,7 +240,6 @@ static void disk_opened(struct node_disk *d, int status)
 	} else {
 		d->state = NODE_DISK_ONLINE;
 		d->by_hand = d->silent = false;
-		d->silent_ns = 0;
 		d->pause_ns = d->next_ns = 0;
 		d->why[0] = '\0';
 		lsom_disk_info(d->disk, &info);
@@ -721,13 +720,13 @@ static uint64_t opening_silent_ns(struct node_disk *d)
 {
 	unsigned answers = d->open.answers;
 	bool asked = d->open.asked > 0;
-	uint64_t now = env_now(d->node->env);
+	uint64_t heard = env_heard_ns(d->node->env);
 
 	if (!asked || !d->asked || answers != d->answers)
-		d->asked_ns = now;
+		d->asked_ns = env_now(d->node->env);
 	d->asked = asked;
 	d->answers = answers;
-	return now - d->asked_ns;
+	return heard > d->asked_ns ? heard - d->asked_ns : 0;
 }
 
 /*
@@ -736,19 +735,17 @@ static uint64_t opening_silent_ns(struct node_disk *d)
  */
 uint64_t node__disk_silent_ns(struct node_disk *d)
 {
+	uint64_t heard = env_heard_ns(d->node->env);
 	struct lsom_disk_info info;
 
-	if (env_catches_up(d->node->env))
-		return 0;
 	if (d->state == NODE_DISK_OPENING)
 		return opening_silent_ns(d);
 	if (d->state == NODE_DISK_CLOSING && d->closing_silent_ns > 0)
-		return d->closing_silent_ns + env_now(d->node->env) -
-		       d->closing_ns;
+		return d->closing_silent_ns +
+		       (heard > d->closing_ns ? heard - d->closing_ns : 0);
 	if (d->state != NODE_DISK_ONLINE)
 		return 0;
 	lsom_disk_info(d->disk, &info);
-	d->silent_ns = info.silent_ns;
 	return info.silent_ns;
 }
 
@@ -759,9 +756,6 @@ int node__disk_close(struct node_disk *d, bool forget, node_disk_cb done,
 		return -EBUSY;
 	d->by_hand = node__disk_has_failed(d);
 	d->closing_silent_ns = node__disk_silent_ns(d);
-	/* After a stop nobody knows: one that had not answered has not. */
-	if (env_catches_up(d->node->env) && d->silent_ns >= LSOM_SILENT_NS)
-		d->closing_silent_ns = d->silent_ns;
 	d->closing_ns = env_now(d->node->env);
 	d->state = NODE_DISK_CLOSING;
 	d->erase = forget;

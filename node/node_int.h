@@ -185,8 +185,8 @@ struct node_disk {
 	bool erase; /* drop the record once it is closed, or not opened */
 	bool leaving; /* a command is taking it out of the directory */
 	bool silent; /* that it does not answer was logged */
-	uint64_t silent_ns; /* in service: as it was when last asked */
-	uint64_t closing_ns, closing_silent_ns; /* then: how long it had not */
+	uint64_t closing_ns; /* when its close began, in state CLOSING */
+	uint64_t closing_silent_ns; /* how long it had not answered by then */
 	bool locating; /* of the open that runs: where it is is looked for */
 	bool asked; /* while it is opened: what was seen of @open last */
 	unsigned answers;

@@ -16,7 +16,7 @@ static struct {
 	unsigned shards[SHARDS]; /* in the order in which they got it */
 	unsigned count;
 	struct uuid id;
-	uint64_t silent_ns;
+	uint64_t silent_ns, heard_ns;
 	bool opened, stopped;
 } is;
 
@@ -176,38 +176,68 @@ TEST(node_disks, who_places_comes_last)
 	end();
 }
 
-static bool has_stopped(const struct env *env)
+static uint64_t heard(const struct env *env)
 {
-	return is.stopped;
+	return is.stopped ? is.heard_ns : env_now(env);
 }
 
-/* One that hung before the process stood still hangs while it is closed after it. */
-TEST(node_disks, closed_after_a_stop)
+static void later(uint64_t ns)
 {
-	static const uint64_t seen[] = { 0, LSOM_SILENT_NS - 1,
-					 LSOM_SILENT_NS };
+	node.env->now_ns += ns;
+}
 
-	for (unsigned i = 0; i < ARRAY_LEN(seen); i++) {
-		bool hung = seen[i] >= LSOM_SILENT_NS;
-		const struct env_ops *ops;
-		struct env_ops stops;
-		struct node_disk *d;
+/* The process stands still for @ns, and goes on. */
+static void stop(uint64_t ns)
+{
+	is.heard_ns = env_now(node.env);
+	is.stopped = true;
+	later(ns);
+}
 
-		begin(1);
-		ops = node.env->ops;
-		stops = *ops;
-		stops.catches_up = has_stopped;
-		d = add(1);
-		node.env->ops = &stops;
-		is.silent_ns = seen[i];
-		CHECK_EQ(node__disk_silent_ns(d), seen[i]); /* as a look does */
-		is.stopped = true;
-		CHECK_EQ(node__disk_silent_ns(d), 0);
-		CHECK_EQ(node__disk_close(d, false, NULL, NULL), 0);
-		CHECK_EQ(node__disk_silent_ns(d), 0);
-		is.stopped = false;
-		CHECK_EQ(node__disk_silent_ns(d) >= LSOM_SILENT_NS, hung);
-		node.env->ops = ops;
-		end();
-	}
+/*
+ * The process stood still: what a disk had not answered by then it has not answered
+ * behind it, and the stop itself does not count before it is known what came.
+ */
+TEST(node_disks, silent_over_a_stop)
+{
+	struct env_ops stops;
+	struct node_disk *d;
+	const struct env_ops *ops;
+
+	begin(1);
+	ops = node.env->ops;
+	stops = *ops;
+	stops.heard_ns = heard;
+	d = add(1);
+	node.env->ops = &stops;
+	d->state = NODE_DISK_OPENING;
+	d->open.asked = 1;
+	CHECK_EQ(node__disk_silent_ns(d), 0);
+	later(2 * SEC);
+	CHECK_EQ(node__disk_silent_ns(d), 2 * SEC);
+	stop(7 * SEC);
+	CHECK_EQ(node__disk_silent_ns(d), 2 * SEC);
+	later(SEC);
+	CHECK_EQ(node__disk_silent_ns(d), 2 * SEC);
+	is.stopped = false;
+	CHECK_EQ(node__disk_silent_ns(d), 10 * SEC);
+	stop(SEC);
+	d->open.answers++;
+	CHECK_EQ(node__disk_silent_ns(d), 0);
+	is.stopped = false;
+	later(SEC);
+	CHECK_EQ(node__disk_silent_ns(d), SEC);
+	d->state = NODE_DISK_ONLINE;
+
+	/* One that hangs is closed behind it. */
+	is.silent_ns = LSOM_SILENT_NS;
+	stop(7 * SEC);
+	CHECK_EQ(node__disk_silent_ns(d), LSOM_SILENT_NS);
+	CHECK_EQ(node__disk_close(d, false, NULL, NULL), 0);
+	later(SEC);
+	CHECK_EQ(node__disk_silent_ns(d), LSOM_SILENT_NS);
+	is.stopped = false;
+	CHECK_EQ(node__disk_silent_ns(d), LSOM_SILENT_NS + SEC);
+	node.env->ops = ops;
+	end();
 }
