@@ -197,7 +197,8 @@ $(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc realloc strdup \
 $(O)/tests/unit/node_lists: LIBS += $(call wrap,calloc malloc realloc \
 	cmmds_behind cmmds_count cmmds_next cmmds_of cmmds_under cmmds_vdisk \
 	cmmds_target cmmds_object iscsi_session_each iscsi_usage_of \
-	lsom_disk_info admin__space_ask admin__progress admin__reply \
+	lsom_checkpoint lsom_disk_info node__disk_open node__disk_silent_ns \
+	admin__space_ask admin__progress admin__reply admin__reply_early \
 	admin__reply_packed)
 
 # Tools of the tests: a tool links the room its name begins with, or libiscsi.

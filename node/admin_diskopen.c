@@ -28,6 +28,7 @@ struct reopen {
 	uint64_t step_ns; /* since then: closing, or at @percent */
 	/* of a rebuild */
 	struct lsom_checkpoint checkpoint;
+	bool writes; /* the index, which was made: @checkpoint is on its way */
 	unsigned components;
 };
 
@@ -40,6 +41,25 @@ static bool rebuilds(const struct reopen *ctx)
 
 static void reopen_closed(struct node_disk *d, int status, void *arg);
 static void reopen_opened(struct node_disk *d, int status, void *arg);
+
+/*
+ * True: it hangs, and the request was answered; what is on its way to it ends the
+ * request when that comes back.
+ */
+static bool rebuild_late(struct reopen *ctx, struct node_disk *d)
+{
+	if (!ctx->writes || d == NULL ||
+	    node__disk_silent_ns(d) < ADMIN__HANGS_NS)
+		return false;
+	admin__why(
+		ctx->r, -EBUSY,
+		"It is written when it answers; if basaltd ends before that: "
+		"repeat it.",
+		"disk %s: the index was rebuilt, but it does not answer",
+		ctx->path);
+	admin__refuse_early(ctx->r);
+	return true;
+}
 
 /*
  * True: it hangs, and the request ended.  A rebuild reads all of the disk: how
@@ -81,7 +101,7 @@ static void on_tick(struct env_timer *timer)
 	struct node_disk *d = node__disk_find(ctx->r->node, &ctx->id);
 	bool closing = d == NULL || d->state == NODE_DISK_CLOSING;
 
-	if (reopen_late(ctx, d))
+	if (reopen_late(ctx, d) || rebuild_late(ctx, d))
 		return;
 	admin__progress(ctx->r, closing ? 0 : d->open.percent,
 			closing		? "closing the disk"
@@ -180,6 +200,7 @@ static void reopen_opened(struct node_disk *d, int status, void *arg)
 		return;
 	}
 	ctx->checkpoint.data = ctx;
+	ctx->writes = true;
 	rv = lsom_checkpoint(d->disk, &ctx->checkpoint, rebuild_durable);
 	if (rv < 0)
 		rebuild_durable(&ctx->checkpoint, rv);

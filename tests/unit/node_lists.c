@@ -653,6 +653,76 @@ TEST(node_lists, sessions_on_another_disk)
 	close_it();
 }
 
+/* ---- a disk that hangs ---- */
+
+static struct {
+	node_disk_cb done;
+	void *arg;
+	struct lsom_checkpoint *req;
+	lsom_checkpoint_cb cb;
+	uint64_t silent_ns;
+} hang;
+
+int __wrap_lsom_checkpoint(struct lsom_disk *d, struct lsom_checkpoint *req,
+			   lsom_checkpoint_cb cb);
+int __wrap_node__disk_open(struct node *n, const struct uuid *id,
+			   const char *path, unsigned flags, node_disk_cb done,
+			   void *arg);
+uint64_t __wrap_node__disk_silent_ns(struct node_disk *d);
+void __wrap_admin__reply_early(struct admin_req *r, Admin__Response *response);
+
+int __wrap_lsom_checkpoint(struct lsom_disk *d, struct lsom_checkpoint *req,
+			   lsom_checkpoint_cb cb)
+{
+	hang.req = req;
+	hang.cb = cb;
+	return 0;
+}
+
+int __wrap_node__disk_open(struct node *n, const struct uuid *id,
+			   const char *path, unsigned flags, node_disk_cb done,
+			   void *arg)
+{
+	hang.done = done;
+	hang.arg = arg;
+	return 0;
+}
+
+uint64_t __wrap_node__disk_silent_ns(struct node_disk *d)
+{
+	return hang.silent_ns;
+}
+
+void __wrap_admin__reply_early(struct admin_req *r, Admin__Response *response)
+{
+	r->conn = NULL;
+	__wrap_admin__reply(r, response);
+}
+
+/* Who rebuilds a disk that hangs when the index is made is answered. */
+TEST(node_lists, a_rebuilt_disk_hangs)
+{
+	struct admin_req r = ask();
+
+	open_it();
+	strcpy(disk.path, "/dev/sdx");
+	disk.state = NODE_DISK_FAILED;
+	rebuild(&r);
+	disk.state = NODE_DISK_ONLINE;
+	hang.done(&disk, 0, hang.arg);
+	hang.silent_ns = ADMIN__HANGS_NS;
+	test_run(&ts, &is.done);
+	CHECK_EQ(is.status, -EBUSY);
+	CHECK_STR(is.error, "disk /dev/sdx: the index was rebuilt, but it does "
+			    "not answer");
+	CHECK(r.conn == NULL);
+	hang.cb(hang.req, 0);
+	CHECK_EQ(is.answers, 2); /* which nobody hears */
+	req_free(&r);
+	hang.silent_ns = 0;
+	close_it();
+}
+
 /* Several at once take turns, and a turn is none the longer. */
 TEST(node_lists, at_once)
 {
