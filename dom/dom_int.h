@@ -417,6 +417,7 @@ struct dom__op {
 	uint32_t *crcs;
 	struct page_waiter pages;
 	bool pages_waiting, window_waiting;
+	bool space_told; /* its disks know of all that was decided */
 
 	struct lsom_version *versions;
 	uint64_t map_len, map_run; /* known so far; of the scan under way */

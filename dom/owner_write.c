@@ -373,6 +373,44 @@ static int credits_take(struct dom__op *op)
 	return 0;
 }
 
+static void space_told(struct dom__op *op)
+{
+	if (--op->parts_left == 0)
+		op_prep(op);
+}
+
+static void part_told(struct dom__cm_decide *req, int status)
+{
+	space_told(container_of(req, struct dom__part, decide)->op);
+}
+
+/*
+ * What was unmapped or overwritten is given back with its decision, which a disk may
+ * hear of behind the answer: not before it has is it full.  A COMMIT of what is
+ * decided leaves no record, and is answered behind all that was said before.
+ */
+static void space_tell(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	op->space_told = true;
+	op->parts_left = 1;
+	for (unsigned i = 0; i < op->plan.parts_count; i++) {
+		struct dom__part *part = &op->plan.parts[i];
+		struct dom__peer *peer = &owner->peers[part->leaf];
+		struct dom__group *group = &owner->groups[part->leaf];
+
+		dom__cm_decided(peer->cm, &peer->fence, &group->decided);
+		part->decide.decide = (struct lsom_decide){
+			.commit = true, .lsn = group->decided.stable_lsn
+		};
+		if (dom__cm_decide(peer->cm, &peer->fence, &part->decide,
+				   part_told) == 0)
+			op->parts_left++;
+	}
+	space_told(op);
+}
+
 static void op_prep(struct dom__op *op)
 {
 	struct dom__owner *owner = op->owner;
@@ -396,6 +434,10 @@ static void op_prep(struct dom__op *op)
 		rv = -ETIMEDOUT; /* nobody waits for it */
 	if (rv == -EBUSY) {
 		space_wait(op);
+		return;
+	}
+	if (rv == -ENOSPC && !op->space_told) {
+		space_tell(op);
 		return;
 	}
 	if (rv < 0) {

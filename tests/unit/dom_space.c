@@ -1096,3 +1096,27 @@ TEST(dom_space, one_of_two_disks_is_full)
 	CHECK_EQ(do_write(f, 0, buf_b, stripe, 0, 0), 0);
 	fixture_close(f);
 }
+
+/*
+ * What an UNMAP has given back is there for the next write, though the disks hear of
+ * its decision later.
+ */
+TEST(dom_space, unmapped_and_written_at_once)
+{
+	struct fixture *f = fixture_open();
+	struct dom_io io = { .data = f };
+	uint64_t at;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 1024 * MB, "thin"), 0);
+	at = ROUND_UP(write_up(f, 0, 1), 2 * MB);
+	for (unsigned n = 0; n < 4; n++, at += 2 * MB) {
+		nap(f, 100 * MSEC);
+		CHECK_EQ(do_write(f, at, buf_b, 2 * MB, 0, 0), -ENOSPC);
+		CHECK_EQ(dom_unmap(f->object, &io, n * 2 * MB, 2 * MB, on_io),
+			 0);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(do_write(f, at, buf_b, 2 * MB, 0, 0), 0);
+	}
+	fixture_close(f);
+}
