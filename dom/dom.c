@@ -244,6 +244,8 @@ static void policy_load(struct dom__owner *owner,
  */
 static void sanitize_ended(struct dom__owner *owner)
 {
+	if (owner->state == DOM__TAKING)
+		owner->renew = true; /* it may have been granted already */
 	if (owner->state != DOM__READY)
 		return; /* one begins anyway */
 	owner->restart = true;

@@ -454,6 +454,7 @@ struct dom__owner {
 	struct uuid oid;
 	enum dom__owner_state state;
 	bool deleted, restart, linger;
+	bool renew; /* another epoch, once the takeover has ended */
 	bool resizing; /* one at a time */
 	bool hold; /* start nothing: somebody waits for quiet */
 	int down_status; /* why it is DOWN */

@@ -395,14 +395,16 @@ void dom__takeover_done(struct dom__owner *owner, int status)
 	/* Whatever it failed with, there is nothing more to be opened. */
 	if (status < 0 && owner->deleted)
 		status = -ENOENT;
-	owner->restart = false;
+	owner->restart = status == 0 && owner->renew;
+	owner->renew = false;
 	owner->down_status = status;
 	dom__health_look(dom);
 	if (status == 0) {
 		env_timer_stop(dom->env, &owner->again_timer);
 		owner->again_armed = false;
 		owner->state = DOM__READY;
-		owner->hold = owner->deleted || owner->resize != NULL;
+		owner->hold = owner->deleted || owner->restart ||
+			      owner->resize != NULL;
 		counter_add(&dom__takeovers, 1);
 		dom__resize_taken(owner, 0);
 		opens_end(owner, 0);

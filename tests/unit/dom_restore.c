@@ -144,6 +144,39 @@ TEST(dom_restore, sanitize_that_has_ended)
 	fixture_close(f);
 }
 
+/* The same, of one that ends while an epoch has begun, and nothing is written yet. */
+TEST(dom_restore, sanitize_that_ended_in_a_takeover)
+{
+	struct fixture *f = fixture_open();
+	const uint8_t *bytes;
+	char kept[300];
+	size_t len = 0;
+	uint32_t oepoch;
+
+	object_make(f, 1);
+	CHECK_EQ(mark_set(f, 4), 0);
+	nap(f, 20 * MSEC);
+	oepoch = owner_of(f)->oepoch;
+	faults.hold[0] = faults.hold[1] = true;
+	dom__owner_lost(owner_of(f));
+	UNTIL(f, owner_of(f)->oepoch > oepoch);
+	CHECK_EQ(owner_of(f)->state, DOM__TAKING);
+	snprintf(kept, sizeof(kept), "%s.kept", f->dirs[DISKS]);
+	copy(f->dirs[DISKS], kept);
+	CHECK_EQ(mark_set(f, 0), 0);
+	CHECK_EQ(owner_of(f)->state, DOM__TAKING);
+	faults_release();
+	CHECK_EQ(do_write(f, 0, buf_b, B, 0, 0), 0);
+	directory_put_back(f);
+	for (unsigned i = 0; i < 5 && f->object == NULL; i++)
+		object_open(f);
+	bytes = dom_sanitize_state(f->object, &len);
+	CHECK(bytes != NULL && len == 0);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0x5a));
+	fixture_close(f);
+}
+
 static void on_told(struct lsom_meta *req, int status)
 {
 	finish(req->data, status);
