@@ -726,9 +726,11 @@ static void reap_wake(struct lsom__page_wait *wait, int status)
 	disk->works--;
 	reap_due(comp);
 	lsom__comp_unref(comp);
-	/* Else the next checkpoint's end tries again. */
+	/* Else a checkpoint's end tries again; there is one though nothing changes. */
 	if (status == 0)
 		lsom__reap(disk);
+	else
+		lsom__checkpoint_arm(disk);
 }
 
 /* Up to *@max pages: 0, or -EAGAIN: it waits for one, or why it cannot go on. */
@@ -823,6 +825,8 @@ void lsom__reap(struct lsom_disk *disk)
 	}
 	if (rv == -EINPROGRESS)
 		reap_soon(disk);
+	else if (rv == -ENOMEM)
+		lsom__checkpoint_arm(disk); /* whose end tries again */
 }
 
 void lsom__comp_gone(struct lsom_comp *comp)

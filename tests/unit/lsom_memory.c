@@ -51,6 +51,7 @@ int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
 			   void **out, size_t *out_len);
 
 static int page_read_status; /* of the next one */
+static bool page_reads_fail; /* and of each that comes */
 static unsigned page_fill_fails; /* of what it is, that allocation */
 
 int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
@@ -58,7 +59,8 @@ int __wrap_lsom__page_read(struct kv *kv, uint64_t key, uint64_t number,
 {
 	int status = page_read_status;
 
-	page_read_status = 0;
+	if (!page_reads_fail)
+		page_read_status = 0;
 	if (status == 0)
 		status = __real_lsom__page_read(kv, key, number, out, out_len);
 	fail_at = page_fill_fails;
@@ -553,6 +555,40 @@ TEST(memory, none_for_a_page_before_a_checkpoint)
 	CHECK_EQ(now, used);
 	lsom_comp_put(comp);
 	fixture_close(f);
+}
+
+/* @reads: there is none to read its pages; else not even to have them. */
+static void deleted_meanwhile(bool reads)
+{
+	struct fixture *f = fixture_open(11);
+	struct lsom_comp *comp = page_away(f);
+	uint64_t end = env_now(f->disk->env) + 120 * SEC;
+
+	page_reads_fail = reads;
+	page_read_status = reads ? -ENOMEM : 0;
+	fail_size = reads ? 0 : sizeof(struct lsom__page);
+	fail_at = !reads;
+	CHECK_EQ(update(f, comp, LSOM_DELETE, *lsom_comp_meta(comp)), 0);
+	lsom_comp_put(comp);
+	while (env_now(f->disk->env) < end && sim_env_turn(&f->sim))
+		fail_at = !reads;
+	CHECK(!TAILQ_EMPTY(&f->disk->comps));
+	page_reads_fail = false;
+	page_read_status = 0;
+	fail_at = 0;
+	fail_size = 0;
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK(TAILQ_EMPTY(&f->disk->comps));
+	CHECK_EQ(f->disk->live_blocks, 0);
+	fixture_close(f);
+}
+
+/* What is deleted gives its space back once there is some, though nobody writes. */
+TEST(memory, none_for_the_pages_of_what_is_deleted)
+{
+	deleted_meanwhile(true);
+	deleted_meanwhile(false);
 }
 
 /* What it is read with then is what was put: one block, and counted as that. */
