@@ -79,6 +79,8 @@ static void count_end(struct lsom__op *op, int status)
 	lsom__op_free(op);
 	if (status == 0 || status == -ENOENT)
 		lsom__count_kick(disk);
+	else
+		lsom__checkpoint_arm(disk); /* whose end tries again */
 }
 
 static int page_count(const struct lsom__page *page)
@@ -172,8 +174,10 @@ void lsom__count_kick(struct lsom_disk *disk)
 		return;
 	op = lsom__op_new(disk, comp, LSOM__R_STABLE,
 			  sizeof(struct lsom__record));
-	if (op == NULL)
-		return; /* tried again with the next promise */
+	if (op == NULL) {
+		lsom__checkpoint_arm(disk);
+		return;
+	}
 	disk->counting = comp;
 	comp->count_next = 0;
 	comp->count_sum = 0;

@@ -591,6 +591,29 @@ TEST(memory, none_for_the_pages_of_what_is_deleted)
 	deleted_meanwhile(false);
 }
 
+/* So is what is reserved kept then: it is not before all is counted. */
+TEST(memory, none_for_the_pages_of_what_is_counted)
+{
+	struct fixture *f = fixture_open(12);
+	struct lsom_comp *comp = page_away(f);
+	uint64_t end = env_now(f->disk->env) + 120 * SEC;
+
+	page_reads_fail = true;
+	page_read_status = -ENOMEM;
+	comp->counted = LSOM__COUNT_NONE;
+	lsom_comp_reserve(comp, comp->meta.size_bytes);
+	while (env_now(f->disk->env) < end && sim_env_turn(&f->sim))
+		;
+	CHECK_EQ(lsom_comp_kept(comp), 0);
+	page_reads_fail = false;
+	page_read_status = 0;
+	while (sim_env_turn(&f->sim))
+		;
+	CHECK(lsom_comp_kept(comp) > 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* What it is read with then is what was put: one block, and counted as that. */
 TEST(memory, none_for_a_page_that_was_put)
 {
