@@ -158,7 +158,7 @@ $(O)/tests/unit/lsom_view: LIBS += $(call wrap,lsom_write)
 $(O)/tests/unit/dom_owner $(O)/tests/unit/dom_stray: \
 	LIBS += $(call wrap,lsom_comp_update)
 $(O)/tests/unit/dom_owner: LIBS += $(call wrap,lsom_comp_each lsom_comp_some cmmds_next)
-$(O)/tests/unit/dom_space_far: LIBS += $(call wrap,lsom__index_apply \
+$(O)/tests/unit/dom_space_far: LIBS += $(call wrap,calloc malloc lsom__index_apply \
 	lsom__segment_count lsom_credit_take)
 $(O)/tests/unit/dom_atomic: LIBS += $(call wrap,lsom_decide)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs posix_fallocate nanosleep)

@@ -350,9 +350,9 @@ int dom__cm_scan(struct dom__cm *cm, const struct dom__fence *fence,
 	return rv;
 }
 
-void dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
-		     const struct lsom_decided *decided)
+int dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
+		    const struct lsom_decided *decided)
 {
-	if (fence_check(cm, fence) == 0)
-		lsom_decided(cm->comp, decided);
+	return fence_check(cm, fence) == 0 ? lsom_decided(cm->comp, decided)
+					   : 0;
 }

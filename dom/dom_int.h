@@ -242,8 +242,9 @@ int dom__cm_decide(struct dom__cm *cm, const struct dom__fence *fence,
 int dom__cm_scan(struct dom__cm *cm, const struct dom__fence *fence,
 		 struct dom__cm_scan *req,
 		 void (*cb)(struct dom__cm_scan *req, int status));
-void dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
-		     const struct lsom_decided *decided);
+/* 0, or -ENOMEM: to be said again. */
+int dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
+		    const struct lsom_decided *decided);
 
 /* ---- peer.c ---- */
 

@@ -27,20 +27,6 @@ static void decided_fired(struct env_timer *timer)
 	dom__decided_push(owner);
 }
 
-/* The lazy COMMIT, when no other message carried it. */
-void dom__decided_push(struct dom__owner *owner)
-{
-	for (unsigned i = 0; i < owner->leaves; i++) {
-		struct dom__group *g = &owner->groups[i];
-
-		if (g->dirty && owner->peers[i].cm != NULL) {
-			dom__cm_decided(owner->peers[i].cm,
-					&owner->peers[i].fence, &g->decided);
-			g->dirty = false;
-		}
-	}
-}
-
 static void decided_later(struct dom__owner *owner)
 {
 	if (owner->decided_armed)
@@ -48,6 +34,22 @@ static void decided_later(struct dom__owner *owner)
 	owner->decided_armed = true;
 	owner->decided_timer.cb = decided_fired;
 	env_timer_start(owner->dom->env, &owner->decided_timer, DECIDED_NS);
+}
+
+/* The lazy COMMIT, when no other message carried it. */
+void dom__decided_push(struct dom__owner *owner)
+{
+	for (unsigned i = 0; i < owner->leaves; i++) {
+		struct dom__group *g = &owner->groups[i];
+		struct dom__peer *peer = &owner->peers[i];
+
+		if (!g->dirty || peer->cm == NULL)
+			continue;
+		g->dirty = dom__cm_decided(peer->cm, &peer->fence,
+					   &g->decided) < 0;
+		if (g->dirty)
+			decided_later(owner);
+	}
 }
 
 /* Was the record refused, so that surely nobody has it? */

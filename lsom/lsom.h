@@ -496,8 +496,9 @@ int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
 /*
  * Tell the component what is decided: in memory at once, durable with the next
  * record or checkpoint.  Undecided versions it covers become the committed ones.
+ * 0, or -ENOMEM: it was not told; say it again.
  */
-void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
+int lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
 
 /*
  * Read committed data.  @offset and @len are multiples of LSOM_BLOCK, @len at

@@ -90,8 +90,8 @@ int lsom__view_read(struct lsom_comp *comp, struct lsom_read *req,
 		    lsom_read_cb cb);
 int lsom__view_scan(struct lsom_comp *comp, struct lsom_scan *req,
 		    lsom_scan_cb cb);
-void lsom__view_decided(struct lsom_comp *comp,
-			const struct lsom_decided *decided);
+int lsom__view_decided(struct lsom_comp *comp,
+		       const struct lsom_decided *decided);
 int lsom__view_checkpoint(struct lsom_disk *disk, struct lsom_checkpoint *req,
 			  lsom_checkpoint_cb cb);
 /* Send a request again that found the disk busy. */

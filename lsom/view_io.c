@@ -462,17 +462,18 @@ static void there_decided(struct env_task *task)
 }
 
 /* One way: the component is let go behind it.  What it says is said again. */
-void lsom__view_decided(struct lsom_comp *comp,
-			const struct lsom_decided *decided)
+int lsom__view_decided(struct lsom_comp *comp,
+		       const struct lsom_decided *decided)
 {
 	struct decided_note *n = calloc(1, sizeof(*n));
 
 	if (n == NULL)
-		return; /* the next message of the owner carries it too */
+		return -ENOMEM;
 	n->task.cb = there_decided;
 	n->real = comp->far->real;
 	n->decided = *decided;
 	env_post(comp->disk->view->there, &n->task);
+	return 0;
 }
 
 /* ---- reading ---- */

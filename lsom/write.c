@@ -492,14 +492,14 @@ int lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
 	return 0;
 }
 
-void lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided)
+int lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided)
 {
 	if (comp->deleted)
-		return;
+		return 0;
 	if (comp->far != NULL)
-		lsom__view_decided(comp, decided);
-	else
-		lsom__decided_take(comp, decided);
+		return lsom__view_decided(comp, decided);
+	lsom__decided_take(comp, decided);
+	return 0;
 }
 
 void lsom_undecided_each(struct lsom_comp *comp,

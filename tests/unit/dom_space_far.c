@@ -4,6 +4,7 @@
 #include "tests/unit/dom_space.c"
 
 #include "lsom/lsom_int.h"
+#include "tests/lib/fail_alloc.h"
 
 /* What is kept for an object of another shard is told when it was asked. */
 TEST(dom_space_far, kept_is_heard)
@@ -203,6 +204,58 @@ TEST(dom_space_far, no_room_while_the_counts_change)
 	f->object = thick;
 	CHECK_EQ(write_up(f, 0, 3), 4 * MB);
 	dom_object_close(thin);
+	fixture_close(f);
+}
+
+/* ---- there is no memory to tell a disk's home what is decided ---- */
+
+static uint64_t used_on_both(struct fixture *f)
+{
+	struct lsom_disk_info info[DISKS];
+
+	for (unsigned i = 0; i < DISKS; i++)
+		lsom_disk_info(f->disks[i], &info[i]);
+	return info[0].used_bytes + info[1].used_bytes;
+}
+
+static _Atomic unsigned memory_left; /* as @fail_at is on the object's shard */
+
+/* For a note as it is sent. */
+static void memory_goes(struct rig_shard *shard)
+{
+	fail_size = sizeof(struct env_task) + sizeof(struct lsom_comp *) +
+		    sizeof(struct lsom_decided);
+	fail_at = 1;
+	rig_back(shard, 0);
+}
+
+static void memory_look(struct rig_shard *shard)
+{
+	memory_left = fail_at;
+	rig_back(shard, 0);
+}
+
+/* It is told once there is some, though nothing else is said to the disk. */
+TEST(dom_space_far, decided_without_memory)
+{
+	struct fixture *f = fixture_open();
+	struct dom_io io = { .data = f };
+	struct rig_shard *there;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	there = &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
+	CHECK_EQ(do_write(f, 0, buf_b, 2 * MB, 0, 0), 0);
+	nap(f, 100 * MSEC);
+	CHECK_EQ(used_on_both(f), 2 * MB);
+	rig_do(there, memory_goes);
+	CHECK_EQ(dom_unmap(f->object, &io, 0, 2 * MB, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	for (unsigned i = 0; i < 600 && used_on_both(f) > 0; i++)
+		nap(f, 10 * MSEC);
+	CHECK_EQ(used_on_both(f), 0);
+	rig_do(there, memory_look);
+	CHECK_EQ(memory_left, 0);
 	fixture_close(f);
 }
 
