@@ -21,26 +21,31 @@ struct log_entry *shell__log_at(struct shell_log *log, uint64_t index)
 	return &log->at[log->head + (size_t)(index - log->first)];
 }
 
+/* Room for one more at the end; what is dead, and not freed yet, moves along. */
+static void make_room(struct shell_log *log)
+{
+	struct log_entry *from = log->at + log->head - log->dead, *at = log->at;
+	size_t count = log->dead + log->count;
+
+	if (count > log->room / 2) {
+		log->room *= 2;
+		at = cmmds__alloc(log->room * sizeof(*at));
+	}
+	memmove(at, from, count * sizeof(*at));
+	if (at != log->at)
+		free(log->at);
+	log->at = at;
+	log->head = log->dead;
+}
+
 /* Takes the entry's data. */
 void shell__log_push(struct shell_log *log, const struct log_entry *entry)
 {
-	if (log->head + log->count == log->room) {
-		shell__log_free_some(log, UINT_MAX);
-		if (log->head > 0 && log->head >= log->room / 2) {
-			memmove(log->at, log->at + log->head,
-				log->count * sizeof(*log->at));
-		} else {
-			struct log_entry *at;
-
-			log->room = MAX(log->room * 2, (size_t)64);
-			at = cmmds__alloc(log->room * sizeof(*at));
-			if (log->count > 0)
-				memcpy(at, log->at + log->head,
-				       log->count * sizeof(*at));
-			free(log->at);
-			log->at = at;
-		}
-		log->head = 0;
+	if (log->at == NULL) {
+		log->room = 64;
+		log->at = cmmds__alloc(log->room * sizeof(*log->at));
+	} else if (log->head + log->count == log->room) {
+		make_room(log);
 	}
 	log->at[log->head + log->count++] = *entry;
 	log->bytes += entry->len;

@@ -396,6 +396,46 @@ TEST(cmmds_propose, closed_in_flight)
 	world_fini(&f.w);
 }
 
+/* A log that grows does not have to free what is dead of it first. */
+TEST(cmmds_propose, log_grows_beside_what_is_dead)
+{
+	struct shell_log log = { .first = 1 };
+	struct log_entry e = { 0 };
+	uint64_t first = 1, last = 0;
+	size_t most = 0;
+
+	for (unsigned round = 0; round < 40; round++) {
+		size_t dead, room;
+
+		while (last < (round + 1) * 1000) {
+			dead = log.dead;
+			room = log.room;
+			e.term = ++last;
+			e.len = 8;
+			e.data = cmmds__copy(&last, sizeof(last));
+			shell__log_push(&log, &e);
+			CHECK_EQ(log.dead, dead);
+			CHECK(log.room == room || dead + log.count > room / 2);
+		}
+		first = last - round * 7;
+		shell__log_drop_before(&log, first);
+		for (uint64_t i = first; i <= last; i++) {
+			const struct log_entry *at = shell__log_at(&log, i);
+
+			CHECK_EQ(at->term, i);
+			CHECK_EQ(memcmp(at->data, &i, sizeof(i)), 0);
+		}
+		CHECK(shell__log_at(&log, first - 1) == NULL);
+		CHECK_EQ(shell__log_last(&log), last);
+		CHECK_EQ(log.bytes, log.count * 8);
+		most = MAX(most, log.dead);
+		shell__log_free_some(&log, round % 5 == 3 ? 9000 : 100);
+	}
+	CHECK(most > SHELL_FREED_MAX);
+	CHECK(log.dead > 0);
+	shell__log_reset(&log, 1);
+}
+
 /* What was built wrongly is refused when it is proposed, with why. */
 TEST(cmmds_propose, built_wrongly)
 {
