@@ -48,16 +48,29 @@ void lsom_close(struct lsom *lsom)
 
 /* ---- opening ---- */
 
-static void disk_free(struct lsom_disk *disk)
+/* True: none is left. */
+static bool comps_free(struct lsom_disk *disk, size_t max)
 {
 	struct lsom_comp *comp;
+
+	while ((comp = TAILQ_FIRST(&disk->comps)) != NULL) {
+		size_t pages = disk->pages_count;
+
+		if (max == 0)
+			return false;
+		assert(comp->refs == 1);
+		lsom__comp_free(comp);
+		max -= MIN(max, 1 + pages - disk->pages_count);
+	}
+	return true;
+}
+
+static void disk_free(struct lsom_disk *disk)
+{
 	uint32_t i;
 
 	lsom__cleaner_fini(disk);
-	while ((comp = TAILQ_FIRST(&disk->comps)) != NULL) {
-		assert(comp->refs == 1);
-		lsom__comp_free(comp);
-	}
+	comps_free(disk, SIZE_MAX);
 	lsom__tombs_fini(&disk->tombs);
 	for (i = 0; disk->segments != NULL && i < disk->super.segments; i++)
 		free(disk->segments[i].frames);
@@ -481,18 +494,31 @@ static void close_work(struct env_work *work)
 		(void)lsom__super_write_now(disk);
 }
 
-static void close_done(struct env_work *work)
+static void close_part(struct env_timer *timer)
 {
-	struct lsom_disk_close *req =
-		container_of(work, struct lsom_disk_close, work);
-	struct lsom_disk *disk = req->disk;
+	struct lsom_disk *disk =
+		container_of(timer, struct lsom_disk, free_timer);
+	struct lsom_disk_close *req = disk->close_req;
 
+	if (!comps_free(disk, LSOM__FREE_PART)) {
+		env_timer_start(disk->env, timer, ENV_NEXT_TURN_NS);
+		return;
+	}
 	TAILQ_REMOVE(&disk->lsom->disks, disk, link);
 	env_dev_close(disk->env, disk->dev);
 	env_lane_close(disk->env, disk->index_lane);
 	env_lane_close(disk->env, disk->flush_lane);
 	disk_free(disk);
 	req->cb(req, 0);
+}
+
+static void close_done(struct env_work *work)
+{
+	struct lsom_disk *disk =
+		container_of(work, struct lsom_disk_close, work)->disk;
+
+	disk->free_timer.cb = close_part;
+	close_part(&disk->free_timer);
 }
 
 static bool segments_settled(const struct lsom_disk *disk)

@@ -341,6 +341,9 @@ struct lsom__sink {
 	void *blocks;
 };
 
+/* Components, and pages of them, that a closed disk lets go in one turn. */
+#define LSOM__FREE_PART 512u
+
 struct lsom_disk {
 	struct lsom *lsom;
 	struct env *env;
@@ -387,6 +390,7 @@ struct lsom_disk {
 	struct lsom__head heads[LSOM__HEADS];
 	TAILQ_HEAD(, lsom__log_wait) log_waits; /* by pos */
 	struct env_timer stall_timer; /* while a head waits */
+	struct env_timer free_timer; /* closed: components go in parts */
 	bool stall_ticking;
 	/* Cleaning gets on while the room it makes grows, in blocks. */
 	uint64_t room_best;

@@ -3,8 +3,8 @@
 
 #include "base/crc.h"
 #include "base/env.h"
-#include "base/util.h"
-#include "lsom/lsom.h"
+#include "base/shard.h"
+#include "lsom/lsom_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -351,5 +351,81 @@ TEST(disk, used_by_another)
 	CHECK(strstr(f->why, "another program uses it") != NULL);
 	close(fd);
 	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+/* ---- a disk of many components ---- */
+
+enum { MANY = 2 * LSOM__FREE_PART + 8, AT_ONCE = 64 };
+
+static unsigned many_made;
+
+static void one_made(struct lsom_meta *req, int status)
+{
+	CHECK_EQ(status, 0);
+	many_made++;
+}
+
+static void many_make(struct fixture *f, unsigned from, unsigned count)
+{
+	static struct lsom_meta reqs[AT_ONCE];
+
+	many_made = 0;
+	for (unsigned i = 0; i < count; i++) {
+		struct lsom_meta *req = &reqs[i];
+
+		memset(req, 0, sizeof(*req));
+		req->op = LSOM_CREATE;
+		memset(&req->meta.cid, 1, sizeof(req->meta.cid));
+		put_le32(req->meta.cid.b, from + i);
+		req->meta.oid = req->meta.cid;
+		req->meta.cinc = 7;
+		req->meta.size_bytes = 1 << 20;
+		req->meta.promised_oepoch = 1;
+		req->meta.member_csn = 1;
+		req->meta.state_seen = LSOM_ACTIVE;
+		CHECK_EQ(lsom_comp_create(f->disk, req, one_made), 0);
+	}
+	while (many_made < count)
+		shard_step(f->ts.env, MSEC);
+}
+
+static size_t comps(const struct lsom_disk *disk)
+{
+	const struct lsom_comp *c;
+	size_t n = 0;
+
+	TAILQ_FOREACH (c, &disk->comps, link)
+		n++;
+	return n;
+}
+
+/* They go some in a turn, and it is closed when all have; asked all the while. */
+TEST(disk, closed_with_many_components)
+{
+	struct fixture *f = fixture_open();
+	struct lsom_disk_close req = { .data = f };
+	struct lsom_disk_info info;
+	size_t before = MANY, turns = 0;
+
+	for (unsigned n = 0; n < MANY; n += AT_ONCE)
+		many_make(f, n, MIN(MANY - n, (unsigned)AT_ONCE));
+	CHECK_EQ(comps(f->disk), MANY);
+	f->done = false;
+	CHECK_EQ(lsom_disk_close(f->disk, &req, closed), 0);
+	while (!f->done) {
+		size_t now = comps(f->disk);
+
+		CHECK(before - now <= LSOM__FREE_PART);
+		turns += before != now;
+		before = now;
+		lsom_disk_info(f->disk, &info);
+		CHECK_EQ(info.disk.b[0], f->id.b[0]);
+		shard_step(f->ts.env, MSEC);
+	}
+	CHECK_EQ(turns, 2);
+	CHECK_EQ(before, 8);
+	CHECK_EQ(disk_open(f, false), 0);
+	CHECK_EQ(comps(f->disk), MANY);
 	fixture_close(f);
 }
