@@ -28,7 +28,8 @@ static struct {
 	unsigned last, went; /* the last that was seen; of those to come */
 	/* At entries one after the other, also in a turn of the loop. */
 	unsigned looks, turn_looks, turn_looks_max, turns;
-	uint64_t turn_ns;
+	uint64_t turn_ns, luns_ns;
+	unsigned turn_luns, turn_luns_max; /* looks at LUNs of targets */
 	void (*between)(void); /* before the looks of a turn */
 	unsigned walks; /* through the sessions */
 	struct {
@@ -254,7 +255,14 @@ const struct cmmds_entry *__wrap_cmmds_under(struct cmmds *cmmds,
 					     const char *target,
 					     const struct cmmds_entry *after)
 {
-	return lun_next(target, NULL, after);
+	const struct cmmds_entry *e = lun_next(target, NULL, after);
+
+	if (is.luns_ns != is.turn_ns)
+		is.turn_luns = 0;
+	is.luns_ns = is.turn_ns;
+	is.turn_luns += e != NULL;
+	is.turn_luns_max = MAX(is.turn_luns_max, is.turn_luns);
+	return e;
 }
 
 const Directory__VDisk *__wrap_cmmds_vdisk(struct cmmds *cmmds,
@@ -506,6 +514,8 @@ TEST(node_lists, targets)
 {
 	open_it();
 	list(admin__target_list, N);
+	/* Two looks at each; of what is told in a turn half are LUNs. */
+	CHECK(is.turn_luns_max <= NODE_PART + 2 * 4);
 	close_it();
 }
 
