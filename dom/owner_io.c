@@ -390,4 +390,5 @@ void dom__op_reset(struct dom__op *op)
 	op->map_steps = 0;
 	op->fetches_left = 0;
 	op->parts_left = 0;
+	op->space_told = false;
 }

@@ -375,7 +375,11 @@ static int credits_take(struct dom__op *op)
 
 static void space_told(struct dom__op *op)
 {
-	if (--op->parts_left == 0)
+	if (--op->parts_left > 0)
+		return;
+	if (op->io == NULL)
+		dom__op_finish(op, -ETIMEDOUT); /* nobody waits for it */
+	else
 		op_prep(op);
 }
 
