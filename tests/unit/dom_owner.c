@@ -895,13 +895,16 @@ static unsigned ready(const struct lot *m)
 	return n;
 }
 
-/* Those that leave it, or are taken again, in a turn. */
+/*
+ * Those that leave it, or are taken again, in a turn: a part of them, and who of the
+ * last part had something under way then.
+ */
 static void turn_few(struct lot *m)
 {
 	unsigned before = ready(m);
 
 	shard_step(m->f->ts.env, MSEC);
-	CHECK(before <= ready(m) + DOM__LATE_PART);
+	CHECK(before <= ready(m) + 2 * DOM__LATE_PART);
 }
 
 static void turn_few_until_gone(struct lot *m)
