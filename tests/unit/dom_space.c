@@ -809,7 +809,7 @@ static int space_of(struct fixture *f, const struct uuid *oid,
 static void counted_is(struct fixture *f, uint64_t bytes)
 {
 	struct dom_space space;
-	uint64_t used, left;
+	uint64_t used, left = 0;
 	unsigned n = 0;
 
 	while (space_of(f, &f->oid, &space) < 0 || space.used_bytes != bytes) {
@@ -818,11 +818,18 @@ static void counted_is(struct fixture *f, uint64_t bytes)
 	}
 	if (f->object == NULL)
 		return;
-	/* Each asks the other shard, and tells what that said before. */
-	for (n = 0; n < 6000 && space.kept_bytes != dom_object_kept(f->object);
-	     n++)
+	/*
+	 * Each asks the other shard, and tells what that said before; and blocks that
+	 * go from one count to another are in both for a moment.
+	 */
+	while (n++ < 6000) {
+		dom_object_space(f->object, &used, &left);
+		if (space.kept_bytes == dom_object_kept(f->object) &&
+		    space.free_bytes == left)
+			break;
 		nap(f, 10 * MSEC);
-	dom_object_space(f->object, &used, &left);
+		CHECK_EQ(space_of(f, &f->oid, &space), 0);
+	}
 	CHECK_EQ(space.free_bytes, left);
 	CHECK_EQ(space.kept_bytes, dom_object_kept(f->object));
 }
