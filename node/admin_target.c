@@ -631,7 +631,6 @@ struct target_answer {
 	char *portal_list[PORTALS_SHOWN];
 	size_t portals_count;
 	struct admin_index index;
-	size_t told; /* in this turn: targets and their LUNs */
 };
 
 static bool on_target(struct admin_list *list, const struct cmmds_entry *e)
@@ -651,7 +650,8 @@ static bool on_target(struct admin_list *list, const struct cmmds_entry *e)
 	out.n_luns = admin__index_luns(&a->index, t->name, &out.luns);
 	out.portals = a->portal_list;
 	out.n_portals = a->portals_count;
-	a->told += 1 + out.n_luns;
+	/* There may be very many. */
+	list->walk.left -= MIN(list->walk.left, out.n_luns);
 	out.sessions = admin__index_sessions(&a->index, t->iqn);
 	targets.targets = &one;
 	targets.n_targets = 1;
@@ -660,28 +660,6 @@ static bool on_target(struct admin_list *list, const struct cmmds_entry *e)
 	if (a->index.no_memory)
 		list->status = -ENOMEM;
 	return true;
-}
-
-static bool on_entry(const struct cmmds_entry *e, void *arg)
-{
-	struct admin_list *list = arg;
-
-	return on_target(list, e) && list->status == 0;
-}
-
-/* A target may have very many LUNs, and tells of them all. */
-static int targets_some(struct admin_list *list, unsigned max)
-{
-	struct target_answer *a =
-		container_of(list, struct target_answer, list);
-	int rv;
-
-	a->told = 0;
-	do
-		rv = node__walk(list->r->node, &list->walk, CMMDS_TARGET, 1,
-				on_entry, list);
-	while (rv > 0 && a->told < max);
-	return rv;
 }
 
 static void targets_over(struct admin_req *r)
@@ -700,9 +678,9 @@ static struct target_answer *answer_open(struct admin_req *r)
 		return NULL;
 	}
 	r->over = targets_over;
+	a->list.kind = CMMDS_TARGET;
 	a->list.result = ADMIN__RESPONSE__RESULT_TARGETS;
 	a->list.each = on_target;
-	a->list.some = targets_some;
 	a->portals_count =
 		admin__portals(r->node, false, a->portals, PORTALS_SHOWN);
 	for (size_t i = 0; i < a->portals_count; i++)

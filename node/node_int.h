@@ -495,6 +495,7 @@ void node__parts_stop(struct node *node, struct node_parts *parts);
  * goes between two parts may be seen or not; nothing is seen twice.
  */
 struct node_walk {
+	size_t left; /* of this part; @each takes from it what it does beside */
 	/* private */
 	uint8_t key[CMMDS_KEY_MAX]; /* of the last that was seen */
 	size_t key_len;

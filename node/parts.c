@@ -55,7 +55,9 @@ int node__walk(struct node *node, struct node_walk *walk, enum cmmds_kind kind,
 	if (node->state != NODE_UP)
 		return -ESHUTDOWN;
 	e = cmmds_behind(node->cmmds, kind, walk->key, walk->key_len);
-	while (e != NULL && max-- > 0) {
+	walk->left = max;
+	while (e != NULL && walk->left > 0) {
+		walk->left--;
 		if (!each(e, arg))
 			return 0;
 		last = e;
