@@ -128,6 +128,7 @@ static int lun_tell(struct iscsi_target *t, struct target_lun *l)
 	if (t->home == 0) {
 		rv = scsi_lun_set(t->scsi, &l->conf, l->object->usage);
 		l->told = rv == 0;
+		l->shown |= l->told;
 		return rv;
 	}
 	m = iscsi__message_new(t->iscsi->shares[t->home], MESSAGE_LUN);
@@ -138,7 +139,7 @@ static int lun_tell(struct iscsi_target *t, struct target_lun *l)
 	strcpy(m->name, l->name);
 	m->usage = scsi_usage_get(l->object->usage);
 	iscsi__message_send(m);
-	l->told = true;
+	l->told = l->shown = true;
 	return 0;
 }
 
@@ -250,9 +251,9 @@ static void leave(struct iscsi_target *t)
 	t->place = TARGET_LEAVING;
 	untold_set(t, true);
 	TAILQ_FOREACH (l, &t->luns, link) {
-		l->leaves = l->told;
-		l->object->leaving += l->told;
-		l->told = false;
+		l->leaves = l->shown;
+		l->object->leaving += l->shown;
+		l->told = l->shown = false;
 	}
 	if (t->home == 0) {
 		iscsi__target_end_sessions(t, MOVES);
@@ -339,7 +340,30 @@ static void lun_forget(struct iscsi_target *t, struct target_lun *l)
 	free(l);
 }
 
-/* In place of @old, which may be NULL. */
+/* Its home has it no more, or soon: what is told it is told in order. */
+static void lun_take(struct iscsi_target *t, struct target_lun *l)
+{
+	struct iscsi_message *m;
+
+	if (t->place == TARGET_PLACED && t->home == 0) {
+		scsi_lun_unset(t->scsi, l->conf.lun);
+	} else if (t->place == TARGET_PLACED) {
+		/* Also where it was not told of it: it may have another. */
+		m = l->gone;
+		l->gone = NULL;
+		m->share = t->iscsi->shares[t->home];
+		m->number = l->conf.lun;
+		strcpy(m->iqn, t->iqn);
+		iscsi__message_send(m);
+	}
+	lun_forget(t, l);
+}
+
+/*
+ * In place of @old, which may be NULL.  Where that showed another object its home
+ * shows it no more, though it may not hear of the new one for long: it is not known
+ * here any more who has it.
+ */
 static struct target_lun *lun_new(struct iscsi_target *t,
 				  const struct iscsi_lun_conf *conf,
 				  struct target_lun *old)
@@ -370,8 +394,12 @@ static struct target_lun *lun_new(struct iscsi_target *t,
 		goto err;
 	TAILQ_INSERT_TAIL(&t->luns, l, link);
 	TAILQ_INSERT_TAIL(&l->object->luns, l, object_link);
-	if (old != NULL)
+	if (old != NULL && old->object == l->object) {
+		l->shown = old->shown;
 		lun_forget(t, old);
+	} else if (old != NULL) {
+		lun_take(t, old);
+	}
 	return l;
 
 err:
@@ -408,22 +436,9 @@ int iscsi__home_lun_set(struct iscsi_target *t,
 void iscsi__home_lun_unset(struct iscsi_target *t, unsigned lun)
 {
 	struct target_lun *l = lun_find(t, lun);
-	struct iscsi_message *m;
 
-	if (l == NULL)
-		return;
-	if (t->place == TARGET_PLACED && t->home == 0) {
-		scsi_lun_unset(t->scsi, lun);
-	} else if (t->place == TARGET_PLACED) {
-		/* Also where it was not told of it: it may have another. */
-		m = l->gone;
-		l->gone = NULL;
-		m->share = t->iscsi->shares[t->home];
-		m->number = lun;
-		strcpy(m->iqn, t->iqn);
-		iscsi__message_send(m);
-	}
-	lun_forget(t, l);
+	if (l != NULL)
+		lun_take(t, l);
 }
 
 void iscsi__home_forget(struct iscsi_target *t)

@@ -200,6 +200,7 @@ struct target_lun {
 	struct target_object *object;
 	TAILQ_ENTRY(target_lun) object_link;
 	bool told; /* its home knows it */
+	bool shown; /* its home has its object, maybe as it was before */
 	bool leaves; /* the home that its target leaves does */
 	struct iscsi_message *gone; /* to unset it on a share */
 	TAILQ_ENTRY(target_lun) link;

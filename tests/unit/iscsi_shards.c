@@ -449,6 +449,107 @@ TEST(shards, opened_when_it_has_left)
 	}
 }
 
+static bool shows(struct scsi_target *t, unsigned lun, const struct uuid *id)
+{
+	const struct scsi_lun *unit = scsi__lun_find(t, (uint64_t)lun << 48);
+
+	return unit != NULL && uuid_equal(&unit->oid, id);
+}
+
+/*
+ * What another takes the place of is shown no more, though its home cannot be told
+ * of that one, or is left for it: soon it may be shown at another.
+ */
+TEST(shards, replaced_as_it_leaves)
+{
+	struct iscsi_lun_conf conf = { .iqn = IQN,
+				       .name = "disk",
+				       .block_bytes = 512 };
+	struct scsi_target *was;
+	struct mock a, b;
+	struct uuid id;
+
+	for (unsigned round = 0; round < 2; round++) {
+		open_all((struct iscsi_config){ 0 });
+		id = disk(1, 0);
+		target("iqn.2026-11.internal.basalt:v");
+		map("iqn.2026-11.internal.basalt:v", 0, disk(2, 0));
+		map("iqn.2026-11.internal.basalt:v", 1, disk(2, 1));
+		target(IQN);
+		map(IQN, 0, id);
+		settle();
+		in(&a, 1, 1);
+		was = a.dm.owner->session->target->scsi;
+		CHECK(shows(was, 0, &id));
+		a.late = 200;
+		if (round == 0) {
+			conf.object = disk(1, 1);
+			scarce = sizeof(struct iscsi_message);
+			spare = 1; /* for its end, and not for its beginning */
+			CHECK_EQ(iscsi_lun_set(iscsi, &conf), -ENOMEM);
+			scarce = 0;
+		}
+		map(IQN, round == 0 ? 1 : 0, disk(2, 0));
+		target(OTHER);
+		map(OTHER, 0, id);
+		settle();
+		map(OTHER, 1, disk(2, 1));
+		settle();
+		LOGIN(&b, 2, OTHER);
+		CHECK_EQ(status_of(&b), 0);
+		CHECK_EQ(shard_of_conn(&b), 2);
+		CHECK(unit_of(&b, 0) != NULL);
+		CHECK(!a.closed);
+		CHECK(!shows(was, 0, &id));
+		for (unsigned i = 0; i < 30; i++)
+			settle();
+		CHECK(a.closed);
+		in(&a, 1, 2);
+		CHECK(!shows(a.dm.owner->session->target->scsi, 0, &id));
+		close_all();
+	}
+}
+
+/* Nor is one opened elsewhere that its home knows by its former name only. */
+TEST(shards, renamed_as_it_leaves)
+{
+	struct iscsi_lun_conf conf = { .iqn = IQN,
+				       .name = "another",
+				       .block_bytes = 512 };
+	struct mock a, b;
+
+	open_all((struct iscsi_config){ 0 });
+	conf.object = disk(1, 0);
+	target("iqn.2026-11.internal.basalt:v");
+	map("iqn.2026-11.internal.basalt:v", 0, disk(2, 0));
+	target(IQN);
+	map(IQN, 0, conf.object);
+	target(OTHER);
+	map(OTHER, 0, conf.object);
+	settle();
+	in(&a, 1, 1);
+	a.late = 200;
+	scarce = sizeof(struct iscsi_message);
+	spare = 1;
+	CHECK_EQ(iscsi_lun_set(iscsi, &conf), -ENOMEM);
+	scarce = 0;
+	map(IQN, 1, disk(2, 0)); /* both go, and this one has nobody */
+	settle();
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0x0301);
+	CHECK(!a.closed);
+	for (unsigned i = 0; i < 30; i++)
+		settle();
+	CHECK(a.closed);
+	LOGIN(&b, 2, OTHER);
+	CHECK_EQ(status_of(&b), 0);
+	CHECK_EQ(shard_of_conn(&b), 2);
+	CHECK_STR(unit_of(&b, 0)->name, "disk");
+	in(&a, 1, 2);
+	CHECK_STR(unit_of(&a, 0)->name, "another");
+	close_all();
+}
+
 /* A second login of a nexus ends the first one, there. */
 TEST(shards, reinstatement)
 {
