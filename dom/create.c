@@ -228,7 +228,7 @@ static void create_command(struct create *c, const Directory__Object *object)
 			    (unsigned long long)req->size_bytes);
 }
 
-/* Place it, and propose it.  Below 0: nothing was done. */
+/* Place it, and propose it, now or later.  Below 0: nothing was done. */
 static int create_start(struct dom_create *req)
 {
 	struct dom *dom = req->dom;
@@ -251,6 +251,9 @@ static int create_start(struct dom_create *req)
 	rv = clom_place(&s.clom, &place, &object.tree, &forced, req->why,
 			sizeof(req->why));
 	free(s.disks);
+	if (rv == -ENOSPC &&
+	    dom__turn_again(dom, &req->turn, &rv, req->why, sizeof(req->why)))
+		return 0;
 	if (rv < 0)
 		return rv;
 	object.oid.data = req->oid.b;

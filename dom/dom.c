@@ -122,6 +122,7 @@ void dom__disk_look(struct dom__disk *disk)
 	disk->usable_bytes = info.usable_bytes;
 	disk->kept_bytes = info.kept_bytes;
 	disk->components = info.components;
+	disk->freeing = info.freeing;
 	disk->healthy = info.state != LSOM_DISK_FAILED;
 	disk->silent = info.silent_ns >= LSOM_SILENT_NS;
 	low = info.used_bytes + info.kept_bytes >

@@ -369,17 +369,31 @@ unsigned dom_nexus_attention(struct dom_object *object,
 
 /* ---- administration, called by node ---- */
 
+/* A directory takes so many commands at a time; who comes later asks again. */
+struct dom__patience {
+	/* private */
+	uint64_t until_ns; /* 0: not asked yet */
+	struct env_timer timer;
+};
+
 /*
  * A create or resize that reserves space waits for those before it that do, as
  * it goes by what they leave: give them all to one dom.  Where that takes a
- * minute, as the directory does not answer, it is -EBUSY with @why.
+ * minute, as the directory does not answer, it is -EBUSY with @why.  So it is
+ * where there is no room, and what was deleted takes long to give its space back.
  */
 struct dom_turn {
 	/* private */
+	struct dom *dom;
 	void (*cb)(struct dom_turn *turn, int status);
 	uint64_t until_ns;
 	bool mine;
 	TAILQ_ENTRY(dom_turn) link;
+	/* of one that finds no room */
+	bool waited, freeing;
+	unsigned part; /* the shard that is asked */
+	struct env_task task;
+	struct dom__patience patience;
 };
 
 /*

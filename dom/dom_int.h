@@ -745,6 +745,7 @@ struct dom__disk {
 	uint8_t congestion; /* of all kinds */
 	uint8_t pressed; /* of all but the room that is for anybody */
 	bool low_space, removing, healthy, silent;
+	bool freeing; /* what was deleted has not given back all its space */
 	unsigned metas; /* creations under way */
 	unsigned deleting; /* by gc */
 	bool deletions_failed; /* of those, one has */
@@ -909,6 +910,8 @@ int dom__gc_open(struct dom *dom);
 void dom__gc_kick(struct dom *dom); /* anything may have to go */
 void dom__gc_look(struct dom *dom, const struct uuid *oid); /* of that object */
 bool dom__gc_idle(const struct dom *dom);
+/* May something be to go yet? */
+bool dom__gc_pending(const struct dom *dom);
 void dom__gc_close(struct dom *dom);
 /* On the shard of @drop->oid; dom__dropped() there, later, once. */
 void dom__gc_drop(struct dom *dom, struct dom_drop *drop);
@@ -940,6 +943,14 @@ int dom__look(struct dom *dom, const struct uuid *oid, struct dom__look *look);
 bool dom__turn_take(struct dom *dom, struct dom_turn *turn,
 		    void (*cb)(struct dom_turn *turn, int status));
 void dom__turn_why(char *why, size_t len, int status);
+/*
+ * Who has @turn found no room, and *@status says so.  True: the turn's callback
+ * comes once more, when what was deleted has given its space back, or that takes
+ * too long.  False: it came; then, if it took too long, *@status is -EBUSY, with
+ * @why.
+ */
+bool dom__turn_again(struct dom *dom, struct dom_turn *turn, int *status,
+		     char *why, size_t len);
 /* Also of one that took none: its @mine is false. */
 void dom__turn_end(struct dom *dom, struct dom_turn *turn);
 /*
@@ -985,11 +996,6 @@ bool dom__cut_is_void(struct dom *dom, const Directory__Object *object,
 void dom__disks_expect(struct dom *dom, struct cmmds_command *cmd,
 		       const Directory__TreeNode *tree);
 void dom__id_make(void *arg, struct uuid *out); /* for clom; @arg: the dom */
-/* A directory takes so many commands at a time; who comes later asks again. */
-struct dom__patience {
-	uint64_t until_ns; /* 0: not asked yet */
-	struct env_timer timer;
-};
 /* True: @again runs a little later.  False: @status is what it ends with. */
 bool dom__busy(struct dom *dom, struct dom__patience *p, int status,
 	       void (*again)(struct env_timer *timer));

@@ -308,6 +308,12 @@ bool dom__gc_idle(const struct dom *dom)
 	       TAILQ_EMPTY(&dom->gc->deletions);
 }
 
+bool dom__gc_pending(const struct dom *dom)
+{
+	return dom->gc->all || !TAILQ_EMPTY(&dom->gc->suspects) ||
+	       !dom__gc_idle(dom);
+}
+
 void dom__gc_kick(struct dom *dom)
 {
 	dom->gc->all = true;

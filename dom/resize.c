@@ -39,6 +39,10 @@ void dom__resize_end(struct dom_resize *req, int status)
 {
 	struct dom *dom = req->dom;
 
+	if (status == -ENOSPC && !req->stored &&
+	    dom__turn_again(dom, &req->turn, &status, req->why,
+			    sizeof(req->why)))
+		return;
 	dom__turn_pass(dom, &req->turn, status);
 	dom->jobs--;
 	dom__kick(dom);

@@ -8,6 +8,10 @@
  * to be seen.  That may be long, so who waits too long is refused; what may have
  * been reserved stays in front of all others.
  *
+ * What was deleted gives its space back by and by: a shard's collector hears of it,
+ * deletes its components, and their disks release their pages.  Who finds no room
+ * waits for the end of that, and looks once more.
+ *
  * A promise is more reserved for an object that there is.  Its components stay
  * where they are, so each of their disks must have what will be kept for it and is
  * not yet.  What it has written is not kept, and only the object's shard knows
@@ -233,6 +237,8 @@ static void turns_late(struct env_timer *timer)
 bool dom__turn_take(struct dom *dom, struct dom_turn *turn,
 		    void (*cb)(struct dom_turn *turn, int status))
 {
+	turn->dom = dom;
+	turn->waited = false;
 	turn->mine = TAILQ_EMPTY(&dom->turns);
 	turn->cb = cb;
 	turn->until_ns = env_now(dom->env) + DOM__TURN_NS;
@@ -260,6 +266,81 @@ void dom__turn_end(struct dom *dom, struct dom_turn *turn)
 		dom->turn_task.cb = turn_next;
 		env_defer(dom->env, &dom->turn_task);
 	}
+}
+
+/* ---- a turn that finds no room ---- */
+
+static void freeing_ask(struct dom_turn *turn);
+
+static void freeing_again(struct env_timer *timer)
+{
+	freeing_ask(container_of(timer, struct dom_turn, patience.timer));
+}
+
+/* What no shard is to delete any more may be on its disk's list yet. */
+static void here_freeing(struct env_task *task)
+{
+	struct dom_turn *turn = container_of(task, struct dom_turn, task);
+	struct dom *dom = turn->dom;
+	struct dom__disk *disk;
+
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		dom__disk_look(disk);
+		turn->freeing |=
+			disk->freeing && disk->healthy && !disk->silent;
+	}
+	if (turn->freeing &&
+	    dom__busy(dom, &turn->patience, -EBUSY, freeing_again))
+		return;
+	turn->cb(turn, dom->closing ? -ESHUTDOWN : 0);
+}
+
+static struct dom *part_of(const struct dom_turn *turn)
+{
+	return turn->dom->parts > 1 ? turn->dom->all[turn->part] : turn->dom;
+}
+
+/* It has heard of what was deleted: that was posted before. */
+static void there_freeing(struct env_task *task)
+{
+	struct dom_turn *turn = container_of(task, struct dom_turn, task);
+
+	turn->freeing |= dom__gc_pending(part_of(turn));
+	if (++turn->part < turn->dom->parts) {
+		env_post(part_of(turn)->env, task);
+		return;
+	}
+	task->cb = here_freeing;
+	env_post(turn->dom->env, task);
+}
+
+static void freeing_ask(struct dom_turn *turn)
+{
+	turn->freeing = false;
+	turn->part = 0;
+	turn->task.cb = there_freeing;
+	env_post(part_of(turn)->env, &turn->task);
+}
+
+bool dom__turn_again(struct dom *dom, struct dom_turn *turn, int *status,
+		     char *why, size_t len)
+{
+	if (!turn->mine || dom->closing)
+		return false;
+	if (!turn->waited) {
+		why[0] = '\0';
+		turn->waited = true;
+		turn->patience.until_ns = 0;
+		freeing_ask(turn);
+		return true;
+	}
+	if (turn->freeing) {
+		*status = -EBUSY;
+		snprintf(why, len,
+			 "there is no room for it yet, as the space of what "
+			 "was deleted is still being freed");
+	}
+	return false;
 }
 
 /* ---- a turn whose end is not to be seen yet ---- */
@@ -394,6 +475,10 @@ static void here_promise(struct env_task *task)
 	if (rv == 0)
 		rv = req->dom->closing ? -ESHUTDOWN : promise_check(req);
 	free(req->used);
+	req->used = NULL;
+	if (rv == -ENOSPC && dom__turn_again(req->dom, &req->turn, &rv,
+					     req->why, sizeof(req->why)))
+		return;
 	promise_end(req, rv);
 }
 

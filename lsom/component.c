@@ -140,6 +140,7 @@ void lsom__comp_free(struct lsom_comp *comp)
 		lsom__view_comp_free(comp);
 		return;
 	}
+	comp->disk->unreaped -= comp->deleted && !comp->reaped;
 	while ((p = TAILQ_FIRST(&comp->preps)) != NULL) {
 		TAILQ_REMOVE(&comp->preps, p, link);
 		lsom__prep_free(p);
@@ -769,6 +770,7 @@ static void comp_reaped(struct lsom_comp *comp)
 
 	reap_undue(comp);
 	comp->reaped = true;
+	disk->unreaped--;
 	lsom__comp_dirty(comp);
 	lsom__cleaner_kick(disk);
 	if (disk->kv == NULL)
@@ -832,6 +834,7 @@ void lsom__reap(struct lsom_disk *disk)
 void lsom__comp_gone(struct lsom_comp *comp)
 {
 	comp->deleted = true;
+	comp->disk->unreaped++;
 	reap_due(comp);
 }
 

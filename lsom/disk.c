@@ -754,6 +754,7 @@ void lsom_disk_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->segments_free = disk->segments_free;
 	out->segment_bytes = disk->super.segment_bytes;
 	out->components = disk->comps_count;
+	out->freeing = disk->unreaped > 0;
 	congestion_now(disk, out->congestion);
 	out->recovery_ns = disk->recovery_ns;
 	out->generation = disk->super.generation;

@@ -129,6 +129,7 @@ struct lsom_disk_info {
 	uint64_t segments, segments_free;
 	uint32_t segment_bytes;
 	unsigned components;
+	bool freeing; /* deleted ones have not given back all their space */
 	uint8_t congestion[LSOM_CONGESTIONS]; /* 0..255, of each kind */
 	uint64_t recovery_ns; /* what the last open took */
 	uint64_t generation; /* of the log */

@@ -401,6 +401,7 @@ struct lsom_disk {
 	TAILQ_HEAD(, lsom_comp) comps_dirty; /* as they became so */
 	unsigned comps_dirty_count;
 	TAILQ_HEAD(, lsom_comp) reaps; /* deleted, and not reaped yet */
+	_Atomic unsigned unreaped; /* with those that wait for a page */
 	struct env_task reap_task;
 	TAILQ_HEAD(, lsom_comp) aborting; /* those with an abort set */
 	TAILQ_HEAD(, lsom_comp) carries; /* known, and the cleaner's to write */

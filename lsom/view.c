@@ -127,6 +127,7 @@ void lsom__view_info(const struct lsom_disk *disk, struct lsom_disk_info *out)
 	out->uncovered_bytes = lsom__space_missing(home) * LSOM_BLOCK;
 	out->segments_free = home->segments_free;
 	out->components = home->comps_count;
+	out->freeing = home->unreaped > 0;
 }
 
 /* ---- attaching ---- */

@@ -1078,6 +1078,123 @@ TEST(dom_space, promised_while_closing)
 	CHECK_EQ(p[1].status, -ESHUTDOWN);
 }
 
+/* ---- deleted for another one ---- */
+
+/* It is deleted in the directory; nobody has waited for what follows. */
+static void object_drop(struct fixture *f, unsigned n)
+{
+	f->oid = uuid_of(n);
+	object_delete(f);
+}
+
+/* Two thick objects that take both disks, the second one written whole. */
+static uint64_t taken(struct fixture *f)
+{
+	uint64_t room = ROUND_DOWN(free_on(f, 0), MB);
+
+	reserve_put(f, "thick", 1, 100);
+	CHECK_EQ(object_next(f, 50, room, "thick"), 0);
+	CHECK_EQ(object_next(f, 51, room - 4 * MB, "thick"), 0);
+	CHECK_EQ(write_up(f, 0, 1), room - 4 * MB);
+	dom_object_close(f->object);
+	f->object = NULL;
+	return room;
+}
+
+/* What is made right behind a deletion gets what that gives back. */
+TEST(dom_space, created_behind_a_deletion)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = taken(f);
+
+	for (unsigned n = 51; n < 55; n++) {
+		object_drop(f, n);
+		CHECK_EQ(object_next(f, n + 1, room - 4 * MB, "thick"), 0);
+		CHECK_EQ(write_up(f, 0, 1), room - 4 * MB);
+		dom_object_close(f->object);
+		f->object = NULL;
+	}
+	CHECK_EQ(object_next(f, 56, room, "thick"), -ENOSPC);
+	CHECK(strstr(f->why, " of it finds no room: disk ") != NULL);
+	fixture_close(f);
+}
+
+/* So does what grows, and what more is reserved. */
+TEST(dom_space, grown_behind_a_deletion)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = taken(f);
+	struct promise p;
+
+	object_drop(f, 51);
+	CHECK_EQ(object_next(f, 52, MB, "thick"), 0);
+	CHECK_EQ(object_next(f, 53, room - 8 * MB, "thick"), 0);
+	CHECK_EQ(write_up(f, 0, 1), room - 8 * MB);
+	dom_object_close(f->object);
+	f->object = NULL;
+	object_drop(f, 53);
+	f->oid = uuid_of(52);
+	CHECK_EQ(resize_to(f, room - 8 * MB), 0);
+	CHECK_EQ(object_back(f, 52), 0);
+	CHECK_EQ(write_up(f, 0, 1), room - 8 * MB);
+	reserve_put(f, "thin", 1, 0);
+	CHECK_EQ(object_next(f, 54, room - 8 * MB, "thin"), 0);
+	counted_is(f, 0);
+	dom_object_close(f->object);
+	f->object = NULL;
+	object_drop(f, 52);
+	CHECK_EQ(promised(f, &p, 54, room - 8 * MB), 0);
+	dom_promise_end(&p.req);
+	fixture_close(f);
+}
+
+#if RIG_SHARDS == 1
+/* One that takes long is told of, and is not waited for. */
+TEST(dom_space, created_before_a_deletion)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = taken(f);
+	struct two one;
+
+	for (unsigned i = 0; i < DISKS; i++)
+		faults.hold[i] = true;
+	object_drop(f, 51);
+	create_begin(f, &one, 52, room - 4 * MB);
+	nap(f, 50 * MSEC);
+	CHECK(!one.done);
+	one.create.turn.patience.until_ns = 1;
+	run(&one.done);
+	CHECK_EQ(one.status, -EBUSY);
+	CHECK(strstr(one.create.why, " is still being freed") != NULL);
+	faults_release();
+	create_begin(f, &one, 52, room - 4 * MB);
+	run(&one.done);
+	CHECK_EQ(one.status, 0);
+	fixture_close(f);
+}
+
+/* One that waits for it ends with the dom. */
+TEST(dom_space, closed_before_a_deletion)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = taken(f);
+	struct two one;
+
+	for (unsigned i = 0; i < DISKS; i++)
+		faults.hold[i] = true;
+	object_drop(f, 51);
+	create_begin(f, &one, 52, room - 4 * MB);
+	nap(f, 50 * MSEC);
+	CHECK(!one.done);
+	faults_release();
+	fixture_close(f);
+	CHECK(one.done);
+	CHECK_EQ(one.status, -ESHUTDOWN);
+}
+#endif
+
+/* ---- more than one disk ---- */
+
 /* A write that finds no room on one disk keeps none of the other one's. */
 TEST(dom_space, one_of_two_disks_is_full)
 {
