@@ -58,18 +58,19 @@ static bool spc2_of(const struct dom__owner *owner,
 
 /*
  * A holder without a nexus is none: it was lost while its reservation was on the
- * way to the directory, or the directory has not heard of it.
+ * way to the directory, or the directory has not heard of it.  True: it was one.
  */
-static void spc2_check(struct dom__owner *owner)
+static bool spc2_check(struct dom__owner *owner)
 {
 	const struct dom_nexus *nexus;
 
 	if (owner->reservation.spc2_holder[0] == '\0')
-		return;
+		return false;
 	TAILQ_FOREACH (nexus, &owner->nexuses, link)
 		if (spc2_of(owner, nexus))
-			return;
+			return false;
 	spc2_end(owner);
+	return true;
 }
 
 /* ---- loading ---- */
@@ -100,7 +101,7 @@ int dom__pr_load(struct dom__owner *owner, bool nexuses_lost)
 	owner->reservation_swp = msg->swp;
 	if (nexuses_lost || owner->spc2_void)
 		spc2_end(owner);
-	spc2_check(owner);
+	(void)spc2_check(owner);
 	return 0;
 }
 
@@ -181,7 +182,7 @@ static void job_adopt(struct dom__pr_job *job)
 	owner->reservation = job->next;
 	dom__reservation_init(&job->next);
 	owner->spc2_void = false; /* the directory has what we have */
-	spc2_check(owner);
+	(void)spc2_check(owner);
 	owner->pr_epoch++;
 	for (unsigned i = 0; i < job->effects.count; i++)
 		effect_apply(owner, &job->effects.items[i]);
@@ -395,10 +396,9 @@ static void nexus_task_run(struct dom_nexus *nexus, struct dom__owner *owner)
 
 	TAILQ_REMOVE(&owner->nexuses, nexus, link);
 	nexus->generation = 0;
-	if (spc2_of(owner, nexus)) { /* nexus loss, SPC-2 5.5.1 */
-		spc2_end(owner);
+	/* Nexus loss, SPC-2 5.5.1; its ports may be one at another unit, too. */
+	if (spc2_check(owner))
 		dom__far_tell_all(owner); /* before it is said to be closed */
-	}
 	dom__owner_put(owner);
 	if (cb != NULL)
 		cb(arg);

@@ -753,6 +753,29 @@ TEST(dom_object, reservation_ends_with_its_nexus)
 	fixture_close(f);
 }
 
+/* But not while the same ports are a nexus yet: of another unit that shows it. */
+TEST(dom_object, reservation_of_a_nexus_twice)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a, b, twin;
+
+	CHECK_EQ(create(f, SIZE, ""), 0);
+	CHECK_EQ(object_open(f), 0);
+	nexuses_open(f, &a, &b);
+	twin = (struct dom_nexus){ .target_port = a.target_port };
+	strcpy(twin.initiator_port, a.initiator_port);
+	dom_nexus_open(f->object, &twin);
+	CHECK_EQ(reserve(f, &a, (struct dom_pr){ .action = DOM_SPC2_RESERVE }),
+		 0);
+	nexus_close(f, &twin);
+	CHECK_EQ(nexus_write(f, &b), -EPERM);
+	CHECK_EQ(nexus_write(f, &a), 0);
+	nexus_close(f, &a);
+	CHECK_EQ(nexus_write(f, &b), 0);
+	nexus_close(f, &b);
+	fixture_close(f);
+}
+
 /* A handle may be closed while its nexuses are closing: they end all the same. */
 TEST(dom_object, closed_before_its_nexuses)
 {
