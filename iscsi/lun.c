@@ -250,21 +250,56 @@ static void it_released(struct dom_io *io, int status)
 	it_leave(it);
 }
 
-/* If it holds an SPC-2 reservation, give it up: true, and @cb later. */
-static bool it_release(struct scsi_it_lun *it, dom_io_cb cb)
+/* Of @it's ports, at whatever unit of the object, the one that asked last. */
+static struct scsi_it_lun *reserver_of(const struct scsi_it_lun *it)
 {
-	struct dom_object *object = it->lun->object;
-	const struct dom_reservation *r;
+	const struct dom_nexus *a = &it->dom, *b;
+	struct scsi_it_lun *other;
+	struct scsi_lun *unit;
 
-	if (object == NULL || !it->opened)
+	SCSI_UNITS_FOREACH (unit, it->lun)
+		TAILQ_FOREACH (other, &unit->its, link) {
+			b = &other->dom;
+			if (other->reserves &&
+			    a->target_port == b->target_port &&
+			    strcmp(a->initiator_port, b->initiator_port) == 0)
+				return other;
+		}
+	return NULL;
+}
+
+void scsi__it_reserves(struct scsi_it_lun *it)
+{
+	struct scsi_it_lun *before = reserver_of(it);
+
+	if (before != NULL)
+		before->reserves = false;
+	it->reserves = true;
+}
+
+bool scsi__it_holds(const struct scsi_it_lun *it)
+{
+	const struct dom_reservation *r;
+	const struct scsi_it_lun *by;
+
+	if (it->lun->object == NULL || !it->opened)
 		return false;
-	r = dom_reservation(object);
+	r = dom_reservation(it->lun->object);
 	if (r->spc2_target_port != it->dom.target_port ||
 	    strcmp(r->spc2_holder, it->dom.initiator_port) != 0)
 		return false;
+	by = reserver_of(it);
+	return by == NULL || by == it;
+}
+
+/* If it holds an SPC-2 reservation, give it up: true, and @cb later. */
+static bool it_release(struct scsi_it_lun *it, dom_io_cb cb)
+{
+	if (!scsi__it_holds(it))
+		return false;
 	it->pr.action = DOM_SPC2_RESET;
 	it->io.nexus = &it->dom;
-	return dom_reserve(object, &it->io, &it->pr, cb) == 0;
+	return dom_reserve(it->lun->object, &it->io, &it->pr, cb) == 0;
 }
 
 /* Its last command is over: give up its SPC-2 reservation, tell dom. */

@@ -454,5 +454,7 @@ void scsi__spc2(struct scsi_cmd *cmd)
 		return;
 	}
 	pr->action = release ? DOM_SPC2_RELEASE : DOM_SPC2_RESERVE;
+	if (!release)
+		scsi__it_reserves(cmd->it);
 	scsi__io(cmd, dom_reserve(cmd->lun->object, &cmd->io, pr, spc2_done));
 }

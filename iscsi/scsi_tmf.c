@@ -205,16 +205,11 @@ static void reset_unit(struct scsi_tmf_req *req, struct scsi_lun *lun)
 static void nexus_lost(struct scsi_tmf_req *req, struct scsi_lun *lun)
 {
 	struct scsi_it_lun *it = scsi__it_find(req->nexus, lun);
-	const struct dom_reservation *r;
 
 	if (it == NULL)
 		return;
 	scsi__ua_set(it, UA_NEXUS_LOSS);
-	if (lun->object == NULL)
-		return;
-	r = dom_reservation(lun->object);
-	if (r->spc2_target_port == it->dom.target_port &&
-	    strcmp(r->spc2_holder, it->dom.initiator_port) == 0)
+	if (scsi__it_holds(it))
 		release_spc2(req, lun);
 }
 

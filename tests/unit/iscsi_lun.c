@@ -964,6 +964,77 @@ TEST(lun, mode_pages_of_two_units)
 	rig_close(r);
 }
 
+/* Write from nexus @n at unit 0, once it has heard what there is to hear. */
+static unsigned write_from(struct rig *r, unsigned n)
+{
+	unsigned got;
+
+	do
+		got = rig_write(r, n, 0, 1, 0x44);
+	while (got >> 16 == RIG_SENSE(6, 0, 0) >> 16);
+	return got;
+}
+
+static void on_over(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/* Of RESERVE another unit of the same disk that goes takes nothing along. */
+TEST(lun, reserve_of_two_units)
+{
+	struct rig *r = rig_open(512);
+
+	twin_set(r, 1);
+	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), 0);
+	scsi_lun_unset(r->target, 1);
+	rig_run(r);
+	CHECK_EQ(write_from(r, 1), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	CHECK_EQ(write_from(r, 0), 0);
+	rig_logout(r, 0);
+	CHECK_EQ(write_from(r, 1), 0);
+	rig_close(r);
+}
+
+/*
+ * Nor does a session with another target: an initiator has the same port name at
+ * all of them (RFC 7143 10.1.1).
+ */
+TEST(lun, reserve_of_two_targets)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .block_bytes = 512, .object = r->oid };
+	struct scsi_nexus other = { .dom = r->nexus[0].dom };
+	struct scsi_target *target;
+	bool released = false, closed = false, gone = false;
+
+	CHECK_EQ(scsi_target_open(r->target->env, r->dom, &r->common,
+				  "iqn.2026-11.internal.basalt:other", &target),
+		 0);
+	CHECK_EQ(scsi_lun_set(target, &conf, r->usage), 0);
+	rig_run(r);
+	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), 0);
+	scsi_nexus_open(target, &other, false);
+	scsi_nexus_release(&other, on_over, &released);
+	rig_run(r);
+	CHECK(released);
+	CHECK_EQ(write_from(r, 1), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	scsi_nexus_close(&other, on_over, &closed);
+	rig_run(r);
+	CHECK(closed);
+	CHECK_EQ(write_from(r, 1), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	/* Its own session takes it along, though there is another. */
+	closed = false;
+	scsi_nexus_open(target, &other, false);
+	rig_logout(r, 0);
+	CHECK_EQ(write_from(r, 1), 0);
+	scsi_nexus_close(&other, on_over, &closed);
+	scsi_target_close(target, on_over, &gone);
+	rig_run(r);
+	CHECK(closed && gone);
+	rig_close(r);
+}
+
 /* Who looks for the units of one object does not look at those of all others. */
 TEST(lun, units_of_an_object_among_many)
 {
