@@ -115,11 +115,12 @@ void scsi__tmf_check(struct scsi_common *common)
 	}
 }
 
-/* An SPC-2 reservation that a reset drops, whoever holds it. */
+/* An SPC-2 reservation that a reset drops. */
 struct release {
 	struct dom_io io;
 	struct dom_pr pr;
 	struct scsi_lun *lun;
+	struct scsi_it_lun *it; /* if that holds it; NULL: whoever does */
 	struct scsi_tmf_req *req;
 	struct env_timer again;
 	uint64_t since_ns;
@@ -129,6 +130,7 @@ static void release_end(struct release *release, int status)
 {
 	struct scsi_tmf_req *req = release->req;
 	struct scsi_lun *lun = release->lun;
+	struct scsi_it_lun *it = release->it;
 	struct scsi_target *target = lun->target;
 
 	if (status < 0)
@@ -137,6 +139,8 @@ static void release_end(struct release *release, int status)
 	target->busy++;
 	free(release);
 	req->waiting--;
+	if (it != NULL)
+		scsi__it_put(it);
 	scsi__lun_put(lun);
 	check_one(req);
 	target->busy--;
@@ -166,15 +170,34 @@ static void release_again(struct env_timer *timer)
 	release_try(container_of(timer, struct release, again));
 }
 
-static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
+/* A RESERVE that dom has begun, of @it or (NULL) anybody: it may take effect yet. */
+static bool reserving(const struct scsi_lun *lun, const struct scsi_it_lun *it)
 {
-	const struct dom_reservation *r;
+	const struct scsi_lun *unit;
+	const struct scsi_cmd *cmd;
+
+	SCSI_UNITS_FOREACH (unit, lun)
+		TAILQ_FOREACH (cmd, &unit->tasks, link)
+			if ((cmd->cdb[0] == 0x16 || cmd->cdb[0] == 0x56) &&
+			    cmd->io_active && (it == NULL || cmd->it == it))
+				return true;
+	return false;
+}
+
+static bool reserved(const struct scsi_lun *lun, const struct scsi_it_lun *it)
+{
+	if (it != NULL)
+		return scsi__it_holds(it);
+	return dom_reservation(lun->object)->spc2_holder[0] != '\0';
+}
+
+/* That of @it, or (NULL) whoever holds it, behind what dom has begun. */
+static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun,
+			 struct scsi_it_lun *it)
+{
 	struct release *release;
 
-	if (lun->object == NULL)
-		return;
-	r = dom_reservation(lun->object);
-	if (r->spc2_holder[0] == '\0')
+	if (lun->object == NULL || (!reserved(lun, it) && !reserving(lun, it)))
 		return;
 	release = calloc(1, sizeof(*release));
 	if (release == NULL)
@@ -182,11 +205,14 @@ static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	release->pr.action = DOM_SPC2_RESET;
 	release->lun = lun;
 	release->req = req;
-	release->io.nexus = NULL; /* whoever holds it */
+	release->it = it;
+	release->io.nexus = it != NULL ? &it->dom : NULL;
 	release->again.cb = release_again;
 	release->since_ns = env_now(lun->target->env);
 	req->waiting++;
 	lun->refs++;
+	if (it != NULL)
+		it->refs++;
 	release_try(release);
 }
 
@@ -209,8 +235,7 @@ static void nexus_lost(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	if (it == NULL)
 		return;
 	scsi__ua_set(it, UA_NEXUS_LOSS);
-	if (scsi__it_holds(it))
-		release_spc2(req, lun);
+	release_spc2(req, lun, it);
 }
 
 static void kill_tasks(struct scsi_tmf_req *req, struct scsi_lun *lun)
@@ -258,7 +283,7 @@ static void apply(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	}
 	if (resets(req->function)) {
 		reset_unit(req, lun);
-		release_spc2(req, lun);
+		release_spc2(req, lun, NULL);
 	}
 }
 

@@ -544,6 +544,79 @@ TEST(lun, reset_of_a_busy_unit_releases)
 	rig_close(r);
 }
 
+/* A command that storage has begun, and goes on with though it is aborted. */
+static void begin_held(struct rig *r, struct rig_cmd *c, unsigned n,
+		       uint8_t opcode)
+{
+	rig_begin(r, c, n, CDB(opcode), NULL, 0, 0, SCSI_SIMPLE, false);
+	rig_run(r);
+	CHECK(!c->done);
+}
+
+/* Nexus 1 asks for @function while nothing ends, and is answered when all has. */
+static void tmf_over_held(struct rig *r, enum scsi_tmf function)
+{
+	int response = -1;
+	struct scsi_tmf_req req = { .data = &response,
+				    .function = function,
+				    .nexus = &r->nexus[1],
+				    .cb = on_reset };
+
+	scsi_tmf(&req);
+	rig_run(r);
+	CHECK_EQ(response, -1);
+	fake_dom_hold(r->dom, false);
+	rig_run(r);
+	CHECK_EQ(response, 0);
+}
+
+/* A reset leaves no RESERVE that took effect after it. */
+TEST(lun, reset_of_a_reserve_under_way)
+{
+	static const struct {
+		enum scsi_tmf function;
+		unsigned sense;
+	} resets[] = { { SCSI_LUN_RESET, RIG_SENSE(6, 0x29, 3) },
+		       { SCSI_IT_NEXUS_RESET, RIG_SENSE(6, 0x29, 7) } };
+
+	for (unsigned i = 0; i < ARRAY_LEN(resets); i++) {
+		struct rig *r = rig_open(512);
+		struct rig_cmd a;
+
+		fake_dom_stubborn(r->dom, true);
+		fake_dom_hold(r->dom, true);
+		begin_held(r, &a, 1, 0x16);
+		tmf_over_held(r, resets[i].function);
+		CHECK(a.done);
+		rig_end(&a);
+		CHECK_EQ(rig_tur(r, 1), resets[i].sense);
+		while (rig_tur(r, 0) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+			;
+		CHECK_EQ(rig_tur(r, 0), GOOD);
+		rig_close(r);
+	}
+}
+
+/* Nor does it release what another has by the time. */
+TEST(lun, nexus_reset_between_two_reserves)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	fake_dom_stubborn(r->dom, true);
+	fake_dom_hold(r->dom, true);
+	begin_held(r, &a, 1, 0x17);
+	begin_held(r, &b, 0, 0x16);
+	tmf_over_held(r, SCSI_IT_NEXUS_RESET);
+	CHECK_EQ(b.answer, GOOD);
+	rig_end(&a);
+	rig_end(&b);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x29, 7));
+	CHECK_EQ(rig_tur(r, 1), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	rig_close(r);
+}
+
 /* ---- SANITIZE ---- */
 
 static unsigned sanitize(struct rig *r, unsigned n, uint8_t byte1,
