@@ -9,8 +9,9 @@
  *
  * An SPC-2 reservation ends with its nexus, at once and in memory: the next
  * command of another initiator may be here before the directory could store it.
- * What the directory still has of it, nobody takes up: see spc2_check(), and
- * spc2_void for a nexus of the same ports that came since.
+ * What the directory still has of it, or has yet to store, nobody takes up: see
+ * spc2_check(), and spc2_void and orphaned for a nexus of the same ports that came
+ * since.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -32,6 +33,7 @@ struct dom__pr_job {
 	struct cmmds_command cmd;
 	struct env_timer timer; /* the directory was busy */
 	bool proposed, adopted;
+	bool orphaned; /* the nexus is lost that its SPC-2 reservation is for */
 	unsigned reloads;
 };
 
@@ -48,12 +50,19 @@ static void spc2_end(struct dom__owner *owner)
 	dom__owner_event(owner, DOM_RESERVATION);
 }
 
-static bool spc2_of(const struct dom__owner *owner,
-		    const struct dom_nexus *nexus)
+/* Is its holder none of @owner's nexuses? */
+static bool spc2_orphaned(const struct dom__owner *owner,
+			  const struct dom_reservation *r)
 {
-	return owner->reservation.spc2_target_port == nexus->target_port &&
-	       strcmp(owner->reservation.spc2_holder, nexus->initiator_port) ==
-		       0;
+	const struct dom_nexus *nexus;
+
+	if (r->spc2_holder[0] == '\0')
+		return false;
+	TAILQ_FOREACH (nexus, &owner->nexuses, link)
+		if (r->spc2_target_port == nexus->target_port &&
+		    strcmp(r->spc2_holder, nexus->initiator_port) == 0)
+			return false;
+	return true;
 }
 
 /*
@@ -62,13 +71,8 @@ static bool spc2_of(const struct dom__owner *owner,
  */
 static bool spc2_check(struct dom__owner *owner)
 {
-	const struct dom_nexus *nexus;
-
-	if (owner->reservation.spc2_holder[0] == '\0')
+	if (!spc2_orphaned(owner, &owner->reservation))
 		return false;
-	TAILQ_FOREACH (nexus, &owner->nexuses, link)
-		if (spc2_of(owner, nexus))
-			return false;
 	spc2_end(owner);
 	return true;
 }
@@ -182,6 +186,8 @@ static void job_adopt(struct dom__pr_job *job)
 	owner->reservation = job->next;
 	dom__reservation_init(&job->next);
 	owner->spc2_void = false; /* the directory has what we have */
+	if (job->orphaned)
+		spc2_end(owner);
 	(void)spc2_check(owner);
 	owner->pr_epoch++;
 	for (unsigned i = 0; i < job->effects.count; i++)
@@ -396,7 +402,12 @@ static void nexus_task_run(struct dom_nexus *nexus, struct dom__owner *owner)
 
 	TAILQ_REMOVE(&owner->nexuses, nexus, link);
 	nexus->generation = 0;
-	/* Nexus loss, SPC-2 5.5.1; its ports may be one at another unit, too. */
+	/*
+	 * Nexus loss, SPC-2 5.5.1; its ports may be one at another unit, too.  What
+	 * it asked for and was not waited for may come when they are one again.
+	 */
+	if (owner->pr_job != NULL && spc2_orphaned(owner, &owner->pr_job->next))
+		owner->pr_job->orphaned = true;
 	if (spc2_check(owner))
 		dom__far_tell_all(owner); /* before it is said to be closed */
 	dom__owner_put(owner);

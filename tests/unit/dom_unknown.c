@@ -489,6 +489,43 @@ TEST(dom_unknown, reserved)
 	fixture_close(f);
 }
 
+/* An SPC-2 reservation is its nexus's: not that of the same ports that came since. */
+TEST(dom_unknown, reserved_by_a_nexus_that_ended)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x1" };
+	struct dom_pr pr = { .action = DOM_SPC2_RESERVE };
+	struct req p = { .io = { .data = &p, .nexus = &a } };
+	struct req q = { .io = { .data = &q, .nexus = &a } };
+	struct req w = { .io = { .nexus = &b } };
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	faults.hold_directory = true;
+	p.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &p), -ETIMEDOUT);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_nexus_open(f->object, &a);
+	go_on(f);
+	write_start(f, &w, 0, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &w), 0);
+	/* That has it when it asks itself. */
+	CHECK_EQ(dom_reserve(f->object, &q.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &q), 0);
+	w.done = false;
+	write_start(f, &w, 0, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &w), -EPERM);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
 /*
  * The store refuses it when its asker was told already, as somebody was first:
  * what it asked with is not there any more, so nothing is tried anew.
