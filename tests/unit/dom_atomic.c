@@ -6,6 +6,16 @@
 
 #include "lsom/lsom_int.h"
 
+/* The half of @w that its disk takes is durable; the other one waits on. */
+static void half_durable(struct fixture *f, const struct req *w)
+{
+	const struct dom__op *op = w->io.impl[0];
+
+	UNTIL(f, op->parts_left == 1);
+	nap(f, 20 * MSEC);
+	CHECK(!w->done);
+}
+
 static void atomic_on_one_disk(struct fixture *f)
 {
 	struct req w = { 0 };
@@ -17,8 +27,7 @@ static void atomic_on_one_disk(struct fixture *f)
 	CHECK_EQ(do_write(f, 8 * MB, buf_a, 2 * MB, 0, 0), 0);
 	faults.hold[1] = true;
 	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
-	nap(f, 100 * MSEC);
-	CHECK(!w.done);
+	half_durable(f, &w);
 }
 
 /* Half of an atomic write is on the disks: it never was (R44, R16). */
@@ -70,7 +79,7 @@ static void atomic_and_later(struct fixture *f)
 		at += MB;
 	second_log_full(f, true);
 	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
-	nap(f, 100 * MSEC);
+	half_durable(f, &w);
 	second_log_full(f, false);
 	write_start(f, &later, at, buf_b, B, 0);
 	second_log_full(f, true);
