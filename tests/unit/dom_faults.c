@@ -289,12 +289,22 @@ TEST(dom_faults, cancel_and_deadline)
 	fixture_close(f);
 }
 
+static unsigned window_waits(struct fixture *f)
+{
+	const struct dom__op *op;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (op, &owner_of(f)->window, wait_link)
+		n++;
+	return n;
+}
+
 /* More records than a group's window takes: some wait, and can be cancelled. */
 TEST(dom_faults, full_window)
 {
 	struct fixture *f = fixture_open();
 	static struct req reqs[500];
-	unsigned done = 0, waiting = 0, cancelled = 0;
+	unsigned done = 0, cancelled = 0;
 	struct dom__op *op;
 
 	memset(reqs, 0, sizeof(reqs));
@@ -302,6 +312,7 @@ TEST(dom_faults, full_window)
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
 		reqs[i].io.data = &reqs[i];
 		reqs[i].count = &done;
+		reqs[i].io.deadline_ns = env_now(f->ts.env) + 100 * SEC;
 		/* Three records: a block, a hole, a block. */
 		CHECK_EQ(dom_unmap(f->object, &reqs[i].io,
 				   (uint64_t)i * 4 * B + 512, 3 * B - 1024,
@@ -309,10 +320,7 @@ TEST(dom_faults, full_window)
 			 0);
 	}
 	faults.hold[0] = faults.hold[1] = true;
-	nap(f, 300 * MSEC);
-	TAILQ_FOREACH (op, &owner_of(f)->window, wait_link)
-		waiting++;
-	CHECK(waiting > 100);
+	UNTIL(f, window_waits(f) > 100);
 	CHECK_EQ(dom__group_room(&owner_of(f)->groups[0]) / 3, 0);
 	for (unsigned i = 0; i < ARRAY_LEN(reqs); i++) {
 		op = reqs[i].io.impl[0];
@@ -793,6 +801,7 @@ TEST(dom_faults, reserving_behind_older_commands_only)
 	struct dom_pr pr = { .action = DOM_SPC2_RESERVE };
 	struct req older = { 0 }, newer = { 0 };
 	struct req p = { .io.data = &p, .io.nexus = &nexus };
+	uint64_t epoch;
 	unsigned n;
 
 	object_make(f, 1);
@@ -802,8 +811,10 @@ TEST(dom_faults, reserving_behind_older_commands_only)
 	UNTIL(f, faults.held_count > 0);
 	nap(f, 20 * MSEC);
 	n = faults.held_count;
+	epoch = owner_of(f)->pr_epoch;
 	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
-	nap(f, 100 * MSEC);
+	UNTIL(f, owner_of(f)->pr_epoch > epoch); /* the directory has it */
+	nap(f, 20 * MSEC);
 	CHECK(!p.done);
 	newer.io.nexus = &nexus;
 	write_start(f, &newer, 8 * B, buf_b, B, 0);
