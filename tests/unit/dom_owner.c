@@ -1074,7 +1074,7 @@ TEST(dom_owner, no_epoch_for_a_failed_disk)
 	dom_object_close(f->object);
 	f->object = NULL;
 	faults.fail[0] = faults.fail[1] = false;
-	nap(f, 3 * SEC); /* it is not lingering any more */
+	UNTIL(f, owner_of(f) == NULL); /* it is not lingering any more */
 	oepoch = cmmds_object(f->cmmds, &f->oid)->oepoch;
 	for (unsigned i = 0; i < 10; i++)
 		CHECK_EQ(object_open(f), -ENXIO);
