@@ -395,7 +395,7 @@ static inline void start(struct fixture *f, bool fresh)
 			continue;
 		}
 		/* The kernel may hold a killed life's files a little longer. */
-		for (unsigned k = 0; k < 100; k++) {
+		for (unsigned k = 0; k < 3000; k++) {
 			CHECK_EQ(lsom_disk_open(f->lsom, &req, on_disk), 0);
 			if (wait_for(f) != -EBUSY)
 				break;
