@@ -1149,6 +1149,17 @@ TEST(dom_space, grown_behind_a_deletion)
 }
 
 #if RIG_SHARDS == 1
+/* Thick @one waits for what a deletion that does not end would give back. */
+static void create_waits(struct fixture *f, struct two *one, uint64_t room)
+{
+	for (unsigned i = 0; i < DISKS; i++)
+		faults.hold[i] = true;
+	object_drop(f, 51);
+	create_begin(f, one, 52, room - 4 * MB);
+	nap(f, 50 * MSEC);
+	CHECK(!one->done);
+}
+
 /* One that takes long is told of, and is not waited for. */
 TEST(dom_space, created_before_a_deletion)
 {
@@ -1156,12 +1167,7 @@ TEST(dom_space, created_before_a_deletion)
 	uint64_t room = taken(f);
 	struct two one;
 
-	for (unsigned i = 0; i < DISKS; i++)
-		faults.hold[i] = true;
-	object_drop(f, 51);
-	create_begin(f, &one, 52, room - 4 * MB);
-	nap(f, 50 * MSEC);
-	CHECK(!one.done);
+	create_waits(f, &one, room);
 	one.create.turn.patience.until_ns = 1;
 	run(&one.done);
 	CHECK_EQ(one.status, -EBUSY);
@@ -1177,15 +1183,9 @@ TEST(dom_space, created_before_a_deletion)
 TEST(dom_space, closed_before_a_deletion)
 {
 	struct fixture *f = fixture_open();
-	uint64_t room = taken(f);
 	struct two one;
 
-	for (unsigned i = 0; i < DISKS; i++)
-		faults.hold[i] = true;
-	object_drop(f, 51);
-	create_begin(f, &one, 52, room - 4 * MB);
-	nap(f, 50 * MSEC);
-	CHECK(!one.done);
+	create_waits(f, &one, taken(f));
 	faults_release();
 	fixture_close(f);
 	CHECK(one.done);

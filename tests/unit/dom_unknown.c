@@ -440,6 +440,29 @@ TEST(dom_unknown, taken_over)
 
 /* ---- reservations, marks ---- */
 
+/* Of a new object. */
+static void nexuses_open(struct fixture *f, struct dom_nexus *a,
+			 struct dom_nexus *b)
+{
+	object_make(f, 1);
+	dom_nexus_open(f->object, a);
+	dom_nexus_open(f->object, b);
+}
+
+/* The directory does not store it before go_on(). */
+static void reserve_late(struct fixture *f, struct req *req, struct dom_pr *pr)
+{
+	faults.hold_directory = true;
+	req->io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
+	CHECK_EQ(dom_reserve(f->object, &req->io, pr, on_req), 0);
+}
+
+static void nexus_end(struct fixture *f, struct dom_nexus *nexus)
+{
+	dom_nexus_close(f->object, nexus, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+}
+
 /* The asker is told at its deadline; what comes next finds it as it is then. */
 TEST(dom_unknown, reserved)
 {
@@ -454,12 +477,8 @@ TEST(dom_unknown, reserved)
 	struct req w = { .io = { .nexus = &b } };
 	const struct dom_reservation *res;
 
-	object_make(f, 1);
-	dom_nexus_open(f->object, &a);
-	dom_nexus_open(f->object, &b);
-	faults.hold_directory = true;
-	p.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
-	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	nexuses_open(f, &a, &b);
+	reserve_late(f, &p, &pr);
 	CHECK_EQ(dom_reserve(f->object, &q.io, &hold, on_req), 0);
 	for (unsigned i = 0; i < 10; i++)
 		times_out(f);
@@ -476,10 +495,8 @@ TEST(dom_unknown, reserved)
 	CHECK(res->held);
 	write_start(f, &w, 0, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &w), -EPERM);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
-	dom_nexus_close(f->object, &b, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_end(f, &a);
+	nexus_end(f, &b);
 	stop(f);
 	start(f, false);
 	CHECK_EQ(object_open(f), 0);
@@ -500,15 +517,10 @@ TEST(dom_unknown, reserved_by_a_nexus_that_ended)
 	struct req q = { .io = { .data = &q, .nexus = &a } };
 	struct req w = { .io = { .nexus = &b } };
 
-	object_make(f, 1);
-	dom_nexus_open(f->object, &a);
-	dom_nexus_open(f->object, &b);
-	faults.hold_directory = true;
-	p.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
-	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	nexuses_open(f, &a, &b);
+	reserve_late(f, &p, &pr);
 	CHECK_EQ(req_wait(f, &p), -ETIMEDOUT);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_end(f, &a);
 	dom_nexus_open(f->object, &a);
 	go_on(f);
 	write_start(f, &w, 0, buf_b, B, 0);
@@ -519,10 +531,8 @@ TEST(dom_unknown, reserved_by_a_nexus_that_ended)
 	w.done = false;
 	write_start(f, &w, 0, buf_b, B, 0);
 	CHECK_EQ(req_wait(f, &w), -EPERM);
-	dom_nexus_close(f->object, &a, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
-	dom_nexus_close(f->object, &b, on_done, f);
-	CHECK_EQ(wait_for(f), 0);
+	nexus_end(f, &a);
+	nexus_end(f, &b);
 	fixture_close(f);
 }
 
