@@ -697,6 +697,8 @@ struct dom__far {
 
 /* Is this object's owner to be on this shard? */
 bool dom__mine(const struct dom *dom, const struct uuid *oid);
+/* NULL: its shard is coming up. */
+struct dom *dom__part(struct dom *dom, unsigned part);
 struct dom *dom__of(struct dom *dom, const struct uuid *oid);
 int dom__far_open(struct dom *dom, struct dom_object_open *req);
 void dom__far_close(struct dom__far *far);

@@ -31,9 +31,14 @@ bool dom__mine(const struct dom *dom, const struct uuid *oid)
 	return dom->parts == 1 || uuid_hash(oid) % dom->parts == dom->part;
 }
 
+struct dom *dom__part(struct dom *dom, unsigned part)
+{
+	return part == dom->part ? dom : dom->all[part];
+}
+
 struct dom *dom__of(struct dom *dom, const struct uuid *oid)
 {
-	return dom->parts == 1 ? dom : dom->all[uuid_hash(oid) % dom->parts];
+	return dom__part(dom, (unsigned)(uuid_hash(oid) % dom->parts));
 }
 
 /* ---- what is told ---- */

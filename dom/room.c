@@ -295,19 +295,14 @@ static void here_freeing(struct env_task *task)
 	turn->cb(turn, dom->closing ? -ESHUTDOWN : 0);
 }
 
-static struct dom *part_of(const struct dom_turn *turn)
-{
-	return turn->dom->parts > 1 ? turn->dom->all[turn->part] : turn->dom;
-}
-
 /* It has heard of what was deleted: that was posted before. */
 static void there_freeing(struct env_task *task)
 {
 	struct dom_turn *turn = container_of(task, struct dom_turn, task);
 
-	turn->freeing |= dom__gc_pending(part_of(turn));
+	turn->freeing |= dom__gc_pending(dom__part(turn->dom, turn->part));
 	if (++turn->part < turn->dom->parts) {
-		env_post(part_of(turn)->env, task);
+		env_post(dom__part(turn->dom, turn->part)->env, task);
 		return;
 	}
 	task->cb = here_freeing;
@@ -319,7 +314,7 @@ static void freeing_ask(struct dom_turn *turn)
 	turn->freeing = false;
 	turn->part = 0;
 	turn->task.cb = there_freeing;
-	env_post(part_of(turn)->env, &turn->task);
+	env_post(dom__part(turn->dom, turn->part)->env, &turn->task);
 }
 
 bool dom__turn_again(struct dom *dom, struct dom_turn *turn, int *status,
@@ -380,7 +375,7 @@ static void told(struct cmmds_barrier *barrier, int status)
 		return;
 	dom->told_at = 0;
 	dom->told_task.cb = homes_told;
-	env_post(dom->parts > 1 ? dom->all[0]->env : dom->env, &dom->told_task);
+	env_post(dom__part(dom, 0)->env, &dom->told_task);
 }
 
 static void there_told(struct env_task *task)

@@ -68,11 +68,6 @@ struct walk {
 	struct env_timer timer;
 };
 
-static struct dom *dom_of_part(struct dom *dom, unsigned part)
-{
-	return part == dom->part ? dom : dom->all[part];
-}
-
 static void walk_here(struct env_task *task);
 
 static void walk_home(struct walk *w)
@@ -235,7 +230,7 @@ static void walk_here(struct env_task *task)
 	int status = w->status;
 
 	for (; w->part < dom->parts && status == 0; w->part++) {
-		w->dom = dom_of_part(dom, w->part);
+		w->dom = dom__part(dom, w->part);
 		if (w->dom == NULL)
 			continue; /* coming up: it has no disks yet */
 		w->task.cb = walk_there;
