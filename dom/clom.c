@@ -366,8 +366,6 @@ static int policy_check(struct place *p, bool *forced, char *why,
 	unsigned domains = domains_count(p->snapshot);
 	unsigned disks = disks_usable(p), need;
 
-	p->width =
-		policy && policy->stripe_width > 1 ? policy->stripe_width : 1;
 	if (disks == 0) {
 		none_usable(p, why, why_len);
 		return -ENXIO;
@@ -439,12 +437,21 @@ static void short_tell(const struct place *p, char *why, size_t why_len)
 		 size_format(room_all(p), all));
 }
 
-static void legs_tell(const struct place *p, char *why, size_t why_len)
+/* Of one object: copies will make of each leaf as many as four. */
+static uint64_t legs_most(const struct place *p)
 {
+	return MIN(LEGS_MAX, DOM_LEAVES_MAX / 4 / p->width);
+}
+
+/* No disk more would help. */
+static int too_large(const struct place *p, char *why, size_t why_len)
+{
+	char most[SIZE_TEXT_MAX];
+
 	snprintf(why, why_len,
-		 "an object has at most %u legs of "
-		 "%llu GiB",
-		 LEGS_MAX, (unsigned long long)(p->leg_bytes >> 30));
+		 "with stripe width %u a virtual disk has at most %s", p->width,
+		 size_format(legs_most(p) * p->leg_bytes, most));
+	return -ERANGE;
 }
 
 static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
@@ -460,11 +467,12 @@ static int place_begin(struct place *p, const struct clom_snapshot *snapshot,
 	if (p->unit % DOM_BLOCK || p->leg_bytes % DOM_BLOCK)
 		return -EINVAL;
 	p->short_disk = -1;
+	p->width = request->policy != NULL && request->policy->stripe_width > 1
+			   ? request->policy->stripe_width
+			   : 1;
 	/* So that no sum of sizes goes over 64 bits. */
-	if (request->size_bytes / p->leg_bytes > LEGS_MAX) {
-		legs_tell(p, why, why_len);
-		return -ENOSPC;
-	}
+	if (request->size_bytes / p->leg_bytes > LEGS_MAX)
+		return too_large(p, why, why_len);
 	p->planned = calloc(snapshot->disks_count + 1, sizeof(*p->planned));
 	p->reserved = calloc(snapshot->disks_count + 1, sizeof(*p->reserved));
 	p->added = calloc(snapshot->disks_count + 1, sizeof(*p->added));
@@ -514,9 +522,8 @@ int clom_place(const struct clom_snapshot *snapshot,
 	if (rv < 0)
 		goto out;
 	legs = DIV_UP(size, p.leg_bytes);
-	if (legs > LEGS_MAX || legs * p.width > DOM_LEAVES_MAX / 4) {
-		legs_tell(&p, why, why_len);
-		rv = -ENOSPC;
+	if (legs > legs_most(&p)) {
+		rv = too_large(&p, why, why_len);
 		goto out;
 	}
 	if (legs <= 1) {
@@ -643,7 +650,8 @@ static int shares_check(struct place *p, const Directory__Object *object,
 }
 
 static int grow(struct place *p, const Directory__Object *object,
-		Directory__TreeNode **root, uint64_t size)
+		Directory__TreeNode **root, uint64_t size, char *why,
+		size_t why_len)
 {
 	Directory__TreeNode *tree = *root, *last;
 	bool concat = tree->type == DIRECTORY__TREE_NODE__TYPE__CONCAT;
@@ -662,8 +670,8 @@ static int grow(struct place *p, const Directory__Object *object,
 	if (more > 0) {
 		legs = (concat ? tree->n_children : 1) +
 		       DIV_UP(more, p->leg_bytes);
-		if (legs > LEGS_MAX || legs * p->width > DOM_LEAVES_MAX / 4)
-			return -ENOSPC;
+		if (legs > legs_most(p))
+			return too_large(p, why, why_len);
 		tree = concat_of(tree, legs);
 		if (tree == NULL)
 			return -ENOMEM;
@@ -719,12 +727,9 @@ int clom__resize(const struct clom_snapshot *snapshot,
 	if (rv == 0 && size > root->size_bytes) {
 		rv = policy_check(&p, &forced, why, why_len);
 		if (rv == 0)
-			rv = grow(&p, object, &tree, size);
+			rv = grow(&p, object, &tree, size, why, why_len);
 		if (rv == -ENOSPC)
 			short_tell(&p, why, why_len);
-		if (rv == -ENOSPC && why[0] == '\0')
-			snprintf(why, why_len, "an object has at most %u legs",
-				 LEGS_MAX);
 	} else if (rv == 0) {
 		shrink(tree, size);
 	}

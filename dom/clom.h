@@ -71,8 +71,8 @@ bool clom_thick(const Directory__Object *object);
 /*
  * A tree that satisfies the policy, freed with
  * directory__tree_node__free_unpacked(*out, NULL).  0; -ENXIO (too few fault
- * domains or disks) or -ENOSPC (a disk has no room for what is reserved on it),
- * @why says which and how many.  With
+ * domains or disks), -ENOSPC (a disk has no room for what is reserved on it) or
+ * -ERANGE (larger than an object can be), @why says which and how many.  With
  * force_provision what can be had is placed and *forced set.
  */
 int clom_place(const struct clom_snapshot *snapshot,

@@ -401,7 +401,8 @@ struct dom_turn {
  * and its components exist durably.  @policy is the name of an entry; "" is one
  * copy.  @commit (may be NULL) adds what shall be created in the same command
  * (the vdisk, its target).  -ENOSPC / -ENXIO with @why: what is missing, e.g.
- * "failures to tolerate 1 needs 3 fault domains, 1 found".
+ * "failures to tolerate 1 needs 3 fault domains, 1 found"; -ERANGE with @why: it
+ * is larger than an object of that policy can be.
  */
 struct cmmds_command;
 struct dom_create {

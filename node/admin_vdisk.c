@@ -53,6 +53,9 @@ static const struct cmmds_entry *vdisk_entry(struct admin_req *r,
 	return e;
 }
 
+static const char too_large_hint[] = "A policy with fewer stripes allows more; "
+				     "several virtual disks hold more.";
+
 static int size_check(struct admin_req *r, const char *name, uint64_t size)
 {
 	char text[SIZE_TEXT_MAX];
@@ -265,8 +268,9 @@ static void on_created(struct dom_create *req, int status)
 		   status == -ENOSPC ? "basalt disk add PATH gives the cluster "
 				       "more space; basalt disk list shows "
 				       "what there is."
-		   : status == -ENXIO ? "Add what is missing, choose another "
-					"policy, or one with --force-provision."
+		   : status == -ENXIO  ? "Add what is missing, choose another "
+					 "policy, or one with --force-provision."
+		   : status == -ERANGE ? too_large_hint
 		   : status == -EBUSY
 			   ? "Repeat it in a moment."
 			   : "Look with basalt vdisk list before you "
@@ -425,8 +429,9 @@ static void on_resized(struct dom_resize *req, int status)
 		admin__why(r, status,
 			   status == -ENXIO ? "basalt object show tells which "
 					      "disk is not in service."
-					    : "basalt vdisk show tells its "
-					      "size now.",
+			   : status == -ERANGE ? too_large_hint
+					       : "basalt vdisk show tells its "
+						 "size now.",
 			   "virtual disk %s cannot be resized: %s", m->name,
 			   req->why[0] ? req->why : err_text(status));
 	admin__refuse(r);

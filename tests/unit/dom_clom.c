@@ -337,6 +337,7 @@ TEST(dom_clom, larger_than_all_legs)
 	static const uint64_t sizes[] = { 513ull << 26, 1ull << 63,
 					  UINT64_MAX - (64 << 20) + 1,
 					  UINT64_MAX - 4095, UINT64_MAX - 511 };
+	Directory__Policy wide = DIRECTORY__POLICY__INIT;
 	Directory__TreeNode *tree, *none = NULL;
 	char why[256];
 	bool forced;
@@ -344,11 +345,18 @@ TEST(dom_clom, larger_than_all_legs)
 	CHECK_EQ(place(NULL, 20 << 20, &tree, &forced, why), 0);
 	for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
 		why[0] = '\0';
-		CHECK_EQ(place(NULL, sizes[i], &none, &forced, why), -ENOSPC);
-		CHECK(strstr(why, "at most 512 legs") != NULL);
+		CHECK_EQ(place(NULL, sizes[i], &none, &forced, why), -ERANGE);
+		CHECK(strstr(why, "has at most 32G") != NULL);
 		why[0] = '\0';
-		CHECK_EQ(grown(tree, 20 << 20, 0, sizes[i], why), -ENOSPC);
-		CHECK(strstr(why, "at most 512 legs") != NULL);
+		CHECK_EQ(grown(tree, 20 << 20, 0, sizes[i], why), -ERANGE);
+		CHECK(strstr(why, "has at most 32G") != NULL);
 	}
+	directory__tree_node__free_unpacked(tree, NULL);
+	/* Stripes are leaves, too: 341 legs of three. */
+	wide.stripe_width = 3;
+	CHECK_EQ(place(&wide, 342ull << 26, &none, &forced, why), -ERANGE);
+	CHECK(strstr(why, "stripe width 3 ") != NULL);
+	CHECK_EQ(place(&wide, 341ull << 26, &tree, &forced, why), 0);
+	CHECK_EQ(tree->n_children, 341);
 	directory__tree_node__free_unpacked(tree, NULL);
 }
