@@ -322,10 +322,13 @@ class Node:
     # -- the daemon --
 
     def start(self, limit=120):
+        self.launch()
+        self.wait_ready(limit)
+
+    def launch(self):
         with open(self.log, "a") as log:
             self.proc = popen([BASALTD, "--config", self.conf], stdout=log,
                               stderr=log, env=self.env, cwd=self.cwd)
-        self.wait_ready(limit)
 
     def wait_ready(self, limit=120):
         """The admin service answers.  Disks may still be recovering."""
