@@ -335,7 +335,12 @@ enum dom_pr_action {
 	DOM_PR_REGISTER_AND_MOVE,
 	DOM_SPC2_RESERVE = 16,
 	DOM_SPC2_RELEASE,
-	DOM_SPC2_RESET, /* LUN reset, nexus loss: drop the SPC-2 reservation */
+	/*
+	 * LUN reset, nexus loss: the nexus's SPC-2 reservation, or anybody's where
+	 * there is none, ends, and so does what was asked for before and may
+	 * take effect yet.  It waits for nothing, and needs not be durable.
+	 */
+	DOM_SPC2_RESET,
 };
 
 struct dom_pr {

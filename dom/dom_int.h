@@ -644,6 +644,7 @@ int dom__merge(struct dom__op *op, size_t *pages_wanted);
 
 /* owner_pr.c */
 void dom__pr_start(struct dom__op *op);
+void dom__pr_dropped(struct dom__op *op);
 void dom__pr_op_ended(struct dom__owner *owner);
 void dom__pr_expire(struct dom__owner *owner);
 bool dom__pr_idle(const struct dom__owner *owner);

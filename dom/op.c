@@ -361,7 +361,7 @@ void dom__op_cancel(struct dom__op *op, int status)
 	else if (op->stage == DOM__THROTTLED)
 		TAILQ_REMOVE(&owner->throttled, op, wait_link);
 	else if (op->stage == DOM__LOCKING && op->kind == DOM__RESERVE)
-		TAILQ_REMOVE(&owner->pr_queue, op, wait_link);
+		dom__pr_dropped(op);
 	/* What WAITING hangs on is dropped by dom__op_reset(). */
 	if (op->pages_waiting)
 		page_wait_stop(owner->dom->env->pages, &op->pages);

@@ -7,11 +7,10 @@
  * change whose outcome is unknown is asked for again until it is known; its
  * asker is answered at its deadline, the next change waits.
  *
- * An SPC-2 reservation ends with its nexus, at once and in memory: the next
- * command of another initiator may be here before the directory could store it.
- * What the directory still has of it, or has yet to store, nobody takes up: see
- * spc2_check(), and spc2_void and orphaned for a nexus of the same ports that came
- * since.
+ * An SPC-2 reservation ends with its nexus, or by a reset, at once and in memory:
+ * the next command of another initiator may be here before the directory could
+ * store it.  What the directory still has of it, or has yet to store, nobody takes
+ * up: see spc2_check(), and spc2_void and orphaned where its ports are a nexus.
  */
 #define LOG_ROOM LOG_DOM
 #include "dom/dom_int.h"
@@ -33,7 +32,7 @@ struct dom__pr_job {
 	struct cmmds_command cmd;
 	struct env_timer timer; /* the directory was busy */
 	bool proposed, adopted;
-	bool orphaned; /* the nexus is lost that its SPC-2 reservation is for */
+	bool orphaned; /* its SPC-2 reservation ended before it was one */
 	unsigned reloads;
 };
 
@@ -50,6 +49,16 @@ static void spc2_end(struct dom__owner *owner)
 	dom__owner_event(owner, DOM_RESERVATION);
 }
 
+/* Does @nexus hold it, or (NULL) anybody? */
+static bool spc2_is_of(const struct dom_reservation *r,
+		       const struct dom_nexus *nexus)
+{
+	return r->spc2_holder[0] != '\0' &&
+	       (nexus == NULL ||
+		(r->spc2_target_port == nexus->target_port &&
+		 strcmp(r->spc2_holder, nexus->initiator_port) == 0));
+}
+
 /* Is its holder none of @owner's nexuses? */
 static bool spc2_orphaned(const struct dom__owner *owner,
 			  const struct dom_reservation *r)
@@ -59,8 +68,7 @@ static bool spc2_orphaned(const struct dom__owner *owner,
 	if (r->spc2_holder[0] == '\0')
 		return false;
 	TAILQ_FOREACH (nexus, &owner->nexuses, link)
-		if (r->spc2_target_port == nexus->target_port &&
-		    strcmp(r->spc2_holder, nexus->initiator_port) == 0)
+		if (spc2_is_of(r, nexus))
 			return false;
 	return true;
 }
@@ -75,6 +83,18 @@ static bool spc2_check(struct dom__owner *owner)
 		return false;
 	spc2_end(owner);
 	return true;
+}
+
+/*
+ * The directory is not waited for: neither to end what is held, nor for what it has
+ * yet to store, which was asked for before.
+ */
+static void spc2_reset(struct dom__owner *owner, const struct dom_nexus *nexus)
+{
+	if (spc2_is_of(&owner->reservation, nexus))
+		spc2_end(owner);
+	if (owner->pr_job != NULL && spc2_is_of(&owner->pr_job->next, nexus))
+		owner->pr_job->orphaned = true;
 }
 
 /* ---- loading ---- */
@@ -316,11 +336,17 @@ static void job_next(struct dom__owner *owner)
 	struct dom__op *op;
 	struct dom__pr_job *job;
 
-	while (owner->pr_job == NULL &&
-	       (op = TAILQ_FIRST(&owner->pr_queue)) != NULL) {
+	while ((op = TAILQ_FIRST(&owner->pr_queue)) != NULL &&
+	       (owner->pr_job == NULL || op->pr->action == DOM_SPC2_RESET)) {
 		TAILQ_REMOVE(&owner->pr_queue, op, wait_link);
 		op->stage = DOM__RUNNING;
 		op->sync = true;
+		if (op->pr->action == DOM_SPC2_RESET) {
+			spc2_reset(owner, op->io->nexus);
+			dom__op_finish(op, 0);
+			op->sync = false;
+			continue;
+		}
 		job = job_new(owner);
 		if (job == NULL) {
 			dom__op_finish(op, -ENOMEM);
@@ -344,6 +370,15 @@ void dom__pr_start(struct dom__op *op)
 	struct dom__owner *owner = op->owner;
 
 	TAILQ_INSERT_TAIL(&owner->pr_queue, op, wait_link);
+	job_next(owner);
+}
+
+/* One that waited in the queue was given up: a reset may be the next one. */
+void dom__pr_dropped(struct dom__op *op)
+{
+	struct dom__owner *owner = op->owner;
+
+	TAILQ_REMOVE(&owner->pr_queue, op, wait_link);
 	job_next(owner);
 }
 

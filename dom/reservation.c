@@ -417,12 +417,9 @@ static int do_move(struct dom_reservation *res, const struct dom__pr_who *who,
 static int do_spc2(struct dom_reservation *res, const struct dom__pr_who *who,
 		   const struct dom_pr *pr, bool *changed)
 {
-	/* Without a nexus: a LUN reset, whoever holds it. */
-	bool mine = who->initiator_port == NULL || spc2_mine(res, who);
+	bool mine = spc2_mine(res, who);
 
-	if (pr->action != DOM_SPC2_RESET && who->initiator_port == NULL)
-		return -EINVAL;
-	if (pr->action != DOM_SPC2_RESET && res->registrations_count > 0)
+	if (res->registrations_count > 0)
 		return -EPERM;
 	if (pr->action == DOM_SPC2_RESERVE) {
 		if (spc2_held(res) && !mine)
@@ -435,7 +432,7 @@ static int do_spc2(struct dom_reservation *res, const struct dom__pr_who *who,
 		res->spc2_target_port = who->target_port;
 		return 0;
 	}
-	*changed = spc2_held(res) && mine;
+	*changed = mine;
 	if (*changed) {
 		res->spc2_holder[0] = '\0';
 		res->spc2_target_port = 0;
@@ -449,10 +446,10 @@ static int apply(struct dom_reservation *res, const struct dom__pr_who *who,
 {
 	unsigned reg;
 
-	if (pr->action >= DOM_SPC2_RESERVE)
-		return do_spc2(res, who, pr, changed);
 	if (who->initiator_port == NULL)
 		return -EINVAL;
+	if (pr->action == DOM_SPC2_RESERVE || pr->action == DOM_SPC2_RELEASE)
+		return do_spc2(res, who, pr, changed);
 	if (spc2_held(res))
 		return -EPERM;
 	reg = find(res, who->initiator_port, who->target_port);

@@ -536,6 +536,69 @@ TEST(dom_unknown, reserved_by_a_nexus_that_ended)
 	fixture_close(f);
 }
 
+/* @nexus's, or (NULL) anybody's: it does not wait for the directory. */
+static void reset(struct fixture *f, struct dom_nexus *nexus)
+{
+	struct dom_pr pr = { .action = DOM_SPC2_RESET };
+	struct req r = { .io = { .data = &r, .nexus = nexus } };
+
+	CHECK_EQ(dom_reserve(f->object, &r.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &r), 0);
+}
+
+/*
+ * A reset ends what the directory has yet to store, as it does what is there: of
+ * whom it hits, and nothing that is asked for after it.
+ */
+TEST(dom_unknown, reserved_before_a_reset)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x1" };
+	struct dom_pr pr = { .action = DOM_SPC2_RESERVE };
+	struct dom_nexus *hits[] = { &b, &a, NULL, NULL };
+
+	nexuses_open(f, &a, &b);
+	for (unsigned i = 0; i < ARRAY_LEN(hits); i++) {
+		struct req p = { .io = { .data = &p, .nexus = &a } };
+		struct req q = { .io = { .data = &q, .nexus = &a } };
+		struct req r = { .io = { .data = &r } };
+		struct req w = { .io = { .nexus = &b } };
+		struct dom_pr all = { .action = DOM_SPC2_RESET };
+
+		reserve_late(f, &p, &pr);
+		CHECK_EQ(req_wait(f, &p), -ETIMEDOUT);
+		if (i < 3) {
+			reset(f, hits[i]);
+		} else { /* behind one that is given up before its turn */
+			CHECK_EQ(dom_reserve(f->object, &q.io, &pr, on_req), 0);
+			CHECK_EQ(dom_reserve(f->object, &r.io, &all, on_req),
+				 0);
+			dom_cancel(&q.io);
+			CHECK_EQ(req_wait(f, &r), 0);
+			CHECK_EQ(req_wait(f, &q), -ECANCELED);
+		}
+		go_on(f);
+		write_start(f, &w, 0, buf_b, B, 0);
+		CHECK_EQ(req_wait(f, &w), hits[i] == &b ? -EPERM : 0);
+		reset(f, &a);
+		w.done = false;
+		write_start(f, &w, 0, buf_b, B, 0);
+		CHECK_EQ(req_wait(f, &w), 0);
+		/* Who asks then has it, though the directory had more of it. */
+		q.done = false;
+		CHECK_EQ(dom_reserve(f->object, &q.io, &pr, on_req), 0);
+		CHECK_EQ(req_wait(f, &q), 0);
+		w.done = false;
+		write_start(f, &w, 0, buf_b, B, 0);
+		CHECK_EQ(req_wait(f, &w), -EPERM);
+		reset(f, NULL);
+	}
+	nexus_end(f, &a);
+	nexus_end(f, &b);
+	fixture_close(f);
+}
+
 /*
  * The store refuses it when its asker was told already, as somebody was first:
  * what it asked with is not there any more, so nothing is tried anew.
