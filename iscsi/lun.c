@@ -277,25 +277,25 @@ void scsi__it_reserves(struct scsi_it_lun *it)
 	it->reserves = true;
 }
 
-bool scsi__it_holds(const struct scsi_it_lun *it)
+bool scsi__it_reserved(const struct scsi_it_lun *it)
 {
 	const struct dom_reservation *r;
 	const struct scsi_it_lun *by;
 
 	if (it->lun->object == NULL || !it->opened)
 		return false;
-	r = dom_reservation(it->lun->object);
-	if (r->spc2_target_port != it->dom.target_port ||
-	    strcmp(r->spc2_holder, it->dom.initiator_port) != 0)
-		return false;
 	by = reserver_of(it);
-	return by == NULL || by == it;
+	if (by != NULL)
+		return by == it;
+	r = dom_reservation(it->lun->object);
+	return r->spc2_target_port == it->dom.target_port &&
+	       strcmp(r->spc2_holder, it->dom.initiator_port) == 0;
 }
 
-/* If it holds an SPC-2 reservation, give it up: true, and @cb later. */
+/* If it may hold an SPC-2 reservation, give it up: true, and @cb later. */
 static bool it_release(struct scsi_it_lun *it, dom_io_cb cb)
 {
-	if (!scsi__it_holds(it))
+	if (!scsi__it_reserved(it))
 		return false;
 	it->pr.action = DOM_SPC2_RESET;
 	it->io.nexus = &it->dom;

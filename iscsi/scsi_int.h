@@ -140,7 +140,7 @@ struct scsi_it_lun {
 	struct scsi_nexus *nexus; /* NULL once it is gone */
 	struct dom_nexus dom;
 	bool opened; /* dom knows it */
-	bool reserves; /* scsi__it_reserves() */
+	bool reserves; /* or did: scsi__it_reserves() */
 	uint32_t ua;
 	unsigned refs; /* the nexus's, and one a command */
 	struct scsi_nexus_closing *closing;
@@ -335,7 +335,8 @@ void scsi__it_put(struct scsi_it_lun *it);
  * or a target shows a disk twice: the last one that asked is whose it is.
  */
 void scsi__it_reserves(struct scsi_it_lun *it);
-bool scsi__it_holds(const struct scsi_it_lun *it);
+/* Is what there is of one, or what may come yet of a RESERVE, @it's? */
+bool scsi__it_reserved(const struct scsi_it_lun *it);
 void scsi__lun_put(struct scsi_lun *lun);
 void scsi__target_check(struct scsi_target *target);
 static inline uint64_t scsi__lun_blocks(const struct scsi_lun *lun)

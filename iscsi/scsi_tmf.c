@@ -19,6 +19,7 @@ enum {
 	TMF_COMPLETE = 0,
 	TMF_NO_LUN = 2,
 	TMF_NOT_SUPPORTED = 5,
+	TMF_REJECTED = 255, /* not all of it was done */
 };
 
 static bool covers_target(enum scsi_tmf function)
@@ -102,7 +103,7 @@ static void check_one(struct scsi_tmf_req *req)
 		return;
 	TAILQ_REMOVE(&req->target->common->tmfs, req, link);
 	req->linked = false;
-	answer(req, TMF_COMPLETE);
+	answer(req, req->response);
 }
 
 void scsi__tmf_check(struct scsi_common *common)
@@ -133,9 +134,11 @@ static void release_end(struct release *release, int status)
 	struct scsi_it_lun *it = release->it;
 	struct scsi_target *target = lun->target;
 
-	if (status < 0)
+	if (status < 0 && status != -ENOENT) { /* that goes with its object */
 		log_warn("unit %s: reset: RESERVE not released: %s", lun->name,
 			 err_text(status));
+		req->response = TMF_REJECTED;
+	}
 	target->busy++;
 	free(release);
 	req->waiting--;
@@ -170,24 +173,19 @@ static void release_again(struct env_timer *timer)
 	release_try(container_of(timer, struct release, again));
 }
 
-/* A RESERVE that dom has begun, of @it or (NULL) anybody: it may take effect yet. */
-static bool reserving(const struct scsi_lun *lun, const struct scsi_it_lun *it)
+/*
+ * Is there one, or may a RESERVE take effect yet?  Where none was asked for nobody
+ * waits for dom, which may not be able to answer.
+ */
+static bool reserved(const struct scsi_lun *lun)
 {
 	const struct scsi_lun *unit;
-	const struct scsi_cmd *cmd;
+	const struct scsi_it_lun *it;
 
 	SCSI_UNITS_FOREACH (unit, lun)
-		TAILQ_FOREACH (cmd, &unit->tasks, link)
-			if ((cmd->cdb[0] == 0x16 || cmd->cdb[0] == 0x56) &&
-			    cmd->io_active && (it == NULL || cmd->it == it))
+		TAILQ_FOREACH (it, &unit->its, link)
+			if (it->reserves)
 				return true;
-	return false;
-}
-
-static bool reserved(const struct scsi_lun *lun, const struct scsi_it_lun *it)
-{
-	if (it != NULL)
-		return scsi__it_holds(it);
 	return dom_reservation(lun->object)->spc2_holder[0] != '\0';
 }
 
@@ -197,11 +195,14 @@ static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun,
 {
 	struct release *release;
 
-	if (lun->object == NULL || (!reserved(lun, it) && !reserving(lun, it)))
+	if (lun->object == NULL ||
+	    (it != NULL ? !scsi__it_reserved(it) : !reserved(lun)))
 		return;
 	release = calloc(1, sizeof(*release));
-	if (release == NULL)
-		return; /* the reservation stays; the reset goes on */
+	if (release == NULL) { /* the rest of the reset goes on */
+		req->response = TMF_REJECTED;
+		return;
+	}
 	release->pr.action = DOM_SPC2_RESET;
 	release->lun = lun;
 	release->req = req;
@@ -293,6 +294,7 @@ static void begin(struct scsi_tmf_req *req, struct scsi_target *target)
 	req->task.cb = answered;
 	req->target = target;
 	req->waiting = 0;
+	req->response = TMF_COMPLETE;
 	req->linked = false;
 	target->busy++; /* until it is answered */
 }

@@ -337,6 +337,18 @@ void fake_dom_stubborn(struct dom *dom, bool stubborn)
 	dom->stubborn = stubborn;
 }
 
+void fake_dom_late(struct dom *dom, const struct uuid *oid, bool late)
+{
+	struct fake_pr *pr = &volume_find(dom, oid)->pr;
+
+	pr->late = late;
+	if (late || pr->coming.initiator_port[0] == '\0')
+		return;
+	strcpy(pr->spc2_holder, pr->coming.initiator_port);
+	pr->spc2_target_port = pr->coming.target_port;
+	pr->coming.initiator_port[0] = '\0';
+}
+
 unsigned fake_dom_queued(const struct dom *dom)
 {
 	return dom->queued;

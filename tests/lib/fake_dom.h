@@ -58,6 +58,11 @@ void fake_dom_fault(struct dom *dom, struct fake_fault fault);
 void fake_dom_hold(struct dom *dom, bool hold);
 /* They execute already, so to say: dom_cancel() does not stop them. */
 void fake_dom_stubborn(struct dom *dom, bool stubborn);
+/*
+ * While set, a RESERVE is answered before its time: it is on its way, and takes effect
+ * when this is unset.
+ */
+void fake_dom_late(struct dom *dom, const struct uuid *oid, bool late);
 unsigned fake_dom_queued(const struct dom *dom);
 
 /* A restart: logins end, what was not registered with APTPL is forgotten. */

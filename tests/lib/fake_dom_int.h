@@ -22,6 +22,8 @@ struct fake_pr {
 	uint8_t type;
 	char spc2_holder[256];
 	uint16_t spc2_target_port;
+	bool late; /* fake_dom_late() */
+	struct dom_nexus coming; /* its RESERVE is on its way; no name: none */
 	struct dom_reservation view;
 	TAILQ_HEAD(fake_logins, fake_login) logins;
 };

@@ -312,6 +312,10 @@ static int spc2(struct fake_pr *pr, const struct dom_nexus *nexus,
 	case DOM_SPC2_RESERVE:
 		if (other || pr->count > 0)
 			return -EPERM;
+		if (pr->late) {
+			pr->coming = *nexus;
+			return -ETIMEDOUT;
+		}
 		strcpy(pr->spc2_holder, nexus->initiator_port);
 		pr->spc2_target_port = nexus->target_port;
 		return 0;
@@ -320,6 +324,10 @@ static int spc2(struct fake_pr *pr, const struct dom_nexus *nexus,
 			return -EPERM;
 		break;
 	default:
+		if (nexus == NULL ||
+		    same(pr->coming.initiator_port, pr->coming.target_port,
+			 nexus->initiator_port, nexus->target_port))
+			pr->coming.initiator_port[0] = '\0';
 		break;
 	}
 	if (!other)

@@ -1,6 +1,7 @@
 /* Units, nexuses, attentions, the task set and task management; sanitize. */
 #include "base/util.h"
 #include "iscsi/scsi_int.h"
+#include "tests/lib/fail_alloc.h"
 #include "tests/lib/scsi_rig.h"
 #include "tests/lib/test.h"
 
@@ -538,9 +539,35 @@ TEST(lun, reset_of_a_busy_unit_releases)
 	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
 	f.times = 1u << 30;
 	fake_dom_fault(r->dom, f);
-	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 255); /* not all of it */
 	f.times = 0;
 	fake_dom_fault(r->dom, f);
+	rig_close(r);
+}
+
+/* Nor does one say that it released what it had no memory for. */
+TEST(lun, reset_without_memory)
+{
+	struct rig *r = rig_open(512);
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	fail_at = 1;
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 255);
+	CHECK_EQ(fail_at, 0);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(6, 0x29, 3));
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	rig_close(r);
+}
+
+/* With its object a RESERVE is gone. */
+TEST(lun, reset_of_a_unit_without_object)
+{
+	struct rig *r = rig_open(512);
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	fake_dom_remove(r->dom, &r->oid);
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
 	rig_close(r);
 }
 
@@ -590,6 +617,34 @@ TEST(lun, reset_of_a_reserve_under_way)
 		CHECK(a.done);
 		rig_end(&a);
 		CHECK_EQ(rig_tur(r, 1), resets[i].sense);
+		while (rig_tur(r, 0) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+			;
+		CHECK_EQ(rig_tur(r, 0), GOOD);
+		rig_close(r);
+	}
+}
+
+/* A RESERVE of nexus @n is answered, and not carried out: see fake_dom_late(). */
+static void reserve_late(struct rig *r, unsigned n)
+{
+	fake_dom_late(r->dom, &r->oid, true);
+	CHECK(rig_do(r, n, CDB(0x16), NULL, 0, NULL, 0) != GOOD);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+}
+
+/* Nor one that was answered before, and could not be seen. */
+TEST(lun, reset_of_a_reserve_given_up)
+{
+	static const enum scsi_tmf resets[] = { SCSI_LUN_RESET,
+						SCSI_TARGET_WARM_RESET,
+						SCSI_IT_NEXUS_RESET };
+
+	for (unsigned i = 0; i < ARRAY_LEN(resets); i++) {
+		struct rig *r = rig_open(512);
+
+		reserve_late(r, 1);
+		CHECK_EQ(rig_tmf(r, 1, resets[i], 0), 0);
+		fake_dom_late(r->dom, &r->oid, false);
 		while (rig_tur(r, 0) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
 			;
 		CHECK_EQ(rig_tur(r, 0), GOOD);
@@ -1100,6 +1155,13 @@ TEST(lun, reserve_of_two_targets)
 	closed = false;
 	scsi_nexus_open(target, &other, false);
 	rig_logout(r, 0);
+	CHECK_EQ(write_from(r, 1), 0);
+	/* One that was answered before it took effect, too. */
+	rig_login(r, 0);
+	CHECK_EQ(write_from(r, 0), 0);
+	reserve_late(r, 0);
+	rig_logout(r, 0);
+	fake_dom_late(r->dom, &r->oid, false);
 	CHECK_EQ(write_from(r, 1), 0);
 	scsi_nexus_close(&other, on_over, &closed);
 	scsi_target_close(target, on_over, &gone);
