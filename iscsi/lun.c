@@ -674,6 +674,26 @@ int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf,
 	return 0;
 }
 
+/*
+ * @it's number goes.  Its nexus still has the disk if that has another one there:
+ * what it reserved stays (SPC-2 5.5.1).
+ */
+static void it_hand_over(struct scsi_nexus *nexus, struct scsi_it_lun *it)
+{
+	struct scsi_it_lun *other;
+
+	if (!scsi__it_reserved(it))
+		return;
+	for (unsigned i = 0; i < nexus->units_count; i++) {
+		other = nexus->units[i];
+		if (other != NULL && other->opened &&
+		    scsi__same_object(other->lun, it->lun)) {
+			scsi__it_reserves(other);
+			return;
+		}
+	}
+}
+
 void scsi_lun_unset(struct scsi_target *target, unsigned number)
 {
 	struct scsi_lun *lun;
@@ -695,6 +715,7 @@ void scsi_lun_unset(struct scsi_target *target, unsigned number)
 			continue;
 		nexus->units[number] = NULL;
 		it->nexus = NULL;
+		it_hand_over(nexus, it);
 		scsi__it_put(it);
 	}
 	luns_changed(target);

@@ -1108,18 +1108,43 @@ static void on_over(void *arg)
 	*(bool *)arg = true;
 }
 
-/* Of RESERVE another unit of the same disk that goes takes nothing along. */
+/*
+ * A RESERVE is a nexus's at the disk, by whatever number it asked: a number that goes
+ * does not end it (SPC-2 5.5.1), while there is another one.
+ */
 TEST(lun, reserve_of_two_units)
 {
-	struct rig *r = rig_open(512);
+	for (unsigned at = 0; at < 2; at++) {
+		struct rig *r = rig_open(512);
 
-	twin_set(r, 1);
+		twin_set(r, 1);
+		while (tur_at(r, 1) != GOOD)
+			;
+		r->lun = at;
+		CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), 0);
+		r->lun = 0;
+		scsi_lun_unset(r->target, 1);
+		rig_run(r);
+		CHECK_EQ(write_from(r, 1),
+			 RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+		CHECK_EQ(write_from(r, 0), 0);
+		rig_logout(r, 0);
+		CHECK_EQ(write_from(r, 1), 0);
+		rig_close(r);
+	}
+}
+
+/* That of the last one does. */
+TEST(lun, reserve_of_a_unit_that_goes)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .block_bytes = 512, .object = r->oid };
+
 	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), 0);
-	scsi_lun_unset(r->target, 1);
+	scsi_lun_unset(r->target, 0);
 	rig_run(r);
-	CHECK_EQ(write_from(r, 1), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
-	CHECK_EQ(write_from(r, 0), 0);
-	rig_logout(r, 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	rig_run(r);
 	CHECK_EQ(write_from(r, 1), 0);
 	rig_close(r);
 }
