@@ -223,7 +223,7 @@ static void operating_parameters(struct scsi_cmd *cmd)
 	put_be32(d + 12, SCSI_COPY_LIST_MAX);
 	put_be32(d + 16, SCSI_COPY_SEGMENT_MAX);
 	put_be16(d + 34, SCSI_COPIES_MAX);
-	d[36] = SCSI_COPIES_MAX;
+	d[36] = SCSI_COPIES_OF_ONE; /* what who asks may count on */
 	d[37] = (uint8_t)__builtin_ctz(cmd->lun->block_bytes);
 	d[43] = 2;
 	d[44] = BLOCK_TO_BLOCK;
@@ -290,7 +290,7 @@ size_t scsi__copy_vpd(struct scsi_cmd *cmd, uint8_t *p)
 
 	d = descriptor(p, 0x8001, 32); /* general copy operations */
 	put_be32(d, SCSI_COPIES_MAX);
-	put_be32(d + 4, SCSI_COPIES_MAX);
+	put_be32(d + 4, SCSI_COPIES_OF_ONE);
 	put_be32(d + 8, SCSI_COPY_SEGMENT_MAX);
 	d[12] = 0; /* granularity: a block */
 	p = d + 32;

@@ -580,12 +580,33 @@ static void step(struct scsi_copy *copy)
 		 dom_read(object_of(from), &cmd->io, offset, len, was_read));
 }
 
+/*
+ * An initiator, whichever of its ports it uses, may have no more copies than are
+ * left to others.
+ */
+static bool has_its_share(const struct scsi_cmd *cmd)
+{
+	const struct scsi_common *common = cmd->target->common;
+	const char *port = cmd->nexus->dom.initiator_port;
+	const char *isid = strstr(port, ",i,0x");
+	size_t len =
+		isid != NULL ? (size_t)(isid - port) + 1 : strlen(port) + 1;
+	const struct scsi_copy *copy;
+	unsigned own = 0;
+
+	TAILQ_FOREACH (copy, &common->copies, link)
+		if (strncmp(copy->cmd->nexus->dom.initiator_port, port, len) ==
+		    0)
+			own++;
+	return own >= SCSI_COPIES_MAX - common->copies_count;
+}
+
 /* Takes @copy. */
 void scsi__copy_begin(struct scsi_cmd *cmd, struct scsi_copy *copy)
 {
 	struct scsi_common *common = cmd->target->common;
 
-	if (common->copies_count == SCSI_COPIES_MAX) {
+	if (has_its_share(cmd)) {
 		free(copy);
 		scsi__status(cmd, -EBUSY);
 		scsi__done(cmd);

@@ -58,6 +58,8 @@
 #define SCSI_COPY_SEGMENT_MAX (16u << 20) /* bytes */
 #define SCSI_COPY_STEP (1u << 20) /* bytes of memory that one takes */
 #define SCSI_COPIES_MAX 32u /* at a time, of one shard */
+/* Of that one initiator may have no more than are left, so at most: */
+#define SCSI_COPIES_OF_ONE (SCSI_COPIES_MAX / 2)
 #define SCSI_THRESHOLD_EXPONENT 11u /* LBP thresholds: 2^11 blocks */
 #define SCSI_THRESHOLD_AT 16u /* its descriptor in mode page 1C/02 */
 

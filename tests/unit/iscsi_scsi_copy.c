@@ -341,7 +341,8 @@ TEST(scsi_copy, limits)
 	CHECK_EQ(get_be32(p + 12), cscds * 32 + segments * 28);
 	CHECK_EQ(get_be32(p + 16), 16u << 20);
 	CHECK_EQ(get_be32(p + 24), 0); /* nothing is held */
-	CHECK_EQ(p[36], get_be16(p + 34));
+	CHECK_EQ(get_be16(p + 34), SCSI_COPIES_MAX);
+	CHECK_EQ(p[36], SCSI_COPIES_OF_ONE);
 	CHECK_EQ(1u << p[37], 512);
 	CHECK_EQ(p[43], 2);
 	CHECK_EQ(p[44], 0x02);
@@ -701,28 +702,51 @@ TEST(scsi_copy, time)
 	rig_close(r);
 }
 
-/* So many at a time; the next one comes again. */
+/*
+ * So many at a time; the next one comes again.  One initiator, by whichever of its
+ * ports, leaves as many as it has to others.
+ */
 TEST(scsi_copy, many)
 {
-	struct rig_cmd *rc = calloc(SCSI_COPIES_MAX + 1, sizeof(*rc));
+	struct rig_cmd *rc = calloc(2 * SCSI_COPIES_MAX, sizeof(*rc));
 	struct rig *r = rig(512);
+	unsigned n = 0, more;
 	struct list l;
+	char *port;
 
+	rig_login(r, 2);
+	while (rig_tur(r, 2) != GOOD)
+		;
+	port = r->nexus[2].dom.initiator_port;
+	strcpy(port, r->nexus[0].dom.initiator_port);
+	memcpy(strstr(port, ",i,0x") + 5, "00023dffffff", 12);
 	one(&l, r, 0, 1, 8, 0, 0);
 	fake_dom_hold(r->dom, true);
-	for (unsigned i = 0; i <= SCSI_COPIES_MAX; i++)
-		rig_begin(r, &rc[i], 0, cdb_of(&l), l.b, l.len, 0, SCSI_SIMPLE,
-			  false);
-	rig_run(r);
-	CHECK_EQ(rc[SCSI_COPIES_MAX].answer, RIG_STATUS(SCSI_BUSY));
+	for (unsigned who = 0; who < 2; who++) {
+		for (more = 0;; more++) {
+			unsigned by = who == 0 && more % 2 ? 2 : who;
+
+			rig_begin(r, &rc[n], by, cdb_of(&l), l.b, l.len, 0,
+				  SCSI_SIMPLE, false);
+			rig_run(r);
+			if (rc[n].done)
+				break;
+			n++;
+		}
+		CHECK_EQ(rc[n].answer, RIG_STATUS(SCSI_BUSY));
+		rig_end(&rc[n]);
+		CHECK_EQ(more, SCSI_COPIES_MAX / (who + 1) / 2);
+	}
+	/* Who has ended has room again. */
 	fake_dom_hold(r->dom, false);
-	for (unsigned i = 0; i <= SCSI_COPIES_MAX; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		if (!rc[i].done)
 			CHECK(memenv_run(&r->me, &rc[i].done));
-		CHECK_EQ(rc[i].answer,
-			 i < SCSI_COPIES_MAX ? GOOD : RIG_STATUS(SCSI_BUSY));
+		CHECK_EQ(rc[i].answer, GOOD);
 		rig_end(&rc[i]);
 	}
+	CHECK_EQ(r->common.copies_count, 0);
+	CHECK_EQ(rig_do(r, 0, cdb_of(&l), l.b, l.len, NULL, 0), GOOD);
 	rig_close(r);
 	free(rc);
 }
@@ -755,6 +779,8 @@ TEST(scsi_copy, inquiry)
 			CHECK_EQ(get_be32(p + 12), SCSI_COPY_LIST_MAX);
 			break;
 		case 0x8001:
+			CHECK_EQ(get_be32(p + 4), SCSI_COPIES_MAX);
+			CHECK_EQ(get_be32(p + 8), SCSI_COPIES_OF_ONE);
 			CHECK_EQ(get_be32(p + 12), SCSI_COPY_SEGMENT_MAX);
 			break;
 		case 0x0008:
