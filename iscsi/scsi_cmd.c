@@ -76,6 +76,9 @@ static bool spc2_conflict(struct scsi_cmd *cmd)
 
 	if (r->spc2_holder[0] == '\0')
 		return false;
+	/* PERSISTENT RESERVE IN and OUT, whoever asks (SPC-2 5.5.1). */
+	if (cmd->cdb[0] == 0x5e || cmd->cdb[0] == 0x5f)
+		return true;
 	return r->spc2_target_port != cmd->it->dom.target_port ||
 	       strcmp(r->spc2_holder, cmd->it->dom.initiator_port) != 0;
 }

@@ -73,14 +73,12 @@ class Model:
         action's key), spec (hosts registered along, None without SPEC_I_PT),
         all_ports, aptpl; to (a nexus) and unregister of a move."""
         action, r = a["action"], self.mine(nexus)
-        if self.spc2 not in (None, nexus):
+        if self.spc2 is not None:
             return CONFLICT
         if action == RESERVE and a["type"] not in TYPES:
             return CDB
         if action == IGNORE and a["spec"] is not None:
             return PARAM
-        if self.spc2 is not None:
-            return CONFLICT
         if action in (REGISTER, IGNORE):
             return self.register(nexus, r, a)
         if r is None or r.key != a["key"]:

@@ -502,6 +502,7 @@ TEST(scsi_reserve, preempt_without_a_type)
 TEST(scsi_reserve, spc2)
 {
 	struct rig *r = rig_open(512);
+	uint8_t in[64];
 
 	CHECK_EQ(rig_do(r, 0, CDB(0x56), NULL, 0, NULL, 0), GOOD);
 	CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0), GOOD);
@@ -510,6 +511,15 @@ TEST(scsi_reserve, spc2)
 	CHECK_EQ(rig_tur(r, 1), CONFLICT);
 	CHECK_EQ(rig_read(r, 1, 0, 1, 0), CONFLICT);
 	CHECK_EQ(rig_read(r, 0, 0, 1, 0), GOOD);
+	/* The other kind conflicts with it, whoever asks (SPC-2 5.5.1). */
+	for (unsigned n = 0; n < 2; n++) {
+		for (uint8_t sa = 0; sa < 4; sa++)
+			CHECK_EQ(rig_do(r, n,
+					CDB(0x5e, sa, 0, 0, 0, 0, 0, 0, 64),
+					NULL, 0, in, 64),
+				 CONFLICT);
+		CHECK_EQ(pr(r, n, RESERVE, 2, KEY1, 0), CONFLICT);
+	}
 	CHECK_EQ(rig_do(r, 0, CDB(0x57), NULL, 0, NULL, 0), GOOD);
 	CHECK_EQ(rig_tur(r, 1), GOOD);
 	rig_close(r);
