@@ -342,14 +342,14 @@ static bool share_has(const struct task *task)
 			 ISCSI_SESSION_PART));
 }
 
-/* And not that of one that waits for it already? */
+/* And not that of one that waits for it already?  @task takes some. */
 static bool has_room(const struct task *task)
 {
 	const struct iscsi_session *s = task->session;
 	const struct task *first = TAILQ_FIRST(&s->parked);
 
 	if (first != NULL && first != task && task != TAILQ_FIRST(&s->tasks) &&
-	    share_of(task) > 0 && !share_has(first))
+	    !share_has(first))
 		return false;
 	return share_has(task);
 }
@@ -663,12 +663,14 @@ void iscsi__tasks_expire(struct iscsi_session *s)
 static bool take_room(struct task *task)
 {
 	struct iscsi_session *s = task->session;
+	size_t len;
 
 	if (task->cmd.dir != SCSI_DIR_IN || task->payload > 0)
 		return true;
-	if (!has_room(task))
+	len = share_of(task);
+	if (len > 0 && !has_room(task))
 		return false;
-	task->payload = share_of(task);
+	task->payload = len;
 	s->payload_bytes += task->payload;
 	s->iscsi->payload_bytes += task->payload;
 	return true;

@@ -888,6 +888,22 @@ TEST(iscsi_data, a_read_among_writes_that_bring_data)
 	end();
 }
 
+/* What has no payload does not: by such commands a host sees whether its path is there. */
+TEST(iscsi_data, an_inquiry_among_writes_that_bring_data)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		write_with_data(&m);
+	CHECK(next(&m) == NULL);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	CHECK_EQ(answer(&m, command(&m, 0xc0, 36, 0x12, 36 << 8, 0, NULL, 0)),
+		 0);
+	end();
+}
+
 /* Nor does it wait for the room of those that wait for it. */
 TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
 {
