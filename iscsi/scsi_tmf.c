@@ -150,22 +150,30 @@ static void release_end(struct release *release, int status)
 	scsi__target_check(target);
 }
 
+/* Its queue may be full of what the reset is about to end. */
+static void release_over(struct release *release, int status)
+{
+	struct env *env = release->lun->target->env;
+
+	if (status == -EBUSY &&
+	    env_now(env) - release->since_ns < RELEASE_NS_MAX)
+		env_timer_start(env, &release->again, RELEASE_RETRY_NS);
+	else
+		release_end(release, status);
+}
+
 static void released(struct dom_io *io, int status)
 {
-	release_end(container_of(io, struct release, io), status);
+	release_over(container_of(io, struct release, io), status);
 }
 
 static void release_try(struct release *release)
 {
-	struct env *env = release->lun->target->env;
 	int rv = dom_reserve(release->lun->object, &release->io, &release->pr,
 			     released);
 
-	/* Its queue may be full of what the reset is about to end. */
-	if (rv == -EBUSY && env_now(env) - release->since_ns < RELEASE_NS_MAX)
-		env_timer_start(env, &release->again, RELEASE_RETRY_NS);
-	else if (rv < 0)
-		release_end(release, rv);
+	if (rv < 0)
+		release_over(release, rv);
 }
 
 static void release_again(struct env_timer *timer)
