@@ -230,8 +230,8 @@ static bool follows_unclosed(const struct lsom_disk *disk,
 }
 
 /*
- * Those that are held for that no checkpoint frees: the cleaner, which would begin
- * one for them, does not count them.
+ * Those that are held, by the segment before or by a read, no checkpoint frees: the
+ * cleaner, which would begin one for them, does not count them.
  */
 void lsom__segments_release(struct lsom_disk *disk)
 {
@@ -249,12 +249,10 @@ void lsom__segments_release(struct lsom_disk *disk)
 		if (wait && (seg->cleaned_number >= disk->flushed_number ||
 			     disk->erases == LSOM__ERASES))
 			break;
-		if (follows_unclosed(disk, seg)) {
+		if (seg->reads > 0 || follows_unclosed(disk, seg)) {
 			disk->segments_held++;
 			continue;
 		}
-		if (seg->reads > 0)
-			continue;
 		if (wait)
 			lsom__segment_erase(disk, index_of(disk, seg));
 		else

@@ -96,8 +96,6 @@ static void segment_leave(struct lsom__scrub *c)
 	if (c->held) {
 		c->done += c->disk->segments[c->segment].live;
 		lsom__segment_read_put(c->disk, c->segment);
-		/* What waited for that is freed with the next release. */
-		lsom__cleaner_kick(c->disk);
 	}
 	c->held = false;
 	free(c->buf);

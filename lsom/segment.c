@@ -117,8 +117,12 @@ void lsom__segment_read_get(struct lsom_disk *disk, uint32_t segment)
 
 void lsom__segment_read_put(struct lsom_disk *disk, uint32_t segment)
 {
-	assert(disk->segments[segment].reads > 0);
-	disk->segments[segment].reads--;
+	struct lsom__segment *seg = &disk->segments[segment];
+
+	assert(seg->reads > 0);
+	/* What waited for that is freed with the next release. */
+	if (--seg->reads == 0 && seg->state == LSOM__SEG_CLEANED)
+		lsom__cleaner_kick(disk);
 }
 
 struct lsom__segment_header

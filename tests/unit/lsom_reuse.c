@@ -314,6 +314,91 @@ TEST(reuse, no_segment_is_forgotten)
 	fixture_close(f);
 }
 
+/* The read that is on its way, taken off the disk. */
+static struct env_io *read_hold(struct sim_env *sim)
+{
+	for (size_t i = 0; i < sim->ios_count; i++) {
+		struct env_io *io = sim->ios[i];
+
+		if (io->op != WB_READ)
+			continue;
+		sim->ios[i] = sim->ios[--sim->ios_count];
+		return io;
+	}
+	fail();
+	return NULL;
+}
+
+/* False: it does not. */
+static bool rests(struct sim_env *sim)
+{
+	unsigned n = 0;
+
+	while (n < 20000 && sim_env_turn(sim))
+		n++;
+	return n < 20000;
+}
+
+/* Copies that fill a segment: it is not worth cleaning. */
+static void segment_write(struct fixture *f, struct lsom_comp *comp,
+			  uint64_t first, uint64_t lsn)
+{
+	struct call c[2] = { { .f = f }, { .f = f } };
+
+	CHECK_EQ(write_start(&c[0], comp, LSOM_RCOPY, first, 48, LSN(1, lsn),
+			     lsn),
+		 0);
+	CHECK_EQ(write_start(&c[1], comp, LSOM_RCOPY, first + 48, 12,
+			     LSN(1, lsn), lsn),
+		 0);
+	CHECK_EQ(finish(&c[0], 0), 0);
+	CHECK_EQ(finish(&c[1], 0), 0);
+}
+
+/*
+ * Those that are cleaned and read are free when the reads end, and not before: while
+ * that takes its time no checkpoint comes for them.
+ */
+TEST(reuse, cleaned_segments_that_are_read)
+{
+	enum { READS = 2, EACH = 60 };
+	struct fixture *f = fixture_of(9, (1u << 20) + 26 * LSOM__SEGMENT_TINY,
+				       LSOM__SEGMENT_TINY);
+	const struct lsom__segment *seg[READS];
+	struct call c[READS] = { { 0 } };
+	struct env_io *io[READS];
+	struct lsom_comp *comp;
+	uint64_t lsn, place, i;
+
+	CHECK_EQ(create(f, 1, 2048), 0);
+	comp = comp_of(f, 1);
+	for (lsn = 1; f->disk->segments_free > 5; lsn++)
+		segment_write(f, comp, lsn * EACH, lsn);
+	CHECK(rests(&f->sim));
+	for (i = 0; i < READS; i++) {
+		c[i].f = f;
+		c[i].r.offset = (i + 5) * EACH * LSOM_BLOCK;
+		c[i].r.len = LSOM_BLOCK;
+		c[i].r.class = PAGE_FRONT;
+		CHECK_EQ(lsom_read(comp, &c[i].r, read_done), 0);
+		io[i] = read_hold(&f->sim);
+		place = io[i]->offset / LSOM_BLOCK;
+		seg[i] = &f->disk->segments[lsom__segment_of(f->disk, place)];
+		segment_write(f, comp, (i + 5) * EACH, lsn++);
+	}
+	CHECK(rests(&f->sim));
+	for (i = 0; i < READS; i++) {
+		CHECK_EQ(seg[i]->state, LSOM__SEG_CLEANED);
+		f->sim.ios[f->sim.ios_count++] = io[i];
+		CHECK_EQ(finish(&c[i], 0), 0);
+		sgl_put(c[i].r.sgl);
+		CHECK(rests(&f->sim));
+		CHECK_EQ(seg[i]->state, LSOM__SEG_FREE);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* Is nothing on its way to the disk but what erases a segment's header? */
 static bool erases(const struct fixture *f)
 {
