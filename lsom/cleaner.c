@@ -473,9 +473,10 @@ static void cleaner_step(struct env_task *task)
 	}
 	if (stop)
 		c->abandon = true;
-	if ((c->phase == CLEAN_READ_FOOTER || c->phase == CLEAN_SCAN) && stop)
+	if (stop && c->phase < CLEAN_RECORDS) {
 		victim_leave(c);
-	else if (c->phase == CLEAN_READ_FOOTER)
+		lsom__cleaner_step_soon(c); /* who waits for it goes on */
+	} else if (c->phase == CLEAN_READ_FOOTER)
 		rv = summary_get(c, 1);
 	else if (c->phase == CLEAN_READ_SUMMARY)
 		rv = summary_get(c, c->blocks);

@@ -1,4 +1,5 @@
 /* A checkpoint of many pages: put together over turns, while things change. */
+#include "lsom/cleaner_int.h"
 #include "tests/unit/lsom_rig.h"
 
 #define PAGES 1000u
@@ -404,6 +405,34 @@ TEST(checkpoint, the_disk_fails_meanwhile)
 	CHECK_EQ(a.status, -ENODEV);
 	lsom_comp_put(comp);
 	disk_close(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+/* And it does not wait for a victim that cannot be read any more. */
+TEST(checkpoint, the_disk_fails_while_it_waits_for_the_cleaner)
+{
+	struct fixture *f = many_open(6);
+	struct asked a = { .status = PENDING };
+	struct lsom_comp *comp = pages_make(f, 1, PAGES);
+	const uint32_t had = f->disk->segments_free;
+
+	fill_begin(f, &a);
+	f->disk->segments_free = LSOM__RESERVED - 1;
+	lsom__cleaner_kick(f->disk);
+	while (!f->disk->checkpoint_waits)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK(f->disk->checkpoint != NULL);
+	CHECK(f->disk->cleaner->busy);
+	CHECK_EQ(f->disk->cleaner->phase, CLEAN_READ_FOOTER);
+	f->disk->segments_free = had;
+	lsom__disk_fail(f->disk, "test", -EIO);
+	f->sim.fail_read = 1;
+	CHECK(sim_env_run(&f->sim, &a.done));
+	CHECK_EQ(a.status, -ENODEV);
+	lsom_comp_put(comp);
+	disk_close(f);
+	CHECK_EQ(f->sim.fail_read, 0);
 	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
 }

@@ -2,6 +2,7 @@
 #include "tests/unit/lsom_rig.h"
 
 #include "base/spare.h"
+#include "lsom/cleaner_int.h"
 #include "tests/lib/fail_alloc.h"
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
@@ -266,6 +267,32 @@ TEST(memory, closed_without_a_summary)
 	CHECK_EQ(closing(f), 0);
 	CHECK(sim_env_run(&f->sim, &f->done));
 	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
+/* The cleaner would read one, of a disk that has failed: that closes all the same. */
+TEST(memory, none_for_a_summary_of_a_failed_disk)
+{
+	struct fixture *f = fixture_of(1, (1u << 20) + 26 * LSOM__SEGMENT_TINY,
+				       LSOM__SEGMENT_TINY);
+	const struct lsom__cleaner *c = f->disk->cleaner;
+	struct lsom_comp *comp;
+	uint64_t lsn = 0;
+
+	CHECK_EQ(create(f, 1, 1024), 0);
+	comp = comp_of(f, 1);
+	while (c->phase != CLEAN_READ_SUMMARY || c->busy) {
+		if (sim_env_random(&f->sim, 8) > 0 && sim_env_turn(&f->sim))
+			continue;
+		lsn++;
+		CHECK_EQ(put(f, comp, lsn * 37 % 800, 12, LSN(1, lsn), lsn), 0);
+	}
+	lsom__disk_fail(f->disk, "a test", -EIO);
+	fail_aligned = true;
+	while (c->step.queued)
+		CHECK(sim_env_turn(&f->sim));
+	fail_aligned = false;
+	lsom_comp_put(comp);
 	fixture_close(f);
 }
 
