@@ -463,7 +463,7 @@ struct lsom_write {
 	struct sgl *sgl;
 	const uint32_t *crcs;
 	uint64_t lsn, member_csn;
-	uint64_t credits; /* blocks of credit it brings */
+	uint64_t credits; /* blocks of credit it brings; they end with it */
 	const struct lsom_decided *decided; /* borrowed for the call; or NULL */
 	/* the components that take part, for takeover; borrowed for the call */
 	const struct uuid *participants;

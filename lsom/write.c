@@ -346,7 +346,10 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 	req->cb = cb;
 	req->impl = NULL;
 	op->req = req;
+	/* Credit becomes blocks on their way, and those live blocks. */
+	comp->credits -= brought;
 	if (rv != 0) {
+		lsom__credits_drop(comp, brought);
 		lsom__prep_free((void *)(uintptr_t)op->extra);
 		op->apply = answer;
 		op->status = MIN(rv, 0);
@@ -354,8 +357,6 @@ int lsom_write(struct lsom_comp *comp, struct lsom_write *req, lsom_write_cb cb)
 		return 0;
 	}
 	op->apply = write_apply;
-	/* Credit becomes blocks on their way, and those live blocks. */
-	comp->credits -= brought;
 	assert(op->blocks == need);
 	if (req->kind == LSOM_REPAIR) {
 		rv = repair_start(req, op);

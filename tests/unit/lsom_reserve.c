@@ -208,6 +208,43 @@ TEST(reserve, on_the_way)
 	disk_end(&d);
 }
 
+/* A block at @lsn, with credit for it. */
+static int credited_write(struct disk *d, uint64_t lsn)
+{
+	struct call c = { .f = d->f };
+
+	CHECK_EQ(lsom_credit_take(d->own, 1), 0);
+	CHECK_EQ(sgl_new(d->f->sim.loop.env.pages, PAGE_FRONT, LSOM_BLOCK, 0,
+			 &c.w.sgl),
+		 0);
+	fill(c.w.sgl->pieces[0].page->data, 0, lsn);
+	c.crcs[0] = sgl_crc(c.w.sgl, 0, LSOM_BLOCK);
+	c.w.len = LSOM_BLOCK;
+	c.w.crcs = c.crcs;
+	c.w.lsn = lsn;
+	c.w.member_csn = 1;
+	c.w.credits = 1;
+	return finish(&c, lsom_write(d->own, &c.w, written));
+}
+
+/* Credit ends with its write, also where that is answered and not logged. */
+TEST(reserve, credit_of_what_is_not_logged)
+{
+	const struct lsom_decided all = { .stable_lsn = LSN(1, 9) };
+	struct disk d;
+
+	disk_begin(&d, 64);
+	CHECK_EQ(credited_write(&d, LSN(1, 3)), 0);
+	CHECK_EQ(d.own->credits, 0);
+	CHECK_EQ(credited_write(&d, LSN(1, 3)), 0); /* it is held */
+	CHECK_EQ(d.own->credits, 0);
+	lsom_decided(d.own, &all);
+	CHECK_EQ(credited_write(&d, LSN(1, 4)), -ESTALE);
+	CHECK_EQ(d.own->credits, 0);
+	CHECK_EQ(d.f->disk->credits, 0);
+	disk_end(&d);
+}
+
 /* ---- what was given back is kept for it ---- */
 
 TEST(reserve, unmap_then_rewrite)
