@@ -276,6 +276,7 @@ static int frames_copy(struct lsom__scrub *c)
 			break;
 		at += sizeof(frame) + frame.records_bytes;
 	}
+	free(c->buf);
 	c->buf = malloc(MAX(at, 1u));
 	if (c->buf == NULL)
 		return -ENOMEM;

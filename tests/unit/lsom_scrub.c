@@ -238,6 +238,59 @@ TEST(scrub, a_read_that_fails)
 	fixture_close(f);
 }
 
+/* The request for the last block of @segment, taken off the disk. */
+static struct env_io *last_hold(struct fixture *f, uint32_t segment)
+{
+	uint64_t at = (lsom__place(f->disk, segment + 1, 0) - 1) * LSOM_BLOCK;
+	struct sim_env *sim = &f->sim;
+
+	for (;;) {
+		for (size_t i = 0; i < sim->ios_count; i++) {
+			struct env_io *io = sim->ios[i];
+
+			if (io->op != WB_READ || io->offset != at)
+				continue;
+			sim->ios[i] = sim->ios[--sim->ios_count];
+			return io;
+		}
+		CHECK(sim_env_turn(sim));
+	}
+}
+
+/* Of one that is emptied meanwhile: what was begun to be read of it goes. */
+TEST(scrub, a_read_that_fails_of_what_is_cleaned)
+{
+	struct fixture *f = fixture_of(10, BYTES, SEGMENT);
+	const struct lsom__segment *seg;
+	struct lsom__entry e;
+	struct lsom_comp *comp;
+	struct env_io *io;
+	struct scrub *c;
+
+	CHECK_EQ(create(f, 1, BLOCKS), 0);
+	comp = comp_of(f, 1);
+	for (uint64_t i = 0; i < 4; i++)
+		CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, i * FULL, FULL,
+				  LSN(1, i + 1), i + 1),
+			 0);
+	entry_get(comp, FULL, &e);
+	seg = &f->disk->segments[lsom__segment_of(f->disk, e.place)];
+	c = scrub_begin(f);
+	io = last_hold(f, lsom__segment_of(f->disk, e.place));
+	CHECK_EQ(put_kind(f, comp, LSOM_RCOPY, FULL, FULL, LSN(1, 9), 9), 0);
+	checkpoint_make(f);
+	CHECK_EQ(seg->state, LSOM__SEG_CLEANED);
+	f->sim.fail_read = 1;
+	f->sim.ios[f->sim.ios_count++] = io;
+	scrub_end(f, c, 0);
+	CHECK_EQ(f->sim.fail_read, 0);
+	CHECK_EQ(c->req.bad_count, 0);
+	CHECK_EQ(c->req.segments_unread, 0);
+	free(c);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 static void header_rot_now(struct fixture *f, struct lsom_comp *comp,
 			   uint64_t block)
 {
