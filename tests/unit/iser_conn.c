@@ -999,12 +999,15 @@ TEST(iser_conn, crowd)
 	end();
 }
 
-/* Nothing is made for one more than may log in at a time. */
+/* Nothing is made for one more than there may be. */
 TEST(iser_conn, refused)
 {
 	struct fake_peer *peers[32];
 
 	fixture();
+	/* The bound of logins lets in another when they were silent for a while. */
+	iscsi->config.connections_max = ARRAY_LEN(peers);
+	iscsi->config.logins_per_source = ARRAY_LEN(peers) + 1;
 	for (unsigned i = 0; i < ARRAY_LEN(peers); i++) {
 		peer = NULL;
 		dial(0x80, 4);
