@@ -6,6 +6,9 @@
 /* NOLINTNEXTLINE(bugprone-suspicious-include): its tests, once more */
 #include "tests/unit/dom_object.c"
 
+#include <limits.h>
+#include <stdatomic.h>
+
 static void on_far_event(struct dom_watch *watch, enum dom_event event)
 {
 	*(unsigned *)watch->data |= 1u << event;
@@ -221,6 +224,37 @@ TEST(dom_far, late_commands_and_cancels)
 	fixture_close(f);
 }
 
+static struct rig_shard *owners_shard(struct fixture *f)
+{
+	return &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
+}
+
+static atomic_uint ops_there;
+
+static void ops_look(struct env_task *task)
+{
+	struct rig_shard *s = container_of(task, struct rig_shard, task);
+
+	atomic_store(&ops_there,
+		     dom__owner_find(s->dom, &s->f->oid)->ops_count);
+}
+
+/* Its shard is done with it; here nothing goes on meanwhile. */
+static void ends_there(struct fixture *f)
+{
+	struct rig_shard *s = owners_shard(f);
+	unsigned count;
+
+	s->task.cb = ops_look;
+	do {
+		usleep(1000);
+		atomic_store(&ops_there, UINT_MAX);
+		env_post(s->env, &s->task);
+		while ((count = atomic_load(&ops_there)) == UINT_MAX)
+			usleep(100);
+	} while (count > 0);
+}
+
 /* Cancelled when its answer is on its way here already: it is answered once. */
 TEST(dom_far, cancelled_behind_its_end)
 {
@@ -231,17 +265,12 @@ TEST(dom_far, cancelled_behind_its_end)
 		struct req w = { 0 };
 
 		write_start(f, &w, 0, buf_b, B, 0);
-		usleep(20000); /* it runs there, and nothing here */
+		ends_there(f);
 		dom_cancel(&w.io);
 		CHECK_EQ(req_wait(f, &w), 0);
 		nap(f, MSEC);
 	}
 	fixture_close(f);
-}
-
-static struct rig_shard *owners_shard(struct fixture *f)
-{
-	return &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
 }
 
 static void lose(struct rig_shard *s)
@@ -298,7 +327,9 @@ TEST(dom_far, deadline)
 	Directory__Policy p = DIRECTORY__POLICY__INIT;
 	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
 	struct req first = { .io.nexus = &a }, late = { .io.nexus = &a };
-	static struct req before[9]; /* a second each: it is not its turn yet */
+	struct req atomic = { .io.nexus = &a };
+	/* A second each: it is not its turn yet. */
+	static struct req before[60];
 
 	object_make(f, 1);
 	p.name = "p";
@@ -314,10 +345,13 @@ TEST(dom_far, deadline)
 		before[i].io.nexus = &a;
 		write_start(f, &before[i], B, buf_a, B, 0);
 	}
-	late.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
-	write_start(f, &late, 0, buf_a, B, DOM_ATOMIC);
+	write_start(f, &atomic, B, buf_a, B, DOM_ATOMIC);
 	rig_do(owners_shard(f), flags_look);
 	CHECK_EQ(flags_there, DOM_ATOMIC);
+	dom_cancel(&atomic.io);
+	CHECK_EQ(req_wait(f, &atomic), -ECANCELED);
+	late.io.deadline_ns = env_now(f->ts.env) + SEC / 2;
+	write_start(f, &late, 0, buf_a, B, 0);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
 	for (unsigned i = 0; i < ARRAY_LEN(before); i++)
 		if (!before[i].done)
