@@ -952,9 +952,10 @@ TEST(iscsi_tcp, peer_that_does_not_read)
 	ready();
 	for (unsigned i = 0; i < 100; i++)
 		command(0xc0, 1 << 20, 0x28, 0, 2048, NULL, 0, 4096);
-	run(50);
-	/* Time goes by; the timer comes around to it. */
 	conn = tcp_of(TAILQ_FIRST(&iscsi->conns)->dm);
+	for (unsigned i = 0; i < 10000 && !conn->tx_full; i++)
+		run(1);
+	/* Time goes by; the timer comes around to it. */
 	CHECK(conn->tx_since_ns != 0 && env_timer_active(&conn->timer));
 	conn->tx_since_ns -= TCP_SEND_MS * MSEC;
 	env_timer_start(ts.env, &conn->timer, 0);
