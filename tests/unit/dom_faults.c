@@ -42,12 +42,15 @@ TEST(dom_faults, ack_waits_for_every_disk)
 {
 	for (unsigned i = 0; i < DISKS; i++) {
 		struct fixture *f = fixture_open();
+		const struct dom__op *op;
 		struct req w = { 0 };
 
 		object_make(f, 2);
 		faults.hold[i] = true;
 		write_start(f, &w, EDGE, buf_b, SPAN, i ? DOM_ATOMIC : 0);
-		nap(f, 50 * MSEC);
+		op = w.io.impl[0];
+		UNTIL(f, op->parts_left == 1);
+		nap(f, 10 * MSEC);
 		CHECK(!w.done);
 		faults_release();
 		CHECK_EQ(req_wait(f, &w), 0);

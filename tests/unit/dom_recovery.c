@@ -500,11 +500,7 @@ static void grow_in_vain(struct fixture *f, unsigned dead)
 
 	faults.hold[dead] = true;
 	resize_start(f, &r, GROWN, true);
-	for (unsigned i = 0; i < 1000; i++) {
-		if (cmmds_object(f->cmmds, &f->oid)->size_bytes == GROWN)
-			break;
-		nap(f, 10 * MSEC);
-	}
+	UNTIL(f, cmmds_object(f->cmmds, &f->oid)->size_bytes == GROWN);
 	faults.fail[dead] = true;
 	for (unsigned i = 0; i < faults.held_count; i++)
 		faults.held[i].offset = 1ull << 60;
@@ -561,7 +557,7 @@ TEST(dom_recovery, opened_while_it_is_taken_back)
 	grow_in_vain(f, other_disk(f));
 	faults.hold_directory = true;
 	resize_start(f, &r, SIZE, false);
-	nap(f, 10 * MSEC);
+	UNTIL(f, faults.works_count > 0);
 	write_start(f, &w, 0, buf_a, B, 0);
 	if (owner_of(f)->again_armed) /* at once */
 		env_timer_start(f->ts.env, &owner_of(f)->again_timer, 0);

@@ -89,7 +89,8 @@ TEST(dom_restore, nothing_newer_is_lost)
 	start(f, false);
 
 	directory_put_back(f);
-	nap(f, 100 * MSEC); /* a collection ran */
+	nap(f, 100 * MSEC);
+	UNTIL(f, dom__gc_idle(f->dom)); /* a collection ran */
 	f->oid = first;
 	for (unsigned i = 0; i < 3; i++)
 		CHECK_EQ(object_open(f), -ENXIO);
@@ -319,7 +320,8 @@ TEST(dom_restore, deleted_while_a_disk_is_away)
 	nap(f, 300 * MSEC);
 	disk_out(f, away);
 	object_delete(f);
-	nap(f, 2500 * MSEC);
+	nap(f, 50 * MSEC);
+	UNTIL(f, dom__gc_idle(f->dom));
 	CHECK(cmmds_object(f->cmmds, &f->oid) != NULL);
 	faults.fail[away] = false;
 	disk_in(f, away);

@@ -249,14 +249,12 @@ TEST(dom_space_far, decided_without_memory)
 	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
 	there = &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
 	CHECK_EQ(do_write(f, 0, buf_b, 2 * MB, 0, 0), 0);
-	nap(f, 100 * MSEC);
-	CHECK_EQ(used_on_both(f), 2 * MB);
+	UNTIL(f, used_on_both(f) == 2 * MB);
+	nap(f, 100 * MSEC); /* it was told */
 	rig_do(there, memory_goes);
 	CHECK_EQ(dom_unmap(f->object, &io, 0, 2 * MB, on_io), 0);
 	CHECK_EQ(wait_for(f), 0);
-	for (unsigned i = 0; i < 600 && used_on_both(f) > 0; i++)
-		nap(f, 10 * MSEC);
-	CHECK_EQ(used_on_both(f), 0);
+	UNTIL(f, used_on_both(f) == 0);
 	rig_do(there, memory_look);
 	CHECK_EQ(memory_left, 0);
 	fixture_close(f);

@@ -714,6 +714,7 @@ TEST(dom_stray, not_accepted_with_a_leg_cut_off)
 		struct fixture *f = fixture_open();
 		const Directory__TreeNode *tree;
 		struct uuid disk = uuid_of(101);
+		struct lsom_disk_info info;
 		struct dom_accept a;
 		char kept[300];
 		unsigned on;
@@ -727,13 +728,16 @@ TEST(dom_stray, not_accepted_with_a_leg_cut_off)
 		tree = cmmds_object(f->cmmds, &f->oid)->tree;
 		on = memcmp(tree->children[1]->leaf->disk.data, disk.b, 16) ==
 		     0;
+		lsom_disk_info(f->disks[on], &info);
+		CHECK_EQ(info.components, 1);
 		directory_keep(f);
 		snprintf(kept, sizeof(kept), "%s.kept", f->dirs[on]);
 		stop(f);
 		copy(f->dirs[on], kept);
 		start(f, false);
 		CHECK_EQ(resize_to(f, LEG), 0);
-		nap(f, 2500 * MSEC);
+		UNTIL(f, (lsom_disk_info(f->disks[on], &info),
+			  info.components == 0));
 		stop(f);
 		if (i > 0)
 			put_back(f, on);
