@@ -430,14 +430,17 @@ static void busy(struct fixture *f, unsigned i, bool on)
 TEST(dom_faults, an_undo_that_finds_a_busy_log)
 {
 	struct fixture *f = fixture_open();
+	struct dom__op *op;
 	struct req w = { 0 };
 
 	object_make(f, 2);
 	busy(f, 1, true);
-	w.io.deadline_ns = env_now(f->ts.env) + 300 * MSEC;
+	w.io.deadline_ns = env_now(f->ts.env) + 100 * SEC;
 	write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
-	nap(f, 100 * MSEC);
+	op = w.io.impl[0];
+	UNTIL(f, op->parts_left == 1);
 	busy(f, 0, true);
+	op->deadline_ns = 1; /* long ago */
 	CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
 	nap(f, 20 * MSEC);
 	busy(f, 0, false);

@@ -1243,8 +1243,9 @@ static void deletes_after(struct fixture *f, int status, bool later)
 	CHECK_EQ(components(f), 2);
 	refuse = status;
 	refuse_later = later;
+	refusals = 0;
 	object_delete(f);
-	nap(f, 500 * MSEC);
+	UNTIL(f, refusals >= 2);
 	refuse = 0;
 	CHECK_EQ(components(f), 2);
 	for (unsigned i = 0;
@@ -1295,11 +1296,12 @@ TEST(dom_owner, resizes_when_its_disks_can)
 		size += 8 * MB;
 		refuse = t[i].status;
 		refuse_later = t[i].later;
+		refusals = 0;
 		resize_start(f, &r, size, true);
 		if (refuse != -EBUSY)
 			run(&r.done);
 		else
-			nap(f, 200 * MSEC);
+			UNTIL(f, refusals > 1); /* it is asked again */
 		CHECK_EQ(r.done, refuse != -EBUSY);
 		refuse = 0;
 		run(&r.done);

@@ -13,6 +13,7 @@
 static int refuse;
 static enum lsom_meta_op refuse_op = LSOM_DELETE;
 static bool refuse_later;
+static unsigned refusals; /* how many there were */
 static unsigned refused_count;
 static struct {
 	struct lsom_meta *req;
@@ -41,6 +42,7 @@ int __wrap_lsom_comp_update(struct lsom_comp *comp, struct lsom_meta *req,
 
 	if (refuse == 0 || req->op != refuse_op)
 		return __real_lsom_comp_update(comp, req, cb);
+	refusals++;
 	if (!refuse_later)
 		return refuse;
 	CHECK(refused_count < ARRAY_LEN(refused));
