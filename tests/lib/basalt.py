@@ -326,6 +326,7 @@ class Node:
         self.wait_ready(limit)
 
     def launch(self):
+        """It may not answer yet: wait_ready()."""
         with open(self.log, "a") as log:
             self.proc = popen([BASALTD, "--config", self.conf], stdout=log,
                               stderr=log, env=self.env, cwd=self.cwd)
