@@ -313,6 +313,16 @@ struct dom_reservation {
 	uint16_t spc2_target_port;
 };
 
+/* Does the nexus of these ports hold the SPC-2 reservation? */
+static inline bool dom_spc2_holds(const struct dom_reservation *res,
+				  const char *initiator_port,
+				  uint16_t target_port)
+{
+	return res->spc2_holder[0] != '\0' &&
+	       res->spc2_target_port == target_port &&
+	       strcmp(res->spc2_holder, initiator_port) == 0;
+}
+
 /* The state as last heard from the owner; good until the loop goes on. */
 const struct dom_reservation *dom_reservation(struct dom_object *object);
 

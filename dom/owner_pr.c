@@ -53,10 +53,9 @@ static void spc2_end(struct dom__owner *owner)
 static bool spc2_is_of(const struct dom_reservation *r,
 		       const struct dom_nexus *nexus)
 {
-	return r->spc2_holder[0] != '\0' &&
-	       (nexus == NULL ||
-		(r->spc2_target_port == nexus->target_port &&
-		 strcmp(r->spc2_holder, nexus->initiator_port) == 0));
+	if (nexus == NULL)
+		return r->spc2_holder[0] != '\0';
+	return dom_spc2_holds(r, nexus->initiator_port, nexus->target_port);
 }
 
 /* Is its holder none of @owner's nexuses? */

@@ -95,8 +95,7 @@ static bool spc2_held(const struct dom_reservation *res)
 static bool spc2_mine(const struct dom_reservation *res,
 		      const struct dom__pr_who *who)
 {
-	return spc2_held(res) && res->spc2_target_port == who->target_port &&
-	       strcmp(res->spc2_holder, who->initiator_port) == 0;
+	return dom_spc2_holds(res, who->initiator_port, who->target_port);
 }
 
 bool dom__reservation_lets(const struct dom_reservation *res,

@@ -279,7 +279,6 @@ void scsi__it_reserves(struct scsi_it_lun *it)
 
 bool scsi__it_reserved(const struct scsi_it_lun *it)
 {
-	const struct dom_reservation *r;
 	const struct scsi_it_lun *by;
 
 	if (it->lun->object == NULL || !it->opened)
@@ -287,9 +286,8 @@ bool scsi__it_reserved(const struct scsi_it_lun *it)
 	by = reserver_of(it);
 	if (by != NULL)
 		return by == it;
-	r = dom_reservation(it->lun->object);
-	return r->spc2_target_port == it->dom.target_port &&
-	       strcmp(r->spc2_holder, it->dom.initiator_port) == 0;
+	return dom_spc2_holds(dom_reservation(it->lun->object),
+			      it->dom.initiator_port, it->dom.target_port);
 }
 
 /* If it may hold an SPC-2 reservation, give it up: true, and @cb later. */

@@ -79,8 +79,8 @@ static bool spc2_conflict(struct scsi_cmd *cmd)
 	/* PERSISTENT RESERVE IN and OUT, whoever asks (SPC-2 5.5.1). */
 	if (cmd->cdb[0] == 0x5e || cmd->cdb[0] == 0x5f)
 		return true;
-	return r->spc2_target_port != cmd->it->dom.target_port ||
-	       strcmp(r->spc2_holder, cmd->it->dom.initiator_port) != 0;
+	return !dom_spc2_holds(r, cmd->it->dom.initiator_port,
+			       cmd->it->dom.target_port);
 }
 
 bool scsi__access(struct scsi_cmd *cmd, enum dom_access access)
