@@ -47,6 +47,14 @@ def text(pairs):
                     + b"\0" for p in pairs)
 
 
+def read10(lba, blocks=1):
+    return struct.pack(">BBIBHB", 0x28, 0, lba, 0, blocks, 0)
+
+
+def write10(lba, blocks=1):
+    return struct.pack(">BBIBHB", 0x2a, 0, lba, 0, blocks, 0)
+
+
 class Closed(Exception):
     """The target ended the connection."""
 
