@@ -4,7 +4,8 @@
  *	t_verify [options] URL
  *
  * It keeps many commands in flight (writes of random places and sizes, some of
- * them smaller than 4 KiB, unmaps, checked reads), none of which overlap, and
+ * them smaller than 4 KiB, zeros by WRITE SAME, unmaps, checked reads, and COMPARE
+ * AND WRITE of what is there and of what is not), none of which overlap, and
  * remembers for every 4 KiB block which generation each sector has, and which
  * write of it is not answered yet.  When the connection breaks it logs in anew
  * until it is served again, reads the whole disk and compares: every block must
@@ -30,6 +31,7 @@
 
 #define DEPTH_MAX 128u
 #define IO_MAX (1u << 20)
+#define COMPARE_MAX (64u << 10)
 #define BAD_MAX 20
 
 /* What a block holds: a generation per sector, 0 = zeros. */
@@ -40,7 +42,14 @@ struct block {
 	uint8_t busy; /* a command is in flight, or will be again */
 };
 
-enum op_kind { OP_WRITE, OP_UNMAP, OP_READ };
+enum op_kind {
+	OP_WRITE,
+	OP_ZERO, /* by WRITE SAME, with or without UNMAP */
+	OP_UNMAP,
+	OP_READ,
+	OP_COMPARE, /* COMPARE AND WRITE of what is there */
+	OP_MISCOMPARE, /* of what is not: nothing is written */
+};
 
 struct op {
 	enum op_kind kind;
@@ -56,7 +65,7 @@ struct op {
 static struct {
 	const char *url;
 	const char *initiator;
-	unsigned depth, unmap_percent, read_percent;
+	unsigned depth, unmap_percent, read_percent, compare_percent;
 	unsigned command_s; /* the longest a command may take */
 	unsigned reconnect_s; /* the longest the target may be away */
 	unsigned refused_s; /* the longest a command may be refused */
@@ -86,6 +95,7 @@ static struct {
 	.depth = 16,
 	.unmap_percent = 5,
 	.read_percent = 15,
+	.compare_percent = 5,
 	.command_s = 40,
 	.reconnect_s = 180,
 	.refused_s = 60,
@@ -193,18 +203,28 @@ static void block_check(uint64_t index, const uint8_t *buf, uint8_t mask,
 
 /* ---- commands ---- */
 
+static bool op_writes(const struct op *op)
+{
+	return op->kind != OP_READ && op->kind != OP_MISCOMPARE;
+}
+
+static bool op_zeros(const struct op *op)
+{
+	return op->kind == OP_UNMAP || op->kind == OP_ZERO;
+}
+
 /* Note what was sent or acknowledged, and how long the record was then. */
 static void journal_add(const struct op *op, bool acked)
 {
 	struct journal_entry entry = {
 		.offset = op->offset,
 		.len = op->len,
-		.gen = op->kind == OP_UNMAP ? 0 : op->gen,
+		.gen = op_zeros(op) ? 0 : op->gen,
 		.acked = acked,
 	};
 	struct stat st;
 
-	if (v.journal == NULL || op->kind == OP_READ)
+	if (v.journal == NULL || !op_writes(op))
 		return;
 	if (fstat(v.record_fd, &st) != 0)
 		give_up("the I/O record: %s", strerror(errno));
@@ -239,9 +259,9 @@ static void op_take(struct op *op, uint64_t index, uint8_t mask)
 	struct block *b = &v.blocks[index];
 
 	b->busy = 1;
-	if (op->kind == OP_READ)
+	if (!op_writes(op))
 		return;
-	b->pending_gen = op->kind == OP_UNMAP ? 0 : v.generation;
+	b->pending_gen = op_zeros(op) ? 0 : v.generation;
 	b->pending_mask = mask;
 }
 
@@ -255,7 +275,7 @@ static void op_settle(struct op *op, uint64_t index, uint8_t mask)
 	struct block *b = &v.blocks[index];
 
 	b->busy = 0;
-	if (op->kind == OP_READ)
+	if (!op_writes(op))
 		return;
 	for (unsigned i = 0; i < SECTORS; i++)
 		if (b->pending_mask & 1u << i)
@@ -271,15 +291,40 @@ static void op_compare(struct op *op, uint64_t index, uint8_t mask)
 	block_check(index, op->buf + at, mask, v.verifying);
 }
 
+/* What is to be compared: the sectors as they are. */
+static void op_expect(struct op *op, uint64_t index, uint8_t mask)
+{
+	const struct block *b = &v.blocks[index];
+
+	for (unsigned i = 0; i < SECTORS; i++) {
+		uint64_t offset = index * BLOCK + i * SECTOR;
+		uint8_t *buf = op->buf + (int64_t)(offset - op->offset);
+
+		if (!(mask & 1u << i))
+			continue;
+		if (b->gen[i] == 0)
+			memset(buf, 0, SECTOR);
+		else
+			sector_fill(buf, offset, v.writer, b->gen[i]);
+	}
+}
+
 static void op_end(struct op *op)
 {
 	op->used = false;
 	v.ops_count--;
 }
 
-/* Later, the same bytes again: whatever the first attempt did, it fits. */
-static void op_again(struct op *op, uint64_t delay_ns)
+/*
+ * Later, the same bytes again: whatever the first attempt did, it fits.  Only a
+ * comparison would not find any more what was there, if it may have been @done.
+ */
+static void op_again(struct op *op, uint64_t delay_ns, bool done)
 {
+	if (op->kind == OP_COMPARE && done) {
+		op->kind = OP_WRITE;
+		memmove(op->buf, op->buf + op->len, op->len);
+	}
 	v.retries++;
 	op->retry_ns = now_ns() + delay_ns;
 }
@@ -287,6 +332,14 @@ static void op_again(struct op *op, uint64_t delay_ns)
 static void op_done(struct iscsi_context *iscsi, int status, void *data,
 		    void *private_data)
 {
+	static const char *const names[] = {
+		[OP_WRITE] = "write",
+		[OP_ZERO] = "WRITE SAME",
+		[OP_UNMAP] = "unmap",
+		[OP_READ] = "read",
+		[OP_COMPARE] = "COMPARE AND WRITE",
+		[OP_MISCOMPARE] = "COMPARE AND WRITE of something else",
+	};
 	struct scsi_task *task = data;
 	struct op *op = private_data;
 	struct scsi_sense sense = { 0 };
@@ -300,6 +353,16 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 	if (task != NULL)
 		scsi_free_scsi_task(task);
 
+	if (op->kind == OP_MISCOMPARE &&
+	    (status == SCSI_STATUS_GOOD ||
+	     (sense.key == SCSI_SENSE_MISCOMPARE &&
+	      sense.ascq == SCSI_SENSE_ASCQ_MISCOMPARE_DURING_VERIFY))) {
+		if (status == SCSI_STATUS_GOOD)
+			bad("COMPARE AND WRITE of %u bytes at %llu did not see "
+			    "a difference",
+			    op->len, (unsigned long long)op->offset);
+		status = SCSI_STATUS_GOOD;
+	}
 	if (status == SCSI_STATUS_GOOD) {
 		if (op->kind == OP_READ)
 			op_blocks(op, op_compare);
@@ -334,15 +397,15 @@ static void op_done(struct iscsi_context *iscsi, int status, void *data,
 				"sense %x/%04x)",
 				(unsigned long long)op->offset, v.refused_s,
 				status, sense.key, sense.ascq);
-		op_again(op, 10000000);
+		op_again(op, 10000000,
+			 status != SCSI_STATUS_BUSY &&
+				 status != SCSI_STATUS_TASK_SET_FULL &&
+				 sense.key != SCSI_SENSE_UNIT_ATTENTION);
 		return;
 	}
 	give_up("%s of %u bytes at %llu: status %#x, sense %x/%04x",
-		op->kind == OP_READ    ? "read"
-		: op->kind == OP_UNMAP ? "unmap"
-				       : "write",
-		op->len, (unsigned long long)op->offset, status, sense.key,
-		sense.ascq);
+		names[op->kind], op->len, (unsigned long long)op->offset,
+		status, sense.key, sense.ascq);
 }
 
 static void op_send(struct op *op)
@@ -364,6 +427,18 @@ static void op_send(struct op *op)
 					     (int)v.lba_bytes, 0, 0, 0, 0, 0,
 					     op_done, op, &op->iov, 1);
 		break;
+	case OP_ZERO:
+		task = iscsi_writesame16_task(v.iscsi, v.lun, lba, op->buf,
+					      v.lba_bytes,
+					      op->len / v.lba_bytes, 0,
+					      op->gen & 1, 0, 0, op_done, op);
+		break;
+	case OP_COMPARE:
+	case OP_MISCOMPARE:
+		task = iscsi_compareandwrite_task(v.iscsi, v.lun, lba, op->buf,
+						  op->len * 2, (int)v.lba_bytes,
+						  0, 0, 0, 0, 0, op_done, op);
+		break;
 	case OP_UNMAP:
 		task = iscsi_unmap_task(v.iscsi, v.lun, 0, 0, &list, 1, op_done,
 					op);
@@ -379,6 +454,7 @@ static void op_send(struct op *op)
 static struct op *op_start(enum op_kind kind, uint64_t offset, uint32_t len)
 {
 	struct op *op = v.ops;
+	uint8_t *fresh;
 
 	for (uint64_t b = offset / BLOCK; b <= (offset + len - 1) / BLOCK; b++)
 		if (v.blocks[b].busy)
@@ -396,9 +472,18 @@ static struct op *op_start(enum op_kind kind, uint64_t offset, uint32_t len)
 	op->gen = v.generation;
 	op_blocks(op, op_take);
 	journal_add(op, false);
-	if (kind == OP_WRITE)
+	fresh = op->buf;
+	if (kind == OP_COMPARE || kind == OP_MISCOMPARE) {
+		op_blocks(op, op_expect);
+		if (kind == OP_MISCOMPARE)
+			op->buf[random_next(&v.random) % len] ^= 1;
+		fresh += len;
+	}
+	if (kind == OP_ZERO)
+		memset(fresh, 0, v.lba_bytes);
+	else if (kind != OP_READ && kind != OP_UNMAP)
 		for (uint32_t at = 0; at < len; at += SECTOR)
-			sector_fill(op->buf + at, offset + at, v.writer,
+			sector_fill(fresh + at, offset + at, v.writer,
 				    v.generation);
 	op_send(op);
 	return op;
@@ -421,10 +506,25 @@ static uint32_t pick_len(void)
 	return (uint32_t)(BLOCK * (1 + r % (IO_MAX / BLOCK)));
 }
 
+static enum op_kind pick_kind(void)
+{
+	unsigned dice = random_next(&v.random) % 100;
+
+	if (dice < v.unmap_percent)
+		return dice % 2 ? OP_ZERO : OP_UNMAP;
+	dice -= v.unmap_percent;
+	if (dice < v.read_percent)
+		return OP_READ;
+	dice -= v.read_percent;
+	if (dice < v.compare_percent)
+		return dice % 2 ? OP_MISCOMPARE : OP_COMPARE;
+	return OP_WRITE;
+}
+
 static void load_one(void)
 {
 	uint64_t bytes = v.blocks_count * BLOCK;
-	unsigned dice = random_next(&v.random) % 100;
+	enum op_kind kind = pick_kind();
 	uint32_t len = pick_len();
 	uint32_t align = len % BLOCK ? v.lba_bytes : BLOCK;
 	uint64_t offset;
@@ -432,17 +532,14 @@ static void load_one(void)
 	/* An eighth of the writes of whole blocks are not aligned to them. */
 	if (random_next(&v.random) % 8 == 0)
 		align = v.lba_bytes;
-	if (dice < v.unmap_percent) {
+	if (kind == OP_COMPARE || kind == OP_MISCOMPARE)
+		len = len < COMPARE_MAX ? len : COMPARE_MAX;
+	if (kind == OP_UNMAP) {
 		len = (len + BLOCK - 1) / BLOCK * BLOCK;
 		align = BLOCK;
 	}
 	offset = random_next(&v.random) % ((bytes - len) / align + 1) * align;
-	if (dice < v.unmap_percent)
-		op_start(OP_UNMAP, offset, len);
-	else if (dice < v.unmap_percent + v.read_percent)
-		op_start(OP_READ, offset, len);
-	else
-		op_start(OP_WRITE, offset, len);
+	op_start(kind, offset, len);
 }
 
 static void connection_drop(void)
@@ -629,6 +726,7 @@ int main(int argc, char **argv)
 		{ "depth", required_argument, NULL, 'd' },
 		{ "unmap", required_argument, NULL, 'u' },
 		{ "reads", required_argument, NULL, 'r' },
+		{ "compares", required_argument, NULL, 'e' },
 		{ "bytes", required_argument, NULL, 'b' },
 		{ "seed", required_argument, NULL, 's' },
 		{ "writer", required_argument, NULL, 'w' },
@@ -656,6 +754,9 @@ int main(int argc, char **argv)
 			break;
 		case 'r':
 			v.read_percent = (unsigned)atoi(optarg);
+			break;
+		case 'e':
+			v.compare_percent = (unsigned)atoi(optarg);
 			break;
 		case 'b':
 			v.bytes_max = strtoull(optarg, NULL, 0);
@@ -698,9 +799,11 @@ int main(int argc, char **argv)
 		}
 	}
 	if (optind + 1 != argc || v.depth == 0 || v.depth > DEPTH_MAX ||
-	    v.command_s == 0) {
+	    v.command_s == 0 ||
+	    v.unmap_percent + v.read_percent + v.compare_percent > 100) {
 		fprintf(stderr,
 			"usage: t_verify [--depth N] [--unmap %%] [--reads %%] "
+			"[--compares %%] "
 			"[--bytes N] [--seed N] [--writer N] "
 			"[--initiator IQN] [--fill] [--again] [--commands N] "
 			"[--command-limit SECONDS] [--away-limit SECONDS] "
