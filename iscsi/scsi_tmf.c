@@ -253,7 +253,8 @@ static void kill_tasks(struct scsi_tmf_req *req, struct scsi_lun *lun)
 
 	/* Killing only marks and defers: the list stays as it is. */
 	TAILQ_FOREACH (cmd, &lun->tasks, link) {
-		if (!concerns(req, cmd))
+		/* What was killed before was not cleared by this. */
+		if (!concerns(req, cmd) || cmd->killed)
 			continue;
 		/* With TAS it hears of it by the status (SAM-5 5.14). */
 		if (req->function == SCSI_CLEAR_TASK_SET &&

@@ -297,6 +297,40 @@ TEST(lun, tmf_waits_for_the_medium)
 	rig_close(r);
 }
 
+/* Who had aborted its command itself does not hear that it was cleared by another. */
+TEST(lun, clear_of_what_was_aborted)
+{
+	static const uint8_t list[] = { 0, 0, 0, 0, 0x0a, 0x0a, 0, 0x10,
+					0, 0, 0, 0, 0xff, 0xff, 0, 0 };
+	struct rig *r = rig_open(512);
+	struct rig_cmd a;
+	int response = -1;
+	struct scsi_tmf_req req = { .data = &response,
+				    .function = SCSI_CLEAR_TASK_SET,
+				    .nexus = &r->nexus[0],
+				    .cb = on_reset };
+
+	CHECK_EQ(rig_do(r, 0, CDB(0x15, 0x10, 0, 0, sizeof(list)), list,
+			sizeof(list), NULL, 0),
+		 GOOD);
+	CHECK_EQ(rig_tur(r, 1), RIG_SENSE(6, 0x2a, 1));
+	fake_dom_stubborn(r->dom, true);
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 1, true, 0, SCSI_SIMPLE, false);
+	rig_run(r);
+	scsi_cmd_abort(&a.cmd);
+	scsi_tmf(&req);
+	rig_run(r);
+	CHECK(!a.done);
+	fake_dom_hold(r->dom, false);
+	rig_run(r);
+	CHECK_EQ(response, 0);
+	CHECK_EQ(a.answer, RIG_SILENT);
+	rig_end(&a);
+	CHECK_EQ(rig_tur(r, 1), GOOD);
+	rig_close(r);
+}
+
 /* A reset wipes out what was pending: hosts look at everything anew. */
 TEST(lun, reset_replaces_attentions)
 {
