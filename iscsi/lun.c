@@ -277,6 +277,19 @@ void scsi__it_reserves(struct scsi_it_lun *it)
 	it->reserves = true;
 }
 
+/* Do its ports hold one, as far as dom has told? */
+static bool ports_hold(const struct scsi_it_lun *it)
+{
+	return dom_spc2_holds(dom_reservation(it->lun->object),
+			      it->dom.initiator_port, it->dom.target_port);
+}
+
+void scsi__it_settle(struct scsi_it_lun *it)
+{
+	if (it->reserving == 0 && !ports_hold(it))
+		it->reserves = false;
+}
+
 bool scsi__it_reserved(const struct scsi_it_lun *it)
 {
 	const struct scsi_it_lun *by;
@@ -286,8 +299,7 @@ bool scsi__it_reserved(const struct scsi_it_lun *it)
 	by = reserver_of(it);
 	if (by != NULL)
 		return by == it;
-	return dom_spc2_holds(dom_reservation(it->lun->object),
-			      it->dom.initiator_port, it->dom.target_port);
+	return ports_hold(it);
 }
 
 /* If it may hold an SPC-2 reservation, give it up: true, and @cb later. */
@@ -405,6 +417,8 @@ static void it_gave_up(struct dom_io *io, int status)
 	struct scsi_nexus_closing *release = it->release;
 
 	it->release = NULL;
+	if (status == 0)
+		scsi__it_settle(it);
 	scsi__it_put(it); /* which tries again, if it failed */
 	closing_put(release);
 }
@@ -499,8 +513,10 @@ static void lun_event(struct dom_watch *watch, enum dom_event event)
 		break;
 	case DOM_RESERVATION:
 		TAILQ_FOREACH (it, &lun->its, link)
-			if (it->opened)
+			if (it->opened) {
 				take_attention(it);
+				scsi__it_settle(it);
+			}
 		break;
 	case DOM_LOW_SPACE:
 		scsi__ua_set_all(lun, UA_THIN, NULL);
@@ -687,6 +703,8 @@ static void it_hand_over(struct scsi_nexus *nexus, struct scsi_it_lun *it)
 		if (other != NULL && other->opened &&
 		    scsi__same_object(other->lun, it->lun)) {
 			scsi__it_reserves(other);
+			/* It does not hear of their end: for good. */
+			other->reserving += it->reserving;
 			return;
 		}
 	}

@@ -142,7 +142,8 @@ struct scsi_it_lun {
 	struct scsi_nexus *nexus; /* NULL once it is gone */
 	struct dom_nexus dom;
 	bool opened; /* dom knows it */
-	bool reserves; /* or did: scsi__it_reserves() */
+	bool reserves; /* or may, or a RESERVE may come: scsi__it_reserves() */
+	unsigned reserving; /* RESERVEs whose end dom has not told */
 	uint32_t ua;
 	unsigned refs; /* the nexus's, and one a command */
 	struct scsi_nexus_closing *closing;
@@ -337,6 +338,11 @@ void scsi__it_put(struct scsi_it_lun *it);
  * or a target shows a disk twice: the last one that asked is whose it is.
  */
 void scsi__it_reserves(struct scsi_it_lun *it);
+/*
+ * dom has told of a change, or the end of what it asked for, or of a reset: has it
+ * none any more?  Who asks next need not wait for dom then.
+ */
+void scsi__it_settle(struct scsi_it_lun *it);
 /* Is what there is of one, or what may come yet of a RESERVE, @it's? */
 bool scsi__it_reserved(const struct scsi_it_lun *it);
 void scsi__lun_put(struct scsi_lun *lun);

@@ -437,8 +437,14 @@ bool scsi__spc2_parse(struct scsi_cmd *cmd)
 
 static void spc2_done(struct dom_io *io, int status)
 {
-	struct scsi_cmd *cmd = scsi__io_end(io, status);
+	struct scsi_cmd *cmd = container_of(io, struct scsi_cmd, io);
+	const struct dom_pr *pr = cmd->memory;
 
+	if (status == 0 || status == -EPERM) { /* else it may do its work yet */
+		cmd->it->reserving -= pr->action == DOM_SPC2_RESERVE;
+		scsi__it_settle(cmd->it);
+	}
+	cmd = scsi__io_end(io, status);
 	if (cmd != NULL)
 		scsi__done(cmd);
 }
@@ -447,6 +453,7 @@ void scsi__spc2(struct scsi_cmd *cmd)
 {
 	bool release = cmd->cdb[0] == 0x17 || cmd->cdb[0] == 0x57;
 	struct dom_pr *pr = cmd->memory = calloc(1, sizeof(*pr));
+	int rv;
 
 	if (pr == NULL) {
 		scsi__status(cmd, -ENOMEM);
@@ -454,7 +461,10 @@ void scsi__spc2(struct scsi_cmd *cmd)
 		return;
 	}
 	pr->action = release ? DOM_SPC2_RELEASE : DOM_SPC2_RESERVE;
-	if (!release)
+	rv = dom_reserve(cmd->lun->object, &cmd->io, pr, spc2_done);
+	if (rv == 0 && !release) {
+		cmd->it->reserving++;
 		scsi__it_reserves(cmd->it);
-	scsi__io(cmd, dom_reserve(cmd->lun->object, &cmd->io, pr, spc2_done));
+	}
+	scsi__io(cmd, rv);
 }

@@ -127,6 +127,17 @@ struct release {
 	uint64_t since_ns;
 };
 
+/* None is left of those that were asked for before. */
+static void settle(struct scsi_lun *lun)
+{
+	struct scsi_lun *unit;
+	struct scsi_it_lun *it;
+
+	SCSI_UNITS_FOREACH (unit, lun)
+		TAILQ_FOREACH (it, &unit->its, link)
+			scsi__it_settle(it);
+}
+
 static void release_end(struct release *release, int status)
 {
 	struct scsi_tmf_req *req = release->req;
@@ -139,6 +150,8 @@ static void release_end(struct release *release, int status)
 			 err_text(status));
 		req->response = TMF_REJECTED;
 	}
+	if (status == 0)
+		settle(lun);
 	target->busy++;
 	free(release);
 	req->waiting--;

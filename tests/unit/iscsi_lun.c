@@ -708,6 +708,89 @@ TEST(lun, nexus_reset_between_two_reserves)
 	rig_close(r);
 }
 
+/* Nothing is held any more: an owner that is down is not waited for. */
+TEST(lun, nothing_to_release)
+{
+	static const enum scsi_tmf resets[] = { SCSI_LUN_RESET,
+						SCSI_TARGET_WARM_RESET,
+						SCSI_IT_NEXUS_RESET };
+	struct rig *r = rig_open(512);
+
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+		CHECK_EQ(rig_do(r, 0, CDB(0x16), NULL, 0, NULL, 0),
+			 RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+		if (i == 0)
+			CHECK_EQ(rig_do(r, 1, CDB(0x17), NULL, 0, NULL, 0),
+				 GOOD);
+		else
+			CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+		fake_dom_fault(r->dom,
+			       (struct fake_fault){ .ops = FAKE_RESERVE,
+						    .times = 1u << 30,
+						    .status = -ETIMEDOUT });
+		for (unsigned n = 0; n < 2; n++)
+			for (unsigned at = 0; at < ARRAY_LEN(resets); at++)
+				CHECK_EQ(rig_tmf(r, n, resets[at], 0), 0);
+		fake_dom_fault(r->dom, (struct fake_fault){ .times = 0 });
+		for (unsigned n = 0; n < 2; n++)
+			while (rig_tur(r, n) != GOOD)
+				;
+	}
+	/* Nor by the end of a nexus. */
+	fake_dom_hold(r->dom, true);
+	rig_logout(r, 1);
+	CHECK_EQ(fake_dom_queued(r->dom), 0);
+	fake_dom_hold(r->dom, false);
+	rig_close(r);
+}
+
+static void on_over(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+/*
+ * Nor is it by who had one that was ended elsewhere: by way of another shard's
+ * unit, or another node's.
+ */
+TEST(lun, nothing_to_release_any_more)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .block_bytes = 512, .object = r->oid };
+	struct scsi_nexus other = { .dom = r->nexus[0].dom };
+	int response = -1;
+	struct scsi_tmf_req req = { .data = &response,
+				    .function = SCSI_LUN_RESET,
+				    .nexus = &other,
+				    .cb = on_reset };
+	bool closed = false, gone = false;
+	struct scsi_target *target;
+	struct scsi_common common;
+
+	scsi_common_init(&common);
+	CHECK_EQ(scsi_target_open(r->target->env, r->dom, &common,
+				  "iqn.2026-11.internal.basalt:other", &target),
+		 0);
+	CHECK_EQ(scsi_lun_set(target, &conf, r->usage), 0);
+	rig_run(r);
+	scsi_nexus_open(target, &other, false);
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), GOOD);
+	scsi_tmf(&req);
+	rig_run(r);
+	CHECK_EQ(response, 0);
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_RESERVE,
+						    .times = 1u << 30,
+						    .status = -ETIMEDOUT });
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 0), 0);
+	fake_dom_fault(r->dom, (struct fake_fault){ .times = 0 });
+	scsi_nexus_close(&other, on_over, &closed);
+	scsi_target_close(target, on_over, &gone);
+	rig_run(r);
+	CHECK(closed && gone);
+	rig_close(r);
+}
+
 /* ---- SANITIZE ---- */
 
 static unsigned sanitize(struct rig *r, unsigned n, uint8_t byte1,
@@ -1139,11 +1222,6 @@ static unsigned write_from(struct rig *r, unsigned n)
 	return got;
 }
 
-static void on_over(void *arg)
-{
-	*(bool *)arg = true;
-}
-
 /*
  * A RESERVE is a nexus's at the disk, by whatever number it asked: a number that goes
  * does not end it (SPC-2 5.5.1), while there is another one.
@@ -1168,6 +1246,34 @@ TEST(lun, reserve_of_two_units)
 		CHECK_EQ(write_from(r, 1), 0);
 		rig_close(r);
 	}
+}
+
+/* Nor does it end one that is on its way, whatever else changes meanwhile. */
+TEST(lun, reserve_under_way_of_two_units)
+{
+	struct rig *r = rig_open(512);
+	struct scsi_lun *first = r->target->luns[0];
+	struct rig_cmd c;
+
+	twin_set(r, 1);
+	while (tur_at(r, 1) != GOOD)
+		;
+	fake_dom_hold(r->dom, true);
+	r->lun = 1;
+	begin_held(r, &c, 0, 0x16);
+	r->lun = 0;
+	scsi_lun_unset(r->target, 1);
+	first->watch.cb(&first->watch, DOM_RESERVATION);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &c.done));
+	CHECK_EQ(c.answer, GOOD);
+	rig_end(&c);
+	rig_run(r);
+	CHECK_EQ(write_from(r, 1), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	CHECK_EQ(write_from(r, 0), 0);
+	rig_logout(r, 0);
+	CHECK_EQ(write_from(r, 1), 0);
+	rig_close(r);
 }
 
 /* That of the last one does. */
