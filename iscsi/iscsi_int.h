@@ -348,6 +348,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 #define ISCSI_SESSION_BYTES_MIN (1u << 20)
 #define ISCSI_SESSION_BYTES_MAX (32u << 20)
 #define ISCSI_SESSION_PART 3u
+#define ISCSI_LIST_LITTLE (8u << 10) /* a parameter list: waits for nobody */
 /* Of all that sessions may have: their shares leave it to what cannot wait. */
 #define ISCSI_UNASKED_PART 6u
 #define ISCSI_UNASKED_LITTLE (256u << 10) /* from a session: nobody minds */

@@ -201,6 +201,8 @@ struct scsi_cmd {
  * still swallows what the initiator sends).  scsi_cmd_end() follows either way.
  */
 bool scsi_cmd_begin(struct scsi_cmd *cmd);
+/* Until execute: is what it takes a parameter list?  Else it is blocks, or nothing. */
+bool scsi_cmd_takes_list(const struct scsi_cmd *cmd);
 void scsi_cmd_execute(struct scsi_cmd *cmd);
 
 /*

@@ -626,6 +626,11 @@ bool scsi_cmd_begin(struct scsi_cmd *cmd)
 	return false;
 }
 
+bool scsi_cmd_takes_list(const struct scsi_cmd *cmd)
+{
+	return cmd->dir == SCSI_DIR_OUT && cmd->blocks == 0;
+}
+
 void scsi_cmd_execute(struct scsi_cmd *cmd)
 {
 	if (cmd->state == CMD_DONE)

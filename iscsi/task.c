@@ -328,6 +328,16 @@ static bool may_hold(const struct iscsi_session *s, size_t bytes, size_t keep,
 }
 
 /*
+ * A parameter list waits for no room: it may be what fences a host off.  A window
+ * full of them is no more than any session may hold.
+ */
+static bool is_little(const struct task *task)
+{
+	return scsi_cmd_takes_list(&task->cmd) &&
+	       share_of(task) <= ISCSI_LIST_LITTLE;
+}
+
+/*
  * Is there room for @task in the share?  The oldest one always has it: those that
  * came later, and could not wait, may have taken all, and may wait for it.
  */
@@ -336,6 +346,8 @@ static bool share_has(const struct task *task)
 	const struct iscsi_session *s = task->session;
 	size_t wanted = s->payload_bytes + share_of(task);
 
+	if (is_little(task))
+		return true;
 	return s->payload_bytes == 0 || TAILQ_FIRST(&s->tasks) == task ||
 	       (wanted <= ISCSI_SESSION_BYTES_MAX &&
 		may_hold(s, wanted, iscsi__unasked_pages(s->iscsi),
@@ -349,7 +361,7 @@ static bool has_room(const struct task *task)
 	const struct task *first = TAILQ_FIRST(&s->parked);
 
 	if (first != NULL && first != task && task != TAILQ_FIRST(&s->tasks) &&
-	    !share_has(first))
+	    !is_little(task) && !share_has(first))
 		return false;
 	return share_has(task);
 }

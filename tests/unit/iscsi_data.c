@@ -904,6 +904,29 @@ TEST(iscsi_data, an_inquiry_among_writes_that_bring_data)
 	end();
 }
 
+/* Nor a list, by which a host is fenced off: PERSISTENT RESERVE OUT. */
+TEST(iscsi_data, a_list_among_writes_that_bring_data)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_COMMAND, 0xa0 };
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		write_with_data(&m);
+	CHECK(next(&m) == NULL);
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, 24);
+	bhs[32] = 0x5f; /* REGISTER */
+	bhs[32 + 8] = 24;
+	put_pdu(&m, bhs, NULL, 0);
+	settle();
+	CHECK_EQ(asked_of(&m, tag), 24);
+	serve_write(&m, tag);
+	CHECK_EQ(answer(&m, tag), 0);
+	end();
+}
+
 /* Nor does it wait for the room of those that wait for it. */
 TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
 {
