@@ -300,9 +300,11 @@ static size_t share_of(const struct task *task)
 {
 	const struct scsi_cmd *cmd = &task->cmd;
 
-	if (cmd->dir == SCSI_DIR_IN)
-		return (size_t)MIN(cmd->edtl, cmd->transfer_len);
-	return memory_wanted(task);
+	if (cmd->dir != SCSI_DIR_IN)
+		return memory_wanted(task);
+	if (cmd->expect != SCSI_DIR_IN) /* to who announces a write none goes */
+		return 0;
+	return (size_t)MIN(cmd->edtl, cmd->transfer_len);
 }
 
 /* Is @bytes no more than what is left, but for @keep pages, divided by @part? */

@@ -904,6 +904,21 @@ TEST(iscsi_data, an_inquiry_among_writes_that_bring_data)
 	end();
 }
 
+/* Nor a READ that is taken for a write: it returns nothing, and holds no share. */
+TEST(iscsi_data, a_read_that_returns_nothing_among_writes)
+{
+	uint32_t read;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		write_with_data(&m);
+	read = command(&m, 0xa0, 4096, 0x28, 0, 8, NULL, 0);
+	CHECK_EQ(answer(&m, read), 0);
+	end();
+}
+
 /* Nor a list, by which a host is fenced off: PERSISTENT RESERVE OUT. */
 TEST(iscsi_data, a_list_among_writes_that_bring_data)
 {
