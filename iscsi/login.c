@@ -280,6 +280,25 @@ static void declare_lengths(struct login *l, struct text_out *out)
 			l->keys.max_recv_data);
 }
 
+/* FirstBurstLength is the last one: MaxBurstLength bounds it, wherever it stands. */
+static unsigned negotiate(struct login *l, const struct pairs *p,
+			  struct text_out *out)
+{
+	const char *first_burst = p->value[K_FIRST_BURST];
+	unsigned status = LOGIN_OK;
+
+	for (unsigned i = 0; i < p->count && status == LOGIN_OK; i++) {
+		enum key_id id = p->order[i];
+
+		if (id != K_FIRST_BURST)
+			status = iscsi__key_negotiate(l, id, p->value[id], out);
+	}
+	if (first_burst != NULL && status == LOGIN_OK)
+		status = iscsi__key_negotiate(l, K_FIRST_BURST, first_burst,
+					      out);
+	return status;
+}
+
 static unsigned handle_text(struct login *l, const uint8_t *bhs, char *text,
 			    size_t len, struct text_out *out)
 {
@@ -310,12 +329,9 @@ static unsigned handle_text(struct login *l, const uint8_t *bhs, char *text,
 	status = authenticate(l, &p, out);
 	if (status != LOGIN_OK)
 		return status;
-	for (unsigned i = 0; i < p.count; i++) {
-		status = iscsi__key_negotiate(l, p.order[i],
-					      p.value[p.order[i]], out);
-		if (status != LOGIN_OK)
-			return status;
-	}
+	status = negotiate(l, &p, out);
+	if (status != LOGIN_OK)
+		return status;
 	if (l->stage == 1 || (bhs[1] & 0x83) == 0x83)
 		if (l->auth_done)
 			declare_lengths(l, out);

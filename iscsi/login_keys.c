@@ -100,8 +100,8 @@ static uint32_t our_number(const struct login *l, enum key_id id)
 	switch (id) {
 	case K_MAX_BURST:
 		return c->max_burst;
-	case K_FIRST_BURST:
-		return c->first_burst;
+	case K_FIRST_BURST: /* at most MaxBurstLength (13.14) */
+		return MIN(c->first_burst, l->keys.max_burst);
 	case K_OUTSTANDING_R2T:
 		return TASK_R2T_MAX;
 	case K_TIME2RETAIN:

@@ -287,6 +287,15 @@ TEST(iscsi_login, a_first_burst_longer_than_any)
 		 0);
 	CHECK_EQ(login->keys.first_burst, 4096);
 	CHECK_EQ(login->keys.max_burst, 4096);
+	/* And so it is told: it would hang up on who sends what was agreed. */
+	CHECK_STR(said("FirstBurstLength"), "4096");
+	CHECK_STR(said("MaxBurstLength"), "4096");
+	end();
+	/* The lengths may come one after the other. */
+	begin_open();
+	CHECK_EQ(REQUEST(OP, NAMES "MaxBurstLength=4096\0"), 0);
+	CHECK_EQ(REQUEST(T | OP_FULL, "FirstBurstLength=8192\0"), 0);
+	CHECK_STR(said("FirstBurstLength"), "4096");
 	end();
 }
 
