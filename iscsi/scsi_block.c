@@ -196,7 +196,11 @@ void scsi__orwrite(struct scsi_cmd *cmd)
 
 /* ---- VERIFY, WRITE AND VERIFY ---- */
 
-#define VERIFY_STEP (1u << 20)
+/*
+ * Memory that no session's share has: as many as an initiator may have at a time
+ * must leave most of it to others.
+ */
+#define VERIFY_STEP (64u << 10)
 
 /* First byte of @sgl that is not what it should be; -1: none. */
 static int64_t verify_compare(struct scsi_cmd *cmd, struct sgl *sgl)

@@ -973,6 +973,20 @@ TEST(iscsi_data, an_ordered_write_before_those_that_bring_data)
 	end();
 }
 
+/* What is verified takes memory of its own, beside all shares: it is little. */
+TEST(iscsi_data, a_verify_takes_little_memory)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	hoard_all();
+	hoard_keep(hoard_count - 20);
+	CHECK_EQ(answer(&m, command(&m, 0x80, 0, 0x2f, 0, 2048, NULL, 0)), 0);
+	hoard_keep(0);
+	end();
+}
+
 /*
  * A write of @edtl bytes whose first @len are there in pages of their own, from
  * @offset of the first on, as over iSER.
