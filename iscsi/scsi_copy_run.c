@@ -537,6 +537,19 @@ static bool backwards(const struct scsi_copy *copy,
 	       s->to_lba - s->from_lba < s->len / from->block_bytes;
 }
 
+/*
+ * Bytes of a step.  No session's share has its memory, and there are copies on all
+ * shards: each takes a part of what is left, so that they leave some to others.
+ */
+static uint64_t step_max(const struct scsi_copy *copy)
+{
+	struct page_cache *pages = copy->target->env->pages;
+	size_t part = pages_left(pages, PAGE_FRONT, 0) / SCSI_COPIES_MAX;
+
+	return MIN(MAX((uint64_t)part * PAGE_BYTES, SCSI_COPY_STEP_LEAST),
+		   SCSI_COPY_STEP);
+}
+
 /* The next bytes of a segment, the next segment, or the end. */
 static void step(struct scsi_copy *copy)
 {
@@ -572,7 +585,7 @@ static void step(struct scsi_copy *copy)
 	if (!units_ready(copy))
 		return;
 	from = &copy->cscds[s->from];
-	len = MIN(s->len - s->done, SCSI_COPY_STEP);
+	len = MIN(s->len - s->done, step_max(copy));
 	copy->offset = backwards(copy, s) ? s->len - s->done - len : s->done;
 	offset = s->from_lba * from->block_bytes + copy->offset;
 	cmd->io.nexus = nexus_of(from);

@@ -56,7 +56,8 @@
 #define SCSI_COPY_LIST_MAX                                                     \
 	(SCSI_COPY_CSCDS_MAX * 32u + SCSI_COPY_SEGMENTS_MAX * 28u)
 #define SCSI_COPY_SEGMENT_MAX (16u << 20) /* bytes */
-#define SCSI_COPY_STEP (1u << 20) /* bytes of memory that one takes */
+#define SCSI_COPY_STEP (1u << 20) /* bytes of memory that one takes at most */
+#define SCSI_COPY_STEP_LEAST (64u << 10) /* where there is little */
 #define SCSI_COPIES_MAX 32u /* at a time, of one shard */
 /* Of that one initiator may have no more than are left, so at most: */
 #define SCSI_COPIES_OF_ONE (SCSI_COPIES_MAX / 2)

@@ -702,6 +702,29 @@ TEST(scsi_copy, time)
 	rig_close(r);
 }
 
+/* Where there is little memory it makes do with that, and leaves some to others. */
+TEST(scsi_copy, little_memory)
+{
+	static struct sgl *taken[65536];
+	struct rig *r = rig(512);
+	struct page_cache *pages = r->target->env->pages;
+	unsigned n = 0;
+	struct list l;
+
+	write_numbers(r, 0, 0, 8192, 1);
+	one(&l, r, 0, 1, 8192, 0, 0);
+	while (n < ARRAY_LEN(taken) &&
+	       sgl_new(pages, PAGE_FRONT, PAGE_BYTES, 0, &taken[n]) == 0)
+		n++;
+	for (unsigned i = 0; i < 40; i++)
+		sgl_put(taken[--n]);
+	CHECK_EQ(copy(r, &l), GOOD);
+	while (n > 0)
+		sgl_put(taken[--n]);
+	check_numbers(r, 1, 0, 8192, 1, 1);
+	rig_close(r);
+}
+
 /*
  * So many at a time; the next one comes again.  One initiator, by whichever of its
  * ports, leaves as many as it has to others.
