@@ -336,7 +336,10 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
 /* An initiator may have these, however few are left: paths times targets. */
 #define ISCSI_INITIATOR_SESSIONS 128u
 #define ISCSI_DATA_SECONDS 60u
-/* Of an ORDERED or HEAD OF QUEUE command: all others of the unit wait for it. */
+/*
+ * Of an ORDERED or HEAD OF QUEUE command, or one that an ORDERED one waits for: all
+ * others of the unit do.  So often it is looked at, as one may come at any time.
+ */
 #define ISCSI_BARRIER_DATA_SECONDS 10u
 #define ISCSI_LOGOUT_DATA_SECONDS 5u /* behind a logout */
 /* A command that finds no memory is sent back after this. */

@@ -203,6 +203,11 @@ struct scsi_cmd {
 bool scsi_cmd_begin(struct scsi_cmd *cmd);
 /* Until execute: is what it takes a parameter list?  Else it is blocks, or nothing. */
 bool scsi_cmd_takes_list(const struct scsi_cmd *cmd);
+/*
+ * Since begin, and before done(): do others of its unit wait for it, as it is a
+ * barrier, or one that came later waits for it?
+ */
+bool scsi_cmd_holds_up(const struct scsi_cmd *cmd);
 void scsi_cmd_execute(struct scsi_cmd *cmd);
 
 /*

@@ -631,6 +631,21 @@ bool scsi_cmd_takes_list(const struct scsi_cmd *cmd)
 	return cmd->dir == SCSI_DIR_OUT && cmd->blocks == 0;
 }
 
+bool scsi_cmd_holds_up(const struct scsi_cmd *cmd)
+{
+	const struct scsi_cmd *later;
+
+	if (cmd->lun == NULL || cmd->lun->barriers == 0)
+		return false;
+	if (is_barrier(cmd))
+		return true;
+	for (later = TAILQ_NEXT(cmd, link); later != NULL;
+	     later = TAILQ_NEXT(later, link))
+		if (later->attr == SCSI_ORDERED)
+			return true;
+	return false;
+}
+
 void scsi_cmd_execute(struct scsi_cmd *cmd)
 {
 	if (cmd->state == CMD_DONE)

@@ -474,7 +474,8 @@ static void on_data_timer(struct env_timer *timer)
 	if (due <= now)
 		iscsi__conn_end(s->conn, "data of a command never came");
 	else if (due != UINT64_MAX)
-		data_timer_set(s, due);
+		data_timer_set(s, MIN(due,
+				      now + ISCSI_BARRIER_DATA_SECONDS * SEC));
 }
 
 void iscsi__session_data_timer(struct iscsi_session *s, unsigned seconds)

@@ -46,8 +46,9 @@ static bool is_barrier(const struct task *task)
 unsigned iscsi__task_data_seconds(const struct task *task)
 {
 	/* One that was answered already is not in the task set any more. */
-	return task->live && is_barrier(task) ? ISCSI_BARRIER_DATA_SECONDS
-					      : ISCSI_DATA_SECONDS;
+	return task->live && scsi_cmd_holds_up(&task->cmd)
+		       ? ISCSI_BARRIER_DATA_SECONDS
+		       : ISCSI_DATA_SECONDS;
 }
 
 /* ---- the end ---- */
@@ -784,7 +785,7 @@ void iscsi__task_go_on(struct task *task)
 		return;
 	if (!task->final) {
 		task->state = TASK_DATA;
-		iscsi__session_data_timer(s, iscsi__task_data_seconds(task));
+		iscsi__session_data_timer(s, ISCSI_BARRIER_DATA_SECONDS);
 		return;
 	}
 	if (task->parked)

@@ -195,7 +195,7 @@ void iscsi__task_ask(struct task *task)
 	if (conn->dm->ops->rdma) /* no R2T travels: nobody counts them */
 		max = TASK_R2T_MAX;
 	task->state = TASK_R2T;
-	iscsi__session_data_timer(s, iscsi__task_data_seconds(task));
+	iscsi__session_data_timer(s, ISCSI_BARRIER_DATA_SECONDS);
 	for (unsigned i = 0; i < max && task->asked < task->write_len; i++) {
 		struct task_r2t *r2t = &task->r2t[i];
 

@@ -48,6 +48,50 @@ TEST(iscsi_task, data_that_never_comes)
 	}
 }
 
+/* So do they for what an ORDERED one waits for, whoever sent that. */
+TEST(iscsi_task, data_that_a_barrier_waits_for)
+{
+	struct iscsi_session *s;
+	struct mock m, other;
+	uint32_t ordered;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	ready(&other, 2);
+	s = m.dm.owner->session;
+	command(&m, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	CHECK(s->data_timer.due_ns <= env_now(ts.env) + 10 * SEC);
+	data_misses(&m, 20, false);
+	CHECK(!m.closing);
+	CHECK(s->data_timer.due_ns <= env_now(ts.env) + 10 * SEC);
+	CHECK_EQ(answer(&other, command(&other, 0x80 | SCSI_HEAD, 0, 0x00, 0, 0,
+					NULL, 0)),
+		 0);
+	data_misses(&m, 20, false);
+	CHECK(!m.closing);
+	ordered = command(&other, 0x80 | SCSI_ORDERED, 0, 0x00, 0, 0, NULL, 0);
+	CHECK(next(&other) == NULL);
+	data_misses(&m, 0, false);
+	CHECK(m.closing);
+	CHECK_EQ(answer(&other, ordered), 0);
+	end();
+}
+
+/* What came behind it does not hold anybody up. */
+TEST(iscsi_task, data_behind_a_barrier)
+{
+	struct mock m, other;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	ready(&other, 2);
+	command(&other, 0xa0 | SCSI_ORDERED, 8192, 0x2a, 0, 16, NULL, 0);
+	command(&m, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	data_misses(&m, 59, false);
+	CHECK(!m.closing);
+	end();
+}
+
 /* Its link is slow and not dead: then it has the time of all others. */
 TEST(iscsi_task, data_of_a_barrier_on_a_slow_link)
 {
