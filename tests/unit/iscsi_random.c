@@ -23,7 +23,8 @@
 #define FAR "iqn.2026-11.internal.basalt:far"
 
 static struct uuid far_oid = { .b = { 3, 2, 1 } };
-static bool copies; /* with EXTENDED COPY: seeds from before have none */
+/* With EXTENDED COPY and PERSISTENT RESERVE OUT: seeds from before have none. */
+static bool lists;
 
 static struct initiator {
 	struct mock mock;
@@ -33,7 +34,7 @@ static struct initiator {
 	/* A command whose data is on its way. */
 	bool landing;
 	uint8_t bhs[ISCSI_BHS_LEN];
-	uint8_t list[108]; /* of an EXTENDED COPY */
+	uint8_t list[108]; /* of such a command */
 	struct dm_pdu pdu;
 	struct sgl *sgl;
 } initiators[INITIATORS];
@@ -225,6 +226,27 @@ static uint32_t copy_make(struct initiator *i)
 	return len;
 }
 
+/* PERSISTENT RESERVE OUT, whose list comes with it, or is asked for. */
+static uint32_t reserve_make(struct initiator *i)
+{
+	static const uint8_t types[] = { 1, 3, 5, 6, 7, 8 };
+	uint32_t len = one_in(20) ? below(sizeof(i->list)) : 24;
+	uint8_t *bhs = i->bhs, *list = i->list;
+
+	memset(list, 0, sizeof(i->list));
+	list[7] = (uint8_t)below(3); /* keys */
+	list[15] = (uint8_t)below(3);
+	list[20] = one_in(6) ? 4 : 0; /* ALL_TG_PT */
+	bhs[1] = ISCSI_FINAL | 0x20 | 1;
+	put_be32(bhs + 20, len);
+	memset(bhs + 32, 0, 16);
+	bhs[32] = 0x5f;
+	bhs[33] = (uint8_t)(one_in(3) ? DOM_PR_PREEMPT_AND_ABORT : below(8));
+	bhs[34] = PICK(types);
+	put_be32(bhs + 32 + 5, len);
+	return one_in(3) ? 0 : len;
+}
+
 /* Fills i->bhs; returns the length of its immediate data. */
 static uint32_t command_make(struct initiator *i)
 {
@@ -258,8 +280,10 @@ static uint32_t command_make(struct initiator *i)
 			put_be32(bhs + 24, i->mock.cmdsn); /* a gap */
 	}
 	cdb_fill(bhs + 32, opcode, blocks);
-	if (copies && one_in(8))
+	if (lists && one_in(8))
 		return copy_make(i);
+	if (lists && one_in(6))
+		return reserve_make(i);
 	return write && !one_in(4) ? MIN(edtl, data) : 0;
 }
 
@@ -277,7 +301,7 @@ static void send_command(struct initiator *i)
 		return;
 	if (i->pdu.sgl != NULL) {
 		CHECK(offset + len <= i->pdu.sgl->len_bytes);
-		if (i->bhs[32] == 0x83)
+		if (i->bhs[32] == 0x83 || i->bhs[32] == 0x5f)
 			sgl_write(i->pdu.sgl, offset, i->list,
 				  MIN(len, sizeof(i->list)));
 		i->sgl = sgl_get(i->pdu.sgl);
@@ -374,6 +398,8 @@ static void answer_get(struct initiator *i)
 	if (get == NULL)
 		return;
 	TAILQ_REMOVE(&i->mock.gets, get, link);
+	sgl_write(get->sgl, get->sgl_offset, i->list,
+		  MIN(get->len, sizeof(i->list)));
 	get->cb(get, one_in(10) ? -EPROTO : 0);
 }
 
@@ -456,9 +482,9 @@ static void administrator(struct initiator *i)
 		unit_again(below(2));
 	else if (one_in(50) && disk != NULL)
 		disk->tas = one_in(2);
-	else if (copies && one_in(40))
+	else if (lists && one_in(40))
 		iscsi_lun_unset(iscsi, FAR, 0);
-	else if (copies && one_in(20))
+	else if (lists && one_in(20))
 		far_set();
 }
 
@@ -548,7 +574,7 @@ static void one(void)
 	fixture((struct iscsi_config){ .window = one_in(2) ? 16 : 128 });
 	memset(initiators, 0, sizeof(initiators));
 	twin_set();
-	if (copies) {
+	if (lists) {
 		CHECK_EQ(fake_dom_add(dom, &far_oid, 8u << 20), 0);
 		CHECK_EQ(iscsi_target_set(iscsi,
 					  &(struct iscsi_target_conf){
@@ -575,7 +601,7 @@ static void one(void)
 TEST(iscsi_random, sessions)
 {
 	log_level_set("iscsi", "error");
-	copies = true;
+	lists = true;
 	seeds_run(100, 20000, one);
 }
 
@@ -583,6 +609,6 @@ TEST(iscsi_random, sessions)
 TEST(iscsi_random, sanitize_of_a_unit_that_is_gone)
 {
 	log_level_set("iscsi", "error");
-	copies = false;
+	lists = false;
 	seeds_again(11376, one);
 }
