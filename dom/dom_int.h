@@ -913,8 +913,8 @@ int dom__gc_open(struct dom *dom);
 void dom__gc_kick(struct dom *dom); /* anything may have to go */
 void dom__gc_look(struct dom *dom, const struct uuid *oid); /* of that object */
 bool dom__gc_idle(const struct dom *dom);
-/* May something be to go yet? */
-bool dom__gc_pending(const struct dom *dom);
+/* May something be to go yet, of a disk that would let it go soon? */
+bool dom__gc_pending(struct dom *dom);
 void dom__gc_close(struct dom *dom);
 /* On the shard of @drop->oid; dom__dropped() there, later, once. */
 void dom__gc_drop(struct dom *dom, struct dom_drop *drop);

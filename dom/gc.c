@@ -308,12 +308,6 @@ bool dom__gc_idle(const struct dom *dom)
 	       TAILQ_EMPTY(&dom->gc->deletions);
 }
 
-bool dom__gc_pending(const struct dom *dom)
-{
-	return dom->gc->all || !TAILQ_EMPTY(&dom->gc->suspects) ||
-	       !dom__gc_idle(dom);
-}
-
 void dom__gc_kick(struct dom *dom)
 {
 	dom->gc->all = true;
@@ -546,6 +540,44 @@ static void disk_look(struct dom__gc *gc, struct dom__disk *disk)
 		if (rv < 0 && rv != -ENOENT && v->drop != NULL)
 			drop_failed_on(v->drop, disk, rv);
 	}
+}
+
+struct pending {
+	struct dom *dom;
+	bool any;
+};
+
+static void pending_at(struct lsom_comp *comp, void *arg)
+{
+	const struct lsom_comp_meta *meta = lsom_comp_meta(comp);
+	struct pending *p = arg;
+
+	p->any |= unneeded(cmmds_object(p->dom->cmmds, &meta->oid), NULL, meta);
+}
+
+bool dom__gc_pending(struct dom *dom)
+{
+	const struct dom__gc *gc = dom->gc;
+	struct pending pending = { .dom = dom };
+	const struct suspect *s;
+	struct dom__disk *disk;
+
+	if (gc->all || gc->busy || gc->task.queued)
+		return true;
+	TAILQ_FOREACH (disk, &dom->disks, link) {
+		dom__disk_look(disk);
+		if (disk->removing || !disk->healthy || disk->silent)
+			continue;
+		if (disk->deleting > 0)
+			return true;
+		TAILQ_FOREACH (s, &gc->suspects, link) {
+			lsom_comp_each_of(disk->lsom, &s->oid, pending_at,
+					  &pending);
+			if (pending.any)
+				return true;
+		}
+	}
+	return false;
 }
 
 static bool leaves_gone(struct dom *dom, const Directory__TreeNode *node)

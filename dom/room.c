@@ -10,7 +10,8 @@
  *
  * What was deleted gives its space back by and by: a shard's collector hears of it,
  * deletes its components, and their disks release their pages.  Who finds no room
- * waits for the end of that, and looks once more.
+ * waits for the end of that, and looks once more.  A disk that hangs is not waited
+ * for: it may do so for ever.
  *
  * A promise is more reserved for an object that there is.  Its components stay
  * where they are, so each of their disks must have what will be kept for it and is

@@ -1179,6 +1179,25 @@ TEST(dom_space, created_before_a_deletion)
 	fixture_close(f);
 }
 
+/* What a disk that hangs would give back is nobody's before it is back. */
+TEST(dom_space, created_beside_a_deletion_that_hangs)
+{
+	struct fixture *f = fixture_open();
+	uint64_t room = taken(f);
+	unsigned hangs = free_on(f, 0) < MB ? 1 : 0;
+
+	faults.ops.dev_silent_ns = silent_ns;
+	faults.hold[hangs] = silent[hangs] = true;
+	object_drop(f, 51);
+	UNTIL(f, !dom__gc_idle(f->dom));
+	CHECK_EQ(object_next(f, 52, room - 4 * MB, "thick"), -ENOSPC);
+	CHECK(strstr(f->why, " of it finds no room: disk ") != NULL);
+	faults_release();
+	silent[hangs] = false;
+	CHECK_EQ(object_next(f, 52, room - 4 * MB, "thick"), 0);
+	fixture_close(f);
+}
+
 /* One that waits for it ends with the dom. */
 TEST(dom_space, closed_before_a_deletion)
 {
