@@ -105,13 +105,14 @@ static void look(struct dom__cut *c)
 	run = &c->runs[c->at];
 	peer = &owner->peers[run->leaf];
 	/* A scan shows what is committed: say what is. */
-	dom__cm_decided(peer->cm, &peer->fence,
-			&owner->groups[run->leaf].decided);
+	rv = dom__cm_decided(peer->cm, &peer->fence,
+			     &owner->groups[run->leaf].decided);
 	c->scan.scan = (struct lsom_scan){ .offset = run->offset,
 					   .len = run->len,
 					   .items = c->items,
 					   .items_max = ITEMS_MAX };
-	rv = dom__cm_scan(peer->cm, &peer->fence, &c->scan, scanned);
+	if (rv == 0)
+		rv = dom__cm_scan(peer->cm, &peer->fence, &c->scan, scanned);
 	if (rv < 0)
 		refused(c, rv);
 }

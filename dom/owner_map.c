@@ -100,8 +100,8 @@ void dom__map_step(struct dom__op *op)
 		return;
 	}
 	/* A scan shows what is committed: say what is. */
-	dom__cm_decided(peer->cm, &peer->fence,
-			&owner->groups[run.leaf].decided);
+	rv = dom__cm_decided(peer->cm, &peer->fence,
+			     &owner->groups[run.leaf].decided);
 	op->map_run = run.len;
 	op->scan.scan = (struct lsom_scan){
 		.offset = run.offset,
@@ -109,7 +109,9 @@ void dom__map_step(struct dom__op *op)
 		.items = op->versions,
 		.items_max = ITEMS_MAX,
 	};
-	rv = dom__cm_scan(peer->cm, &peer->fence, &op->scan, map_scanned);
+	if (rv == 0)
+		rv = dom__cm_scan(peer->cm, &peer->fence, &op->scan,
+				  map_scanned);
 	if (rv == -EBUSY && op->map_len == 0)
 		map_wait(op, &run);
 	else if (rv < 0)

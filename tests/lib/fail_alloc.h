@@ -13,13 +13,16 @@
 static _Thread_local unsigned fail_at;
 /* Then only calloc() of things of that size count; 0: all. */
 static _Thread_local size_t fail_size;
+/* Not that one, but all, as long as this is set. */
+static _Thread_local bool fail_all;
 /* Or every malloc(), as long as this is set. */
 static _Thread_local bool fail_malloc;
 
 static inline bool alloc_fails(size_t size)
 {
-	return fail_at > 0 && (fail_size == 0 || fail_size == size) &&
-	       --fail_at == 0;
+	if (fail_size != 0 && fail_size != size)
+		return false;
+	return fail_all || (fail_at > 0 && --fail_at == 0);
 }
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */

@@ -260,6 +260,68 @@ TEST(dom_space_far, decided_without_memory)
 	fixture_close(f);
 }
 
+/* For every note; and again there is some. */
+static void memory_ends(struct rig_shard *shard)
+{
+	fail_size = sizeof(struct env_task) + sizeof(struct lsom_comp *) +
+		    sizeof(struct lsom_decided);
+	fail_all = true;
+	rig_back(shard, 0);
+}
+
+static void memory_comes(struct rig_shard *shard)
+{
+	fail_all = false;
+	fail_size = 0;
+	rig_back(shard, 0);
+}
+
+/* Its stripe units that lie on the disk of a shard other than its own: the first. */
+static uint64_t unit_far(struct fixture *f)
+{
+	const Directory__Object *object = cmmds_object(f->cmmds, &f->oid);
+	const Directory__Leaf *leaf = object->tree->children[0]->leaf;
+	const struct uuid first = uuid_of(100);
+	unsigned disk = memcmp(leaf->disk.data, first.b, sizeof(first.b)) != 0;
+
+	return rig_home(f, disk)->part == uuid_hash(&f->oid) % RIG_SHARDS ? MB
+									  : 0;
+}
+
+/* What was written is not said to be unmapped, nor cut off, for want of memory. */
+TEST(dom_space_far, written_and_not_told)
+{
+	struct fixture *f = fixture_open();
+	struct dom_io io = { .data = f };
+	struct rig_shard *there;
+	struct two one;
+	uint64_t at;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	there = &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
+	at = 8 * MB + unit_far(f);
+	memset(buf_b, 7, MB);
+	rig_do(there, memory_ends);
+	CHECK_EQ(do_write(f, at, buf_b, MB, 0, 0), 0);
+	CHECK_EQ(dom_map(f->object, &io, at, MB, on_io), 0);
+	CHECK_EQ(wait_for(f), -ENOMEM);
+	keep_begin(f, &one, 4 * MB);
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOMEM);
+	CHECK(strstr(one.resize.why, "cannot be read now") != NULL);
+	rig_do(there, memory_comes);
+	CHECK_EQ(dom_map(f->object, &io, at, MB, on_io), 0);
+	CHECK_EQ(wait_for(f), 0);
+	CHECK(io.mapped && io.mapped_len == MB);
+	keep_begin(f, &one, 4 * MB);
+	run(&one.done);
+	CHECK_EQ(one.status, -ENOTEMPTY);
+	CHECK_EQ(do_read(f, at, got, MB), 0);
+	CHECK(all_is(got, MB, 7));
+	fixture_close(f);
+}
+
 /* ---- a disk's home is slow to hear what is reserved ---- */
 
 static struct {
