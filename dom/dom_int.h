@@ -1007,6 +1007,9 @@ bool dom__busy(struct dom *dom, struct dom__patience *p, int status,
 void dom__resize_quiet(struct dom__owner *owner); /* nothing runs: go on */
 void dom__resize_taken(struct dom__owner *owner, int status);
 void dom__resize_end(struct dom_resize *req, int status);
+/* As dom_resize(), for the shard that was asked: the turn is taken there. */
+int dom__resize_there(struct dom *dom, struct dom_resize *req,
+		      dom_resize_cb cb);
 
 /* counters (dom.c) */
 extern struct counter dom__reads, dom__writes, dom__read_bytes,

@@ -245,7 +245,7 @@ static void there_commit(struct dom_resize *inner, struct cmmds_command *cmd)
 static void there_resize(struct env_task *task)
 {
 	struct far_resize *r = container_of(task, struct far_resize, task);
-	int rv = dom_resize(r->there, &r->inner, there_resized);
+	int rv = dom__resize_there(r->there, &r->inner, there_resized);
 
 	if (rv < 0)
 		there_resized(&r->inner, rv);

@@ -399,7 +399,8 @@ static bool resize_reserves(struct dom *dom, const struct dom_resize *req)
 			    req->size_bytes) > o->reserved_bytes;
 }
 
-int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+static int resize_ask(struct dom *dom, struct dom_resize *req, bool turns,
+		      dom_resize_cb cb)
 {
 	int rv = 0;
 
@@ -410,7 +411,7 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	req->turn.mine = false;
 	if (req->size_bytes == 0 || req->size_bytes % DOM_SECTOR)
 		return -EINVAL;
-	if (!resize_reserves(dom, req) ||
+	if (!turns || !resize_reserves(dom, req) ||
 	    dom__turn_take(dom, &req->turn, resize_turn))
 		rv = resize_start(req);
 	if (rv < 0)
@@ -418,4 +419,14 @@ int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
 	else
 		dom->jobs++;
 	return rv;
+}
+
+int dom_resize(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+{
+	return resize_ask(dom, req, true, cb);
+}
+
+int dom__resize_there(struct dom *dom, struct dom_resize *req, dom_resize_cb cb)
+{
+	return resize_ask(dom, req, false, cb);
 }

@@ -173,6 +173,7 @@ static inline void rig_close(struct rig_shard *s)
 /* The test's own dom is closed. */
 static inline void rig_stop(struct fixture *f)
 {
+	f->doms[0] = NULL;
 	for (unsigned i = 1; i < RIG_SHARDS; i++) {
 		f->doms[i] = NULL;
 		rig_do(&f->shards[i], rig_dom_close);

@@ -5,6 +5,7 @@
 
 #include "lsom/lsom_int.h"
 #include "tests/lib/fail_alloc.h"
+#include "tests/unit/dom_late.h"
 
 /* What is kept for an object of another shard is told when it was asked. */
 TEST(dom_space_far, kept_is_heard)
@@ -380,4 +381,40 @@ TEST(dom_space_far, promised_and_not_heard_of)
 	run(&one.done);
 	CHECK_EQ(one.status, -ENOSPC);
 	fixture_close(f);
+}
+
+/* ---- the directory does not answer, and the shards are closed ---- */
+
+static struct env_timer late;
+
+/* Not before the first shard's dom is closed. */
+static void answers_late(struct env_timer *timer)
+{
+	if (faults.f->doms[0] == NULL) {
+		directory_release();
+		return;
+	}
+	no_time_left(faults.f);
+	env_timer_start(faults.env, timer, 10 * MSEC);
+}
+
+/* Who grew an object of another shard has a turn on the first one only. */
+TEST(dom_space_far, closed_before_a_resize_is_known)
+{
+	struct fixture *f = fixture_open();
+	struct two one;
+
+	reserve_put(f, "thick", 1, 100);
+	CHECK_EQ(object_next(f, 50, MB, "thick"), 0);
+	faults.hold_directory = true;
+	resize_begin(f, &one, 50, 4 * MB);
+	while (!one.done) {
+		times_out(f);
+		nap(f, MSEC);
+	}
+	CHECK_EQ(one.status, -ETIMEDOUT);
+	late = (struct env_timer){ .cb = answers_late };
+	env_timer_start(f->ts.env, &late, 0);
+	fixture_close(f);
+	CHECK(!faults.hold_directory);
 }

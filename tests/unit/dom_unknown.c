@@ -2,34 +2,10 @@
  * What is proposed to the directory and not answered in time, and applied after
  * all: whoever gave up finds what there is.
  */
+#include "tests/unit/dom_late.h"
 #include "tests/unit/dom_rig.h"
 
-#include "cmmds/cmmds_int.h"
-
 #define TURNS 16u
-
-/* All that is asked of the directory now is answered: unknown. */
-static void times_out(struct fixture *f)
-{
-	struct cmmds *cmmds = f->cmmds;
-	const struct cmmds_command *first;
-	struct cmmds_command *cmd;
-	struct cmmds_barrier *bar;
-	bool late;
-
-	TAILQ_FOREACH (cmd, &cmmds->commands, link)
-		cmd->deadline_ns = 0;
-	TAILQ_FOREACH (bar, &cmmds->barriers, link)
-		bar->deadline_ns = 0;
-	env_timer_start(f->ts.env, &cmmds->deadline, 0);
-	do {
-		shard_step(f->ts.env, MSEC);
-		first = TAILQ_FIRST(&cmmds->commands);
-		bar = TAILQ_FIRST(&cmmds->barriers);
-		late = (first != NULL && first->deadline_ns == 0) ||
-		       (bar != NULL && bar->deadline_ns == 0);
-	} while (late);
-}
 
 /* Some turns after its begin the directory hangs, until it is *@done. */
 static void hang(struct fixture *f, unsigned turns, const bool *done)
