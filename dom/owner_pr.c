@@ -192,6 +192,14 @@ static bool older_runs(const struct dom__owner *owner)
 	return false;
 }
 
+/* It is so: to be answered once what was let in before has ended. */
+static void job_settle(struct dom__pr_job *job)
+{
+	job->adopted = true;
+	if (job->op == NULL || !older_runs(job->owner))
+		job_end(job, 0);
+}
+
 static void job_adopt(struct dom__pr_job *job)
 {
 	struct dom__owner *owner = job->owner;
@@ -212,9 +220,7 @@ static void job_adopt(struct dom__pr_job *job)
 	for (unsigned i = 0; i < job->effects.count; i++)
 		effect_apply(owner, &job->effects.items[i]);
 	dom__owner_event(owner, DOM_RESERVATION);
-	job->adopted = true;
-	if (!older_runs(owner))
-		job_end(job, 0);
+	job_settle(job);
 }
 
 /* An operation ended: a change may be waiting for it. */
@@ -302,7 +308,10 @@ static void job_apply(struct dom__pr_job *job)
 		if (job->op != NULL && job->op->io != NULL)
 			job->op->io->bad_offset =
 				bad == UINT32_MAX ? UINT64_MAX : bad;
-		job_end(job, rv);
+		if (rv == 0)
+			job_settle(job);
+		else
+			job_end(job, rv);
 		return;
 	}
 	rv = dom__reservation_pack(&job->next, &owner->oid,
@@ -383,7 +392,9 @@ void dom__pr_dropped(struct dom__op *op)
 
 /*
  * The asker of the change under way is answered at its deadline; its parameters
- * are not ours any more then, so a refusal of the store cannot be tried anew.
+ * are not ours any more then, so a refusal of the store cannot be tried anew.  A
+ * change that is ours has then nothing more to wait for: the next one waits for
+ * the same operations itself.
  */
 void dom__pr_expire(struct dom__owner *owner)
 {
@@ -391,7 +402,9 @@ void dom__pr_expire(struct dom__owner *owner)
 
 	if (job == NULL || job->op == NULL || job->op->io != NULL)
 		return;
-	if (job->proposed || job->adopted) {
+	if (job->adopted) {
+		job_end(job, -ETIMEDOUT);
+	} else if (job->proposed) {
 		struct dom__op *op = job->op;
 
 		job->op = NULL;

@@ -1,7 +1,7 @@
 /*
- * A disk begins to hang: who opens an object of it, makes one on it or gives one
- * another size is answered all the same, and what it was to be comes to be once
- * the disk is back.
+ * A disk begins to hang: who opens an object of it, makes one on it, gives one
+ * another size or reserves it is answered all the same, and what it was to be comes
+ * to be once the disk is back.
  */
 #include "tests/unit/dom_rig.h"
 
@@ -92,6 +92,55 @@ TEST(dom_hang, whose_nexus_ends)
 		CHECK_EQ(wait_for(f), 0);
 		fixture_close(f);
 	}
+}
+
+static int reserve_in_time(struct fixture *f, struct dom_nexus *nexus,
+			   const struct dom_pr *pr)
+{
+	struct req r = { .io = { .data = &r, .nexus = nexus } };
+
+	r.io.deadline_ns = env_now(f->ts.env) + 2 * SEC;
+	CHECK_EQ(dom_reserve(f->object, &r.io, pr, on_req), 0);
+	return req_wait(f, &r);
+}
+
+/*
+ * A change of the reservation that nobody waits for any more is none that the next
+ * one waits for: what does not hang is fenced.
+ */
+TEST(dom_hang, who_reserves)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x1" };
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 1 };
+	struct dom_pr hold = { .action = DOM_PR_RESERVE, .key = 1, .type = 1 };
+	struct req w = { .io.nexus = &a }, more = { .io.nexus = &a };
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	faults.hold[0] = faults.hold[1] = true;
+	w.io.deadline_ns = env_now(f->ts.env) + 600 * SEC;
+	write_start(f, &w, 0, buf_b, B, 0);
+	UNTIL(f, faults.held_count > 0);
+	CHECK_EQ(reserve_in_time(f, &b, &pr), -ETIMEDOUT);
+	CHECK_EQ(reserve_in_time(f, &b, &hold), -ETIMEDOUT);
+	UNTIL(f, dom_reservation(f->object)->held);
+	write_start(f, &more, MB, buf_b, B, 0);
+	CHECK_EQ(req_wait(f, &more), -EPERM);
+	/* Nor is it said to be reserved before what was let in has ended. */
+	CHECK_EQ(reserve_in_time(f, &b, &hold), -ETIMEDOUT);
+	CHECK(!w.done);
+	back();
+	CHECK_EQ(req_wait(f, &w), 0);
+	CHECK_EQ(reserve_in_time(f, &b, &hold), 0);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
 }
 
 /* One is refused while another, later one still has time. */
