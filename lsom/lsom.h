@@ -510,7 +510,8 @@ int lsom_decided(struct lsom_comp *comp, const struct lsom_decided *decided);
  * Status: -EBADMSG: @bad_offset is the first block that does not match, or is
  * lost (lsom_comp_meta.damaged); others may be good.  -EIO (the device failed the
  * read, and no write that was on its way then), -ENODEV (the disk has failed,
- * maybe since the call), -ENOENT, -ESHUTDOWN; -EBUSY (at once or later): queue full or no pages.
+ * maybe since the call), -ENOENT, -ESHUTDOWN; -EBUSY (at once or later): queue full or no
+ * pages, or some are on their way to a device that has been silent for LSOM_SILENT_NS.
  */
 struct lsom_read {
 	void *data;

@@ -29,6 +29,7 @@
 #define LSOM__PAGE_SLOTS 256u
 #define LSOM__DIR_PAGES 512u
 #define LSOM__READS_MAX 4096u
+#define LSOM__READS_SILENT 16u /* while the disk does not answer */
 /*
  * Blocks that a read takes along to be one I/O and not two.  Each is some 2 us
  * of a fast disk's time; an I/O is that of a processor, and more of a slow disk.

@@ -453,6 +453,18 @@ static void read_start(struct env_task *task)
 		read_loaded(&r->range, rv);
 }
 
+/*
+ * What a read is to fill is its own until the device answers.  So one that does
+ * not answer gets a few only, or those who ask it again and again would have all
+ * the memory that others need.
+ */
+static bool reads_full(const struct lsom_disk *disk)
+{
+	return disk->reads >= LSOM__READS_MAX ||
+	       (disk->reads >= LSOM__READS_SILENT &&
+		env_dev_silent_ns(disk->env, disk->dev) >= LSOM_SILENT_NS);
+}
+
 int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 {
 	struct lsom_disk *disk = comp->disk;
@@ -472,7 +484,7 @@ int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)
 	if (req->len > comp->meta.size_bytes ||
 	    req->offset > comp->meta.size_bytes - req->len)
 		return -ERANGE;
-	if (disk->reads >= LSOM__READS_MAX)
+	if (reads_full(disk))
 		return -EBUSY;
 	r = read_new(blocks);
 	if (r == NULL)

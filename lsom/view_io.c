@@ -16,8 +16,17 @@
 
 #define PATIENCE_NS (25 * SEC)
 #define AGAIN_NS (1 * MSEC)
+#define SILENT_AGAIN_NS (50 * MSEC) /* its home has others to serve */
 
 /* ---- a hop ---- */
+
+/* How soon a busy disk is asked again. */
+static uint64_t again_ns(const struct lsom__view *view)
+{
+	return env_dev_silent_ns(view->here, view->home->dev) >= LSOM_SILENT_NS
+		       ? SILENT_AGAIN_NS
+		       : AGAIN_NS;
+}
 
 static void here_arrived(struct env_task *task)
 {
@@ -27,7 +36,7 @@ static void here_arrived(struct env_task *task)
 	if (hop->status == -EBUSY && env_now(view->here) < hop->patience_ns) {
 		if (TAILQ_EMPTY(&view->busy))
 			env_timer_start(view->here, &view->busy_timer,
-					AGAIN_NS);
+					again_ns(view));
 		TAILQ_INSERT_TAIL(&view->busy, hop, link);
 		return;
 	}

@@ -143,6 +143,62 @@ TEST(dom_hang, who_reserves)
 	fixture_close(f);
 }
 
+static const struct env_dev *silent;
+
+static uint64_t silent_ns(const struct env_dev *dev, uint64_t now_ns)
+{
+	return dev == silent ? LSOM_SILENT_NS : 0;
+}
+
+/* Reads of all that the object has, again and again, which all hang. */
+static void reads_hang(struct fixture *f, unsigned rounds)
+{
+	struct req r[64];
+
+	for (; rounds > 0; rounds--) {
+		for (unsigned i = 0; i < ARRAY_LEN(r); i++) {
+			r[i] = (struct req){ .io.data = &r[i] };
+			r[i].io.deadline_ns = env_now(f->ts.env) + MSEC;
+			CHECK_EQ(dom_read(f->object, &r[i].io, 0, 2 * MB,
+					  on_req),
+				 0);
+		}
+		for (unsigned i = 0; i < ARRAY_LEN(r); i++)
+			CHECK_EQ(req_wait(f, &r[i]), -ETIMEDOUT);
+	}
+}
+
+/*
+ * What reads of a disk that hangs were to fill is theirs until it answers.  Their
+ * hosts ask again and again, and would have all the memory there is.
+ */
+TEST(dom_hang, who_reads)
+{
+	struct fixture *f = fixture_open();
+	const struct uuid second = uuid_of(101);
+	struct dom_object *other;
+	unsigned disk;
+
+	object_make(f, 1);
+	other = f->object;
+	f->oid = uuid_of(10);
+	CHECK_EQ(create(f, SIZE, "p"), 0); /* on the other disk */
+	CHECK_EQ(object_open(f), 0);
+	CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+	disk = uuid_equal(&owner_of(f)->peers[0].leaf->disk, &second);
+	faults.hold_reads[disk] = true;
+	reads_hang(f, 1);
+	faults.ops.dev_silent_ns = silent_ns;
+	silent = faults.devs[disk];
+	reads_hang(f, 4);
+	dom_object_close(f->object);
+	f->object = other;
+	holds(f, 2 * MB, 0xa5);
+	silent = NULL;
+	faults_release();
+	fixture_close(f);
+}
+
 /* One is refused while another, later one still has time. */
 TEST(dom_hang, who_opens)
 {

@@ -80,7 +80,7 @@ static struct {
 	struct fixture *f;
 	struct env *env;
 	_Atomic(struct env_dev *) devs[DISKS]; /* opened by other threads */
-	bool hold[DISKS], fail[DISKS];
+	bool hold[DISKS], hold_reads[DISKS], fail[DISKS];
 	struct env_lane *directory; /* the store's of the directory */
 	bool hold_directory;
 	unsigned works_count;
@@ -99,6 +99,7 @@ static struct {
 		const struct iovec *iov;
 		unsigned n, flags;
 		uint64_t offset;
+		bool read;
 	} held[HELD_MAX];
 } faults;
 
@@ -147,6 +148,26 @@ static inline void faulty_writev(struct env_dev *dev, struct env_io *io,
 		return;
 	}
 	faults.real->dev_writev(dev, io, iov, n, offset, flags);
+}
+
+static inline void faulty_readv(struct env_dev *dev, struct env_io *io,
+				const struct iovec *iov, unsigned n,
+				uint64_t offset)
+{
+	for (unsigned i = 0; i < DISKS; i++) {
+		if (faults.devs[i] != dev || !faults.hold_reads[i])
+			continue;
+		CHECK(faults.held_count < HELD_MAX);
+		faults.held[faults.held_count++] =
+			(struct rig_held){ .dev = dev,
+					   .io = io,
+					   .iov = iov,
+					   .n = n,
+					   .offset = offset,
+					   .read = true };
+		return;
+	}
+	faults.real->dev_readv(dev, io, iov, n, offset);
 }
 
 static inline int faulty_lane_open(struct env *env, const char *name,
@@ -233,6 +254,7 @@ static inline void faults_install(struct fixture *f)
 	faults.ops = *faults.real;
 	faults.ops.dev_open = faulty_open;
 	faults.ops.dev_writev = faulty_writev;
+	faults.ops.dev_readv = faulty_readv;
 	faults.ops.lane_open = faulty_lane_open;
 	faults.ops.work = faulty_work;
 	faults.ops.timer_start = faulty_timer;
@@ -242,11 +264,16 @@ static inline void faults_install(struct fixture *f)
 static inline void faults_release(void)
 {
 	memset(faults.hold, 0, sizeof(faults.hold));
+	memset(faults.hold_reads, 0, sizeof(faults.hold_reads));
 	for (unsigned i = 0; i < faults.held_count; i++) {
 		struct rig_held *h = &faults.held[i];
 
-		faults.real->dev_writev(h->dev, h->io, h->iov, h->n, h->offset,
-					h->flags);
+		if (h->read)
+			faults.real->dev_readv(h->dev, h->io, h->iov, h->n,
+					       h->offset);
+		else
+			faults.real->dev_writev(h->dev, h->io, h->iov, h->n,
+						h->offset, h->flags);
 	}
 	faults.held_count = 0;
 }
