@@ -674,12 +674,20 @@ void lsom__log_kick(struct lsom_disk *disk)
 			env_defer(disk->env, &disk->heads[i].kick);
 }
 
+/*
+ * Data waits in its pages, which others may need: behind a device that does not
+ * answer there is a batch of it at most, or what waited before.
+ */
 bool lsom__log_busy(const struct lsom_disk *disk, unsigned blocks)
 {
 	const struct lsom__head *head = &disk->heads[LSOM__HEAD_GUEST];
 
-	return head->queued >= LSOM__OPS_MAX ||
-	       head->queued_blocks + blocks > LSOM__QUEUE_BLOCKS;
+	if (head->queued >= LSOM__OPS_MAX ||
+	    head->queued_blocks + blocks > LSOM__QUEUE_BLOCKS)
+		return true;
+	return blocks > 0 &&
+	       head->queued_blocks + blocks > LSOM__BATCH_BLOCKS &&
+	       lsom__disk_silent(disk);
 }
 
 bool lsom__log_idle(const struct lsom_disk *disk)

@@ -527,6 +527,11 @@ int lsom__super_read(struct env *env, struct env_dev *dev, bool lose_unreadable,
 uint64_t lsom__super_next(struct lsom_disk *disk, void *block);
 int lsom__super_write_now(struct lsom_disk *disk);
 
+static inline bool lsom__disk_silent(const struct lsom_disk *disk)
+{
+	return env_dev_silent_ns(disk->env, disk->dev) >= LSOM_SILENT_NS;
+}
+
 /* Around what blocks for the device: who opens the disk sees that it hangs. */
 static inline void lsom__dev_asked(struct lsom_disk *disk)
 {

@@ -461,8 +461,7 @@ static void read_start(struct env_task *task)
 static bool reads_full(const struct lsom_disk *disk)
 {
 	return disk->reads >= LSOM__READS_MAX ||
-	       (disk->reads >= LSOM__READS_SILENT &&
-		env_dev_silent_ns(disk->env, disk->dev) >= LSOM_SILENT_NS);
+	       (disk->reads >= LSOM__READS_SILENT && lsom__disk_silent(disk));
 }
 
 int lsom_read(struct lsom_comp *comp, struct lsom_read *req, lsom_read_cb cb)

@@ -150,6 +150,14 @@ static uint64_t silent_ns(const struct env_dev *dev, uint64_t now_ns)
 	return dev == silent ? LSOM_SILENT_NS : 0;
 }
 
+/* Where the object has its component. */
+static unsigned disk_of(struct fixture *f)
+{
+	const struct uuid second = uuid_of(101);
+
+	return uuid_equal(&owner_of(f)->peers[0].leaf->disk, &second);
+}
+
 /* Reads of all that the object has, again and again, which all hang. */
 static void reads_hang(struct fixture *f, unsigned rounds)
 {
@@ -175,7 +183,6 @@ static void reads_hang(struct fixture *f, unsigned rounds)
 TEST(dom_hang, who_reads)
 {
 	struct fixture *f = fixture_open();
-	const struct uuid second = uuid_of(101);
 	struct dom_object *other;
 	unsigned disk;
 
@@ -185,7 +192,7 @@ TEST(dom_hang, who_reads)
 	CHECK_EQ(create(f, SIZE, "p"), 0); /* on the other disk */
 	CHECK_EQ(object_open(f), 0);
 	CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
-	disk = uuid_equal(&owner_of(f)->peers[0].leaf->disk, &second);
+	disk = disk_of(f);
 	faults.hold_reads[disk] = true;
 	reads_hang(f, 1);
 	faults.ops.dev_silent_ns = silent_ns;
@@ -196,6 +203,47 @@ TEST(dom_hang, who_reads)
 	holds(f, 2 * MB, 0xa5);
 	silent = NULL;
 	faults_release();
+	fixture_close(f);
+}
+
+/* 16 MiB from @at on, which hang. */
+static void writes_hang(struct fixture *f, uint64_t at)
+{
+	struct req r[8];
+
+	for (unsigned i = 0; i < ARRAY_LEN(r); i++) {
+		r[i] = (struct req){ .io.deadline_ns =
+					     env_now(f->ts.env) + MSEC };
+		write_start(f, &r[i], at + i * 2 * MB, buf_b, 2 * MB, 0);
+	}
+	for (unsigned i = 0; i < ARRAY_LEN(r); i++)
+		CHECK_EQ(req_wait(f, &r[i]), -ETIMEDOUT);
+}
+
+/* Nor does it take what is written any more, which has its pages, too. */
+TEST(dom_hang, who_writes)
+{
+	struct fixture *f = fixture_open();
+	size_t used;
+
+	policy_put(f, 1, 0);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, 64 * MB, "p"), 0);
+	CHECK_EQ(object_open(f), 0);
+	faults.hold[0] = faults.hold[1] = true;
+	writes_hang(f, 0);
+	used = arena_used(f->ts.arena, PAGE_FRONT);
+	CHECK_EQ(used, 16 * MB / B);
+	faults.ops.dev_silent_ns = silent_ns;
+	silent = faults.devs[disk_of(f)];
+	for (unsigned i = 1; i < 4; i++)
+		writes_hang(f, i * 16ull * MB);
+	UNTIL(f, arena_used(f->ts.arena, PAGE_FRONT) <= used + 2 * MB / B);
+	silent = NULL;
+	back();
+	memset(buf_b, 0x77, 2 * MB);
+	CHECK_EQ(do_write(f, 0, buf_b, 2 * MB, 0, 0), 0);
+	holds(f, 2 * MB, 0x77);
 	fixture_close(f);
 }
 
