@@ -237,6 +237,46 @@ TEST(node_metrics, whole_or_none)
 	close_it();
 }
 
+/* A line that Prometheus does not take costs all the others. */
+TEST(node_metrics, paths)
+{
+	/* As it is, and in the label; '?' for each byte that is no UTF-8. */
+	static const char *const paths[][2] = {
+		{ "/d/a \"b\" \\c\nd", "/d/a \\\"b\\\" \\\\c\\nd" },
+		{ "/d/\xc3\xa4\xe2\x82\xac\xf0\x9f\x92\xbe",
+		  "/d/\xc3\xa4\xe2\x82\xac\xf0\x9f\x92\xbe" },
+		{ "/d/\xe4.img", "/d/?.img" }, /* of ISO 8859-1 */
+		{ "/d/\xff\xfe\"", "/d/??\\\"" },
+		{ "/d/\xe2\x82", "/d/??" }, /* cut off */
+		{ "/d/\xc0\xaf", "/d/??" }, /* longer than need be */
+		{ "/d/\xed\xa0\x80", "/d/???" }, /* half of a pair of UTF-16 */
+		{ "/d/\xf4\x90\x80\x80", "/d/????" }, /* above U+10FFFF */
+	};
+	static struct node_disk disks[ARRAY_LEN(paths)];
+	char line[200], *text;
+
+	open_it();
+	is.disks = 0;
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		disks[i].node = &node;
+		disks[i].state = NODE_DISK_FAILED;
+		strcpy(disks[i].path, paths[i][0]);
+		TAILQ_INSERT_TAIL(&node.disks, &disks[i], link);
+	}
+	text = text_make();
+	CHECK(text != NULL);
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		snprintf(line, sizeof(line),
+			 "\nbasalt_disk_up{disk=\"00000000-0000-0000-0000-"
+			 "000000000000\",path=\"%s\"} 0\n",
+			 paths[i][1]);
+		CHECK(strstr(text, line) != NULL);
+	}
+	free(text);
+	TAILQ_INIT(&node.disks);
+	close_it();
+}
+
 /* The lines of one family are together, in order, under its head. */
 static void family_check(const char *text, const char *family, unsigned step)
 {
