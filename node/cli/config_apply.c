@@ -69,10 +69,11 @@ static void json_tell(const struct config_plan *plan, bool dry_run,
 
 	if (e != NULL)
 		json_object_update_new(
-			all,
-			json_pack("{s:s, s:s, s:s, s:b}", "error", e->error,
-				  "fix", e->fix, "code", err_name(e->status),
-				  "unknown", (int)e->unknown));
+			all, json_pack("{s:o, s:o, s:s, s:b}", "error",
+				       cli_json_string(e->error), "fix",
+				       cli_json_string(e->fix), "code",
+				       err_name(e->status), "unknown",
+				       (int)e->unknown));
 	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
 	putchar('\n');
 	json_decref(all);
