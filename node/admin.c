@@ -16,6 +16,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -35,14 +36,16 @@
 #define PARTS 10u
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
-#define AGAIN_NS (100 * MSEC) /* there was no memory for one that came */
+#define AGAIN_NS (100 * MSEC) /* one that came could not be taken */
 #define STUCK_NS SEC /* between looks whether the directory waits */
 #define LOST_NS                                                                \
 	(10 * SEC) /* between looks whether the socket's file is there */
 
 struct admin {
 	struct node *node;
-	uv_pipe_t listener;
+	uv_poll_t listener;
+	int fd; /* that it listens on; -1: there is none, nor a listener */
+	int spare; /* given up where none is left for who comes; or -1 */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	/* Of those that ask nothing, who does so for longest comes first. */
 	TAILQ_HEAD(, admin_conn) conns;
@@ -52,6 +55,7 @@ struct admin {
 	bool closing, listener_closed;
 	bool lost; /* the socket cannot be made again, which is told */
 	struct env_timer again_timer, stuck_timer, lost_timer;
+	struct env_task close_task; /* where there is no listener to close */
 	void (*cb)(void *arg);
 	void *arg;
 	struct log_limit full_limit;
@@ -598,27 +602,39 @@ static struct admin_conn *conn_idle_oldest(const struct admin *admin)
 	return half;
 }
 
+#define REFUSAL_MAX (FRAME_HEADER + 256u)
+
+/* A whole answer; its bytes. */
+static size_t refusal_put(uint8_t out[REFUSAL_MAX], int status,
+			  const char *error, const char *fix)
+{
+	Admin__Response response = ADMIN__RESPONSE__INIT;
+	size_t len;
+
+	response.done = true;
+	response.status = status;
+	response.error = (char *)error;
+	response.fix = (char *)fix;
+	len = admin__response__get_packed_size(&response);
+	assert(FRAME_HEADER + len <= REFUSAL_MAX);
+	frame_put(out, (uint32_t)len);
+	admin__response__pack(&response, out + FRAME_HEADER);
+	return FRAME_HEADER + len;
+}
+
 /*
  * What the peer may ask just now is never read, and it is told so: as much as
  * fits without waiting for it.
  */
 static void conn_give_way(struct admin_conn *conn)
 {
-	Admin__Response response = ADMIN__RESPONSE__INIT;
-	uint8_t bytes[FRAME_HEADER + 256];
-	uv_buf_t buf;
-	size_t len;
+	uint8_t bytes[REFUSAL_MAX];
+	size_t len = refusal_put(bytes, -EBUSY,
+				 "others needed this connection to basaltd: "
+				 "nothing was done",
+				 "Try again.");
+	uv_buf_t buf = uv_buf_init((char *)bytes, (unsigned)len);
 
-	response.done = true;
-	response.status = -EBUSY;
-	response.error = "others needed this connection to basaltd: nothing "
-			 "was done";
-	response.fix = "Try again.";
-	len = admin__response__get_packed_size(&response);
-	assert(FRAME_HEADER + len <= sizeof(bytes));
-	frame_put(bytes, (uint32_t)len);
-	admin__response__pack(&response, bytes + FRAME_HEADER);
-	buf = uv_buf_init((char *)bytes, (unsigned)(FRAME_HEADER + len));
 	uv_try_write((uv_stream_t *)&conn->pipe, &buf, 1);
 	conn_close(conn);
 }
@@ -670,38 +686,71 @@ static int conn_peer(struct admin_conn *conn)
 	return 0;
 }
 
-static void on_connection(uv_stream_t *stream, int status);
+/* ---- those that come ---- */
 
-static void on_again_timer(struct env_timer *timer)
+static void on_again_timer(struct env_timer *timer);
+
+static int accept_next(const struct admin *admin)
 {
-	struct admin *admin = container_of(timer, struct admin, again_timer);
+	int fd = accept4(admin->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-	on_connection((uv_stream_t *)&admin->listener, 0);
+	return fd < 0 ? -errno : fd;
 }
 
-static void on_connection(uv_stream_t *stream, int status)
+static void spare_open(struct admin *admin)
 {
-	struct admin *admin = stream->data;
-	struct admin_conn *conn;
+	if (admin->spare < 0)
+		admin->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* All that wait are told that there is no descriptor for them. */
+static void spare_use(struct admin *admin)
+{
+	uint8_t bytes[REFUSAL_MAX];
+	size_t len =
+		refusal_put(bytes, -EMFILE,
+			    "basaltd has no descriptor left for a "
+			    "command: nothing was done",
+			    "Try again; if it stays so, raise LimitNOFILE= "
+			    "of basaltd's unit and restart it.");
+	int fd;
+
+	close(admin->spare);
+	admin->spare = -1;
+	while ((fd = accept_next(admin)) >= 0) {
+		(void)!send(fd, bytes, len, MSG_NOSIGNAL);
+		close(fd);
+	}
+	spare_open(admin);
+}
+
+/* Who cannot be taken would be there again in each turn of the loop. */
+static void accept_failed(struct admin *admin, int error)
+{
+	struct env *env = admin->node->env;
+
+	if (log_allowed(&admin->full_limit, env_now(env)))
+		log_warn("admin socket: a connection cannot be taken: %s",
+			 strerror(-error));
+	if ((error == -EMFILE || error == -ENFILE) && admin->spare >= 0)
+		spare_use(admin);
+	uv_poll_stop(&admin->listener);
+	admin->again_timer.cb = on_again_timer;
+	env_timer_start(env, &admin->again_timer, AGAIN_NS);
+}
+
+static void conn_take(struct admin *admin, struct admin_conn *conn, int fd)
+{
 	bool good, room;
 
-	shard_wake(admin->node->env);
-	if (status < 0)
-		return;
-	conn = calloc(1, sizeof(*conn));
-	if (conn == NULL) {
-		/* libuv keeps it, and takes no other before it was accepted. */
-		admin->again_timer.cb = on_again_timer;
-		env_timer_start(admin->node->env, &admin->again_timer,
-				AGAIN_NS);
-		return;
-	}
 	conn->admin = admin;
 	conn->timer.cb = on_conn_timer;
-	uv_pipe_init(stream->loop, &conn->pipe, 0);
+	uv_pipe_init(shard_loop(admin->node->env), &conn->pipe, 0);
 	conn->pipe.data = conn;
-	good = uv_accept(stream, (uv_stream_t *)&conn->pipe) == 0 &&
-	       conn_peer(conn) == 0 && !admin->closing;
+	good = uv_pipe_open(&conn->pipe, fd) == 0;
+	if (!good)
+		close(fd);
+	good = good && conn_peer(conn) == 0;
 	room = good && conn_room(admin, conn->uid);
 	TAILQ_INSERT_TAIL(&admin->conns, conn, link);
 	admin->conns_count++;
@@ -713,83 +762,77 @@ static void on_connection(uv_stream_t *stream, int status)
 		conn_turn_away(conn);
 }
 
+/* False: nobody waits, or who does has to wait. */
+static bool conn_accept(struct admin *admin)
+{
+	struct admin_conn *conn = calloc(1, sizeof(*conn));
+	int fd = conn != NULL ? accept_next(admin) : -ENOMEM;
+
+	if (fd >= 0) {
+		conn_take(admin, conn, fd);
+		return true;
+	}
+	free(conn);
+	if (fd == -EINTR || fd == -ECONNABORTED)
+		return true;
+	if (fd != -EAGAIN)
+		accept_failed(admin, fd);
+	return false;
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+	struct admin *admin = poll->data;
+
+	shard_wake(admin->node->env);
+	while (conn_accept(admin))
+		;
+}
+
+static void on_again_timer(struct env_timer *timer)
+{
+	struct admin *admin = container_of(timer, struct admin, again_timer);
+
+	spare_open(admin);
+	uv_poll_start(&admin->listener, UV_READABLE, on_connection);
+}
+
 /* ---- the socket ---- */
 
-/* Is somebody answering on a socket that is there already? */
-static bool is_alive(const char *path)
-{
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool alive;
-
-	if (fd < 0)
-		return false;
-	strcpy(sun.sun_path, path); /* of this very size */
-	/* EAGAIN: so many wait for it already. */
-	alive = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0 ||
-		errno == EAGAIN;
-	close(fd);
-	return alive;
-}
-
-static int run_dir_make(const char *dir)
-{
-	struct stat st;
-
-	if (mkdir(dir, 0755) == 0)
-		return 0;
-	if (errno != EEXIST)
-		return -errno;
-	if (stat(dir, &st) < 0)
-		return -errno;
-	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
-}
-
-/* Also on an error the listener is to be closed. */
 static int listener_open(struct admin *admin)
 {
+	int fd = admin__socket_listen(admin->node->config->run_dir, admin->path,
+				      admin->gid);
 	int rv;
 
-	uv_pipe_init(shard_loop(admin->node->env), &admin->listener, 0);
+	if (fd < 0)
+		return fd;
+	rv = uv_poll_init(shard_loop(admin->node->env), &admin->listener, fd);
+	if (rv < 0) {
+		unlink(admin->path);
+		close(fd);
+		return rv;
+	}
+	admin->fd = fd;
 	admin->listener.data = admin;
-	rv = uv_pipe_bind(&admin->listener, admin->path);
-	/* Nobody can connect before listen(): set the mode first. */
-	if (rv == 0 && chmod(admin->path, 0660) < 0)
-		rv = -errno;
-	if (rv == 0 && admin->gid != (gid_t)-1 &&
-	    chown(admin->path, (uid_t)-1, admin->gid) < 0)
-		log_warn("admin socket: not given to group basalt: %s",
-			 strerror(errno));
-	if (rv == 0)
-		rv = uv_listen((uv_stream_t *)&admin->listener,
-			       2 * (int)CONNS_MAX, on_connection);
-	return rv;
+	uv_poll_start(&admin->listener, UV_READABLE, on_connection);
+	return 0;
 }
 
 static void on_listener_closed(uv_handle_t *handle)
 {
 	struct admin *admin = handle->data;
 
+	close(admin->fd);
+	admin->fd = -1;
 	admin->listener_closed = true;
 	admin_close_go_on(admin);
 }
 
-static void on_listener_lost(uv_handle_t *handle)
+static void listener_again(struct admin *admin)
 {
-	struct admin *admin = handle->data;
-	int rv;
+	int rv = listener_open(admin);
 
-	if (admin->closing) {
-		on_listener_closed(handle);
-		return;
-	}
-	rv = run_dir_make(admin->node->config->run_dir);
-	if (rv < 0) {
-		uv_pipe_init(handle->loop, &admin->listener, 0);
-		admin->listener.data = admin;
-	} else {
-		rv = listener_open(admin);
-	}
 	if (rv == 0)
 		log_warn("admin socket %s: it was gone, and is made again",
 			 admin->path);
@@ -798,6 +841,19 @@ static void on_listener_lost(uv_handle_t *handle)
 			  "again: %s",
 			  admin->path, strerror(-rv));
 	admin->lost = rv < 0;
+}
+
+static void on_listener_lost(uv_handle_t *handle)
+{
+	struct admin *admin = handle->data;
+
+	if (admin->closing) {
+		on_listener_closed(handle);
+		return;
+	}
+	close(admin->fd);
+	admin->fd = -1;
+	listener_again(admin);
 }
 
 /*
@@ -811,11 +867,22 @@ static void on_lost_timer(struct env_timer *timer)
 	struct stat st;
 
 	env_timer_start(admin->node->env, timer, LOST_NS);
-	if (lstat(admin->path, &st) == 0 || errno != ENOENT ||
-	    uv_is_closing(handle))
+	if (lstat(admin->path, &st) == 0 || errno != ENOENT)
 		return;
-	env_timer_stop(admin->node->env, &admin->again_timer);
-	uv_close(handle, on_listener_lost);
+	if (admin->fd < 0) {
+		listener_again(admin);
+	} else if (!uv_is_closing(handle)) {
+		env_timer_stop(admin->node->env, &admin->again_timer);
+		uv_close(handle, on_listener_lost);
+	}
+}
+
+static void on_close_task(struct env_task *task)
+{
+	struct admin *admin = container_of(task, struct admin, close_task);
+
+	admin->listener_closed = true;
+	admin_close_go_on(admin);
 }
 
 int node__admin_open(struct node *node, struct admin **out, char *why,
@@ -823,7 +890,7 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 {
 	struct admin *admin = calloc(1, sizeof(*admin));
 	struct group *group;
-	int rv;
+	int rv = 0;
 
 	if (admin == NULL)
 		return -ENOMEM;
@@ -832,12 +899,13 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 	TAILQ_INIT(&admin->running);
 	admin->stuck_timer.cb = on_stuck_timer;
 	admin->lost_timer.cb = on_lost_timer;
-	rv = run_dir_make(node->config->run_dir);
+	admin->close_task.cb = on_close_task;
+	admin->fd = admin->spare = -1;
 	if (snprintf(admin->path, sizeof(admin->path), "%s/basalt.sock",
 		     node->config->run_dir) >= (int)sizeof(admin->path))
 		rv = -ENAMETOOLONG;
-	if (rv == 0 && is_alive(admin->path))
-		rv = -EADDRINUSE;
+	if (rv == 0)
+		rv = admin__socket_clear(admin->path);
 	if (rv < 0) {
 		snprintf(why, why_len, "admin socket %s: %s%s", admin->path,
 			 strerror(-rv),
@@ -847,18 +915,16 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 		free(admin);
 		return rv;
 	}
-	unlink(admin->path);
 	group = getgrnam("basalt");
 	admin->gid = group != NULL ? group->gr_gid : (gid_t)-1;
 	rv = listener_open(admin);
 	if (rv < 0) {
 		snprintf(why, why_len, "admin socket %s: %s", admin->path,
 			 strerror(-rv));
-		uv_close((uv_handle_t *)&admin->listener, NULL);
-		shard_step(node->env, 0); /* the handle is gone after it */
 		free(admin);
 		return rv;
 	}
+	spare_open(admin);
 	env_timer_start(node->env, &admin->lost_timer, LOST_NS);
 	*out = admin;
 	return 0;
@@ -878,6 +944,8 @@ static void admin_close_go_on(struct admin *admin)
 	void (*cb)(void *arg) = admin->cb;
 	void *arg = admin->arg;
 
+	if (admin->spare >= 0)
+		close(admin->spare);
 	free(admin);
 	cb(arg);
 }
@@ -890,7 +958,9 @@ void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg)
 	unlink(admin->path);
 	env_timer_stop(admin->node->env, &admin->again_timer);
 	env_timer_stop(admin->node->env, &admin->lost_timer);
-	/* Or it is being closed, to be made again. */
-	if (!uv_is_closing((uv_handle_t *)&admin->listener))
+	if (admin->fd < 0)
+		env_defer(admin->node->env, &admin->close_task);
+	else if (!uv_is_closing((uv_handle_t *)&admin->listener))
 		uv_close((uv_handle_t *)&admin->listener, on_listener_closed);
+	/* Or it is being closed, to be made again. */
 }

@@ -39,6 +39,17 @@ struct admin_req {
 	TAILQ_ENTRY(admin_req) link;
 };
 
+/* ---- admin_socket.c ---- */
+
+#define ADMIN_BACKLOG 128 /* twice as many as are taken */
+
+/* Away with what an earlier life left there; -EADDRINUSE: somebody answers on it. */
+int admin__socket_clear(const char *path);
+/* Make it, and @run_dir if need be; its descriptor, which listens, or -errno. */
+int admin__socket_listen(const char *run_dir, const char *path, gid_t gid);
+
+/* ---- requests ---- */
+
 /* Give a request to its handler. */
 void admin__dispatch(struct admin_req *r);
 

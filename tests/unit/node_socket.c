@@ -6,8 +6,11 @@
 
 #include "base/shard.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -142,6 +145,57 @@ TEST(node_socket, no_memory)
 		CHECK_EQ(asked(), -EOPNOTSUPP);
 	}
 	CHECK_EQ(refused, 1);
+	close_it();
+}
+
+/* The lowest number of a descriptor that is free. */
+static rlim_t descriptors_used(void)
+{
+	int next = fcntl(STDIN_FILENO, F_DUPFD, 0);
+
+	CHECK(next >= 0);
+	close(next);
+	return (rlim_t)next;
+}
+
+/*
+ * Without a descriptor for it a command is told so, by one that is kept for that;
+ * where another thread is faster, it waits.  The loop goes on either way.
+ */
+TEST(node_socket, no_descriptors)
+{
+	struct rlimit was, few;
+	uint8_t frame[FRAME_HEADER];
+	int fd;
+
+	open_it();
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = was;
+	frame_put(frame, 0);
+	for (unsigned n = 0; n < 3; n++) {
+		for (unsigned i = 0; i < 10; i++) /* who left is gone */
+			shard_step(ts.env, MSEC);
+		fd = connected();
+		CHECK_EQ(send(fd, frame, sizeof(frame), MSG_NOSIGNAL),
+			 sizeof(frame));
+		few.rlim_cur = descriptors_used();
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+		CHECK_EQ(answered(fd), -EMFILE);
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+		close(fd);
+		CHECK_EQ(asked(), -EOPNOTSUPP);
+
+		fd = connected();
+		CHECK_EQ(send(fd, frame, sizeof(frame), MSG_NOSIGNAL),
+			 sizeof(frame));
+		few.rlim_cur = 0;
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+		for (unsigned i = 0; i < 30; i++)
+			shard_step(ts.env, 10 * MSEC);
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+		CHECK_EQ(answered(fd), -EOPNOTSUPP);
+		close(fd);
+	}
 	close_it();
 }
 
