@@ -178,7 +178,7 @@ $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \
 	cmmds_unsubscribe iscsi_portal_listen iscsi_portal_unlisten \
 	iscsi_portal_declare iscsi_portal_drop iscsi_portal_address \
 	iser_listen iser_unlisten iser_listening admin__reply)
-$(O)/tests/unit/node_metrics: LIBS += $(call wrap,realloc \
+$(O)/tests/unit/node_metrics: LIBS += $(call wrap,realloc MHD_run \
 	cmmds_behind cmmds_next cmmds_object iscsi_usage_of iscsi_session_each)
 $(O)/tests/unit/node_usage: LIBS += $(call wrap,calloc malloc realloc \
 	cmmds_behind cmmds_get cmmds_next cmmds_of cmmds_target iscsi_usage_of \

@@ -24,6 +24,7 @@
 #define HTTP_WHOLE_NS (10 * SEC) /* for all of it, however it trickles */
 #define HTTP_CROWD 16u /* beyond so many, those that take longer go */
 #define HTTP_CROWD_NS SEC
+#define HTTP_AGAIN_NS (100 * MSEC) /* one that came could not be taken */
 
 /* A connection: it is there for one request. */
 struct http_peer {
@@ -600,17 +601,29 @@ static void http_run(struct metrics *m)
 		env_timer_stop(m->node->env, &m->timer);
 }
 
+/*
+ * Where it can take nobody, for want of descriptors or memory, and has nobody who
+ * could end, libmicrohttpd listens on: it would be called in each turn.
+ */
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct metrics *m = poll->data;
+	bool had = conns(m) > 0;
 
 	shard_wake(m->node->env);
 	http_run(m);
+	if (had || conns(m) > 0)
+		return;
+	uv_poll_stop(&m->poll);
+	env_timer_start(m->node->env, &m->timer, HTTP_AGAIN_NS);
 }
 
 static void on_timer(struct env_timer *timer)
 {
-	http_run(container_of(timer, struct metrics, timer));
+	struct metrics *m = container_of(timer, struct metrics, timer);
+
+	uv_poll_start(&m->poll, UV_READABLE, on_poll);
+	http_run(m);
 }
 
 static int http_open(struct node *node, const struct config_portal *portal,

@@ -5,9 +5,14 @@
 #include "tests/lib/test.h"
 
 #include <errno.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define COUNTERS 600u /* more than the text has room for at first */
 
@@ -28,6 +33,7 @@ static struct {
 	bool done;
 	int status;
 	char *text;
+	unsigned http_runs; /* of libmicrohttpd */
 } is;
 
 /* Every realloc() from the Nth on fails; 0: none. */
@@ -35,6 +41,8 @@ static unsigned realloc_fails;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 void *__real_realloc(void *at, size_t size);
+enum MHD_Result __real_MHD_run(struct MHD_Daemon *http);
+enum MHD_Result __wrap_MHD_run(struct MHD_Daemon *http);
 void *__wrap_realloc(void *at, size_t size);
 const struct cmmds_entry *__wrap_cmmds_behind(struct cmmds *cmmds,
 					      enum cmmds_kind kind,
@@ -113,6 +121,12 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 					  void *arg),
 			       void *arg)
 {
+}
+
+enum MHD_Result __wrap_MHD_run(struct MHD_Daemon *http)
+{
+	is.http_runs++;
+	return __real_MHD_run(http);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -362,5 +376,91 @@ TEST(node_metrics, cut_off)
 	test_run(&ts, &is.done);
 	CHECK_EQ(is.status, -ESHUTDOWN);
 	CHECK(is.text == NULL);
+	close_it();
+}
+
+/* ---- over HTTP ---- */
+
+static int http_connected(const struct config_portal *portal)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK_EQ(connect(fd, (const struct sockaddr *)&portal->address,
+			 sizeof(struct sockaddr_in)),
+		 0);
+	return fd;
+}
+
+/* On a port that nobody has. */
+static void http_open(struct config *config)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET };
+	socklen_t len = sizeof(any);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char text[40];
+
+	any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK_EQ(bind(fd, (struct sockaddr *)&any, sizeof(any)), 0);
+	CHECK_EQ(getsockname(fd, (struct sockaddr *)&any, &len), 0);
+	close(fd);
+	snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(any.sin_port));
+	CHECK_EQ(config_portal_parse(text, 0, &config->metrics), 0);
+	node.config = config;
+	node__metrics_start(&node);
+	CHECK_EQ(node.metrics_status, 0);
+}
+
+/* Does what comes there begin with the metrics? */
+static bool http_answered(int fd)
+{
+	static const char get[] = "GET /metrics HTTP/1.0\r\n\r\n";
+	uint64_t end = env_now(ts.env) + 120 * SEC;
+	char buf[4096];
+	ssize_t n;
+
+	CHECK_EQ(send(fd, get, sizeof(get) - 1, MSG_NOSIGNAL), sizeof(get) - 1);
+	do {
+		shard_step(ts.env, 10 * MSEC);
+		n = recv(fd, buf, sizeof(buf) - 1, MSG_DONTWAIT);
+	} while (n < 0 && errno == EAGAIN && env_now(ts.env) < end);
+	if (n <= 0)
+		return false;
+	buf[n] = '\0';
+	return strstr(buf, " 200 ") != NULL;
+}
+
+/* Who cannot be taken waits, and costs nothing as long as he does. */
+TEST(node_metrics, no_descriptors)
+{
+	static struct config config;
+	struct rlimit was, none;
+	uint64_t from, passed;
+	unsigned tries;
+	int fd;
+
+	open_it();
+	http_open(&config);
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+	none = was;
+	none.rlim_cur = 0;
+	for (unsigned n = 0; n < 2; n++) {
+		fd = http_connected(&config.metrics);
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+		from = env_now(ts.env);
+		is.http_runs = 0;
+		do {
+			shard_step(ts.env, 20 * MSEC);
+			passed = env_now(ts.env) - from;
+		} while (passed < SEC);
+		CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+		tries = (unsigned)(passed / (100 * MSEC)) + 2;
+		CHECK(is.http_runs > 2);
+		CHECK(is.http_runs <= 2 * tries);
+		CHECK(http_answered(fd));
+		close(fd);
+	}
+	node__metrics_stop(&node);
+	for (unsigned i = 0; i < 10; i++)
+		shard_step(ts.env, MSEC);
 	close_it();
 }
