@@ -189,7 +189,8 @@ $(O)/tests/unit/node_admin: LIBS += $(call wrap,cmmds_get cmmds_next cmmds_of \
 	cmmds_target cmmds_policy cmmds_object \
 	dom_create dom_object_open dom_object_close dom_object_size dom_map \
 	dom_space \
-	node__secret_seal iscsi_session_each admin__reply admin__reply_packed \
+	node__secret_seal iscsi_session_each iscsi_session_drop \
+	admin__reply admin__reply_packed \
 	strdup)
 $(O)/tests/unit/node_object: LIBS += $(call wrap,calloc malloc realloc strdup \
 	asprintf cmmds_get cmmds_next cmmds_of cmmds_vdisk cmmds_object dom_strays \

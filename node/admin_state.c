@@ -319,17 +319,34 @@ static int drop_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	uint64_t id = r->msg->session_drop->id;
 
+	/* Nobody is told that it waits for the directory: it is done. */
+	r->changes = false;
 	cmmds_audit(cmd, r->who, "session %llu dropped",
 		    (unsigned long long)id);
 	return 0;
 }
 
-static void drop_applied(struct admin_req *r)
+static void drop_answer(struct admin_req *r, const char *but)
 {
 	unsigned long long id = r->msg->session_drop->id;
 
-	admin__ok(r, "session %llu dropped; its initiator may log in again",
-		  id);
+	admin__ok(r, "session %llu dropped; its initiator may log in again%s",
+		  id, but);
+}
+
+static void drop_applied(struct admin_req *r)
+{
+	drop_answer(r, "");
+}
+
+/* Its session is gone, whatever becomes of the line about it. */
+static void drop_failed(struct admin_req *r)
+{
+	char but[360];
+
+	snprintf(but, sizeof(but), "; basalt events may not tell: %.300s",
+		 r->error);
+	drop_answer(r, but);
 }
 
 void admin__session_drop(struct admin_req *r)
@@ -342,6 +359,7 @@ void admin__session_drop(struct admin_req *r)
 		admin__refuse(r);
 		return;
 	}
+	r->failed = drop_failed;
 	admin__change(r, drop_build, drop_applied);
 }
 

@@ -35,6 +35,7 @@ static struct {
 	int status;
 	bool unknown;
 	char error[512], fix[400];
+	char what[512]; /* was done */
 } is;
 
 static struct node node;
@@ -101,12 +102,18 @@ void __wrap_iscsi_session_each(struct iscsi *iscsi,
 			       void (*cb)(const struct iscsi_session_info *info,
 					  void *arg),
 			       void *arg);
+int __wrap_iscsi_session_drop(struct iscsi *iscsi, uint64_t id);
 char *__real_strdup(const char *text);
 char *__wrap_strdup(const char *text);
 
 char *__wrap_strdup(const char *text)
 {
 	return ++is.dups == is.dup_fails ? NULL : __real_strdup(text);
+}
+
+int __wrap_iscsi_session_drop(struct iscsi *iscsi, uint64_t id)
+{
+	return 0;
 }
 
 /* There are none. */
@@ -326,6 +333,8 @@ void __wrap_admin__reply(struct admin_req *r, Admin__Response *response)
 	is.unknown = response->unknown;
 	snprintf(is.error, sizeof(is.error), "%s", response->error);
 	snprintf(is.fix, sizeof(is.fix), "%s", response->fix);
+	if (response->result_case == ADMIN__RESPONSE__RESULT_OK)
+		snprintf(is.what, sizeof(is.what), "%s", response->ok->what);
 }
 
 void __wrap_admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
@@ -439,6 +448,35 @@ TEST(node_admin, nothing_begins_without_space)
 	admin__dispatch(&r);
 	CHECK_EQ(is.status, -EMFILE);
 	test_shard_close(&ts);
+}
+
+/* A session is gone at once; that the directory cannot note it is another thing. */
+TEST(node_admin, a_session_is_dropped_whatever_the_directory_does)
+{
+	Admin__SessionDrop drop = ADMIN__SESSION_DROP__INIT;
+	Admin__Request msg = ADMIN__REQUEST__INIT;
+	static const char done[] = "session 5 dropped;";
+
+	drop.id = 5;
+	msg.command_case = ADMIN__REQUEST__COMMAND_SESSION_DROP;
+	msg.session_drop = &drop;
+	for (unsigned how = 0; how < 3; how++) {
+		struct admin_req r = { .node = &node, .msg = &msg };
+
+		open_it();
+		is.status = 1;
+		is.wants = how == 1 ? -ENOSPC : 0;
+		admin__dispatch(&r);
+		CHECK(how == 1 || !r.changes);
+		if (how != 1) /* the directory fails, or does its part */
+			is.proposed_cb(is.proposed, how == 0 ? 0 : -EIO);
+		CHECK_EQ(is.status, 0);
+		CHECK(!is.unknown);
+		CHECK(strncmp(is.what, done, strlen(done)) == 0);
+		CHECK_EQ(strstr(is.what, "events may not tell") != NULL,
+			 how != 0);
+		test_shard_close(&ts);
+	}
 }
 
 /* Its object is ready when basaltd stops: then it is there. */
