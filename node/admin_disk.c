@@ -119,18 +119,60 @@ struct disk_remove {
 	struct admin_req *r;
 };
 
-static unsigned objects_on(struct node *node, const struct uuid *disk)
-{
-	const struct cmmds_entry *e = NULL;
-	unsigned n = 0;
+/* What has a part of it on a disk. */
+struct on_disk {
+	unsigned count, named; /* objects, and their virtual disks below */
+	char names[200];
+};
 
+/* The lists do not tell what lies where: those that there is room for are named. */
+static void on_disk_name(struct on_disk *on, const Directory__VDisk *v)
+{
+	size_t len = strlen(on->names);
+
+	if (len + strlen(v->name) + sizeof(", ") > sizeof(on->names))
+		return;
+	snprintf(on->names + len, sizeof(on->names) - len, "%s%s",
+		 on->named > 0 ? ", " : "", v->name);
+	on->named++;
+}
+
+static void objects_on(struct node *node, const struct uuid *disk,
+		       struct on_disk *on)
+{
+	const struct cmmds_entry *e = NULL, *v;
+	struct uuid oid;
+
+	*on = (struct on_disk){ 0 };
 	while ((e = cmmds_next(node->cmmds, CMMDS_OBJECT, e)) != NULL) {
 		const Directory__Object *o =
 			(const Directory__Object *)e->message;
 
-		n += !o->deleted && node__tree_uses(o->tree, disk);
+		if (o->deleted || o->oid.len != sizeof(oid) ||
+		    !node__tree_uses(o->tree, disk))
+			continue;
+		on->count++;
+		memcpy(oid.b, o->oid.data, sizeof(oid.b));
+		v = node__vdisk_of(node, &oid);
+		if (v != NULL)
+			on_disk_name(on, (const Directory__VDisk *)v->message);
 	}
-	return n;
+}
+
+static int remove_refused(struct admin_req *r, const struct on_disk *on)
+{
+	const struct disk_remove *ctx = r->ctx;
+	char others[32] = "";
+
+	if (on->named < on->count)
+		snprintf(others, sizeof(others), "%s%u more",
+			 on->named > 0 ? " and " : "", on->count - on->named);
+	return admin__why(r, -EBUSY,
+			  "Delete them first (basalt object show VDISK tells "
+			  "where one lies), or lose them with --force.",
+			  "disk %s holds data of %u virtual disk%s: %s%s",
+			  ctx->path, on->count, on->count == 1 ? "" : "s",
+			  on->names, others);
 }
 
 /* The directory lets a disk with components go in two steps only. */
@@ -152,26 +194,23 @@ static int remove_build(struct admin_req *r, struct cmmds_command *cmd)
 {
 	struct disk_remove *ctx = r->ctx;
 	const struct cmmds_entry *e = disk_entry(r->node, &ctx->id);
-	unsigned objects = objects_on(r->node, &ctx->id);
+	struct on_disk on;
 
+	objects_on(r->node, &ctx->id, &on);
 	ctx->marked = false;
 	if (e == NULL)
 		return admin__why(r, -ENOENT,
 				  "basalt disk list tells what it waits for.",
 				  "disk %s is not in the directory", ctx->path);
-	if (objects > 0 && !r->msg->disk_remove->force)
-		return admin__why(r, -EBUSY,
-				  "basalt vdisk list shows them; delete them "
-				  "first, or lose them with --force.",
-				  "disk %s holds data of %u virtual disk%s",
-				  ctx->path, objects, objects == 1 ? "" : "s");
-	if (objects > 0 && !((const Directory__Disk *)e->message)->removing) {
+	if (on.count > 0 && !r->msg->disk_remove->force)
+		return remove_refused(r, &on);
+	if (on.count > 0 && !((const Directory__Disk *)e->message)->removing) {
 		mark_removing(r, cmd, e);
 		return 0;
 	}
 	cmmds_erase(cmd, CMMDS_DISK, ctx->id.b, sizeof(ctx->id.b), e->revision);
 	cmmds_audit(cmd, r->who, "disk %s removed from node %s%s", ctx->path,
-		    r->node->config->name, objects > 0 ? " by force" : "");
+		    r->node->config->name, on.count > 0 ? " by force" : "");
 	return 0;
 }
 
