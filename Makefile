@@ -150,7 +150,8 @@ $(O)/tests/unit/iscsi_shards $(O)/tests/unit/lsom_faults: \
 	LIBS += $(call wrap,calloc)
 $(O)/tests/unit/dom_memory $(O)/tests/unit/iscsi_lun: \
 	LIBS += $(call wrap,calloc malloc)
-$(O)/tests/unit/node_socket: LIBS += $(call wrap,calloc malloc clock_gettime)
+$(O)/tests/unit/node_socket: LIBS += $(call wrap,calloc malloc clock_gettime \
+	getsockopt getpwuid_r)
 $(O)/tests/unit/lsom_memory: \
 	LIBS += $(call wrap,calloc malloc realloc aligned_alloc \
 		kv_batch_reserve lsom__page_read)

@@ -37,6 +37,8 @@
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
 #define AGAIN_NS (100 * MSEC) /* one that came could not be taken */
+#define NAMED_NS (2 * SEC) /* for who a peer is; then it is his number */
+#define NAMING_MAX 16u /* workers that may wait for that: half of them */
 #define STUCK_NS SEC /* between looks whether the directory waits */
 #define LOST_NS                                                                \
 	(10 * SEC) /* between looks whether the socket's file is there */
@@ -51,6 +53,7 @@ struct admin {
 	TAILQ_HEAD(, admin_conn) conns;
 	TAILQ_HEAD(, admin_req) running;
 	unsigned conns_count;
+	unsigned naming; /* workers that ask who a peer is */
 	gid_t gid; /* of the socket; -1: ours */
 	bool closing, listener_closed;
 	bool lost; /* the socket cannot be made again, which is told */
@@ -71,12 +74,14 @@ struct admin_conn {
 	uid_t uid;
 	pid_t pid;
 	char who[64];
+	char named[64]; /* who the worker has found; "": nobody */
 	uint8_t head[FRAME_HEADER];
 	uint8_t *body;
 	uint32_t have, body_len;
 	struct admin_req *req;
 	unsigned writes;
 	bool turned_away; /* it ends with its answer */
+	bool naming; /* it is not read yet */
 	bool closing, working, closed;
 	TAILQ_ENTRY(admin_conn) link;
 };
@@ -507,6 +512,12 @@ static void conn_close(struct admin_conn *conn)
 	uv_close((uv_handle_t *)&conn->pipe, on_conn_closed);
 }
 
+static void conn_named(struct admin_conn *conn)
+{
+	conn->naming = false;
+	conn_read(conn);
+}
+
 static void on_conn_timer(struct env_timer *timer)
 {
 	struct admin_conn *conn = container_of(timer, struct admin_conn, timer);
@@ -514,10 +525,12 @@ static void on_conn_timer(struct env_timer *timer)
 	/* A request that runs has its own limits; its peer only has to read. */
 	if (conn->req != NULL && conn->writes == 0)
 		return;
-	if (--conn->parts == 0)
-		conn_close(conn);
-	else
+	if (--conn->parts > 0)
 		env_timer_start(conn->admin->node->env, timer, conn->part_ns);
+	else if (conn->naming)
+		conn_named(conn);
+	else
+		conn_close(conn);
 }
 
 static void who_work(struct env_work *work)
@@ -528,10 +541,7 @@ static void who_work(struct env_work *work)
 
 	if (getpwuid_r(conn->uid, &pw, buf, sizeof(buf), &found) == 0 &&
 	    found != NULL)
-		snprintf(conn->who, sizeof(conn->who), "%.40s", pw.pw_name);
-	else
-		snprintf(conn->who, sizeof(conn->who), "uid %u",
-			 (unsigned)conn->uid);
+		snprintf(conn->named, sizeof(conn->named), "%.40s", pw.pw_name);
 }
 
 static void who_done(struct env_work *work)
@@ -539,23 +549,36 @@ static void who_done(struct env_work *work)
 	struct admin_conn *conn = container_of(work, struct admin_conn, work);
 
 	conn->working = false;
-	if (conn->closed)
+	conn->admin->naming--;
+	if (conn->closed) {
 		conn_free(conn);
-	else if (!conn->closing)
-		conn_read(conn);
+	} else if (!conn->closing && conn->naming) {
+		if (conn->named[0] != '\0')
+			strcpy(conn->who, conn->named);
+		conn_named(conn);
+	}
 }
 
+/* A name service that hangs costs the peers their names, and the node no worker. */
 static void conn_start(struct admin_conn *conn)
 {
-	if (conn->uid == 0) {
+	struct admin *admin = conn->admin;
+
+	if (conn->uid == 0)
 		strcpy(conn->who, "root");
+	else
+		snprintf(conn->who, sizeof(conn->who), "uid %u",
+			 (unsigned)conn->uid);
+	if (conn->uid == 0 || admin->naming == NAMING_MAX) {
 		conn_read(conn);
 		return;
 	}
-	conn->working = true;
+	admin->naming++;
+	conn->naming = conn->working = true;
+	conn_limit(conn, NAMED_NS);
 	conn->work.work = who_work;
 	conn->work.done = who_done;
-	env_work(conn->admin->node->env, NULL, &conn->work);
+	env_work(admin->node->env, NULL, &conn->work);
 }
 
 /* ---- more than are taken ---- */

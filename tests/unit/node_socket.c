@@ -8,6 +8,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -20,12 +22,20 @@ static struct node node;
 static struct config config;
 static struct test_shard ts;
 
+static bool user; /* who connects is none of root's */
+static atomic_bool names_hang;
+static atomic_uint naming, naming_max; /* at once */
+
 static uint64_t passed_ns; /* beyond what the clock tells */
 static bool stands; /* the clock, but for what has passed */
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
+int __wrap_getpwuid_r(uid_t uid, struct passwd *pw, char *buf, size_t len,
+		      struct passwd **found);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
@@ -38,6 +48,29 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 		last = *now;
 	now->tv_sec += (time_t)(passed_ns / SEC);
 	return rv;
+}
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+	int rv = __real_getsockopt(fd, level, name, value, len);
+
+	if (user && level == SOL_SOCKET && name == SO_PEERCRED)
+		((struct ucred *)value)->uid = 1234;
+	return rv;
+}
+
+int __wrap_getpwuid_r(uid_t uid, struct passwd *pw, char *buf, size_t len,
+		      struct passwd **found)
+{
+	unsigned now = atomic_fetch_add(&naming, 1) + 1;
+
+	if (now > atomic_load(&naming_max))
+		atomic_store(&naming_max, now);
+	while (atomic_load(&names_hang))
+		usleep(1000);
+	atomic_fetch_sub(&naming, 1);
+	*found = NULL;
+	return 0;
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -196,6 +229,37 @@ TEST(node_socket, no_descriptors)
 		CHECK_EQ(answered(fd), -EOPNOTSUPP);
 		close(fd);
 	}
+	close_it();
+}
+
+/* Who they are is not found out: they are served, and workers are left. */
+TEST(node_socket, a_name_service_that_hangs)
+{
+	uint8_t frame[FRAME_HEADER];
+	int fds[40];
+
+	open_it();
+	frame_put(frame, 0);
+	user = true;
+	CHECK_EQ(asked(), -EOPNOTSUPP);
+	atomic_store(&naming_max, 0);
+	atomic_store(&names_hang, true);
+	for (unsigned n = 0; n < ARRAY_LEN(fds); n++) {
+		fds[n] = connected();
+		CHECK_EQ(send(fds[n], frame, sizeof(frame), MSG_NOSIGNAL),
+			 sizeof(frame));
+	}
+	for (unsigned n = 0; n < ARRAY_LEN(fds); n++)
+		CHECK_EQ(answered(fds[n]), -EOPNOTSUPP);
+	CHECK(atomic_load(&naming_max) <= 16);
+	/* Also who has left by the time that it is known. */
+	for (unsigned n = 0; n < ARRAY_LEN(fds); n++)
+		close(fds[n]);
+	for (unsigned n = 0; n < 20; n++)
+		shard_step(ts.env, MSEC);
+	atomic_store(&names_hang, false);
+	CHECK_EQ(asked(), -EOPNOTSUPP);
+	user = false;
 	close_it();
 }
 
