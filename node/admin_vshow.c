@@ -209,32 +209,37 @@ static void iscsiadm_lines(struct commands *c, const Directory__Target *t,
 		    portal, chap, t->iqn, portal);
 }
 
-/* QEMU's names begin with a letter, and a node's has 31 characters at most. */
+/*
+ * QEMU's names begin with a letter, and a node's has 31 characters at most.  What is
+ * read-only it opens as such only.
+ */
 static void qemu_lines(struct commands *c, const Directory__Target *t,
-		       const char *portal, unsigned lun, const char *object)
+		       const char *portal, const Admin__Lun *lun,
+		       const char *object)
 {
 	char user[QUOTED_MAX], word[QUOTED_MAX];
 
 	if (t->chap_user[0] == '\0') {
 		command_add(c, "QEMU",
 			    "-drive file=iscsi://%s/%s/%u,format=raw,if=virtio,"
-			    "cache=none,discard=unmap",
-			    portal, t->iqn, lun);
+			    "cache=none,discard=unmap%s",
+			    portal, t->iqn, lun->lun,
+			    lun->read_only ? ",readonly=on" : "");
 		return;
 	}
 	command_add(c, "QEMU",
 		    "-object secret,id=basalt-%.8s-chap,file=SECRETFILE\n"
 		    "-blockdev driver=iscsi,node-name=basalt-%.8s,"
 		    "transport=tcp,portal=%s,target=%s,lun=%u,user=%s,"
-		    "password-secret=basalt-%.8s-chap,discard=unmap\n"
+		    "password-secret=basalt-%.8s-chap,discard=unmap%s\n"
 		    "-device virtio-blk-pci,drive=basalt-%.8s",
-		    object, object, portal, t->iqn, lun,
+		    object, object, portal, t->iqn, lun->lun,
 		    shell_word(replaced(t->chap_user, ',', ",,", user), word),
-		    object, object);
+		    object, lun->read_only ? ",read-only=on" : "", object);
 }
 
 static void libvirt_lines(struct commands *c, const Directory__Target *t,
-			  const char *portal, unsigned lun)
+			  const char *portal, const Admin__Lun *lun)
 {
 	char host[64], auth[700] = "", a[QUOTED_MAX], b[QUOTED_MAX];
 	const char *port = strrchr(portal, ':'), *start = portal;
@@ -260,9 +265,10 @@ static void libvirt_lines(struct commands *c, const Directory__Target *t,
 		    "  <source protocol='iscsi' name='%s/%u'>\n"
 		    "    <host name='%s' port='%s'/>\n%s"
 		    "  </source>\n"
-		    "  <target dev='vda' bus='virtio'/>\n"
+		    "  <target dev='vda' bus='virtio'/>\n%s"
 		    "</disk>",
-		    t->iqn, lun, host, port + 1, auth);
+		    t->iqn, lun->lun, host, port + 1, auth,
+		    lun->read_only ? "  <readonly/>\n" : "");
 }
 
 /* A target's name has fewer letters than a virtual disk's. */
@@ -305,12 +311,10 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 {
 	char portal[ADDRESS_TEXT], name[CMMDS_KEY_MAX + 1], user[QUOTED_MAX];
 	const Directory__Target *t = NULL;
-	unsigned lun = 0;
+	const Admin__Lun *lun = v->n_luns > 0 ? v->luns[0] : NULL;
 
-	if (v->n_luns > 0) {
-		t = cmmds_target(node->cmmds, v->luns[0]->target);
-		lun = v->luns[0]->lun;
-	}
+	if (lun != NULL)
+		t = cmmds_target(node->cmmds, lun->target);
 	if (t == NULL) {
 		target_name(v->name, name);
 		command_add(c, "Export it",
@@ -333,7 +337,8 @@ static void commands_fill(struct node *node, const Admin__Vdisk *v,
 	libvirt_lines(c, t, portal, lun);
 	command_add(c, "libiscsi", "iscsi-inq iscsi://%s%s%s/%s/%u",
 		    shell_word(t->chap_user, user),
-		    t->chap_user[0] ? "%SECRET@" : "", portal, t->iqn, lun);
+		    t->chap_user[0] ? "%SECRET@" : "", portal, t->iqn,
+		    lun->lun);
 }
 
 static void details_reply(struct show_ctx *ctx)
