@@ -324,11 +324,12 @@ static int load(struct store_open *req, struct kv *kv)
 
 		uuid_format(&req->loaded.format.node, owner);
 		uuid_format(&req->node, us);
+		/* It alone knows the id, where the log is lost as well. */
 		snprintf(req->why, sizeof(req->why),
-			 "the directory store %s "
-			 "is of node %s, not of this node %s: put back the "
-			 "right data_dir",
-			 req->store->path, owner, us);
+			 "the directory store is of node %s, not of this node "
+			 "%s: put back the right data_dir, or, if only its "
+			 "file node.id was lost, write the former into that",
+			 owner, us);
 		return -EUCLEAN;
 	}
 	return check_loaded(req);
