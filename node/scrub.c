@@ -21,6 +21,8 @@
 #define DAY_NS (24 * 3600 * SEC)
 /* Who restarts a daemon wants something else of its disks first. */
 #define FIRST_NS (3600 * SEC)
+#define BUSY_NS                                                                \
+	(100 * MSEC) /* until a directory with a full queue is asked again */
 
 /* ---- what is kept in the directory ---- */
 
@@ -31,9 +33,19 @@ struct outcome {
 	char path[256], who[64];
 	uint64_t wall_ns, bad;
 	unsigned segments_unread, attempts;
+	struct env_timer busy;
 };
 
 static void outcome_propose(struct outcome *o);
+
+static void on_busy(struct env_timer *timer)
+{
+	struct outcome *o = container_of(timer, struct outcome, busy);
+	struct node *node = o->node;
+
+	outcome_propose(o);
+	node__disks_work_done(node);
+}
 
 static void on_stored(struct cmmds_command *cmd, int status)
 {
@@ -46,6 +58,13 @@ static void on_stored(struct cmmds_command *cmd, int status)
 	cmmds_command_fini(cmd);
 	if (status == -EAGAIN && node->state == NODE_UP && o->attempts++ < 8) {
 		outcome_propose(o); /* the entry has changed */
+		return;
+	}
+	/* For as long as that takes: nobody else knows of it. */
+	if (status == -EBUSY && node->state == NODE_UP) {
+		o->busy.cb = on_busy;
+		node->disks_works++;
+		env_timer_start(node->env, &o->busy, BUSY_NS);
 		return;
 	}
 	if (status < 0)

@@ -30,6 +30,7 @@ static lsom_scrub_cb running_cb;
 static unsigned begun; /* scrubs */
 static int propose_status; /* of the next one */
 static unsigned proposed;
+static unsigned propose_busy; /* so many find a full queue */
 
 /* ---- the rooms ---- */
 
@@ -90,6 +91,10 @@ int __wrap_cmmds_propose(struct cmmds *cmmds, struct cmmds_command *cmd,
 			 uint64_t deadline_ns, cmmds_command_cb cb)
 {
 	proposed++;
+	if (propose_busy > 0) {
+		propose_busy--;
+		return -EBUSY;
+	}
 	propose_cb = cb;
 	propose_cmd = cmd;
 	propose_task.cb = answer;
@@ -332,6 +337,26 @@ TEST(scrub, its_outcome_meets_other_changes)
 	entries[1].message = NULL;
 	scrub_end(0);
 	CHECK_EQ(proposed, 2);
+	end();
+}
+
+/* What it has found is kept once the directory takes it. */
+TEST(scrub, its_outcome_waits_for_a_full_queue)
+{
+	fixture();
+	CHECK_EQ(node__scrub_start(disks[1], "root"), 0);
+	while (vloop_task_turn(&me.loop))
+		;
+	running->bad_count = 3;
+	propose_busy = 5;
+	scrub_end(0);
+	CHECK_EQ(listed[1].scrubbed_bad, 0);
+	CHECK_EQ(node.disks_works, 1); /* the end of the node waits for it */
+	while (vloop_timer_turn(&me.loop) || vloop_task_turn(&me.loop))
+		;
+	CHECK_EQ(proposed, 6);
+	CHECK_EQ(listed[1].scrubbed_bad, 3);
+	CHECK_EQ(node.disks_works, 0);
 	end();
 }
 
