@@ -736,11 +736,12 @@ static void spare_use(struct admin *admin)
 			    "command: nothing was done",
 			    "Try again; if it stays so, raise LimitNOFILE= "
 			    "of basaltd's unit and restart it.");
+	unsigned n = 0;
 	int fd;
 
 	close(admin->spare);
 	admin->spare = -1;
-	while ((fd = accept_next(admin)) >= 0) {
+	while (n++ < ADMIN_BACKLOG && (fd = accept_next(admin)) >= 0) {
 		(void)!send(fd, bytes, len, MSG_NOSIGNAL);
 		close(fd);
 	}
@@ -808,7 +809,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 	struct admin *admin = poll->data;
 
 	shard_wake(admin->node->env);
-	while (conn_accept(admin))
+	/* The rest in the next turn. */
+	for (unsigned i = 0; i < ADMIN_BACKLOG && conn_accept(admin); i++)
 		;
 }
 

@@ -4,6 +4,7 @@
  * call a thing, so that a graph needs no directory beside it.
  */
 #include "base/health.h"
+#include "base/tame.h"
 #include "base/util.h"
 #include "node/node_int.h"
 
@@ -13,51 +14,24 @@
 
 #define VALUE_MAX (2 * 256)
 
-/* Bytes of the UTF-8 character at @at (RFC 3629, 4); 0: there is none. */
-static size_t utf8_len(const unsigned char *at)
-{
-	unsigned char low = 0x80, high = 0xbf; /* of the second byte */
-	size_t len = at[0] < 0x80   ? 1
-		     : at[0] < 0xc2 ? 0
-		     : at[0] < 0xe0 ? 2
-		     : at[0] < 0xf0 ? 3
-		     : at[0] < 0xf5 ? 4
-				    : 0;
-
-	if (at[0] == 0xe0 || at[0] == 0xf0)
-		low = at[0] == 0xe0 ? 0xa0 : 0x90;
-	if (at[0] == 0xed || at[0] == 0xf4)
-		high = at[0] == 0xed ? 0x9f : 0x8f;
-	if (len > 1 && (at[1] < low || at[1] > high))
-		return 0;
-	for (size_t i = 2; i < len; i++)
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	return len;
-}
-
 /*
  * A label's value: what ends it, and what ends a line, is escaped.  Where one is
- * not UTF-8, as a file's name need not be, Prometheus takes nothing of all this:
- * it becomes '?'.
+ * not UTF-8, as a file's name need not be, Prometheus would take nothing of all
+ * this.
  */
 static const char *value(const char *text, char out[VALUE_MAX])
 {
-	size_t n = 0, len;
+	size_t n = 0;
 
-	for (; *text != '\0' && n + 5 <= VALUE_MAX; text += MAX(len, 1u)) {
-		len = utf8_len((const unsigned char *)text);
+	for (; *text != '\0' && n + 3 <= VALUE_MAX; text++) {
 		if (*text == '\\' || *text == '"' || *text == '\n')
 			out[n++] = '\\';
-		if (len > 0)
-			memcpy(out + n, text, len);
-		else
-			out[n] = '?';
-		n += MAX(len, 1u);
+		out[n++] = *text;
 		if (*text == '\n')
 			out[n - 1] = 'n';
 	}
 	out[n] = '\0';
+	text_utf8(out);
 	return out;
 }
 

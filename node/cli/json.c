@@ -3,6 +3,7 @@
  * what is zero, so that scripts need not ask whether it is.
  */
 #include "base/err.h"
+#include "base/tame.h"
 #include "node/cli/cli.h"
 
 #include <inttypes.h>
@@ -11,10 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * A file's name, or what was typed and is told back, need not be UTF-8, and may
- * be cut within a character: what is none of it becomes '?'.
- */
 json_t *cli_json_string(const char *text)
 {
 	json_t *s = json_string(text);
@@ -25,17 +22,7 @@ json_t *cli_json_string(const char *text)
 	copy = strdup(text);
 	if (copy == NULL)
 		return json_string("(not UTF-8)");
-	for (char *p = copy; *p != '\0';) {
-		size_t n = 1;
-
-		while (n < 4 && p[n] != '\0' && (p[n] & 0xc0) == 0x80)
-			n++;
-		s = json_stringn(p, n);
-		if (s == NULL)
-			memset(p, '?', n);
-		json_decref(s);
-		p += n;
-	}
+	text_utf8(copy);
 	s = json_string(copy);
 	free(copy);
 	return s;
