@@ -16,15 +16,11 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define CONNS_MAX 64u
@@ -36,29 +32,20 @@
 #define PARTS 10u
 #define HALF_NS (10 * SEC) /* for the rest of a frame, and to read an answer */
 #define IDLE_NS (300 * SEC) /* between requests */
-#define AGAIN_NS (100 * MSEC) /* one that came could not be taken */
 #define NAMED_NS (2 * SEC) /* for who a peer is; then it is his number */
 #define NAMING_MAX 16u /* workers that may wait for that: half of them */
 #define STUCK_NS SEC /* between looks whether the directory waits */
-#define LOST_NS                                                                \
-	(10 * SEC) /* between looks whether the socket's file is there */
 
 struct admin {
 	struct node *node;
-	uv_poll_t listener;
-	int fd; /* that it listens on; -1: there is none, nor a listener */
-	int spare; /* given up where none is left for who comes; or -1 */
-	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	struct admin_socket *socket; /* NULL: it is closed */
 	/* Of those that ask nothing, who does so for longest comes first. */
 	TAILQ_HEAD(, admin_conn) conns;
 	TAILQ_HEAD(, admin_req) running;
 	unsigned conns_count;
 	unsigned naming; /* workers that ask who a peer is */
-	gid_t gid; /* of the socket; -1: ours */
-	bool closing, listener_closed;
-	bool lost; /* the socket cannot be made again, which is told */
-	struct env_timer again_timer, stuck_timer, lost_timer;
-	struct env_task close_task; /* where there is no listener to close */
+	bool closing;
+	struct env_timer stuck_timer;
 	void (*cb)(void *arg);
 	void *arg;
 	struct log_limit full_limit;
@@ -625,10 +612,7 @@ static struct admin_conn *conn_idle_oldest(const struct admin *admin)
 	return half;
 }
 
-#define REFUSAL_MAX (FRAME_HEADER + 256u)
-
-/* A whole answer; its bytes. */
-static size_t refusal_put(uint8_t out[REFUSAL_MAX], int status,
+size_t admin__refusal_put(uint8_t out[ADMIN_REFUSAL_MAX], int status,
 			  const char *error, const char *fix)
 {
 	Admin__Response response = ADMIN__RESPONSE__INIT;
@@ -639,7 +623,7 @@ static size_t refusal_put(uint8_t out[REFUSAL_MAX], int status,
 	response.error = (char *)error;
 	response.fix = (char *)fix;
 	len = admin__response__get_packed_size(&response);
-	assert(FRAME_HEADER + len <= REFUSAL_MAX);
+	assert(FRAME_HEADER + len <= ADMIN_REFUSAL_MAX);
 	frame_put(out, (uint32_t)len);
 	admin__response__pack(&response, out + FRAME_HEADER);
 	return FRAME_HEADER + len;
@@ -651,11 +635,11 @@ static size_t refusal_put(uint8_t out[REFUSAL_MAX], int status,
  */
 static void conn_give_way(struct admin_conn *conn)
 {
-	uint8_t bytes[REFUSAL_MAX];
-	size_t len = refusal_put(bytes, -EBUSY,
-				 "others needed this connection to basaltd: "
-				 "nothing was done",
-				 "Try again.");
+	uint8_t bytes[ADMIN_REFUSAL_MAX];
+	size_t len = admin__refusal_put(
+		bytes, -EBUSY,
+		"others needed this connection to basaltd: nothing was done",
+		"Try again.");
 	uv_buf_t buf = uv_buf_init((char *)bytes, (unsigned)len);
 
 	uv_try_write((uv_stream_t *)&conn->pipe, &buf, 1);
@@ -709,60 +693,6 @@ static int conn_peer(struct admin_conn *conn)
 	return 0;
 }
 
-/* ---- those that come ---- */
-
-static void on_again_timer(struct env_timer *timer);
-
-static int accept_next(const struct admin *admin)
-{
-	int fd = accept4(admin->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
-static void spare_open(struct admin *admin)
-{
-	if (admin->spare < 0)
-		admin->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-/* All that wait are told that there is no descriptor for them. */
-static void spare_use(struct admin *admin)
-{
-	uint8_t bytes[REFUSAL_MAX];
-	size_t len =
-		refusal_put(bytes, -EMFILE,
-			    "basaltd has no descriptor left for a "
-			    "command: nothing was done",
-			    "Try again; if it stays so, raise LimitNOFILE= "
-			    "of basaltd's unit and restart it.");
-	unsigned n = 0;
-	int fd;
-
-	close(admin->spare);
-	admin->spare = -1;
-	while (n++ < ADMIN_BACKLOG && (fd = accept_next(admin)) >= 0) {
-		(void)!send(fd, bytes, len, MSG_NOSIGNAL);
-		close(fd);
-	}
-	spare_open(admin);
-}
-
-/* Who cannot be taken would be there again in each turn of the loop. */
-static void accept_failed(struct admin *admin, int error)
-{
-	struct env *env = admin->node->env;
-
-	if (log_allowed(&admin->full_limit, env_now(env)))
-		log_warn("admin socket: a connection cannot be taken: %s",
-			 strerror(-error));
-	if ((error == -EMFILE || error == -ENFILE) && admin->spare >= 0)
-		spare_use(admin);
-	uv_poll_stop(&admin->listener);
-	admin->again_timer.cb = on_again_timer;
-	env_timer_start(env, &admin->again_timer, AGAIN_NS);
-}
-
 static void conn_take(struct admin *admin, struct admin_conn *conn, int fd)
 {
 	bool good, room;
@@ -786,136 +716,26 @@ static void conn_take(struct admin *admin, struct admin_conn *conn, int fd)
 		conn_turn_away(conn);
 }
 
-/* False: nobody waits, or who does has to wait. */
-static bool conn_accept(struct admin *admin)
+static int on_come(void *arg)
 {
+	struct admin *admin = arg;
 	struct admin_conn *conn = calloc(1, sizeof(*conn));
-	int fd = conn != NULL ? accept_next(admin) : -ENOMEM;
+	int fd = conn != NULL ? admin__socket_accept(admin->socket) : -ENOMEM;
 
-	if (fd >= 0) {
+	if (fd >= 0)
 		conn_take(admin, conn, fd);
-		return true;
-	}
-	free(conn);
-	if (fd == -EINTR || fd == -ECONNABORTED)
-		return true;
-	if (fd != -EAGAIN)
-		accept_failed(admin, fd);
-	return false;
+	else
+		free(conn);
+	return fd;
 }
 
-static void on_connection(uv_poll_t *poll, int status, int events)
-{
-	struct admin *admin = poll->data;
-
-	shard_wake(admin->node->env);
-	/* The rest in the next turn. */
-	for (unsigned i = 0; i < ADMIN_BACKLOG && conn_accept(admin); i++)
-		;
-}
-
-static void on_again_timer(struct env_timer *timer)
-{
-	struct admin *admin = container_of(timer, struct admin, again_timer);
-
-	spare_open(admin);
-	uv_poll_start(&admin->listener, UV_READABLE, on_connection);
-}
-
-/* ---- the socket ---- */
-
-static int listener_open(struct admin *admin)
-{
-	int fd = admin__socket_listen(admin->node->config->run_dir, admin->path,
-				      admin->gid);
-	int rv;
-
-	if (fd < 0)
-		return fd;
-	rv = uv_poll_init(shard_loop(admin->node->env), &admin->listener, fd);
-	if (rv < 0) {
-		unlink(admin->path);
-		close(fd);
-		return rv;
-	}
-	admin->fd = fd;
-	admin->listener.data = admin;
-	uv_poll_start(&admin->listener, UV_READABLE, on_connection);
-	return 0;
-}
-
-static void on_listener_closed(uv_handle_t *handle)
-{
-	struct admin *admin = handle->data;
-
-	close(admin->fd);
-	admin->fd = -1;
-	admin->listener_closed = true;
-	admin_close_go_on(admin);
-}
-
-static void listener_again(struct admin *admin)
-{
-	int rv = listener_open(admin);
-
-	if (rv == 0)
-		log_warn("admin socket %s: it was gone, and is made again",
-			 admin->path);
-	else if (!admin->lost)
-		log_error("admin socket %s: it is gone, and cannot be made "
-			  "again: %s",
-			  admin->path, strerror(-rv));
-	admin->lost = rv < 0;
-}
-
-static void on_listener_lost(uv_handle_t *handle)
-{
-	struct admin *admin = handle->data;
-
-	if (admin->closing) {
-		on_listener_closed(handle);
-		return;
-	}
-	close(admin->fd);
-	admin->fd = -1;
-	listener_again(admin);
-}
-
-/*
- * Who cleans up in /run, or removes it for another, does not leave a node that
- * nobody can administer.  What somebody else put there is left to him.
- */
-static void on_lost_timer(struct env_timer *timer)
-{
-	struct admin *admin = container_of(timer, struct admin, lost_timer);
-	uv_handle_t *handle = (uv_handle_t *)&admin->listener;
-	struct stat st;
-
-	env_timer_start(admin->node->env, timer, LOST_NS);
-	if (lstat(admin->path, &st) == 0 || errno != ENOENT)
-		return;
-	if (admin->fd < 0) {
-		listener_again(admin);
-	} else if (!uv_is_closing(handle)) {
-		env_timer_stop(admin->node->env, &admin->again_timer);
-		uv_close(handle, on_listener_lost);
-	}
-}
-
-static void on_close_task(struct env_task *task)
-{
-	struct admin *admin = container_of(task, struct admin, close_task);
-
-	admin->listener_closed = true;
-	admin_close_go_on(admin);
-}
+/* ---- opening and closing ---- */
 
 int node__admin_open(struct node *node, struct admin **out, char *why,
 		     size_t why_len)
 {
 	struct admin *admin = calloc(1, sizeof(*admin));
-	struct group *group;
-	int rv = 0;
+	int rv;
 
 	if (admin == NULL)
 		return -ENOMEM;
@@ -923,34 +743,12 @@ int node__admin_open(struct node *node, struct admin **out, char *why,
 	TAILQ_INIT(&admin->conns);
 	TAILQ_INIT(&admin->running);
 	admin->stuck_timer.cb = on_stuck_timer;
-	admin->lost_timer.cb = on_lost_timer;
-	admin->close_task.cb = on_close_task;
-	admin->fd = admin->spare = -1;
-	if (snprintf(admin->path, sizeof(admin->path), "%s/basalt.sock",
-		     node->config->run_dir) >= (int)sizeof(admin->path))
-		rv = -ENAMETOOLONG;
-	if (rv == 0)
-		rv = admin__socket_clear(admin->path);
+	rv = admin__socket_open(node->env, node->config->run_dir, on_come,
+				admin, &admin->socket, why, why_len);
 	if (rv < 0) {
-		snprintf(why, why_len, "admin socket %s: %s%s", admin->path,
-			 strerror(-rv),
-			 rv == -EADDRINUSE ? ": another basaltd answers on it; "
-					     "give each a run_dir of its own"
-					   : "");
 		free(admin);
 		return rv;
 	}
-	group = getgrnam("basalt");
-	admin->gid = group != NULL ? group->gr_gid : (gid_t)-1;
-	rv = listener_open(admin);
-	if (rv < 0) {
-		snprintf(why, why_len, "admin socket %s: %s", admin->path,
-			 strerror(-rv));
-		free(admin);
-		return rv;
-	}
-	spare_open(admin);
-	env_timer_start(node->env, &admin->lost_timer, LOST_NS);
 	*out = admin;
 	return 0;
 }
@@ -964,15 +762,21 @@ static void admin_close_go_on(struct admin *admin)
 	TAILQ_FOREACH_SAFE (conn, &admin->conns, link, next)
 		if (conn->writes == 0) /* others first read their answer */
 			conn_close(conn);
-	if (!admin->listener_closed || admin->conns_count > 0)
+	if (admin->socket != NULL || admin->conns_count > 0)
 		return;
 	void (*cb)(void *arg) = admin->cb;
 	void *arg = admin->arg;
 
-	if (admin->spare >= 0)
-		close(admin->spare);
 	free(admin);
 	cb(arg);
+}
+
+static void on_socket_closed(void *arg)
+{
+	struct admin *admin = arg;
+
+	admin->socket = NULL;
+	admin_close_go_on(admin);
 }
 
 void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg)
@@ -980,12 +784,5 @@ void node__admin_close(struct admin *admin, void (*cb)(void *arg), void *arg)
 	admin->closing = true;
 	admin->cb = cb;
 	admin->arg = arg;
-	unlink(admin->path);
-	env_timer_stop(admin->node->env, &admin->again_timer);
-	env_timer_stop(admin->node->env, &admin->lost_timer);
-	if (admin->fd < 0)
-		env_defer(admin->node->env, &admin->close_task);
-	else if (!uv_is_closing((uv_handle_t *)&admin->listener))
-		uv_close((uv_handle_t *)&admin->listener, on_listener_closed);
-	/* Or it is being closed, to be made again. */
+	admin__socket_close(admin->socket, on_socket_closed);
 }

@@ -39,16 +39,30 @@ struct admin_req {
 	TAILQ_ENTRY(admin_req) link;
 };
 
-/* ---- admin_socket.c ---- */
+/* ---- admin_socket.c: the socket that listens, and its file in run_dir ---- */
 
-#define ADMIN_BACKLOG 128 /* twice as many as are taken */
+struct admin_socket;
 
-/* Away with what an earlier life left there; -EADDRINUSE: somebody answers on it. */
-int admin__socket_clear(const char *path);
-/* Make it, and @run_dir if need be; its descriptor, which listens, or -errno. */
-int admin__socket_listen(const char *run_dir, const char *path, gid_t gid);
+/*
+ * @come, where somebody waits: it takes him by admin__socket_accept(), or has no
+ * memory.  >= 0 or -errno; after one, it is called again some time later.  A file
+ * that is gone is made again.  Else -errno and @why.
+ */
+int admin__socket_open(struct env *env, const char *run_dir,
+		       int (*come)(void *arg), void *arg,
+		       struct admin_socket **out, char *why, size_t why_len);
+/* The descriptor of who waits, or -errno. */
+int admin__socket_accept(const struct admin_socket *s);
+/* At once the file is gone, and nobody comes any more; @closed later. */
+void admin__socket_close(struct admin_socket *s, void (*closed)(void *arg));
 
 /* ---- requests ---- */
+
+#define ADMIN_REFUSAL_MAX 268u
+
+/* A whole answer, with its frame; its bytes. */
+size_t admin__refusal_put(uint8_t out[ADMIN_REFUSAL_MAX], int status,
+			  const char *error, const char *fix);
 
 /* Give a request to its handler. */
 void admin__dispatch(struct admin_req *r);
