@@ -125,6 +125,12 @@ static inline int faulty_open(struct env *env, const char *path, unsigned flags,
 	return rv;
 }
 
+static inline void hold(struct rig_held held)
+{
+	CHECK(faults.held_count < HELD_MAX);
+	faults.held[faults.held_count++] = held;
+}
+
 static inline void faulty_writev(struct env_dev *dev, struct env_io *io,
 				 const struct iovec *iov, unsigned n,
 				 uint64_t offset, unsigned flags)
@@ -137,14 +143,12 @@ static inline void faulty_writev(struct env_dev *dev, struct env_io *io,
 			offset = 1ull << 60;
 		if (!faults.hold[i])
 			break;
-		CHECK(faults.held_count < HELD_MAX);
-		faults.held[faults.held_count++] =
-			(struct rig_held){ .dev = dev,
-					   .io = io,
-					   .iov = iov,
-					   .n = n,
-					   .flags = flags,
-					   .offset = offset };
+		hold((struct rig_held){ .dev = dev,
+					.io = io,
+					.iov = iov,
+					.n = n,
+					.flags = flags,
+					.offset = offset });
 		return;
 	}
 	faults.real->dev_writev(dev, io, iov, n, offset, flags);
@@ -157,14 +161,12 @@ static inline void faulty_readv(struct env_dev *dev, struct env_io *io,
 	for (unsigned i = 0; i < DISKS; i++) {
 		if (faults.devs[i] != dev || !faults.hold_reads[i])
 			continue;
-		CHECK(faults.held_count < HELD_MAX);
-		faults.held[faults.held_count++] =
-			(struct rig_held){ .dev = dev,
-					   .io = io,
-					   .iov = iov,
-					   .n = n,
-					   .offset = offset,
-					   .read = true };
+		hold((struct rig_held){ .dev = dev,
+					.io = io,
+					.iov = iov,
+					.n = n,
+					.offset = offset,
+					.read = true });
 		return;
 	}
 	faults.real->dev_readv(dev, io, iov, n, offset);
