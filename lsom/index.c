@@ -767,8 +767,13 @@ void lsom__pages_evict(struct lsom_disk *disk)
 	     page != NULL && tries > 0 && disk->pages_count > max;
 	     page = next, tries--) {
 		next = TAILQ_NEXT(page, lru);
-		if (may_go(page))
+		if (may_go(page)) {
 			lsom__page_free(page);
+			continue;
+		}
+		/* Maybe for long, so not in the way of those behind it. */
+		TAILQ_REMOVE(&disk->lru, page, lru);
+		TAILQ_INSERT_TAIL(&disk->lru, page, lru);
 	}
 	/* What bars the others a checkpoint ends, which comes here. */
 	if (disk->pages_count > max && disk->pages_count < before)

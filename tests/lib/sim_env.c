@@ -331,6 +331,8 @@ void sim_env_restore(struct sim_env *sim)
 
 static bool held(const struct sim_env *sim, const struct env_io *io)
 {
+	if (io->op == WB_READ)
+		return sim->hold_reads;
 	return sim->hold_plain && io->op == WB_WRITE &&
 	       !(io->flags & ENV_DURABLE);
 }
@@ -370,6 +372,8 @@ bool sim_env_turn(struct sim_env *sim)
 		io->cb(io, io_end(sim, io));
 		return true;
 	}
+	if (!STAILQ_EMPTY(&loop->works)) /* all requests are held */
+		return vloop_work_turn(loop);
 	return vloop_timer_turn(loop);
 }
 

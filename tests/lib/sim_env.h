@@ -43,6 +43,7 @@ struct sim_env {
 	int stuck; /* by such of these, until it is opened again: kv_reopen() */
 	unsigned reopened;
 	bool hold_plain; /* writes that are not durable do not complete */
+	bool hold_reads; /* nor do reads */
 	uint64_t writes;
 	/* By an opening, which reads on its worker. */
 	uint64_t read_bytes, reads_alone, reads_together;

@@ -363,3 +363,62 @@ TEST(lsom_read, a_scan_beside_changed_pages)
 	lsom_comp_put(comp);
 	fixture_close(f);
 }
+
+static unsigned reads_hanging(const struct sim_env *sim)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < sim->ios_count; i++)
+		n += sim->ios[i]->op == WB_READ;
+	return n;
+}
+
+/*
+ * Reads hang, and each has its page of the index: what others need of it comes and
+ * goes all the same.
+ */
+TEST(lsom_read, a_scan_beside_reads_that_hang)
+{
+	enum { HANG = 80, PAGES = 240 };
+	struct fixture *f = fixture_open(4);
+	static struct call calls[HANG];
+	static struct lsom_version items[PAGES];
+	struct call c = { .f = f };
+	struct lsom_scan s = {
+		.data = &c,
+		.len = PAGES * (uint64_t)LSOM__PAGE_SLOTS * LSOM_BLOCK,
+		.items = items,
+		.items_max = PAGES,
+	};
+	struct lsom_comp *comp;
+
+	CHECK(f->lsom->pages_max + HANG < PAGES / 2);
+	CHECK_EQ(create(f, 1, s.len / LSOM_BLOCK), 0);
+	comp = comp_of(f, 1);
+	for (unsigned i = 0; i < PAGES; i++)
+		CHECK_EQ(put(f, comp, i * LSOM__PAGE_SLOTS, 1, 1 + i, 5), 0);
+	checkpoint(f);
+	f->sim.hold_reads = true;
+	for (unsigned i = 0; i < HANG; i++) {
+		calls[i] = (struct call){ .f = f };
+		calls[i].r.offset = i * (uint64_t)LSOM__PAGE_SLOTS * LSOM_BLOCK;
+		calls[i].r.len = LSOM_BLOCK;
+		calls[i].r.class = PAGE_FRONT;
+		CHECK_EQ(lsom_read(comp, &calls[i].r, read_done), 0);
+	}
+	while (reads_hanging(&f->sim) < HANG)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(lsom_scan(comp, &s, scanned), 0);
+	CHECK(sim_env_run(&f->sim, &c.done));
+	CHECK_EQ(c.status, 0);
+	CHECK_EQ(s.items_count, PAGES);
+	CHECK(f->disk->pages_count <= f->lsom->pages_max + HANG);
+	f->sim.hold_reads = false;
+	for (unsigned i = 0; i < HANG; i++) {
+		CHECK(sim_env_run(&f->sim, &calls[i].done));
+		CHECK_EQ(calls[i].status, 0);
+		sgl_put(calls[i].r.sgl);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}

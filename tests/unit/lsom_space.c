@@ -357,14 +357,14 @@ TEST(space, a_victim_that_could_not_be_read)
 	fixture_close(f);
 }
 
-/* The header of a batch of it, some way from both ends. */
+/* The header of a batch of it, some way from both ends: another one follows. */
 static uint64_t mid_header(const struct fixture *f, uint32_t segment)
 {
 	uint64_t place =
 		lsom__place(f->disk, segment, f->disk->segment_blocks / 2);
 	const struct lsom__batch_header *b;
 
-	for (;; place++) {
+	for (;; place--) {
 		CHECK(lsom__segment_of(f->disk, place) == segment);
 		b = (const void *)(f->sim.disk.now + place * LSOM_BLOCK);
 		if (b->magic == LSOM__BATCH_MAGIC &&
