@@ -13,7 +13,7 @@
  *
  * A head that finds no free segment waits for the cleaner.  Where none becomes
  * free and none is emptied any more, as on a disk that cannot be read, what waits
- * is answered with -ENOSPC.
+ * is answered with -ENOSPC.  While the disk does not answer nobody knows that.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
@@ -485,11 +485,12 @@ static void stall_tick(struct env_timer *timer)
 {
 	struct lsom_disk *disk =
 		container_of(timer, struct lsom_disk, stall_timer);
+	const unsigned tick = lsom__disk_silent(disk) ? 0 : 1;
 	struct lsom__head *head;
 	unsigned i;
 
 	disk->stall_ticking = false;
-	disk->ticks_stalled++;
+	disk->ticks_stalled += tick;
 	for (i = 0; i < LSOM__HEADS; i++) {
 		head = &disk->heads[i];
 		if (head->waits == 0) {
@@ -497,8 +498,9 @@ static void stall_tick(struct env_timer *timer)
 				env_defer(disk->env, &head->kick);
 			continue;
 		}
-		if (MIN(head->waits, disk->ticks_stalled) < STALL_TICKS) {
-			head->waits++;
+		if (tick == 0 ||
+		    MIN(head->waits, disk->ticks_stalled) < STALL_TICKS) {
+			head->waits += tick;
 			head_wait(head);
 			continue;
 		}

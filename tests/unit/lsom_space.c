@@ -259,6 +259,50 @@ TEST(space, a_wait_that_stood_still)
 	fixture_close(f);
 }
 
+static uint64_t silence_ns(const struct env_dev *dev, uint64_t now_ns)
+{
+	return LSOM_SILENT_NS;
+}
+
+/*
+ * A disk does not answer while a write waits for a segment: that there is no room
+ * nobody knows.  It is written when the disk answers again.
+ */
+TEST(space, a_wait_for_a_disk_that_hangs)
+{
+	struct fixture *f = fixture_open(29);
+	const struct env_ops *answers = f->sim.loop.env.ops;
+	struct env_ops hangs = *answers;
+	struct call c = { .f = f, .done = true };
+	uint64_t lsn = 1, blocks, i, end = 0;
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	hangs.dev_silent_ns = silence_ns;
+	f->sim.loop.env.ops = &hangs;
+	f->sim.hold_reads = true; /* so nothing is cleaned */
+	for (i = 0; c.done; i++, lsn++) {
+		CHECK(i < 5000);
+		CHECK_EQ(write_start(&c, comp, LSOM_PREP, i * 7919 % blocks, 1,
+				     LSN(1, lsn), 1),
+			 0);
+		end = env_now(&f->sim.loop.env) + 120 * SEC;
+		while (!c.done && env_now(&f->sim.loop.env) < end)
+			CHECK(sim_env_turn(&f->sim));
+		if (c.done)
+			CHECK_EQ(c.status, 0);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, lsn) });
+	}
+	f->sim.loop.env.ops = answers;
+	f->sim.hold_reads = false;
+	CHECK_EQ(finish(&c, 0), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- what cannot be read now can be cleaned later ---- */
 
 /* Write until the cleaner reads the summary of a victim; that one. */
