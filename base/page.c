@@ -661,6 +661,7 @@ void page_wait(struct page_cache *cache, enum page_class class, size_t n,
 	assert(!waiter->queued);
 	waiter->class = class;
 	waiter->n = MIN(n, cache->arena->most[class]);
+	waiter->passed = 0;
 	waiter->queued = true;
 	TAILQ_INSERT_TAIL(&cache->waiters[class], waiter, link);
 	if (!atomic_exchange(&cache->waiting, true)) {
@@ -711,16 +712,37 @@ static void others_help(struct page_cache *cache, bool asked)
 	}
 }
 
-/* Those of one class, in the order they came.  True: more may go on. */
+/*
+ * The first that may go on.  One for whom there is too little lets those behind it
+ * pass until they had as many pages as it wants: whoever does not wait passes it in
+ * any case, and what it wants may not come for long.
+ */
+static struct page_waiter *waiter_next(const struct arena *arena,
+				       const struct waiters *waiters)
+{
+	const struct page_waiter *first = TAILQ_FIRST(waiters);
+	struct page_waiter *waiter;
+
+	TAILQ_FOREACH (waiter, waiters, link) {
+		if (class_has(arena, waiter))
+			return waiter;
+		if (first->passed >= first->n)
+			return NULL;
+	}
+	return NULL;
+}
+
+/* Those of one class.  True: more may go on. */
 static bool class_turn(struct page_cache *cache, struct waiters *waiters)
 {
 	struct page_waiter *waiter;
 	unsigned budget = 64;
 
-	while ((waiter = TAILQ_FIRST(waiters)) != NULL &&
-	       class_has(cache->arena, waiter)) {
+	while ((waiter = waiter_next(cache->arena, waiters)) != NULL) {
 		if (budget-- == 0)
 			return true;
+		if (waiter != TAILQ_FIRST(waiters))
+			TAILQ_FIRST(waiters)->passed += waiter->n;
 		TAILQ_REMOVE(waiters, waiter, link);
 		waiter->queued = false;
 		waiter->cb(waiter);

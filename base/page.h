@@ -111,7 +111,8 @@ struct page *page_zero(void);
 /*
  * Ask to be called, once, on this cache's thread and outside the call that
  * frees, when an allocation of @n pages of @class may succeed, or of all that the
- * class can have if that is less; within a class first come, first served.
+ * class can have if that is less.  Within a class first come, first served, but
+ * that who wants more than there is lets as much as it wants go to those behind.
  * page_wait_stop() takes the wish back.
  */
 struct page_waiter {
@@ -119,6 +120,7 @@ struct page_waiter {
 	/* private */
 	enum page_class class;
 	size_t n;
+	size_t passed; /* pages that went to those behind it, while it was first */
 	bool queued;
 	TAILQ_ENTRY(page_waiter) link;
 };

@@ -421,11 +421,20 @@ TEST(page, neighbours_of_two_caches)
 struct counted_waiter {
 	struct page_waiter waiter;
 	unsigned count;
+	struct page_cache *takes; /* what it waited for, from there; or NULL */
+	struct page *pages[4];
 };
 
 static void waiter_count(struct page_waiter *waiter)
 {
-	container_of(waiter, struct counted_waiter, waiter)->count++;
+	struct counted_waiter *w =
+		container_of(waiter, struct counted_waiter, waiter);
+
+	w->count++;
+	if (w->takes != NULL)
+		CHECK_EQ(pages_alloc(w->takes, waiter->class, waiter->n,
+				     w->pages),
+			 0);
 }
 
 /* More than a class may ever have is refused for good, up to that it is not. */
@@ -523,15 +532,56 @@ TEST(page, waiters_keep_their_order)
 
 	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 308, pages), 0);
 	page_wait(f.cache, PAGE_FRONT, 2, &first.waiter);
-	page_wait(f.cache, PAGE_FRONT, 1, &second.waiter);
+	page_wait(f.cache, PAGE_FRONT, 2, &second.waiter);
 	page_put(f.cache, pages[0]);
 	page_cache_turn(f.cache);
 	CHECK_EQ(first.count + second.count, 0);
 	page_put(f.cache, pages[1]);
+	first.takes = f.cache;
 	page_cache_turn(f.cache);
 	CHECK_EQ(first.count, 1);
+	CHECK_EQ(second.count, 0);
+	pages_put(f.cache, first.pages, 2);
+	page_cache_turn(f.cache);
 	CHECK_EQ(second.count, 1);
 	pages_put(f.cache, pages + 2, 306);
+	close_fixture(&f);
+}
+
+/*
+ * Who wants more than there is does not hold up those that have enough, but for
+ * when as much as it wants went past it.
+ */
+TEST(page, waiters_pass_one_that_wants_too_much)
+{
+	struct fixture f = open_fixture(2u << 20);
+	struct counted_waiter large = { .waiter.cb = waiter_count };
+	struct counted_waiter small[4];
+	struct page *pages[308];
+
+	CHECK_EQ(pages_alloc(f.cache, PAGE_FRONT, 308, pages), 0);
+	page_wait(f.cache, PAGE_FRONT, 3, &large.waiter);
+	for (unsigned i = 0; i < 4; i++) {
+		small[i] = (struct counted_waiter){
+			.waiter.cb = waiter_count,
+			.takes = f.cache,
+		};
+		page_wait(f.cache, PAGE_FRONT, 1, &small[i].waiter);
+	}
+	for (unsigned i = 0; i < 4; i++) {
+		page_put(f.cache, pages[i]);
+		page_cache_turn(f.cache);
+		CHECK_EQ(small[i].count, i < 3 ? 1 : 0);
+	}
+	CHECK_EQ(large.count, 0);
+	for (unsigned i = 0; i < 2; i++)
+		page_put(f.cache, small[i].pages[0]);
+	page_cache_turn(f.cache);
+	CHECK_EQ(large.count, 1);
+	CHECK_EQ(small[3].count, 1);
+	page_put(f.cache, small[2].pages[0]);
+	page_put(f.cache, small[3].pages[0]);
+	pages_put(f.cache, pages + 4, 304);
 	close_fixture(&f);
 }
 

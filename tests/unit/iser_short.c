@@ -240,19 +240,11 @@ static size_t pages_take(struct page **pages)
 	return n;
 }
 
-/*
- * Data that came with commands keeps the memory of their receives, and there is no
- * other: what there is then is shared.  With the memory all have the whole again.
- */
-TEST(iser_short, memory_short)
+/* All send writes, whose data keeps the memory of their receives. */
+static void writes_send(void)
 {
-	static struct page *pages[1 << 16];
 	static uint8_t data[RECV_DATA_BYTES];
-	size_t n;
 
-	crowd_come(CROWD);
-	n = pages_take(pages);
-	fake_dom_hold(dom, true);
 	for (unsigned i = 0; i < CROWD; i++) {
 		as(&hosts[i]);
 		for (unsigned k = 0; k < WRITES; k++) {
@@ -265,6 +257,21 @@ TEST(iser_short, memory_short)
 		}
 		was(&hosts[i]);
 	}
+}
+
+/*
+ * Data that came with commands keeps the memory of their receives, and there is no
+ * other: what there is then is shared.  With the memory all have the whole again.
+ */
+TEST(iser_short, memory_short)
+{
+	static struct page *pages[1 << 16];
+	size_t n;
+
+	crowd_come(CROWD);
+	n = pages_take(pages);
+	fake_dom_hold(dom, true);
+	writes_send();
 	CHECK_EQ(shared()->posted, RECEIVES - WRITES * CROWD);
 	for (unsigned i = 0; i < 3; i++) {
 		for (unsigned k = 0; k < CROWD; k++)
@@ -285,5 +292,34 @@ TEST(iser_short, memory_short)
 		burst_all(1, ISER_WINDOW_MAX);
 	CHECK_EQ(offered(&hosts[0]), ISER_WINDOW_MAX);
 	CHECK_EQ(shared()->posted, RECEIVES);
+	crowd_go(CROWD);
+}
+
+static void on_pages(struct page_waiter *waiter)
+{
+	CHECK(false);
+}
+
+/* Nor do receives wait behind somebody who wants more memory than there is. */
+TEST(iser_short, memory_short_of_another)
+{
+	static struct page *pages[1 << 16];
+	struct page_waiter large = { .cb = on_pages };
+	size_t n, few = iser__recvq_pages(RECEIVES);
+
+	crowd_come(CROWD);
+	n = pages_take(pages);
+	page_wait(ts.env->pages, PAGE_FRONT, n, &large);
+	fake_dom_hold(dom, true);
+	writes_send();
+	CHECK_EQ(shared()->posted, RECEIVES - WRITES * CROWD);
+	n -= few;
+	pages_put(ts.env->pages, pages + n, few);
+	turns();
+	CHECK_EQ(shared()->posted, RECEIVES);
+	page_wait_stop(ts.env->pages, &large);
+	fake_dom_hold(dom, false);
+	turns();
+	pages_put(ts.env->pages, pages, n);
 	crowd_go(CROWD);
 }
