@@ -100,6 +100,19 @@ static void on_reply_sent(struct dm_send *send, int status)
 	iscsi__reply_free(reply); /* may free the connection */
 }
 
+/*
+ * Nothing more is taken.  The last answer may wait behind others: it has a time of
+ * its own, not what was left of another.
+ */
+static void close_behind(struct iscsi_conn *conn)
+{
+	if (conn->state == CONN_CLOSING)
+		return;
+	conn->state = CONN_CLOSING;
+	env_timer_start(conn->iscsi->env, &conn->timer,
+			conn->iscsi->config.login_ms * MSEC);
+}
+
 /* Queue it; from here on its place in the StatSN order is fixed. */
 void iscsi__reply_send(struct reply *reply)
 {
@@ -121,7 +134,7 @@ void iscsi__reply_send(struct reply *reply)
 	if (!reply->no_statsn)
 		conn->statsn++;
 	if (reply->last)
-		conn->state = CONN_CLOSING; /* nothing more is taken */
+		close_behind(conn);
 	conn->dm->ops->send_control(conn->dm, &reply->send);
 }
 

@@ -625,6 +625,34 @@ TEST(iscsi_session, logout_lets_tasks_finish)
 	end();
 }
 
+static void on_later(struct env_timer *timer)
+{
+	timer->cb = NULL;
+}
+
+/* A full socket delays the answer: what was left until the next ping is no limit. */
+TEST(iscsi_session, logout_answer_has_its_time)
+{
+	struct env_timer later = { .cb = on_later };
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x46, 0x80 };
+	struct mock m;
+
+	fixture((struct iscsi_config){ .ping_ms = 60, .login_ms = 1000000 });
+	ready(&m, 1);
+	m.deaf = true;
+	put_be32(bhs + 16, 7);
+	put_pdu(&m, bhs, NULL, 0);
+	env_timer_start(ts.env, &later, 200 * MSEC);
+	while (later.cb != NULL)
+		settle();
+	CHECK(!m.closing);
+	/* It has no more than that. */
+	m.dm.owner->timer.cb(&m.dm.owner->timer);
+	settle();
+	CHECK(m.closed);
+	end();
+}
+
 /* Linux sends no data behind a logout: it is answered all the same. */
 TEST(iscsi_session, logout_does_not_wait_long_for_data)
 {
