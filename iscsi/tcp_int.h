@@ -99,6 +99,7 @@ struct tcp_conn {
 	struct dm_data *get;
 	bool stray;
 	unsigned strays; /* since the last Data-Out of a task */
+	uint64_t strays_due; /* bytes asked for by tasks that ended since */
 	uint64_t pdu_since_ns; /* 0: between PDUs */
 	uint64_t put_off_ns; /* in RX_LATER: since when */
 	uint64_t waited_ns; /* what lies in the socket, for data before it */

@@ -39,9 +39,26 @@ void iscsi__tcp_get_remove(struct tcp_conn *conn, struct dm_data *get)
 	if (td->item.queued) { /* its R2T did not leave yet */
 		TAILQ_REMOVE(&conn->queue, &td->item, link);
 		td->item.queued = false;
+	} else {
+		conn->strays_due += get->len - td->done;
 	}
 	if (conn->get == get)
 		conn->get = NULL;
+}
+
+/*
+ * Data-Out of a task that was aborted, most likely: of so much as was asked for it is
+ * no matter in how small PDUs it comes.
+ */
+static void begin_stray(struct tcp_conn *conn, uint32_t len)
+{
+	conn->stray = true;
+	counter_add(&iscsi__discarded, 1);
+	if (len > 0 && len <= conn->strays_due)
+		conn->strays_due -= len;
+	else if (++conn->strays > TCP_STRAY_MAX)
+		iscsi__tcp_lost(conn, -EPROTO,
+				"too much Data-Out without a task");
 }
 
 /* A solicited Data-Out (11.7): find its R2T and hold it to that. */
@@ -55,12 +72,7 @@ static void begin_solicited(struct tcp_conn *conn)
 	bool final = bhs[1] & ISCSI_FINAL;
 
 	if (get == NULL) {
-		/* Of a task that was aborted, most likely. */
-		conn->stray = true;
-		counter_add(&iscsi__discarded, 1);
-		if (++conn->strays > TCP_STRAY_MAX)
-			iscsi__tcp_lost(conn, -EPROTO,
-					"too much Data-Out without a task");
+		begin_stray(conn, len);
 		return;
 	}
 	td = tcp_data_of(get);

@@ -656,6 +656,53 @@ TEST(iscsi_tcp, data_out_of_no_task)
 	end();
 }
 
+/* A reset ends many writes whose data was asked for: it comes in small pieces. */
+TEST(iscsi_tcp, data_out_of_many_that_were_reset)
+{
+	enum { WRITES = 20, R2TS = 2, PIECE = 512 };
+	uint8_t tmf[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_TMF,
+				       0x80 | SCSI_LUN_RESET };
+	static struct pdu r2ts[WRITES * R2TS];
+	struct pdu pdu;
+
+	_Static_assert(WRITES * R2TS * (65536 / PIECE) > TCP_STRAY_MAX,
+		       "more than are an accident");
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	for (unsigned i = 0; i < WRITES; i++) {
+		command(0xa0, R2TS * 65536, 0x2a, 0, R2TS * 128, NULL, 0, 4096);
+		for (unsigned k = 0; k < R2TS; k++) {
+			CHECK(get_pdu(&r2ts[i * R2TS + k]));
+			CHECK_EQ(r2ts[i * R2TS + k].bhs[0], ISCSI_OP_R2T);
+		}
+	}
+	put_be32(tmf + 16, ++cl.itt);
+	put_be32(tmf + 20, ISCSI_NO_TAG);
+	put_pdu(tmf, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_TMF_RSP);
+	CHECK_EQ(pdu.bhs[2], 0);
+	for (unsigned i = 0; i < WRITES * R2TS; i++) {
+		uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT };
+		uint32_t at = get_be32(r2ts[i].bhs + 40), sn = 0;
+		uint32_t end = at + get_be32(r2ts[i].bhs + 44);
+
+		memcpy(bhs + 8, r2ts[i].bhs + 8, 16);
+		for (; at < end; at += PIECE) {
+			bhs[1] = at + PIECE == end ? 0x80 : 0;
+			put_be32(bhs + 36, sn++);
+			put_be32(bhs + 40, at);
+			put_pdu(bhs, pattern, PIECE, 4096);
+		}
+	}
+	command(0x80, 0, 0, 0, 0, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[3], SCSI_CHECK_CONDITION); /* it was reset */
+	write_all(0, 16384, 0, 8192, 65536);
+	end();
+}
+
 TEST(iscsi_tcp, deadlines)
 {
 	/* For longer than a loop that stood still has no timers, too. */
