@@ -40,8 +40,9 @@
 #define DEPTH_LEAST 32u
 /* Own receives of all connections take at most this part of the arena. */
 #define OWN_PART 4u
-#define NO_RECEIVES                                                            \
-	"no memory for its receive buffers: a larger [memory] arena has more"
+#define NO_PAGES(what)                                                         \
+	"no memory for its " what " buffers: a larger [memory] arena has more"
+#define NO_RECEIVES NO_PAGES("receive")
 
 static const struct dm_ops iser_ops;
 
@@ -636,7 +637,10 @@ static int queues_open(struct iser_conn *conn, unsigned reads_max, char *why,
 		return rv;
 	if (conn->own_recvq)
 		conn->recvq->qp = conn->qp;
-	return iser__tx_init(conn, depth, reads_max);
+	rv = iser__tx_init(conn, depth, reads_max);
+	if (rv == -EBUSY)
+		snprintf(why, why_len, NO_PAGES("send"));
+	return rv;
 }
 
 void iser__conn_recvq_broken(struct recvq *q)

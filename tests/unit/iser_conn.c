@@ -1001,6 +1001,32 @@ TEST(iser_conn, crowd)
 	end();
 }
 
+/* Without a page to send from none is accepted, and the log says what it lacks. */
+TEST(iser_conn, refused_without_memory)
+{
+	static struct page *pages[1 << 16];
+	int saved = dup(STDERR_FILENO), ends[2];
+	char line[400] = "";
+	size_t n = 0;
+
+	fixture();
+	while (pages_alloc(ts.env->pages, PAGE_FRONT, 1, &pages[n]) == 0)
+		n++;
+	CHECK_EQ(pipe(ends), 0);
+	CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
+	dial(0x80, 4);
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	close(ends[1]);
+	CHECK(read(ends[0], line, sizeof(line) - 1) > 0);
+	close(ends[0]);
+	CHECK_EQ(fake_peer_state(peer), FAKE_REFUSED);
+	CHECK(strstr(line, "RDMA connection refused: no memory") != NULL);
+	pages_put(ts.env->pages, pages, n);
+	turns();
+	end();
+}
+
 /* Nothing is made for one more than there may be. */
 TEST(iser_conn, refused)
 {
