@@ -1,9 +1,6 @@
 /* tame: text in UTF-8, or what should be, without what commands a terminal. */
 #include "base/tame.h"
 
-#include <jansson.h>
-#include <string.h>
-
 void text_tame(char *text)
 {
 	unsigned more = 0; /* bytes the character still has */
@@ -20,23 +17,5 @@ void text_tame(char *text)
 			*p = '?';
 		else if (*p >= 0xc0)
 			more = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
-	}
-}
-
-void text_utf8(char *text)
-{
-	json_t *s;
-	size_t n;
-
-	for (char *p = text; *p != '\0'; p += n) {
-		n = 1;
-		if ((*p & 0x80) == 0)
-			continue;
-		while (n < 4 && (p[n] & 0xc0) == 0x80)
-			n++;
-		s = json_stringn(p, n);
-		if (s == NULL)
-			memset(p, '?', n);
-		json_decref(s);
 	}
 }

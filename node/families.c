@@ -4,7 +4,7 @@
  * call a thing, so that a graph needs no directory beside it.
  */
 #include "base/health.h"
-#include "base/tame.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "node/node_int.h"
 

@@ -3,7 +3,7 @@
  * what is zero, so that scripts need not ask whether it is.
  */
 #include "base/err.h"
-#include "base/tame.h"
+#include "base/utf8.h"
 #include "node/cli/cli.h"
 
 #include <inttypes.h>
