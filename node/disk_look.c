@@ -112,6 +112,7 @@ static void look_fired(struct env_timer *timer)
 		strcpy(path, d->path);
 		open_again(d, path);
 	}
+	node__disks_appear(node);
 	node__scrubs_look(node);
 	if (!node->swept)
 		node->swept = node__sweep(node);

@@ -778,6 +778,18 @@ static void disk_appeared(struct node *node, const Directory__Disk *m)
 		log_error("disk %s: cannot be opened now", m->path);
 }
 
+void node__disks_appear(struct node *node)
+{
+	const struct cmmds_entry *e = NULL;
+
+	while ((e = cmmds_next(node->cmmds, CMMDS_DISK, e)) != NULL) {
+		const Directory__Disk *m = (const void *)e->message;
+
+		if (is_ours(node, m))
+			disk_appeared(node, m);
+	}
+}
+
 static void on_change(struct cmmds_subscription *sub,
 		      const struct cmmds_change *change)
 {

@@ -258,6 +258,8 @@ void node__scrubs_look(struct node *node);
 
 /* Follow the directory: open what it says is ours, close what it forgot. */
 void node__disks_start(struct node *node);
+/* Those of the directory for which there was no memory when they came. */
+void node__disks_appear(struct node *node);
 void node__disks_stop(struct node *node); /* then node__disks_stopped() */
 bool node__disks_settled(struct node *node);
 void node__disks_late(struct node *node); /* log what a shutdown waits for */

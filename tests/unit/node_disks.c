@@ -4,6 +4,7 @@
  */
 #include "base/util.h"
 #include "node/node_int.h"
+#include "tests/lib/fail_alloc.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@ static struct {
 	struct uuid id;
 	uint64_t silent_ns, heard_ns;
 	bool opened, stopped;
+	struct cmmds_entry *listed; /* the only disk of the directory */
 } is;
 
 static struct node node;
@@ -28,6 +30,8 @@ static struct test_shard ts;
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after);
+void __wrap_cmmds_subscribe(struct cmmds *cmmds,
+			    struct cmmds_subscription *sub);
 void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk);
 void __wrap_dom_disk_remove(struct dom *dom, struct lsom_disk *disk,
 			    void (*cb)(void *arg), void *arg);
@@ -43,16 +47,22 @@ int __wrap_lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 			  lsom_disk_open_cb cb);
 void __wrap_lsom_disk_watch(struct lsom_disk *disk,
 			    struct lsom_disk_watch *watch);
+void __wrap_node__datadir_ask(struct node *n);
 int __wrap_node__disk_locate(struct env *env, const struct uuid *cluster,
 			     const struct uuid *id, const char *path, char *out,
 			     size_t len, char *why, size_t why_len);
+void __wrap_node__scrubs_look(struct node *n);
 void __wrap_node__serve_if_ready(struct node *n);
 
 const struct cmmds_entry *__wrap_cmmds_next(struct cmmds *cmmds,
 					    enum cmmds_kind kind,
 					    const struct cmmds_entry *after)
 {
-	return NULL;
+	return after == NULL ? is.listed : NULL;
+}
+
+void __wrap_cmmds_subscribe(struct cmmds *cmmds, struct cmmds_subscription *sub)
+{
 }
 
 void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk)
@@ -111,6 +121,14 @@ int __wrap_node__disk_locate(struct env *env, const struct uuid *cluster,
 {
 	snprintf(out, len, "%s", path);
 	return 0;
+}
+
+void __wrap_node__datadir_ask(struct node *n)
+{
+}
+
+void __wrap_node__scrubs_look(struct node *n)
+{
 }
 
 void __wrap_node__serve_if_ready(struct node *n)
@@ -239,5 +257,35 @@ TEST(node_disks, silent_over_a_stop)
 	is.stopped = false;
 	CHECK_EQ(node__disk_silent_ns(d), LSOM_SILENT_NS + SEC);
 	node.env->ops = ops;
+	end();
+}
+
+/* It is not forgotten until the next start. */
+TEST(node_disks, no_memory_when_it_came)
+{
+	Directory__Disk disk = DIRECTORY__DISK__INIT;
+	struct cmmds_entry entry = { .message = &disk.base };
+
+	begin(1);
+	memset(&is, 0, sizeof(is));
+	is.id.b[0] = 1;
+	is.listed = &entry;
+	disk.uuid.data = is.id.b;
+	disk.uuid.len = sizeof(is.id.b);
+	disk.node.data = node.identity.id.b;
+	disk.node.len = sizeof(node.identity.id.b);
+	disk.path = "/disk";
+	node.swept = true;
+	fail_size = sizeof(struct node_disk);
+	fail_all = true;
+	node__disks_start(&node);
+	fail_all = false;
+	CHECK(node__disk_find(&node, &is.id) == NULL);
+	env_timer_start(node.env, &node.disks_look, 0);
+	for (unsigned i = 0; i < 1000 && is.count == 0; i++)
+		shard_step(node.env, 10 * MSEC);
+	CHECK(node__disk_find(&node, &is.id) != NULL);
+	CHECK_EQ(is.count, 1);
+	env_timer_stop(node.env, &node.disks_look);
 	end();
 }
