@@ -406,6 +406,7 @@ struct dom__op {
 	bool counted; /* in owner->running */
 	bool sync; /* inside dom__op_run(): an end is deferred */
 	bool prepared; /* a record of it may be in a log, of any epoch */
+	bool aborted; /* by a PREEMPT: it does not run in another epoch */
 	bool tail; /* behind the end: dom__unmap_tail() */
 	uint64_t order; /* of admission */
 	int status;

@@ -148,7 +148,7 @@ static bool op_again(struct dom__op *op)
 	struct dom__owner *owner = op->owner;
 
 	dom__owner_lost(owner);
-	if (op->io == NULL || op->retries == RETRIES_MAX)
+	if (op->io == NULL || op->aborted || op->retries == RETRIES_MAX)
 		return false;
 	op->retries++;
 	dom__op_reset(op);
@@ -173,7 +173,9 @@ void dom__op_finish(struct dom__op *op, int status)
 		if (op_again(op))
 			return;
 		/* Try later; but what may be in a log may come yet. */
-		status = op->prepared ? -ETIMEDOUT : -ENXIO;
+		status = op->aborted	? -ECANCELED
+			 : op->prepared ? -ETIMEDOUT
+					: -ENXIO;
 	}
 	if (op->sync) {
 		op_end_later(op, status);

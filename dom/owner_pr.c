@@ -171,8 +171,10 @@ static void effect_apply(struct dom__owner *owner,
 			continue;
 		/* Cancelling only defers the end: the list stays whole. */
 		TAILQ_FOREACH (op, &owner->ops, link) {
-			if (op->generation == nexus->generation &&
-			    dom__op_stoppable(op))
+			if (op->generation != nexus->generation)
+				continue;
+			op->aborted = true;
+			if (dom__op_stoppable(op))
 				dom__op_cancel(op, -ECANCELED);
 		}
 	}

@@ -767,6 +767,56 @@ TEST(dom_faults, reserving_behind_a_fenced_command)
 }
 
 /*
+ * One that PREEMPT AND ABORT found running is fenced: it is not carried out under
+ * the next epoch, which begins behind the answer (I17).
+ */
+TEST(dom_faults, aborted_and_fenced)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1",
+			       .target_port = 1 };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x2",
+			       .target_port = 1 };
+	struct dom_pr pr = { .action = DOM_PR_REGISTER,
+			     .service_action_key = 1 };
+	struct req w = { .io.nexus = &a };
+	struct req p = { .io.data = &p, .io.nexus = &a };
+	uint64_t epoch;
+
+	object_make(f, 1);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &p), 0);
+	p = (struct req){ .io.data = &p, .io.nexus = &b };
+	pr.service_action_key = 2;
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	CHECK_EQ(req_wait(f, &p), 0);
+	faults.hold_reads[0] = faults.hold_reads[1] = true;
+	write_start(f, &w, 512, buf_b, 512, 0); /* reads its block */
+	UNTIL(f, faults.held_count > 0);
+	epoch = owner_of(f)->pr_epoch;
+	p = (struct req){ .io.data = &p, .io.nexus = &b };
+	pr = (struct dom_pr){ .action = DOM_PR_PREEMPT_AND_ABORT,
+			      .key = 2,
+			      .service_action_key = 1 };
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	UNTIL(f, owner_of(f)->pr_epoch > epoch);
+	CHECK(!p.done && !w.done);
+	owner_of(f)->groups[0].dead = -ESTALE;
+	faults_release();
+	CHECK_EQ(req_wait(f, &p), 0);
+	CHECK_EQ(req_wait(f, &w), -ECANCELED);
+	CHECK_EQ(do_read(f, 0, got, B), 0);
+	CHECK(all_is(got, B, 0xa5));
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
+/*
  * One that had begun is fenced when another, which came later, is parked already:
  * it goes before that one all the same, as it may have left something.
  */
