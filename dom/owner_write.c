@@ -379,6 +379,8 @@ static void space_told(struct dom__op *op)
 		return;
 	if (op->io == NULL)
 		dom__op_finish(op, -ETIMEDOUT); /* nobody waits for it */
+	else if (!op->space_told)
+		space_wait(op);
 	else
 		op_prep(op);
 }
@@ -403,14 +405,18 @@ static void space_tell(struct dom__op *op)
 		struct dom__part *part = &op->plan.parts[i];
 		struct dom__peer *peer = &owner->peers[part->leaf];
 		struct dom__group *group = &owner->groups[part->leaf];
+		int rv;
 
 		dom__cm_decided(peer->cm, &peer->fence, &group->decided);
 		part->decide.decide = (struct lsom_decide){
 			.commit = true, .lsn = group->decided.stable_lsn
 		};
-		if (dom__cm_decide(peer->cm, &peer->fence, &part->decide,
-				   part_told) == 0)
+		rv = dom__cm_decide(peer->cm, &peer->fence, &part->decide,
+				    part_told);
+		if (rv == 0)
 			op->parts_left++;
+		else if (rv == -EBUSY || rv == -ENOMEM)
+			op->space_told = false; /* a little later */
 	}
 	space_told(op);
 }

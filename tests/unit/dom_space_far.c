@@ -211,6 +211,44 @@ TEST(dom_space_far, no_room_while_the_counts_change)
 	fixture_close(f);
 }
 
+/* ---- a disk is too busy to be told what is decided ---- */
+
+static _Atomic unsigned busy;
+
+int __real_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb)
+{
+	if (busy == 0 || comp->far == NULL || !req->commit)
+		return __real_lsom_decide(comp, req, cb);
+	busy--;
+	return -EBUSY;
+}
+
+/* It is not full by that: what an UNMAP gave back is there once it has heard. */
+TEST(dom_space_far, room_behind_a_busy_disk)
+{
+	struct fixture *f = fixture_open();
+	struct dom_io io = { .data = f };
+	uint64_t room, at = thin_filled(f, &room);
+
+	CHECK_EQ(do_write(f, at, buf_b, room, 0, 0), 0);
+	CHECK_EQ(free_on(f, 1), 0);
+	for (unsigned n = 1; n <= 4; n++) {
+		nap(f, 100 * MSEC);
+		CHECK_EQ(dom_unmap(f->object, &io, at, room, on_io), 0);
+		CHECK_EQ(wait_for(f), 0);
+		busy = n;
+		CHECK_EQ(do_write(f, at, buf_b, room, 0, 0), 0);
+		busy = 0;
+	}
+	fixture_close(f);
+}
+
 /* ---- there is no memory to tell a disk's home what is decided ---- */
 
 static uint64_t used_on_both(struct fixture *f)
