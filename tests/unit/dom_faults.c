@@ -442,7 +442,8 @@ TEST(dom_faults, an_undo_that_finds_a_busy_log)
 	busy(f, 0, true);
 	op->deadline_ns = 1; /* long ago */
 	CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
-	nap(f, 20 * MSEC);
+	/* Nobody waits for it any more, so it does not wait either. */
+	UNTIL(f, owner_of(f)->running == 0);
 	busy(f, 0, false);
 	busy(f, 1, false);
 	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
@@ -451,6 +452,67 @@ TEST(dom_faults, an_undo_that_finds_a_busy_log)
 	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
 	CHECK(all_is(got, SPAN, 0x5a));
 	fixture_close(f);
+}
+
+/* What decisions are told, later; 0: they are made. */
+static int decide_status;
+static struct lsom_decide *undecided;
+static lsom_decide_cb undecided_cb;
+
+static void undecided_task(struct env_task *task)
+{
+	undecided_cb(undecided, decide_status);
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb);
+
+int __wrap_lsom_decide(struct lsom_comp *comp, struct lsom_decide *req,
+		       lsom_decide_cb cb)
+{
+	static struct env_task task = { .cb = undecided_task };
+
+	if (decide_status == 0)
+		return __real_lsom_decide(comp, req, cb);
+	CHECK(!task.queued);
+	undecided = req;
+	undecided_cb = cb;
+	env_defer(faults.env, &task);
+	return 0;
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* So it is whatever keeps a disk that is well from taking it back in time. */
+TEST(dom_faults, an_undo_that_is_refused)
+{
+	const int refusals[] = { -EBUSY, -ETIMEDOUT, -ENOSPC, -ENOMEM };
+
+	for (unsigned i = 0; i < ARRAY_LEN(refusals); i++) {
+		struct fixture *f = fixture_open();
+		struct dom__op *op;
+		struct req w = { 0 };
+
+		object_make(f, 2);
+		nap(f, 20 * MSEC);
+		busy(f, 1, true);
+		w.io.deadline_ns = env_now(f->ts.env) + 100 * SEC;
+		write_start(f, &w, EDGE, buf_b, SPAN, DOM_ATOMIC);
+		op = w.io.impl[0];
+		UNTIL(f, op->parts_left == 1);
+		decide_status = refusals[i];
+		op->deadline_ns = 1; /* long ago */
+		CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+		UNTIL(f, owner_of(f)->running == 0);
+		decide_status = 0;
+		busy(f, 1, false);
+		CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+		CHECK(all_is(got, SPAN, 0xa5));
+		CHECK_EQ(do_write(f, EDGE, buf_b, SPAN, 0, DOM_ATOMIC), 0);
+		fixture_close(f);
+	}
 }
 
 /* A record that got in has its own credit, and leaves that of others alone. */
