@@ -110,6 +110,22 @@ static void checkpoint_done(struct checkpoint *c, int status)
 
 /* ---- in the store ---- */
 
+/* The store is asked, on a worker; lsom__index_silent() sees that it hangs. */
+static void store_work(struct checkpoint *c, struct env_lane *lane)
+{
+	struct lsom_disk *disk = c->disk;
+
+	disk->index_asked = true;
+	disk->index_asked_ns = env_now(disk->env);
+	env_work(disk->env, lane, &c->work);
+}
+
+bool lsom__index_silent(const struct lsom_disk *disk)
+{
+	return disk->index_asked &&
+	       env_now(disk->env) - disk->index_asked_ns >= LSOM_SILENT_NS;
+}
+
 static void apply_start(struct checkpoint *c);
 static void flush_start(struct checkpoint *c);
 
@@ -134,7 +150,7 @@ static void wanted_again(struct env_timer *timer)
 	if (c->status != -ENOSPC) {
 		c->work.work = reopen_work;
 		c->work.done = apply_done;
-		env_work(c->disk->env, c->disk->index_lane, &c->work);
+		store_work(c, c->disk->index_lane);
 	} else if (c->disk->checkpoint_applied == c->puts.number)
 		flush_start(c);
 	else
@@ -195,6 +211,7 @@ static void flush_done(struct env_work *work)
 	struct lsom_disk *disk = c->disk;
 	uint64_t at;
 
+	disk->index_asked = false;
 	if (c->status < 0) {
 		store_failed(c);
 		return;
@@ -221,6 +238,7 @@ static void apply_done(struct env_work *work)
 {
 	struct checkpoint *c = container_of(work, struct checkpoint, work);
 
+	c->disk->index_asked = false;
 	if (c->status < 0) {
 		store_failed(c);
 		return;
@@ -233,14 +251,14 @@ static void apply_start(struct checkpoint *c)
 {
 	c->work.work = apply_work;
 	c->work.done = apply_done;
-	env_work(c->disk->env, c->disk->index_lane, &c->work);
+	store_work(c, c->disk->index_lane);
 }
 
 static void flush_start(struct checkpoint *c)
 {
 	c->work.work = flush_work;
 	c->work.done = flush_done;
-	env_work(c->disk->env, c->disk->flush_lane, &c->work);
+	store_work(c, c->disk->flush_lane);
 }
 
 /* Without a store the log is the index: what is applied is safe to reuse. */

@@ -13,7 +13,8 @@
  *
  * A head that finds no free segment waits for the cleaner.  Where none becomes
  * free and none is emptied any more, as on a disk that cannot be read, what waits
- * is answered with -ENOSPC.  While the disk does not answer nobody knows that.
+ * is answered with -ENOSPC.  While the disk, or the one that has its index, does not
+ * answer nobody knows that.
  */
 #define LOG_ROOM LOG_LSOM
 #include "lsom/lsom_int.h"
@@ -485,7 +486,8 @@ static void stall_tick(struct env_timer *timer)
 {
 	struct lsom_disk *disk =
 		container_of(timer, struct lsom_disk, stall_timer);
-	const unsigned tick = lsom__disk_silent(disk) ? 0 : 1;
+	const bool silent = lsom__disk_silent(disk) || lsom__index_silent(disk);
+	const unsigned tick = silent ? 0 : 1;
 	struct lsom__head *head;
 	unsigned i;
 

@@ -356,6 +356,8 @@ struct lsom_disk {
 	int failed_status;
 	int index_wants; /* what failed it, or will: kv_wants(); 0 */
 	bool index_failed; /* that it was the index, whatever of it */
+	bool index_asked; /* a checkpoint is with the store, since then */
+	uint64_t index_asked_ns;
 	struct env_dev_info info;
 	struct lsom__super super;
 	bool super_torn; /* when it was opened one of the two was not whole */
@@ -921,6 +923,8 @@ void lsom__checkpoint_arm(struct lsom_disk *disk);
 void lsom__checkpoint_tick(struct env_timer *timer);
 /* A batch has ended.  Has enough changed since the last one? */
 bool lsom__checkpoint_due(struct lsom_disk *disk);
+/* The store has not answered a checkpoint for LSOM_SILENT_NS. */
+bool lsom__index_silent(const struct lsom_disk *disk);
 /* Would another one make anything durable? */
 bool lsom__checkpoint_idle(const struct lsom_disk *disk);
 /* Answer lsom_checkpoint() requests that wait. */

@@ -303,6 +303,61 @@ TEST(space, a_wait_for_a_disk_that_hangs)
 	fixture_close(f);
 }
 
+static struct env_lane *hangs_lane;
+static struct env_work *hangs_work;
+static const struct env_ops *hangs_not;
+
+/* What is asked of that lane stays there. */
+static void work_hangs(struct env *env, struct env_lane *lane,
+		       struct env_work *work)
+{
+	if (lane != hangs_lane) {
+		hangs_not->work(env, lane, work);
+		return;
+	}
+	CHECK(hangs_work == NULL);
+	hangs_work = work;
+}
+
+/* So it is where the index lies on a disk that does not answer. */
+TEST(space, a_wait_for_an_index_that_hangs)
+{
+	struct fixture *f = fixture_open(29);
+	struct env *env = &f->sim.loop.env;
+	struct env_ops hangs = *env->ops;
+	struct call c = { .f = f, .done = true };
+	uint64_t lsn = 1, blocks, i, end = 0;
+	struct lsom_comp *comp;
+
+	CHECK_EQ(create(f, 1, 1u << 20), 0);
+	comp = comp_of(f, 1);
+	blocks = fill_up(f, comp, &lsn);
+	hangs_not = env->ops;
+	hangs_lane = f->disk->flush_lane;
+	hangs_work = NULL;
+	hangs.work = work_hangs;
+	env->ops = &hangs;
+	for (i = 0; c.done; i++, lsn++) {
+		CHECK(i < 5000);
+		CHECK_EQ(write_start(&c, comp, LSOM_PREP, i * 7919 % blocks, 1,
+				     LSN(1, lsn), 1),
+			 0);
+		end = env_now(env) + 120 * SEC;
+		while (!c.done && env_now(env) < end)
+			CHECK(sim_env_turn(&f->sim));
+		if (c.done)
+			CHECK_EQ(c.status, 0);
+		lsom_decided(comp, &(struct lsom_decided){
+					   .stable_lsn = LSN(1, lsn) });
+	}
+	env->ops = hangs_not;
+	CHECK(hangs_work != NULL);
+	env->ops->work(env, hangs_lane, hangs_work);
+	CHECK_EQ(finish(&c, 0), 0);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /* ---- what cannot be read now can be cleaned later ---- */
 
 /* Write until the cleaner reads the summary of a victim; that one. */
