@@ -284,12 +284,30 @@ static void page_load_later(struct lsom__page *page, int status)
 	page_wake(page, -ENOMEM);
 }
 
+/* The overlay had that many slots of which nobody knew what they replaced. */
+static void page_known(struct lsom__page *page)
+{
+	struct lsom_comp *comp = page->comp;
+
+	assert(comp->disk->unknown >= page->unknown);
+	comp->disk->unknown -= page->unknown;
+	comp->unknown -= page->unknown;
+	if (page->unknown > 0)
+		lsom__comp_dirty(comp); /* of a better count */
+	page->unknown = 0;
+}
+
+/*
+ * Who closes the disk does not wait for what it wants: what was changed is in the
+ * log, and meets the rest in the store.
+ */
 static void page_load_done(struct env_work *work)
 {
 	struct lsom__page *page = container_of(work, struct lsom__page, load);
 	struct lsom_comp *comp = page->comp;
 	struct lsom_disk *disk = comp->disk;
 	int status = page->load_status;
+	bool wants;
 
 	assert(page->loading);
 	lsom__transit_begin(disk);
@@ -300,8 +318,9 @@ static void page_load_done(struct env_work *work)
 	lsom__transit_end(disk);
 	free(page->loaded_value);
 	page->loaded_value = NULL;
-	if ((status == -ENOMEM || status == -EMFILE || status == -ENFILE) &&
-	    disk->state != LSOM_DISK_FAILED) {
+	wants = (status == -ENOMEM || status == -EMFILE || status == -ENFILE) &&
+		disk->state != LSOM_DISK_FAILED;
+	if (wants && !disk->closing) {
 		page_load_later(page, status);
 		return;
 	}
@@ -311,13 +330,11 @@ static void page_load_done(struct env_work *work)
 	disk->loads--;
 	disk->works--;
 	disk->loads_starved &= status < 0;
-	assert(disk->unknown >= page->unknown);
-	disk->unknown -= page->unknown;
-	comp->unknown -= page->unknown;
-	if (page->unknown > 0)
-		lsom__comp_dirty(comp); /* of a better count */
-	page->unknown = 0;
-	if (status < 0) {
+	if (!wants)
+		page_known(page);
+	if (wants) {
+		status = -ENOMEM;
+	} else if (status < 0) {
 		log_error("disk %s: index page %llu of component %llu: %s",
 			  disk->path, (unsigned long long)page->number,
 			  (unsigned long long)comp->key, err_text(status));
@@ -432,8 +449,9 @@ int lsom__page_want(struct lsom_comp *comp, uint64_t number,
 		*out = page;
 		return 0;
 	}
+	/* The load failed, and the disk with it; or it was closed before. */
 	if (!page->loading)
-		return -EUCLEAN; /* the load failed, and the disk with it */
+		return comp->disk->closing ? -ENOMEM : -EUCLEAN;
 	STAILQ_INSERT_TAIL(&page->waits, wait, link);
 	return -EAGAIN;
 }

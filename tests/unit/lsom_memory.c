@@ -516,6 +516,42 @@ TEST(memory, none_for_a_page)
 	fixture_close(f);
 }
 
+/* There is none for it as long as the disk is being closed. */
+TEST(memory, closed_without_a_page)
+{
+	static const int statuses[] = { -ENOMEM, -EMFILE };
+	struct fixture *f = fixture_open(9);
+	struct lsom_comp *comp = page_away(f);
+	struct lsom_disk_close req = { .data = f };
+	uint64_t end;
+
+	for (unsigned i = 0; i < ARRAY_LEN(statuses); i++) {
+		page_read_status = statuses[i];
+		page_reads_fail = true;
+		CHECK_EQ(put(f, comp, 0, 1, LSN(2, i + 1), 31 + i), 0);
+		CHECK(lsom__page_find(comp, 0)->loading);
+		lsom_comp_put(comp);
+		f->done = false;
+		CHECK_EQ(lsom_disk_close(f->disk, &req, closed), 0);
+		end = env_now(&f->sim.loop.env) + 3600 * SEC;
+		while (!f->done && env_now(&f->sim.loop.env) < end)
+			CHECK(sim_env_turn(&f->sim));
+		CHECK(f->done);
+		page_reads_fail = false;
+		page_read_status = 0;
+		CHECK_EQ(disk_open(f, false), 0);
+		comp = comp_of(f, 1);
+		CHECK_EQ(get(f, comp, 0, 31 + i), 1);
+		CHECK_EQ(get(f, comp, 1, 1), 1);
+		lsom_comp_put(comp);
+		CHECK_EQ(power_cut(f), 0);
+		comp = comp_of(f, 1);
+		CHECK(lsom__page_find(comp, 0) == NULL);
+	}
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
 /*
  * What was written to it meanwhile waits for nobody, and is counted once: allocation
  * @n of its arrival fails.  True: there were so many.
