@@ -605,6 +605,44 @@ static void thirty_check(struct fixture *f)
 	lsom_comp_put(comp);
 }
 
+static struct env_io *flush_held;
+
+static void flush_hold(struct env_dev *dev, struct env_io *io)
+{
+	flush_held = io;
+}
+
+/* What an opening reads may be no further than the cache of the device. */
+TEST(faults, opening_cannot_flush)
+{
+	struct fixture *f = fixture_open(5);
+	struct env *env = &f->sim.loop.env;
+	const struct env_ops *flushes = env->ops;
+	struct env_ops holds = *flushes;
+	struct lsom_disk_open req = {
+		.data = f,
+		.path = "disk",
+		.index_path = "index",
+		.cluster = f->cluster,
+	};
+
+	disk_close(f);
+	holds.dev_flush = flush_hold;
+	env->ops = &holds;
+	flush_held = NULL;
+	f->done = false;
+	CHECK_EQ(lsom_disk_open(f->lsom, &req, opened), 0);
+	while (flush_held == NULL)
+		CHECK(sim_env_turn(&f->sim));
+	flush_held->cb(flush_held, -EIO);
+	CHECK(sim_env_run(&f->sim, &f->done));
+	env->ops = flushes;
+	CHECK_EQ(f->status, -EIO);
+	CHECK(strstr(req.why, "flushing it") != NULL);
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
 /*
  * Any one request of an opening fails.  It says so, or does without; the power
  * goes, too, with what recovery had written; the next opening finds everything.

@@ -373,6 +373,36 @@ TEST(lost, newest_superblock_lost)
 }
 
 /*
+ * Nor if it is the only one of its opening, which the index has seen: the power went
+ * before the first checkpoint of that was told on the disk.
+ */
+TEST(lost, only_superblock_of_an_opening_lost)
+{
+	struct history *h = history_make(8, 20, true);
+	struct fixture *f = &h->f;
+	struct lsom_comp *comp;
+	uint64_t slot;
+
+	history_restore(h);
+	lsom_comp_put(reopen(h, false));
+	checkpoint_make(f);
+	power_off(f);
+	CHECK_EQ(disk_open(f, false), 0);
+	slot = f->disk->super.sequence % 2;
+	f->sim.fail_write = 1; /* of the next superblock */
+	while (f->disk->state != LSOM_DISK_FAILED)
+		CHECK(sim_env_turn(&f->sim));
+	CHECK_EQ(f->disk->super.sequence % 2, 1 - slot);
+	power_off(f);
+	rot(h, slot * LSOM__SUPER_GAP / LSOM_BLOCK, 100);
+	comp = reopen(h, false);
+	CHECK_EQ(history_check(h, comp, 0), 0);
+	lsom_comp_put(comp);
+	disk_close(f);
+	history_free(h);
+}
+
+/*
  * Set back to an earlier hour of the same opening: nothing tells for certain, but
  * what was overwritten since is an error to read, never what it was, and the
  * disk says what happened.
