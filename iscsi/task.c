@@ -144,6 +144,7 @@ void iscsi__task_pool_free(struct iscsi_session *s)
 void iscsi__task_maybe_free(struct task *task)
 {
 	struct iscsi_session *s = task->session;
+	bool aborted = task->aborted;
 
 	if (task->live || task->landing || task->r2ts > 0 || task->put_out ||
 	    task->response_out)
@@ -168,8 +169,9 @@ void iscsi__task_maybe_free(struct task *task)
 	scsi_cmd_end(&task->cmd);
 	sgl_put(task->buf);
 	task_free(task);
-	if (s->ending || s->logout != NULL || s->aborted_count == 0 ||
-	    !TAILQ_EMPTY(&s->parked))
+	/* A function may wait for those that were aborted. */
+	if (s->ending || s->logout != NULL || aborted ||
+	    s->aborted_count == 0 || !TAILQ_EMPTY(&s->parked))
 		iscsi__session_kick(s);
 }
 

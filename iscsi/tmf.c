@@ -33,20 +33,47 @@ static bool lun_known(struct iscsi_session *s, uint64_t lun)
 	return scsi_lun_object(s->target->scsi, lun, &object);
 }
 
+static bool covers_target(unsigned function)
+{
+	return function == SCSI_TARGET_WARM_RESET ||
+	       function == SCSI_TARGET_COLD_RESET ||
+	       function == SCSI_IT_NEXUS_RESET;
+}
+
+/*
+ * Has storage tasks yet that @reply waits for?  What another unit's storage does
+ * not let go of, as it hangs, is no matter of it.
+ */
+static bool aborted_left(const struct iscsi_session *s,
+			 const struct reply *reply)
+{
+	bool all = covers_target(reply->tmf.function);
+	const struct task *task;
+
+	if (s->aborted_count == 0)
+		return false;
+	TAILQ_FOREACH (task, &s->tasks, link)
+		if (task->aborted &&
+		    (all ||
+		     scsi_lun_same(task->lun_wire, reply->tmf.lun_field)))
+			return true;
+	return false;
+}
+
 /* Answers that had to wait until aborted tasks are really gone. */
 void iscsi__tmf_check(struct iscsi_session *s)
 {
 	struct iscsi_conn *conn = s->conn;
 	struct reply *reply, *next;
 
-	if (conn == NULL || s->aborted_count > 0)
+	if (conn == NULL)
 		return;
 	for (reply = TAILQ_FIRST(&conn->replies); reply != NULL; reply = next) {
 		bool cold = reply->tmf_cold;
 
 		next = TAILQ_NEXT(reply, link);
 		if (!reply->tmf_pending || reply->tmf.waiting > 0 ||
-		    reply->tmf_busy)
+		    reply->tmf_busy || aborted_left(s, reply))
 			continue;
 		reply->tmf_pending = false;
 		reply->last = cold;
@@ -152,9 +179,7 @@ static unsigned query(struct iscsi_session *s, const uint8_t *bhs,
 static void abort_many(struct iscsi_session *s, struct reply *reply,
 		       unsigned function, uint64_t lun, uint32_t cmdsn)
 {
-	bool all = function == SCSI_TARGET_WARM_RESET ||
-		   function == SCSI_TARGET_COLD_RESET ||
-		   function == SCSI_IT_NEXUS_RESET;
+	bool all = covers_target(function);
 	struct task *task, *next;
 
 	for (task = TAILQ_FIRST(&s->tasks); task != NULL; task = next) {
@@ -167,7 +192,6 @@ static void abort_many(struct iscsi_session *s, struct reply *reply,
 	reply->tmf_busy = true;
 	reply->tmf_cold = function == SCSI_TARGET_COLD_RESET;
 	reply->tmf.function = (enum scsi_tmf)function;
-	reply->tmf.lun_field = lun;
 	reply->tmf.nexus = &s->nexus;
 	reply->tmf.cb = on_tmf;
 	scsi_tmf(&reply->tmf);
@@ -188,6 +212,7 @@ void iscsi__tmf_request(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 	reply->immediate = pdu->bhs[0] & ISCSI_IMMEDIATE;
 	conn->immediates += reply->immediate;
 	reply->counted = true;
+	reply->tmf.lun_field = lun;
 	iscsi__in_flight_more(s);
 	if (function >= TMF_QUERY_TASK && !s->nexus.queries)
 		function = 0; /* RFC 7144 was not agreed upon */

@@ -362,16 +362,10 @@ static uint32_t write_elsewhere(struct mock *m)
 	return tag;
 }
 
-/* What is done to a unit leaves the session's tasks at another one alone. */
-TEST(iscsi_tmf, leaves_other_units_alone)
+/* There is a unit 1, with another object. */
+static void fixture_elsewhere(struct mock *m)
 {
-	static const unsigned functions[] = { QUERY_TASK_SET,
-					      SCSI_ABORT_TASK_SET,
-					      SCSI_CLEAR_TASK_SET,
-					      SCSI_LUN_RESET };
 	static const struct uuid second = { .b = { 9 } };
-	uint32_t itt, cmdsn;
-	struct mock m;
 
 	fixture((struct iscsi_config){ 0 });
 	CHECK_EQ(fake_dom_add(dom, &second, 64u << 20), 0);
@@ -383,8 +377,60 @@ TEST(iscsi_tmf, leaves_other_units_alone)
 							 .block_bytes = 512 }),
 		 0);
 	settle();
-	ready(&m, 1);
-	CHECK_EQ(hears(&m, tur_elsewhere(&m)), 0x2900);
+	ready(m, 1);
+	CHECK_EQ(hears(m, tur_elsewhere(m)), 0x2900);
+}
+
+/* As tmf(), to unit 1. */
+static unsigned tmf_elsewhere(struct mock *m, unsigned function, uint32_t ref)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { 0x42,
+				       (uint8_t)(0x80 | function), [9] = 1 };
+	struct seen *s;
+
+	put_be32(bhs + 16, ++tag);
+	put_be32(bhs + 20, ref);
+	put_pdu(m, bhs, NULL, 0);
+	s = next(m);
+	return s != NULL ? s->bhs[2] : PENDING;
+}
+
+/* The storage of one unit hangs: functions on another one do not wait for it. */
+TEST(iscsi_tmf, does_not_wait_for_another_unit)
+{
+	uint32_t itt, cmdsn;
+	struct mock m;
+
+	fixture_elsewhere(&m);
+	storage_stuck(true);
+	cmdsn = m.cmdsn;
+	itt = write_block(&m);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, itt, cmdsn), PENDING);
+	itt = write_elsewhere(&m);
+	CHECK_EQ(tmf_elsewhere(&m, SCSI_ABORT_TASK, itt), 0);
+	CHECK_EQ(tmf_elsewhere(&m, SCSI_ABORT_TASK_SET, ISCSI_NO_TAG), 0);
+	CHECK_EQ(tmf_elsewhere(&m, SCSI_LUN_RESET, ISCSI_NO_TAG), 0);
+	/* Those on its own unit, and on all, do. */
+	CHECK_EQ(tmf(&m, SCSI_LUN_RESET, ISCSI_NO_TAG, 0), PENDING);
+	CHECK_EQ(tmf(&m, SCSI_TARGET_WARM_RESET, ISCSI_NO_TAG, 0), PENDING);
+	storage_stuck(false);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK_EQ(response_of(&m), 0);
+	CHECK(next(&m) == NULL);
+	end();
+}
+
+/* What is done to a unit leaves the session's tasks at another one alone. */
+TEST(iscsi_tmf, leaves_other_units_alone)
+{
+	static const unsigned functions[] = { QUERY_TASK_SET,
+					      SCSI_ABORT_TASK_SET,
+					      SCSI_CLEAR_TASK_SET,
+					      SCSI_LUN_RESET };
+	uint32_t itt, cmdsn;
+	struct mock m;
+
+	fixture_elsewhere(&m);
 	cmdsn = m.cmdsn;
 	itt = write_elsewhere(&m);
 	for (unsigned i = 0; i < ARRAY_LEN(functions); i++)
