@@ -544,6 +544,26 @@ static void mutual_check(struct config_plan *plan, const json_t *want,
 		      name_of(want));
 }
 
+/*
+ * A secret alone sets nothing: who wrote it down meant to ask for it.  A user of ""
+ * is meant: no CHAP.
+ */
+static void secrets_used(struct config_plan *plan, const json_t *want)
+{
+	static const char *const keys[][2] = {
+		{ "chap_secret_file", "chap_user" },
+		{ "mutual_secret_file", "mutual_user" },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (has_text(want, keys[i][0]) &&
+		    cli__config_text(want, keys[i][1]) == NULL)
+			wrong(plan,
+			      "target %s: %s without %s: name the user too, "
+			      "or leave the secret out",
+			      name_of(want), keys[i][0], keys[i][1]);
+}
+
 static void target_create(struct config_plan *plan, json_t *want)
 {
 	struct config_step *s = step(plan, create, "target", name_of(want),
@@ -566,6 +586,7 @@ static void target_create(struct config_plan *plan, json_t *want)
 		detail(s, "mutual CHAP user %s",
 		       cli__config_text(want, "mutual_user"));
 	}
+	secrets_used(plan, want);
 }
 
 /* One direction of CHAP: to be set, to be taken away, or as it is. */
@@ -633,6 +654,7 @@ static void target_compare(struct config_plan *plan, json_t *want, json_t *have)
 		 want, have);
 	target_names(s, want, have);
 	target_chap(plan, s, want, have);
+	secrets_used(plan, want);
 	if (s->detail[0] == '\0' && s != &plan->spare)
 		plan->count--; /* it is as it shall be */
 }
