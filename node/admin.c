@@ -16,7 +16,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -61,7 +60,7 @@ struct admin_conn {
 	uid_t uid;
 	pid_t pid;
 	char who[64];
-	char named[64]; /* who the worker has found; "": nobody */
+	char named[USERNAME_LEN]; /* who the worker has found; "": nobody */
 	uint8_t head[FRAME_HEADER];
 	uint8_t *body;
 	uint32_t have, body_len;
@@ -523,12 +522,8 @@ static void on_conn_timer(struct env_timer *timer)
 static void who_work(struct env_work *work)
 {
 	struct admin_conn *conn = container_of(work, struct admin_conn, work);
-	struct passwd pw, *found = NULL;
-	char buf[2048];
 
-	if (getpwuid_r(conn->uid, &pw, buf, sizeof(buf), &found) == 0 &&
-	    found != NULL)
-		snprintf(conn->named, sizeof(conn->named), "%.40s", pw.pw_name);
+	admin__username(conn->uid, NAMED_NS, conn->named);
 }
 
 static void who_done(struct env_work *work)

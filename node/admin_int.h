@@ -56,6 +56,13 @@ int admin__socket_accept(const struct admin_socket *s);
 /* At once the file is gone, and nobody comes any more; @closed later. */
 void admin__socket_close(struct admin_socket *s, void (*closed)(void *arg));
 
+/* ---- username.c ---- */
+
+#define USERNAME_LEN 64u
+
+/* What @uid is called, if that is known within @limit_ns; else "".  Blocking. */
+void admin__username(uid_t uid, uint64_t limit_ns, char out[USERNAME_LEN]);
+
 /* ---- requests ---- */
 
 #define ADMIN_REFUSAL_MAX 268u

@@ -263,6 +263,27 @@ TEST(node_socket, a_name_service_that_hangs)
 	close_it();
 }
 
+/* Nor does it keep a daemon that was stopped. */
+TEST(node_socket, ends_while_a_name_service_hangs)
+{
+	uint8_t frame[FRAME_HEADER];
+	int fd;
+
+	open_it();
+	frame_put(frame, 0);
+	user = true;
+	atomic_store(&names_hang, true);
+	fd = connected();
+	CHECK_EQ(send(fd, frame, sizeof(frame), MSG_NOSIGNAL), sizeof(frame));
+	CHECK_EQ(answered(fd), -EOPNOTSUPP);
+	close(fd);
+	close_it();
+	user = false;
+	atomic_store(&names_hang, false);
+	while (atomic_load(&naming) > 0)
+		usleep(1000);
+}
+
 /* Half a request, and then the loop is so late, so many times. */
 static int late(uint64_t ns, unsigned times)
 {
