@@ -18,6 +18,7 @@
 #define SNAPSHOT_BYTES (4u << 20)
 #define ELECTION_MS 500u
 #define HEARTBEAT_MS 100u
+#define SILENT_NS (10 * SEC) /* from then on the store does not answer */
 
 static struct counter applied_total = {
 	.name = "basalt_cmmds_commands_applied_total",
@@ -41,7 +42,16 @@ static void check_store(struct health_check *check, struct health_result *out)
 	struct shell_info info;
 
 	shell__info(cmmds->shell, &info);
-	if (info.wants != 0) {
+	if (info.silent_ns >= SILENT_NS) {
+		out->level = HEALTH_BAD;
+		snprintf(out->cause, sizeof(out->cause),
+			 "the directory has not answered for %llu s: nothing "
+			 "can be changed",
+			 (unsigned long long)(info.silent_ns / SEC));
+		snprintf(out->fix, sizeof(out->fix),
+			 "look at the disk under data_dir; it goes on of "
+			 "itself when that answers");
+	} else if (info.wants != 0) {
 		out->level = HEALTH_BAD;
 		snprintf(out->cause, sizeof(out->cause),
 			 "the directory has no %s left: nothing can be changed",

@@ -226,6 +226,8 @@ size_t store__pending_bytes(const struct raft_store *store);
 uint64_t store__durable(const struct raft_store *store);
 /* What a write waits for, kv_wants(), until it goes on of itself; or 0. */
 int store__wants(const struct raft_store *store);
+/* For how long the write that is under way has been so; 0: there is none. */
+uint64_t store__silent_ns(const struct raft_store *store);
 
 /* What is queued is written first (unless it failed).  @cb later. */
 void store__close(struct raft_store *store, void (*cb)(void *arg), void *arg);
@@ -330,6 +332,7 @@ struct shell_info {
 	unsigned voters, standbys;
 	bool only_voter; /* when it was opened */
 	int wants; /* what its store waits for; or 0 */
+	uint64_t silent_ns; /* for so long its store has not answered */
 	int snapshot_status; /* of the last try to take one */
 };
 unsigned shell__voters(const struct raft_shell *shell);

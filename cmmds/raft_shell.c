@@ -398,6 +398,7 @@ void shell__info(const struct raft_shell *shell, struct shell_info *out)
 		.voters = shell__voters(shell),
 		.only_voter = shell->only_voter,
 		.wants = store__wants(shell->store),
+		.silent_ns = store__silent_ns(shell->store),
 		.snapshot_status = shell->snapshot_status,
 	};
 	for (unsigned i = 0; i < shell->conf.n; i++)

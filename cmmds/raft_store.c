@@ -52,6 +52,7 @@ struct raft_store {
 	uint64_t durable;
 	uint64_t first, last; /* of the log once the queue is empty */
 	bool busy, failed, closing;
+	uint64_t busy_ns; /* since then */
 	int wants; /* what @writing waits for: kv_wants(); or 0 */
 	uint64_t wants_ns; /* since then; of space it is of no interest */
 	int status; /* of the batch just written; the worker's */
@@ -597,6 +598,7 @@ static void store_start(struct env_task *task)
 		return;
 	}
 	store->busy = true;
+	store->busy_ns = env_now(store->env);
 	env_work(store->env, store->lane, &store->work);
 }
 
@@ -690,6 +692,11 @@ uint64_t store__durable(const struct raft_store *store)
 int store__wants(const struct raft_store *store)
 {
 	return store->wants;
+}
+
+uint64_t store__silent_ns(const struct raft_store *store)
+{
+	return store->busy ? env_now(store->env) - store->busy_ns : 0;
 }
 
 void store__close(struct raft_store *store, void (*cb)(void *arg), void *arg)

@@ -162,6 +162,40 @@ TEST(cmmds_propose, health_of_the_size)
 	face_close(&f);
 }
 
+static void on_store_health(const struct health_check *check,
+			    const struct health_result *result, void *arg)
+{
+	if (strcmp(check->name, "directory-store") == 0)
+		*(struct health_result *)arg = *result;
+}
+
+/* A store that hangs is told for as long as it does. */
+TEST(cmmds_propose, health_of_a_silent_store)
+{
+	static struct face f;
+	struct health_result told = { .level = HEALTH_BAD };
+
+	face_open(&f);
+	f.w.nodes[0].slow_ns = 3600 * SEC;
+	build(&f, &f.cmds[0], 0);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[0], 0, answered), 0);
+	world_run(&f.w, f.w.now_ns + 9 * SEC);
+	health_each(on_store_health, &told);
+	CHECK_EQ(told.level, HEALTH_OK);
+	world_run(&f.w, f.w.now_ns + SEC);
+	health_each(on_store_health, &told);
+	CHECK_EQ(told.level, HEALTH_BAD);
+	CHECK(strstr(told.cause, "has not answered for 10 s") != NULL);
+	CHECK(strstr(told.fix, "data_dir") != NULL);
+	f.w.nodes[0].slow_ns = 0;
+	timer_heap_start(&f.w.timers, &f.w.nodes[0].work_timer, f.w.now_ns);
+	world_run(&f.w, f.w.now_ns + SEC);
+	health_each(on_store_health, &told);
+	CHECK_EQ(told.level, HEALTH_OK);
+	cmmds_command_fini(&f.cmds[0]);
+	face_close(&f);
+}
+
 /* With another voter, leading is no lease: that one may lead by now. */
 TEST(cmmds_propose, session_of_several_voters)
 {
