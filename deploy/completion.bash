@@ -21,7 +21,7 @@ _basalt() {
 	begun=${words[-1]}
 	mapfile -t COMPREPLY < <(basalt --complete "${words[@]:1}" 2>/dev/null)
 	COMPREPLY=("${COMPREPLY[@]#"${begun%"${begun##*[:=]}"}"}")
-	if [ ${#COMPREPLY[@]} -eq 0 ] && [[ $line =~ [[:space:]](disk[[:space:]]+add|support)[[:space:]] ]]; then
+	if [ ${#COMPREPLY[@]} -eq 0 ] && [[ $line =~ [[:space:]](disk[[:space:]]+add|config[[:space:]]+apply|support)[[:space:]] ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	fi
 }
