@@ -26,8 +26,9 @@ static bool user; /* who connects is none of root's */
 static atomic_bool names_hang;
 static atomic_uint naming, naming_max; /* at once */
 
-static uint64_t passed_ns; /* beyond what the clock tells */
-static bool stands; /* the clock, but for what has passed */
+/* Of the shard's thread: others have the clock as it is. */
+static _Thread_local uint64_t passed_ns; /* beyond what it tells */
+static _Thread_local bool stands; /* but for what has passed */
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
@@ -39,7 +40,7 @@ int __wrap_getpwuid_r(uid_t uid, struct passwd *pw, char *buf, size_t len,
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
-	static struct timespec last;
+	static _Thread_local struct timespec last;
 	int rv = __real_clock_gettime(clock, now);
 
 	if (stands && clock == CLOCK_MONOTONIC)
