@@ -246,7 +246,7 @@ int dom__cm_scan(struct dom__cm *cm, const struct dom__fence *fence,
 int dom__cm_decided(struct dom__cm *cm, const struct dom__fence *fence,
 		    const struct lsom_decided *decided);
 
-/* ---- peer.c ---- */
+/* ---- the leaves of an owner ---- */
 
 /* One leaf as its owner sees it; all of them are on this node: @cm. */
 struct dom__peer {
