@@ -149,8 +149,6 @@ struct env_ops {
 			   const struct iovec *iov, unsigned n, uint64_t offset,
 			   unsigned flags);
 	void (*dev_flush)(struct env_dev *dev, struct env_io *io);
-	void (*dev_discard)(struct env_dev *dev, struct env_io *io,
-			    uint64_t offset, uint64_t len);
 
 	/*
 	 * Blocking: whole transfers from env_work() (formatting, recovery).
@@ -161,6 +159,12 @@ struct env_ops {
 			    uint64_t offset);
 	int (*dev_write_now)(struct env_dev *dev, const void *buf, size_t len,
 			     uint64_t offset, unsigned flags);
+	/*
+	 * What lies there is not needed: a read of it gives anything.  0 or -errno;
+	 * -EOPNOTSUPP: the device has no use for that.
+	 */
+	int (*dev_discard_now)(struct env_dev *dev, uint64_t offset,
+			       uint64_t len);
 	/* NULL: they are read one after the other, in their order. */
 	void (*dev_read_many_now)(struct env_dev *dev, struct env_read *reads,
 				  unsigned n);
@@ -282,13 +286,6 @@ static inline void env_dev_flush(struct env *env, struct env_dev *dev,
 	env->ops->dev_flush(dev, io);
 }
 
-static inline void env_dev_discard(struct env *env, struct env_dev *dev,
-				   struct env_io *io, uint64_t offset,
-				   uint64_t len)
-{
-	env->ops->dev_discard(dev, io, offset, len);
-}
-
 static inline int env_dev_read_now(struct env *env, struct env_dev *dev,
 				   void *buf, size_t len, uint64_t offset)
 {
@@ -300,6 +297,12 @@ static inline int env_dev_write_now(struct env *env, struct env_dev *dev,
 				    uint64_t offset, unsigned flags)
 {
 	return env->ops->dev_write_now(dev, buf, len, offset, flags);
+}
+
+static inline int env_dev_discard_now(struct env *env, struct env_dev *dev,
+				      uint64_t offset, uint64_t len)
+{
+	return env->ops->dev_discard_now(dev, offset, len);
 }
 
 /*

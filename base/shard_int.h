@@ -76,8 +76,6 @@ void shard__dev_writev(struct env_dev *dev, struct env_io *io,
 		       const struct iovec *iov, unsigned n, uint64_t offset,
 		       unsigned flags);
 void shard__dev_flush(struct env_dev *dev, struct env_io *io);
-void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
-			uint64_t len);
 
 /* What dev_read_now() says of it. */
 int shard__read_status(int status);
@@ -85,6 +83,7 @@ int shard__dev_read_now(struct env_dev *dev, void *buf, size_t len,
 			uint64_t offset);
 int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 			 uint64_t offset, unsigned flags);
+int shard__dev_discard_now(struct env_dev *dev, uint64_t offset, uint64_t len);
 uint64_t shard__dev_silent_ns(const struct env_dev *dev, uint64_t now_ns);
 int shard__dev_fd(const struct env_dev *dev);
 

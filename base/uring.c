@@ -77,13 +77,6 @@ struct env_dev {
 	struct env_io_list waiting; /* the others */
 };
 
-/* A discard has no ring operation before Linux 6.12: an ioctl on a thread. */
-struct discard {
-	struct env_work work;
-	struct env_io *io;
-	int result;
-};
-
 /* ---- submitting ---- */
 
 static inline void io_prepare(struct env_io *io, struct io_uring_sqe *sqe)
@@ -210,48 +203,6 @@ void shard__dev_flush(struct env_dev *dev, struct env_io *io)
 	io_start(dev, io, OP_FLUSH, NULL, 0, 0, 0);
 }
 
-static void discard_work(struct env_work *work)
-{
-	struct discard *d = container_of(work, struct discard, work);
-	uint64_t range[2] = { d->io->offset, d->io->len };
-
-	d->result = ioctl(d->io->dev->fd, BLKDISCARD, range) < 0 ? -errno : 0;
-}
-
-static void discard_done(struct env_work *work)
-{
-	struct discard *d = container_of(work, struct discard, work);
-	struct env_io *io = d->io;
-	int64_t res = d->result < 0 ? d->result : (int64_t)io->len;
-
-	free(d);
-	answered(io->dev);
-	io->cb(io, res);
-}
-
-void shard__dev_discard(struct env_dev *dev, struct env_io *io, uint64_t offset,
-			uint64_t len)
-{
-	struct discard *d = calloc(1, sizeof(*d));
-
-	if (d == NULL)
-		abort(); /* as with every bookkeeping allocation of this size */
-	io->dev = dev;
-	io->offset = offset;
-	io->len = len;
-	d->io = io;
-	d->work.work = discard_work;
-	d->work.done = discard_done;
-	asked(dev);
-	if (dev->recorded) {
-		struct iovec iov = { &len, sizeof(len) };
-
-		record_event(RECORD_DISCARD, dev->number, 0, offset, 0, &iov,
-			     1);
-	}
-	shard__work(&dev->shard->env, NULL, &d->work);
-}
-
 /* ---- blocking transfers, on a worker's thread ---- */
 
 /*
@@ -307,6 +258,17 @@ int shard__dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 		record_event(RECORD_DONE, dev->number, id,
 			     rv < 0 ? (uint64_t)(int64_t)rv : len, 0, NULL, 0);
 	return rv;
+}
+
+/* Before Linux 6.12 the ring has nothing for it. */
+int shard__dev_discard_now(struct env_dev *dev, uint64_t offset, uint64_t len)
+{
+	uint64_t range[2] = { offset, len };
+
+	if (dev->recorded)
+		record_event(RECORD_DISCARD, dev->number, 0, offset, 0,
+			     &(struct iovec){ &len, sizeof(len) }, 1);
+	return ioctl(dev->fd, BLKDISCARD, range) < 0 ? -errno : 0;
 }
 
 static char uv_poll_tag; /* user data of the poll */

@@ -376,7 +376,7 @@ static bool victim_wanted(struct lsom__cleaner *c)
 	uint32_t low = lsom__victim_low_mark(disk);
 	uint32_t ahead = MIN(low / 4, AHEAD_MAX);
 	unsigned waiting;
-	bool aborts;
+	bool aborts, dead;
 
 	/* A closing disk is cleaned only as far as what waits needs it. */
 	if (disk->state == LSOM_DISK_FAILED ||
@@ -386,10 +386,11 @@ static bool victim_wanted(struct lsom__cleaner *c)
 	lsom__segments_release(disk);
 	waiting = disk->segments_cleaned - disk->segments_held;
 	aborts = lsom__victim_aborts(disk);
-	if (disk->segments_free >= low && !aborts)
+	dead = lsom__victim_for_trim(disk);
+	if (disk->segments_free >= low && !aborts && !dead)
 		return false;
 	if (c->fruitless >= FRUITLESS_MAX && lsom__log_idle(disk) &&
-	    disk->room_best > 0 && !aborts)
+	    disk->room_best > 0 && !aborts && !dead)
 		return false;
 	/*
 	 * What is cleaned becomes free with the next checkpoint, which writes
@@ -400,8 +401,8 @@ static bool victim_wanted(struct lsom__cleaner *c)
 		lsom__checkpoint_start(disk);
 	/* A victim needs a segment to move into before it gives one back. */
 	if ((disk->segments_free <= 1 && waiting > 0 && !owes(disk)) ||
-	    (disk->segments_free + waiting >= low + MAX(2u, ahead) &&
-	     !aborts)) {
+	    (disk->segments_free + waiting >= low + MAX(2u, ahead) && !aborts &&
+	     !dead)) {
 		if (disk->checkpoint == NULL)
 			lsom__checkpoint_start(disk);
 		return false;
@@ -426,6 +427,9 @@ static bool victim_take(struct lsom__cleaner *c)
 		return false;
 	}
 	c->victim = c->pick.best;
+	if (c->pick.policy == LSOM__PICK_DEAD)
+		disk->trim.dead -=
+			c->victim == LSOM__NONE ? disk->trim.dead : 1;
 	if (c->victim == LSOM__NONE) {
 		if (disk->segments_cleaned > disk->segments_held &&
 		    disk->checkpoint == NULL)

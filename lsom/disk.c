@@ -128,6 +128,7 @@ static struct lsom_disk *disk_new(struct lsom *lsom, const char *path)
 	disk->evict_task.cb = lsom__evict_run;
 	lsom__read_init();
 	lsom__index_init();
+	lsom__trim_init();
 	lsom__checkpoint_init();
 	if (lsom__log_init(disk) < 0) {
 		free(disk);
@@ -363,6 +364,7 @@ static void disk_start(struct lsom_disk *disk, bool rebuilt)
 	lsom__segments_release(disk);
 	lsom__zero_kick(disk);
 	lsom__cleaner_kick(disk);
+	lsom__trim_start(disk);
 	lsom__disk_changed(disk);
 }
 
@@ -574,6 +576,7 @@ static void close_step(struct lsom_disk *disk)
 	env_timer_stop(disk->env, &disk->stall_timer);
 	env_timer_stop(disk->env, &disk->unclosed_timer);
 	lsom__cleaner_stop(disk);
+	lsom__trim_stop(disk);
 	disk->close_req->work.work = close_work;
 	disk->close_req->work.done = close_done;
 	env_work(disk->env, disk->flush_lane, &disk->close_req->work);

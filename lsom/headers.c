@@ -31,7 +31,7 @@
 /*
  * Free segments that are passed over in their turn, or left as they were: a
  * first batch of each slot of a head may be lost with the power, one segment was
- * being zeroed; and, after damage only, some were being read.
+ * being zeroed, or given back; and, after damage only, some were being read.
  */
 #define LEFT_OUT_MAX 32u
 static_assert(LEFT_OUT_MAX > LSOM__HEADS * (LSOM__BATCHES + 1) + 8,

@@ -56,6 +56,8 @@ struct lsom_config {
 	struct env *env;
 	size_t page_cache_bytes; /* index pages in memory; 0: 64 MiB */
 	unsigned reserve_percent; /* of a disk, for cleaning; 0: 20, least 15 */
+	uint64_t
+		discard_ns; /* free space goes back to devices so often; 0: no */
 	/* Tests switch a rule off, to see that it is missed; else 0. */
 	uint64_t rules_off; /* LSOM_OFF_* */
 };

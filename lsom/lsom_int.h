@@ -3,9 +3,9 @@
  *
  * One disk is driven by one loop, its home.  The files stand on each other in
  * this order: format, super; reuse, segment, log; space, count; index_page, index;
- * undecided, component, read; put, checkpoint; recover; victim, cleaner; scrub; disk, which
- * puts them together; view and view_io (view_int.h), the same disk seen from
- * another shard.
+ * undecided, component, read; put, checkpoint; recover; victim, cleaner; scrub;
+ * trim; disk, which puts them together; view and view_io (view_int.h), the same disk
+ * seen from another shard.
  *
  * "place" is a 4 KiB block of the disk; "block" is one of a component; "pos"
  * counts batches in the order they were submitted, over all heads.
@@ -81,6 +81,7 @@ struct lsom__segment {
 	bool unreadable; /* its header is gone, or a batch: not to be cleaned */
 	bool listed; /* unclosed, or emptied or cleaned and not looked at */
 	bool set_back; /* holds what it held earlier: nothing of it is read */
+	bool trimmed; /* free, and given back to the device since it is */
 	uint8_t unread; /* visits of the cleaner that a read ended */
 	uint64_t retry_ns; /* the cleaner leaves it alone until then */
 	/* while open: what the summary will say */
@@ -345,6 +346,19 @@ struct lsom__sink {
 /* Components, and pages of them, that a closed disk lets go in one turn. */
 #define LSOM__FREE_PART 512u
 
+/* trim.c: one segment at a time. */
+struct lsom__trim {
+	struct env_timer timer;
+	struct env_work work;
+	struct env_lane *lane; /* the device may take its time; NULL: none */
+	uint32_t at; /* the segment to look at next */
+	uint32_t segment; /* that is given back */
+	uint32_t
+		seen; /* this time around, of those that are dead (victim.c)... */
+	uint32_t dead; /* ...and the last time, less those cleaned since */
+	int status;
+};
+
 struct lsom_disk {
 	struct lsom *lsom;
 	struct env *env;
@@ -450,6 +464,7 @@ struct lsom_disk {
 	struct env_task later_task;
 	struct lsom__cleaner *cleaner;
 	struct lsom__scrub *scrub; /* one is under way */
+	struct lsom__trim trim;
 	struct lsom__recovery *recovery;
 	struct lsom_disk_open *opening; /* NULL: it is open */
 	bool spills; /* a recovery into an empty store: pages may go there */
@@ -953,7 +968,8 @@ uint64_t lsom__victim_cost(const struct lsom_disk *disk, uint64_t live);
 enum lsom__policy {
 	LSOM__PICK_BENEFIT,
 	LSOM__PICK_EMPTIEST,
-	LSOM__PICK_OLDEST
+	LSOM__PICK_OLDEST,
+	LSOM__PICK_DEAD /* nothing of it is live, and there is enough room */
 };
 
 struct lsom__pick {
@@ -967,6 +983,10 @@ struct lsom__pick {
  * or LSOM__NONE.  False: not yet, come again in another turn.
  */
 bool lsom__victim_pick(const struct lsom_disk *disk, struct lsom__pick *pick);
+/* Does nothing of it count but records that the cleaner has to walk? */
+bool lsom__victim_dead(const struct lsom__segment *seg);
+/* Are there some to be cleaned, for what is free to be given back (trim.c)? */
+bool lsom__victim_for_trim(const struct lsom_disk *disk);
 
 /* ---- cleaner.c ---- */
 
@@ -977,6 +997,14 @@ void lsom__cleaner_kick(struct lsom_disk *disk);
 bool lsom__cleaner_idle(const struct lsom_disk *disk);
 /* Would a checkpoint begun now make a debt to the reserve last? (undo.c) */
 bool lsom__cleaner_owes(const struct lsom_disk *disk);
+
+/* ---- trim.c ---- */
+
+void lsom__trim_init(void); /* its counter */
+/* From an opening on, if that is wanted and the device takes it... */
+void lsom__trim_start(struct lsom_disk *disk);
+/* ...until it is closed, and nothing of it is in flight. */
+void lsom__trim_stop(struct lsom_disk *disk);
 
 /* ---- disk.c ---- */
 

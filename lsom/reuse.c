@@ -111,7 +111,7 @@ static uint32_t heap_take(struct lsom_disk *disk)
 	return top;
 }
 
-/* One that is read is passed over: after damage only. */
+/* Passed over is one that is given back, or read: after damage only. */
 static uint32_t used_take(struct lsom_disk *disk)
 {
 	uint32_t segment, next;

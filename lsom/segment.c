@@ -54,7 +54,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 		return LSOM__NONE;
 	best = lsom__free_take(disk);
 	if (best == LSOM__NONE)
-		return LSOM__NONE; /* being zeroed, or read: after damage only */
+		return LSOM__NONE; /* zeroed, given back or, damaged, read */
 	seg = &disk->segments[best];
 	assert(seg->state == LSOM__SEG_FREE);
 	assert(seg->reads == 0);
@@ -68,7 +68,7 @@ uint32_t lsom__segment_take(struct lsom_disk *disk, uint16_t head)
 	seg->state = LSOM__SEG_OPEN;
 	if (seg->set_back)
 		disk->segments_set_back--;
-	seg->unreadable = seg->set_back = false;
+	seg->unreadable = seg->set_back = seg->trimmed = false;
 	seg->unread = 0;
 	seg->retry_ns = 0;
 	seg->head = (uint8_t)head;

@@ -53,6 +53,7 @@ static uint64_t score_of(const struct lsom_disk *disk,
 	if (seg->unread > 0)
 		return 1; /* last of all: that it can be read now is a hope */
 	switch (policy) {
+	case LSOM__PICK_DEAD:
 	case LSOM__PICK_OLDEST:
 		return UINT64_MAX - seg->sequence;
 	case LSOM__PICK_EMPTIEST:
@@ -67,6 +68,8 @@ static enum lsom__policy policy_now(const struct lsom_disk *disk)
 {
 	if (lsom__victim_aborts(disk))
 		return LSOM__PICK_OLDEST;
+	if (lsom__victim_for_trim(disk))
+		return LSOM__PICK_DEAD;
 	return disk->segments_free <= 3 ? LSOM__PICK_EMPTIEST
 					: LSOM__PICK_BENEFIT;
 }
@@ -74,6 +77,22 @@ static enum lsom__policy policy_now(const struct lsom_disk *disk)
 uint32_t lsom__victim_low_mark(const struct lsom_disk *disk)
 {
 	return MAX(disk->super.segments / 10, 5u);
+}
+
+/*
+ * Not the cleaner's: of what is only needed as it is there it would make another
+ * one, for ever.
+ */
+bool lsom__victim_dead(const struct lsom__segment *seg)
+{
+	return seg->state == LSOM__SEG_CLOSED && seg->live == 0 &&
+	       seg->head == LSOM__HEAD_GUEST;
+}
+
+bool lsom__victim_for_trim(const struct lsom_disk *disk)
+{
+	return disk->trim.dead > 0 &&
+	       disk->segments_free >= lsom__victim_low_mark(disk);
 }
 
 /* Where the oldest segment begins that cleaning does not rid the log of now. */
@@ -156,6 +175,8 @@ static bool eligible(const struct lsom_disk *disk,
 	if (seg->state != LSOM__SEG_CLOSED || seg->unreadable ||
 	    seg->retry_ns > env_now(disk->env))
 		return false;
+	if (policy == LSOM__PICK_DEAD)
+		return lsom__victim_dead(seg);
 	/* A dense one gives nothing back. */
 	return policy == LSOM__PICK_OLDEST ||
 	       lsom__victim_cost(disk, seg->live) < disk->segment_blocks - 1;

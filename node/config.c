@@ -110,6 +110,14 @@ static int set_spin(struct reading *r, const char *key, const char *value)
 	return 1;
 }
 
+static int set_discard(struct reading *r, const char *key, const char *value)
+{
+	r->conf->discard = strcmp(value, "on") == 0;
+	if (!r->conf->discard && strcmp(value, "off") != 0)
+		return refuse(r, "%s = %s: on or off", key, value);
+	return 1;
+}
+
 static int set_log_level(struct reading *r, const char *key, const char *value)
 {
 	/* Applying it is the check; main applies the final one again. */
@@ -222,6 +230,7 @@ enum key {
 	KEY_RUN_DIR,
 	KEY_SHARDS,
 	KEY_SPIN,
+	KEY_DISCARD,
 	KEY_LOG_LEVEL,
 	KEY_ADDRESS,
 	KEY_RDT_PORT,
@@ -239,6 +248,7 @@ static const struct {
 	[KEY_RUN_DIR] = { "node", "run_dir" },
 	[KEY_SHARDS] = { "node", "shards" },
 	[KEY_SPIN] = { "node", "spin_us" },
+	[KEY_DISCARD] = { "node", "discard" },
 	[KEY_LOG_LEVEL] = { "node", "log_level" },
 	[KEY_ADDRESS] = { "network", "address" },
 	[KEY_RDT_PORT] = { "network", "rdt_port" },
@@ -274,6 +284,8 @@ static int key_set(struct reading *r, enum key key, const char *name,
 		return set_shards(r, name, value);
 	case KEY_SPIN:
 		return set_spin(r, name, value);
+	case KEY_DISCARD:
+		return set_discard(r, name, value);
 	case KEY_LOG_LEVEL:
 		return set_log_level(r, name, value);
 	case KEY_ADDRESS:

@@ -31,6 +31,7 @@ struct config {
 	char run_dir[200]; /* /run/basalt */
 	unsigned shards; /* 0: auto; at most CONFIG_SHARDS_MAX */
 	unsigned spin_us; /* a loop watches that long before it sleeps */
+	bool discard; /* what is free is given back to block devices */
 	char log_level[128]; /* "info", "info,lsom=debug" */
 	/* [network] */
 	char address[64]; /* numeric; "0.0.0.0" */

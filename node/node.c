@@ -33,6 +33,7 @@
 #define SERVE_WAIT_NS (20 * SEC)
 #define DRAIN_MS 5000u
 #define STOP_WAIT_NS (60 * SEC)
+#define DISCARD_NS (30 * SEC) /* how often what is free is looked for */
 #define INIT_WAIT_NS (15 * SEC)
 
 static void node_stop(struct node *node);
@@ -83,8 +84,10 @@ static void on_serve_timer(struct env_timer *timer)
 
 static int rooms_open(struct node *node)
 {
-	struct lsom_config lc = { .page_cache_bytes =
-					  (size_t)node->config->page_cache };
+	struct lsom_config lc = {
+		.page_cache_bytes = (size_t)node->config->page_cache,
+		.discard_ns = node->config->discard ? DISCARD_NS : 0,
+	};
 	struct dom_config dc = { .env = node->env, .cmmds = node->cmmds };
 	struct iscsi_config ic = { .env = node->env,
 				   .shards = shards_count(node->shards),

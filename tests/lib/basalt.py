@@ -302,6 +302,7 @@ class Node:
         self.proc = None
         self.name, self.arena, self.cwd = name, arena, cwd
         self.shards = int(shards) if shards else None
+        self.discard = "off"
         os.makedirs(os.path.dirname(self.sock), exist_ok=True)
         self.configure()
         os.makedirs(self.data, exist_ok=True)
@@ -310,11 +311,11 @@ class Node:
         """Write basalt.conf; the next start reads it."""
         with open(self.conf, "w") as f:
             f.write("[node]\nname = %s\ndata_dir = %s\nrun_dir = %s\n"
-                    "log_level = info\nshards = %s\n"
+                    "log_level = info\nshards = %s\ndiscard = %s\n"
                     "[network]\naddress = 127.0.0.1\nrdt_port = %d\n"
                     "portals = %s\n" %
                     (self.name, self.data, os.path.dirname(self.sock),
-                     self.shards or "auto", self.rdt,
+                     self.shards or "auto", self.discard, self.rdt,
                      ", ".join("%s:%d" % p for p in self.portals)))
             if self.arena:
                 f.write("[memory]\narena = %s\n" % self.arena)

@@ -158,12 +158,6 @@ static void me_dev_flush(struct env_dev *dev, struct env_io *io)
 	io_queue(dev, io, 0, 0);
 }
 
-static void me_dev_discard(struct env_dev *dev, struct env_io *io,
-			   uint64_t offset, uint64_t len)
-{
-	io_queue(dev, io, len, offset);
-}
-
 static int me_dev_read_now(struct env_dev *dev, void *buf, size_t len,
 			   uint64_t offset)
 {
@@ -187,6 +181,13 @@ static int me_dev_write_now(struct env_dev *dev, const void *buf, size_t len,
 	return 0;
 }
 
+static int me_dev_discard_now(struct env_dev *dev, uint64_t offset,
+			      uint64_t len)
+{
+	(void)dev, (void)offset, (void)len;
+	return -EOPNOTSUPP;
+}
+
 static int me_kv_open(struct env *env, const struct kv_config *config,
 		      struct kv **out)
 {
@@ -202,9 +203,9 @@ static const struct env_ops memenv_ops = {
 	.dev_readv = me_dev_readv,
 	.dev_writev = me_dev_writev,
 	.dev_flush = me_dev_flush,
-	.dev_discard = me_dev_discard,
 	.dev_read_now = me_dev_read_now,
 	.dev_write_now = me_dev_write_now,
+	.dev_discard_now = me_dev_discard_now,
 	.kv_open = me_kv_open,
 };
 

@@ -31,6 +31,7 @@ static int sim_dev_open(struct env *env, const char *path, unsigned flags,
 	memset(info, 0, sizeof(*info));
 	info->bytes = sim_of(env)->disk.bytes;
 	info->block_device = sim_of(env)->block_device;
+	info->can_discard = sim_of(env)->can_discard;
 	info->logical_block = sim_of(env)->logical_block;
 	return 0;
 }
@@ -44,17 +45,18 @@ static void sim_dev_close(struct env_dev *dev)
  * A write never meets another request to the same place that is on its way: a
  * disk may do them in any order.
  */
-static void overlap_check(const struct sim_env *sim, const struct env_io *io)
+static void overlap_check(const struct sim_env *sim, const char *what,
+			  uint64_t offset, uint64_t len)
 {
 	const struct env_io *other;
 
 	for (size_t i = 0; i < sim->ios_count; i++) {
 		other = sim->ios[i];
 		if ((other->op == WB_WRITE || other->op == WB_READ) &&
-		    other->offset < io->offset + io->len &&
-		    io->offset < other->offset + other->len) {
-			fprintf(stderr, "write at %llu over a %s in flight\n",
-				(unsigned long long)io->offset,
+		    other->offset < offset + len &&
+		    offset < other->offset + other->len) {
+			fprintf(stderr, "%s at %llu over a %s in flight\n",
+				what, (unsigned long long)offset,
 				other->op == WB_READ ? "read" : "write");
 			abort();
 		}
@@ -71,7 +73,7 @@ static void io_add(struct env_dev *dev, struct env_io *io, enum wb_op op,
 	if (!wb_disk_holds(&sim->disk, offset, io->len))
 		abort();
 	if (op == WB_WRITE && !sim->cut)
-		overlap_check(sim, io);
+		overlap_check(sim, "write", offset, io->len);
 	if (sim->ios_count == sim->ios_room) {
 		sim->ios_room = sim->ios_room ? sim->ios_room * 2 : 64;
 		sim->ios = must(
@@ -100,12 +102,6 @@ static void sim_dev_writev(struct env_dev *dev, struct env_io *io,
 static void sim_dev_flush(struct env_dev *dev, struct env_io *io)
 {
 	io_add(dev, io, WB_FLUSH, NULL, 0, 0, 0);
-}
-
-static void sim_dev_discard(struct env_dev *dev, struct env_io *io,
-			    uint64_t offset, uint64_t len)
-{
-	io_add(dev, io, WB_DISCARD, NULL, 0, offset, 0);
 }
 
 static bool counted_out(uint64_t *counter)
@@ -219,6 +215,21 @@ static int sim_write_now(struct env_dev *dev, const void *buf, size_t len,
 	return 0;
 }
 
+static int sim_discard_now(struct env_dev *dev, uint64_t offset, uint64_t len)
+{
+	struct sim_env *sim = dev->sim;
+
+	if (!wb_disk_holds(&sim->disk, offset, len))
+		abort();
+	if (sim->cut || sim->discard_status != 0)
+		return sim->cut ? -EIO : sim->discard_status;
+	overlap_check(sim, "discard", offset, len);
+	wb_disk_discard(&sim->disk, offset, len, &sim->random);
+	sim->discards++;
+	sim->discard_at = offset;
+	return 0;
+}
+
 /* ---- the store ---- */
 
 static struct sim_env *sim_of_kv(struct kv *kv)
@@ -297,9 +308,9 @@ static const struct env_ops sim_ops = {
 	.dev_readv = sim_dev_readv,
 	.dev_writev = sim_dev_writev,
 	.dev_flush = sim_dev_flush,
-	.dev_discard = sim_dev_discard,
 	.dev_read_now = sim_read_now,
 	.dev_write_now = sim_write_now,
+	.dev_discard_now = sim_discard_now,
 	.dev_read_many_now = sim_read_many_now,
 	.kv_open = sim_kv_open,
 };

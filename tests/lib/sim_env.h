@@ -23,6 +23,8 @@ struct sim_env {
 	struct wb_disk disk;
 	struct wb_store store;
 	bool block_device; /* and no file */
+	bool can_discard; /* what is discarded is overwritten with anything */
+	int discard_status; /* 0, or how that ends */
 	uint32_t logical_block; /* 512; what is no multiple gets -EINVAL */
 	bool cut; /* the power is gone: writes fail */
 	bool lie; /* ENV_DURABLE is ignored: for tests of the tests */
@@ -44,7 +46,8 @@ struct sim_env {
 	unsigned reopened;
 	bool hold_plain; /* writes that are not durable do not complete */
 	bool hold_reads; /* nor do reads */
-	uint64_t writes;
+	uint64_t writes, discards;
+	uint64_t discard_at; /* the last one's */
 	/* By an opening, which reads on its worker. */
 	uint64_t read_bytes, reads_alone, reads_together;
 	struct env_io **ios; /* in flight */

@@ -1,6 +1,8 @@
 /* wb_disk: the two images and the writes between them. */
 #include "tests/lib/wb_disk.h"
 
+#include "base/util.h"
+
 #include "tests/lib/must.h"
 #include "tests/lib/pattern.h"
 
@@ -123,6 +125,19 @@ void wb_disk_write_now(struct wb_disk *d, const void *buf, size_t len,
 
 	memcpy(w->data, buf, len);
 	wb_disk_land(d, w, durable);
+}
+
+void wb_disk_discard(struct wb_disk *d, uint64_t offset, uint64_t len,
+		     uint64_t *random)
+{
+	uint64_t words[SECTOR / 8], at;
+
+	for (at = offset; at < offset + len; at += SECTOR) {
+		for (size_t i = 0; i < ARRAY_LEN(words); i++)
+			words[i] = random_next(random);
+		memcpy(d->now + at, words, SECTOR);
+		memcpy(d->durable + at, words, SECTOR);
+	}
 }
 
 size_t wb_disk_tear(struct wb_disk *d, const struct wb_write *w,

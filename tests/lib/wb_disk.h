@@ -11,7 +11,7 @@
 
 #include "base/env.h"
 
-enum wb_op { WB_READ, WB_WRITE, WB_FLUSH, WB_DISCARD };
+enum wb_op { WB_READ, WB_WRITE, WB_FLUSH };
 
 struct wb_write {
 	uint64_t offset;
@@ -61,6 +61,10 @@ void wb_disk_flush(struct wb_disk *disk);
 /* A whole write that does not wait: submitted and landed. */
 void wb_disk_write_now(struct wb_disk *disk, const void *buf, size_t len,
 		       uint64_t offset, bool durable);
+
+/* Anything may be read there, and found after a power cut. */
+void wb_disk_discard(struct wb_disk *disk, uint64_t offset, uint64_t len,
+		     uint64_t *random);
 
 /*
  * The power is cut: put what is left of @write, by the dice of @random, into

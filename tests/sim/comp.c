@@ -216,8 +216,11 @@ static void meta_check(struct run *r)
 static bool power_up(struct run *r)
 {
 	static struct lsom_disk_open req;
-	struct lsom_config config = { .page_cache_bytes = 60000 };
 	struct sim *sim = r->sim;
+	struct lsom_config config = {
+		.page_cache_bytes = 60000,
+		.discard_ns = sim->config.trim ? SIM_TRIM_NS : 0,
+	};
 
 	sim_power_on(sim);
 	r->down = false;

@@ -156,6 +156,22 @@ int sim_disk_write_now(struct env_dev *dev, const void *buf, size_t len,
 	return 0;
 }
 
+int sim_disk_discard_now(struct env_dev *dev, uint64_t offset, uint64_t len)
+{
+	struct sim_disk *d = dev->disk;
+
+	if (!wb_disk_holds(&d->wb, offset, len))
+		sim_violation(d->sim, "a discard beyond the end of %s",
+			      d->path);
+	sim_trace(d->sim, "%s: discard %llu+%llu", d->path,
+		  (unsigned long long)offset / 4096,
+		  (unsigned long long)len / 4096);
+	if (d->gone)
+		return -EIO;
+	wb_disk_discard(&d->wb, offset, len, &d->sim->random);
+	return 0;
+}
+
 void sim_disk_mend(struct sim_disk *d)
 {
 	d->stalled_until = 0;

@@ -2,7 +2,7 @@
  * main: options, a process a seed, and what is printed.
  *
  *	sim --seeds A-B [--ops N] [--mode comp|node] [--apart] [--scrub]
- *	    [--full] [--rough] [--disable-rule R27]
+ *	    [--full] [--rough] [--trim] [--disable-rule R27]
  *	sim --trace SEED
  *	sim --rules [--seeds A-B]
  *	sim --list-rules
@@ -12,7 +12,8 @@
  * scrubbed again and again, and where nothing rots that finds nothing.  --full: there
  * the blocks lie apart, too, and the index finds no space at times.  --rough: in mode node
  * clients give up early or cancel, some of their writes are ORWRITEs, and the
- * object grows and shrinks meanwhile.
+ * object grows and shrinks meanwhile.  --trim, beside these: free space is given back
+ * to disks, which make anything of it.
  *
  * A seed runs in a process of its own: a crash of a room, an assert or a hang
  * is a failure of that seed and of no other, and a power cut may leave memory
@@ -256,7 +257,8 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: sim [--seeds A-B] [--ops N] [--mode comp|node] "
-		"[--apart] [--scrub] [--full] [--rough] [--jobs N]\n"
+		"[--apart] [--scrub] [--full] [--rough] [--trim] "
+		"[--jobs N]\n"
 		"           [--trace SEED] [--disable-rule RULE] [--rules] "
 		"[--list-rules] [--quiet] [--keep-going]\n");
 	return 2;
@@ -285,6 +287,7 @@ int main(int argc, char **argv)
 		{ "scrub", no_argument, NULL, 'b' },
 		{ "full", no_argument, NULL, 'f' },
 		{ "rough", no_argument, NULL, 'g' },
+		{ "trim", no_argument, NULL, 'i' },
 		{ "rules", no_argument, NULL, 'r' },
 		{ "list-rules", no_argument, NULL, 'l' },
 		{ "quiet", no_argument, NULL, 'q' },
@@ -344,6 +347,9 @@ int main(int argc, char **argv)
 		case 'g':
 			o.config.rough = true;
 			break;
+		case 'i':
+			o.config.trim = true;
+			break;
 		case 'r':
 			rules = true;
 			break;
@@ -371,8 +377,9 @@ int main(int argc, char **argv)
 	seeds_run(&o, res);
 	if (res->failed) {
 		printf("%s", res->text);
-		printf("FAILED: seed %llu; see it with: sim %s--trace %llu\n",
+		printf("FAILED: seed %llu; see it with: sim %s%s--trace %llu\n",
 		       (unsigned long long)res->failed_seed,
+		       o.config.trim ? "--trim " : "",
 		       o.config.scrub	? "--scrub --mode comp "
 		       : o.config.full	? "--full --mode comp "
 		       : o.config.apart ? "--apart --mode comp "

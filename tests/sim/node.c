@@ -461,6 +461,8 @@ static bool rooms_open(struct node *n)
 {
 	struct lsom_config lc = { .env = &n->sim->life->loop.env,
 				  .page_cache_bytes = 60000,
+				  .discard_ns =
+					  n->sim->config.trim ? SIM_TRIM_NS : 0,
 				  .rules_off = sim_rules_lsom(n->sim) };
 	struct dom_config dc = { .env = &n->sim->life->loop.env,
 				 .cmmds = n->cmmds,

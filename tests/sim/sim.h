@@ -72,6 +72,7 @@ int sim_disk_read_now(struct env_dev *dev, void *buf, size_t len,
 		      uint64_t offset);
 int sim_disk_write_now(struct env_dev *dev, const void *buf, size_t len,
 		       uint64_t offset, unsigned flags);
+int sim_disk_discard_now(struct env_dev *dev, uint64_t offset, uint64_t len);
 int sim_store_open(struct sim *sim, const struct kv_config *config,
 		   struct kv **out);
 void sim_store_cut(struct sim_store *store);
@@ -97,6 +98,7 @@ struct sim_config {
 	bool scrub; /* its disk is scrubbed, now and then */
 	bool apart; /* a component's blocks: more index pages than fit */
 	bool full; /* its index finds no space, for a while */
+	bool trim; /* free space goes back to its disk, which makes anything of it */
 	bool rough; /* clients give up, and the object gets other sizes */
 };
 
@@ -113,6 +115,9 @@ struct sim {
 	struct history *history;
 	unsigned cuts, restarts;
 };
+
+/* Free space is looked for that often, of the time that a life takes. */
+#define SIM_TRIM_NS (20 * MSEC)
 
 void sim_init(struct sim *sim, const struct sim_config *config, uint64_t seed);
 /* Power on: sim->life is a fresh env. */

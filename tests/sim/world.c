@@ -178,6 +178,7 @@ static int w_dev_open(struct env *env, const char *path, unsigned flags,
 	memset(info, 0, sizeof(*info));
 	info->bytes = sim->disks[i].wb.bytes;
 	info->logical_block = 512;
+	info->can_discard = true;
 	return 0;
 }
 
@@ -224,12 +225,6 @@ static void w_dev_flush(struct env_dev *dev, struct env_io *io)
 	io_add(dev, io, WB_FLUSH, NULL, 0, 0, 0);
 }
 
-static void w_dev_discard(struct env_dev *dev, struct env_io *io,
-			  uint64_t offset, uint64_t len)
-{
-	io_add(dev, io, WB_DISCARD, NULL, 0, offset, 0);
-}
-
 static int w_kv_open(struct env *env, const struct kv_config *config,
 		     struct kv **out)
 {
@@ -246,9 +241,9 @@ static const struct env_ops world_ops = {
 	.dev_readv = w_dev_readv,
 	.dev_writev = w_dev_writev,
 	.dev_flush = w_dev_flush,
-	.dev_discard = w_dev_discard,
 	.dev_read_now = sim_disk_read_now,
 	.dev_write_now = sim_disk_write_now,
+	.dev_discard_now = sim_disk_discard_now,
 	.kv_open = w_kv_open,
 };
 
@@ -269,8 +264,7 @@ static void pending_run(struct sim_life *life)
 
 	advance(sim, p.due);
 	if (p.io != NULL) {
-		static const char *const ops[] = { "read", "write", "flush",
-						   "discard" };
+		static const char *const ops[] = { "read", "write", "flush" };
 
 		res = sim_disk_end(p.io);
 		sim_hash(sim, p.io->offset ^ (uint64_t)p.io->op << 60);

@@ -35,6 +35,7 @@ TEST(node_config, defaults)
 	CHECK_STR(conf.portals[0].text, "0.0.0.0:3260");
 	CHECK_STR(conf.metrics.text, "");
 	CHECK_EQ(conf.arena, 256u << 20);
+	CHECK(!conf.discard);
 }
 
 TEST(node_config, everything)
@@ -42,6 +43,7 @@ TEST(node_config, everything)
 	const char *text =
 		"# comment\n; another\n[node] ; its own\nname = a-1.b_c\n"
 		"data_dir = /d\nrun_dir = /r\nshards = auto\nspin_us = 0\n"
+		"discard = on\n"
 		"log_level = warn,lsom=debug\n\n[network]\n"
 		"address = fe::1\nrdt_port = 1\n"
 		"portals = 10.0.0.1 , [::1]:99,10.0.0.2:3261\n"
@@ -53,6 +55,7 @@ TEST(node_config, everything)
 	CHECK_STR(conf.name, "a-1.b_c");
 	CHECK_EQ(conf.shards, 0);
 	CHECK_EQ(conf.spin_us, 0);
+	CHECK(conf.discard);
 	CHECK_EQ(conf.portals_count, 3);
 	CHECK_STR(conf.portals[0].text, "10.0.0.1:3260");
 	CHECK_STR(conf.portals[1].text, "[::1]:99");
@@ -139,6 +142,7 @@ TEST(node_config, refusals_name_the_line)
 	refused("[node]\nname = a b\n", "t.conf:2: ", "letters");
 	refused("[node]\ndata_dir = here\n", "t.conf:2: ", "absolute");
 	refused("[node]\nspin_us = 1001\n", "t.conf:2: ", "0 (never) to 1000");
+	refused("[node]\ndiscard = yes\n", "t.conf:2: ", "on or off");
 	refused("[node]\nshards = 65\n", "t.conf:2: ", "1 to 64");
 	refused("[node]\nshards = 0\n", "t.conf:2: ", "1 to 64");
 	refused("[node]\nlog_level = loud\n", "t.conf:2: ", "error, warn");
