@@ -83,6 +83,7 @@ TEST(trim, what_is_free_once)
 	unmap(f, comp);
 	wait_s(f, 60);
 	again = trimmed_count(f);
+	CHECK_EQ(f->disk->segments_cleaned, 0);
 	CHECK(again >= first + 6);
 	CHECK(f->sim.discards >= again);
 	CHECK_EQ(get(f, comp, 0, 5), 0);
@@ -224,6 +225,23 @@ TEST(trim, closing_waits_for_it)
 	CHECK_EQ(f->sim.discards, 1);
 	CHECK_EQ(disk_open(f, false), 0);
 	fixture_close(f);
+}
+
+/* What the cleaner wrote it would only write again. */
+TEST(trim, whose_dead_are_cleaned)
+{
+	struct lsom__segment seg = { .state = LSOM__SEG_CLOSED,
+				     .head = LSOM__HEAD_GUEST };
+
+	CHECK(lsom__victim_dead(&seg));
+	seg.live = 1;
+	CHECK(!lsom__victim_dead(&seg));
+	seg.live = 0;
+	seg.head = LSOM__HEAD_CLEANER;
+	CHECK(!lsom__victim_dead(&seg));
+	seg.head = LSOM__HEAD_GUEST;
+	seg.state = LSOM__SEG_CLEANED;
+	CHECK(!lsom__victim_dead(&seg));
 }
 
 /* Where little is left that would be what is written next. */
