@@ -342,7 +342,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
  */
 #define ISCSI_BARRIER_DATA_SECONDS 10u
 #define ISCSI_LOGOUT_DATA_SECONDS 5u /* behind a logout */
-/* A command that finds no memory is sent back after this. */
+/* A command that finds no memory is sent back after this, or that. */
 #define ISCSI_PARKED_SECONDS 20u
 /*
  * Payload a session may hold: up to a part of what is left, within these.  One
@@ -656,6 +656,7 @@ void iscsi__task_abort(struct task *task);
 void iscsi__tasks_unpark(struct iscsi_session *session);
 bool iscsi__task_waits(const struct task *task);
 unsigned iscsi__task_data_seconds(const struct task *task);
+unsigned iscsi__task_parked_seconds(const struct task *task);
 void iscsi__tasks_expire(struct iscsi_session *session);
 /* Do what comes next, unless it waits for something. */
 void iscsi__task_go_on(struct task *task);

@@ -422,7 +422,7 @@ static uint64_t late_ns(const struct task *task)
 	if (task->session->logout != NULL)
 		return task->session->logout_due_ns;
 	if (task->parked)
-		return since + ISCSI_PARKED_SECONDS * SEC;
+		return since + iscsi__task_parked_seconds(task) * SEC;
 	seconds = iscsi__task_data_seconds(task);
 	/* A link that is slow is heard of; one that hangs is not. */
 	if (seconds < ISCSI_DATA_SECONDS)

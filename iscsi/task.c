@@ -51,6 +51,12 @@ unsigned iscsi__task_data_seconds(const struct task *task)
 		       : ISCSI_DATA_SECONDS;
 }
 
+/* How long memory for it is. */
+unsigned iscsi__task_parked_seconds(const struct task *task)
+{
+	return MIN(iscsi__task_data_seconds(task), ISCSI_PARKED_SECONDS);
+}
+
 /* ---- the end ---- */
 
 void iscsi__task_unhash(struct task *task)
@@ -653,20 +659,31 @@ static void park(struct task *task)
 		task->parked = true;
 		TAILQ_INSERT_TAIL(&s->parked, task, parked_link);
 	}
-	iscsi__session_data_timer(s, ISCSI_PARKED_SECONDS);
+	iscsi__session_data_timer(s, ISCSI_BARRIER_DATA_SECONDS);
 	/* Room within the session's share comes with the end of a task. */
 	if (!s->pages.queued)
 		iscsi__session_kick(s);
 }
 
-/* Commands that have waited for memory long enough: let them come again. */
-void iscsi__tasks_expire(struct iscsi_session *s)
+/* One that has waited for memory long enough, or NULL. */
+static struct task *parked_late(const struct iscsi_session *s)
 {
 	uint64_t now = env_now(s->iscsi->env);
 	struct task *task;
 
-	while ((task = TAILQ_FIRST(&s->parked)) != NULL &&
-	       now - task->since_ns >= ISCSI_PARKED_SECONDS * SEC) {
+	TAILQ_FOREACH (task, &s->parked, parked_link)
+		if (now - task->since_ns >=
+		    iscsi__task_parked_seconds(task) * SEC)
+			return task;
+	return NULL;
+}
+
+/* Let those come again. */
+void iscsi__tasks_expire(struct iscsi_session *s)
+{
+	struct task *task;
+
+	while ((task = parked_late(s)) != NULL) {
 		iscsi__task_unpark(task);
 		iscsi__task_give_up(task, SCSI_TASK_SET_FULL);
 		if (!task->live)
@@ -770,6 +787,8 @@ static bool step(struct task *task)
 		iscsi__task_respond(task);
 		return true;
 	}
+	if (task->parked) /* that was no wait for the initiator */
+		task->since_ns = env_now(task->session->iscsi->env);
 	task->asked = MAX(task->asked, MIN(task->unsolicited, task->write_len));
 	if (task->asked == task->write_len && task->r2ts == 0)
 		execute(task);

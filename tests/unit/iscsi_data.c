@@ -669,6 +669,28 @@ static uint64_t counted(const char *name)
 	return named.value;
 }
 
+/* @seconds pass for all tasks of @m's session, without a word. */
+static void seconds_pass(struct mock *m, uint64_t seconds)
+{
+	struct iscsi_session *s = m->dm.owner->session;
+	struct task *task;
+
+	CHECK(s->data_timer_on);
+	TAILQ_FOREACH (task, &s->tasks, link)
+		task->since_ns -= seconds * SEC;
+	m->dm.owner->heard_ns -= seconds * SEC;
+	env_timer_stop(ts.env, &s->data_timer);
+	s->data_timer.cb(&s->data_timer);
+}
+
+/* So too while the oldest waits for memory; that ends no session. */
+static void parked_for(struct mock *m, uint64_t seconds)
+{
+	CHECK(TAILQ_FIRST(&m->dm.owner->session->tasks)->parked);
+	seconds_pass(m, seconds);
+	CHECK(!m->closing);
+}
+
 /* Memory does not come: the command comes back before hosts give it up. */
 TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 {
@@ -704,6 +726,67 @@ TEST(iscsi_data, a_write_that_finds_no_memory_is_sent_back)
 	CHECK_EQ(counted("basalt_scsi_writes_total"), writes + 1);
 	while (n > 0)
 		sgl_put(eaten[--n]);
+	end();
+}
+
+/*
+ * All others of the unit wait for a barrier, whose host may be what keeps the memory:
+ * it is sent back sooner, wherever it stands.
+ */
+TEST(iscsi_data, a_barrier_that_finds_no_memory_is_sent_back)
+{
+	uint32_t simple, ordered;
+	struct mock m, other;
+	unsigned n;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	ready(&other, 2);
+	n = memory_eat();
+	ordered = command(&other, 0xa0 | SCSI_ORDERED, 65536, 0x2a, 0, 128,
+			  NULL, 0);
+	simple = command(&m, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	CHECK(next(&m) == NULL);
+	CHECK(other.dm.owner->session->data_timer.due_ns <=
+	      env_now(ts.env) + ISCSI_BARRIER_DATA_SECONDS * SEC);
+	parked_for(&m, ISCSI_BARRIER_DATA_SECONDS);
+	CHECK(next(&m) == NULL); /* nobody waits for that one */
+	parked_for(&other, ISCSI_BARRIER_DATA_SECONDS / 2);
+	CHECK(next(&other) == NULL);
+	(void)command(&other, 0xa0, 65536, 0x2a, 0, 128, NULL, 0);
+	parked_for(&other, ISCSI_BARRIER_DATA_SECONDS / 2);
+	CHECK_EQ(answer(&other, ordered), SCSI_TASK_SET_FULL);
+	CHECK(next(&other) == NULL);
+	/* Nor for longer does one that another's barrier waits for. */
+	ordered = command(&other, 0x80 | SCSI_ORDERED, 0, 0x00, 0, 0, NULL, 0);
+	parked_for(&m, 0);
+	CHECK_EQ(answer(&m, simple), SCSI_TASK_SET_FULL);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	end();
+}
+
+/* The time that it waited for memory is none that its host took for the data. */
+TEST(iscsi_data, a_barrier_that_found_memory_has_its_time)
+{
+	struct mock m;
+	uint32_t itt;
+	unsigned n;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	n = memory_eat();
+	itt = command(&m, 0xa0 | SCSI_ORDERED, 8192, 0x2a, 0, 16, NULL, 0);
+	parked_for(&m, ISCSI_BARRIER_DATA_SECONDS * 2 / 3);
+	CHECK(next(&m) == NULL);
+	while (n > 0)
+		sgl_put(eaten[--n]);
+	settle();
+	CHECK(!TAILQ_EMPTY(&m.gets));
+	seconds_pass(&m, ISCSI_BARRIER_DATA_SECONDS * 2 / 3);
+	CHECK(!m.closing);
+	serve_get(&m, 9);
+	CHECK_EQ(answer(&m, itt), 0);
 	end();
 }
 
