@@ -420,6 +420,29 @@ TEST(iscsi_tmf, does_not_wait_for_another_unit)
 	end();
 }
 
+/* Its tasks end while another unit's storage hangs: then it is answered. */
+TEST(iscsi_tmf, is_answered_when_its_own_unit_is_done)
+{
+	uint32_t stuck, itt, cmdsn;
+	struct mock m;
+
+	fixture_elsewhere(&m);
+	storage_stuck(true);
+	cmdsn = m.cmdsn;
+	stuck = write_block(&m);
+	itt = write_elsewhere(&m);
+	CHECK_EQ(tmf(&m, SCSI_ABORT_TASK, stuck, cmdsn), PENDING);
+	m.late = 1; /* its data is on its way */
+	CHECK_EQ(tmf_elsewhere(&m, SCSI_ABORT_TASK, itt), PENDING);
+	m.late = 0;
+	serve_get(&m, 1);
+	CHECK_EQ(response_of(&m), 0);
+	CHECK(next(&m) == NULL);
+	storage_stuck(false);
+	CHECK_EQ(response_of(&m), 0);
+	end();
+}
+
 /* What is done to a unit leaves the session's tasks at another one alone. */
 TEST(iscsi_tmf, leaves_other_units_alone)
 {
