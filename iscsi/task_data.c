@@ -137,7 +137,9 @@ void iscsi__task_data_out(struct iscsi_conn *conn, const struct dm_pdu *pdu)
 		fail_data(task);
 	}
 	task->datasn++;
-	task->since_ns = env_now(s->iscsi->env);
+	/* Others may wait for it: who sends nothing gains no time by it. */
+	if (pdu->data_len > 0 || pdu->bhs[1] & ISCSI_FINAL)
+		task->since_ns = env_now(s->iscsi->env);
 	if (!task->broken)
 		take_data(task, pdu, task->unsolicited);
 	if (pdu->bhs[1] & ISCSI_FINAL) {

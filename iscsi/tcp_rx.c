@@ -268,7 +268,8 @@ static void deliver(struct tcp_conn *conn)
 		struct tcp_data *td = tcp_data_of(get);
 
 		td->done += conn->data_got;
-		conn->dm.part_ns = env_now(conn->dm.env);
+		if (conn->data_got > 0)
+			conn->dm.part_ns = env_now(conn->dm.env);
 		rx_release(conn);
 		if (td->done == get->len) {
 			iscsi__tcp_get_remove(conn, get);

@@ -97,7 +97,7 @@ TEST(iscsi_data, unsolicited_data)
 	end();
 }
 
-/* Each PDU of it is a sign of life. */
+/* Each PDU that brings some of it is a sign of life. */
 TEST(iscsi_data, unsolicited_data_that_takes_its_time)
 {
 	struct iscsi_session *s;
@@ -113,6 +113,8 @@ TEST(iscsi_data, unsolicited_data_that_takes_its_time)
 	iscsi__task_find(s, itt)->since_ns -= (ISCSI_DATA_SECONDS - 1) * SEC;
 	env_timer_stop(ts.env, &s->data_timer);
 	s->data_timer.cb(&s->data_timer);
+	CHECK(!m.closing);
+	data_out(&m, itt, 1, 4096, 0, false);
 	CHECK(!m.closing);
 	iscsi__task_find(s, itt)->since_ns -= SEC;
 	env_timer_stop(ts.env, &s->data_timer);

@@ -802,8 +802,6 @@ TEST(iscsi_tcp, a_read_over_a_slow_link)
 	end();
 }
 
-/* ---- data that finds no memory ---- */
-
 static void ask(uint8_t opcode, uint8_t flags)
 {
 	uint8_t bhs[ISCSI_BHS_LEN] = { opcode | ISCSI_IMMEDIATE,
@@ -814,6 +812,46 @@ static void ask(uint8_t opcode, uint8_t flags)
 	put_be32(bhs + 24, cl.cmdsn);
 	put_pdu(bhs, NULL, 0, 4096);
 }
+
+static void answered(uint8_t opcode, uint32_t itt, uint8_t status)
+{
+	struct pdu pdu;
+
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], opcode);
+	CHECK_EQ(get_be32(pdu.bhs + 16), itt);
+	CHECK_EQ(pdu.bhs[3], status);
+}
+
+/* A PDU that brings nothing of a burst is no word of who sends that. */
+TEST(iscsi_tcp, an_empty_part_of_a_burst)
+{
+	uint8_t bhs[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT };
+	struct tcp_conn *conn;
+	struct pdu pdu;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	itt = command(0xa0, 8192, 0x2a, 0, 16, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+	memcpy(bhs + 8, pdu.bhs + 8, 16);
+	put_pdu(bhs, NULL, 0, 4096);
+	ask(ISCSI_OP_NOP_OUT, 0);
+	answered(ISCSI_OP_NOP_IN, cl.itt, 0);
+	conn = tcp_of(TAILQ_FIRST(&iscsi->conns)->dm);
+	CHECK_EQ(conn->dm.part_ns, 0);
+	bhs[1] = ISCSI_FINAL;
+	put_be32(bhs + 36, 1);
+	put_pdu(bhs, pattern, 8192, 8192);
+	answered(ISCSI_OP_RESPONSE, itt, 0);
+	CHECK(conn->dm.part_ns > 0);
+	end();
+}
+
+/* ---- data that finds no memory ---- */
 
 /* A write of 8 KiB that all come with it. */
 static uint32_t small_write(uint32_t lba)
@@ -826,16 +864,6 @@ static bool silent(void)
 	run(20);
 	pull();
 	return cl.start == cl.end && !cl.eof;
-}
-
-static void answered(uint8_t opcode, uint32_t itt, uint8_t status)
-{
-	struct pdu pdu;
-
-	CHECK(get_pdu(&pdu));
-	CHECK_EQ(pdu.bhs[0], opcode);
-	CHECK_EQ(get_be32(pdu.bhs + 16), itt);
-	CHECK_EQ(pdu.bhs[3], status);
 }
 
 /* All memory is somebody else's, and @writes come at once, then a ping. */
