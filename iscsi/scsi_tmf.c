@@ -210,14 +210,28 @@ static bool reserved(const struct scsi_lun *lun)
 	return dom_reservation(lun->object)->spc2_holder[0] != '\0';
 }
 
+/*
+ * A unit of @lun's object by which it can be asked, or NULL: that @lun itself is not
+ * open yet does not make its reset another one.
+ */
+static struct scsi_lun *open_unit(struct scsi_lun *lun)
+{
+	struct scsi_lun *unit;
+
+	if (lun->object != NULL)
+		return lun;
+	SCSI_UNITS_FOREACH (unit, lun)
+		return unit;
+	return NULL;
+}
+
 /* That of @it, or (NULL) whoever holds it, behind what dom has begun. */
 static void release_spc2(struct scsi_tmf_req *req, struct scsi_lun *lun,
 			 struct scsi_it_lun *it)
 {
 	struct release *release;
 
-	if (lun->object == NULL ||
-	    (it != NULL ? !scsi__it_reserved(it) : !reserved(lun)))
+	if (it != NULL ? !scsi__it_reserved(it) : !reserved(lun))
 		return;
 	release = calloc(1, sizeof(*release));
 	if (release == NULL) { /* the rest of the reset goes on */
@@ -306,7 +320,9 @@ static void apply(struct scsi_tmf_req *req, struct scsi_lun *lun)
 	}
 	if (resets(req->function)) {
 		reset_unit(req, lun);
-		release_spc2(req, lun, NULL);
+		unit = open_unit(lun);
+		if (unit != NULL)
+			release_spc2(req, unit, NULL);
 	}
 }
 

@@ -1337,6 +1337,28 @@ TEST(lun, reserve_of_two_targets)
 	rig_close(r);
 }
 
+/* A reset ends it, by whatever unit: that one is not open is no matter of the disk. */
+TEST(lun, reserve_and_a_reset_of_a_unit_that_is_not_open)
+{
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .lun = 1,
+				       .block_bytes = 512,
+				       .object = r->oid };
+
+	CHECK_EQ(rig_do(r, 1, CDB(0x16), NULL, 0, NULL, 0), 0);
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_OPEN,
+						    .times = UINT_MAX,
+						    .status = -EBUSY });
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	rig_run(r);
+	CHECK(r->target->luns[1]->object == NULL);
+	CHECK_EQ(write_from(r, 0), RIG_STATUS(SCSI_RESERVATION_CONFLICT));
+	CHECK_EQ(rig_tmf(r, 0, SCSI_LUN_RESET, 1), 0);
+	CHECK_EQ(write_from(r, 0), 0);
+	scsi_lun_unset(r->target, 1);
+	rig_close(r);
+}
+
 /* Who looks for the units of one object does not look at those of all others. */
 TEST(lun, units_of_an_object_among_many)
 {
