@@ -304,7 +304,7 @@ static unsigned handle_text(struct login *l, const uint8_t *bhs, char *text,
 {
 	struct pairs p = { .count = 0 };
 	/* Unknown keys are answered after ours: keep theirs apart. */
-	char unknown[1024];
+	char unknown[ISCSI_LOGIN_DATA_MAX];
 	struct text_out later;
 	unsigned status;
 

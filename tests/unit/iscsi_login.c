@@ -141,6 +141,37 @@ TEST(iscsi_login, two_stages_and_unknown_keys)
 	end();
 }
 
+/* All that a PDU has room for are answered (RFC 7143 6.2). */
+TEST(iscsi_login, many_unknown_keys)
+{
+	enum { MANY = 200 };
+	char text[MANY * 32], key[24];
+	size_t len = 0;
+
+	begin_open();
+	CHECK_EQ(REQUEST(OP, NAMES), 0);
+	for (unsigned i = 0; i < MANY; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len,
+					"X-com.example.%u=Yes", i) +
+		       1;
+	CHECK_EQ(request(T | OP_FULL, text, len), 0);
+	CHECK(answer.final);
+	for (unsigned i = 0; i < MANY; i++) {
+		snprintf(key, sizeof(key), "X-com.example.%u", i);
+		CHECK_STR(said(key), "NotUnderstood");
+	}
+	end();
+	/* More are not: it is no initiator that has so many. */
+	begin_open();
+	CHECK_EQ(REQUEST(OP, NAMES), 0);
+	len = 0;
+	while (len < 4096)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "x=1") +
+		       1;
+	CHECK_EQ(request(T | OP_FULL, text, len), 0x0302);
+	end();
+}
+
 TEST(iscsi_login, text_in_parts)
 {
 	begin_open();
