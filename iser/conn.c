@@ -38,8 +38,6 @@
 #define RNR_TIMER 12
 #define INLINE_WANTED TX_SLOT_BYTES
 #define DEPTH_LEAST 32u
-/* Own receives of all connections take at most this part of the arena. */
-#define OWN_PART 4u
 #define NO_PAGES(what)                                                         \
 	"no memory for its " what " buffers: a larger [memory] arena has more"
 #define NO_RECEIVES NO_PAGES("receive")
@@ -66,11 +64,11 @@ void iser__conn_lost(struct iser_conn *conn, int status, const char *why)
 
 /* ---- receiving ---- */
 
-/* Count @more receives of connections' own; what they are then. */
+/* Count @more receives of connections' own; what all are then. */
 static unsigned own_receives_add(const struct iser_conn *conn, int more)
 {
 	struct iser *front = conn->iser->front;
-	unsigned was = atomic_fetch_add(&front->own_receives, (unsigned)more);
+	unsigned was = atomic_fetch_add(&front->receives, (unsigned)more);
 
 	return was + (unsigned)more;
 }
@@ -421,7 +419,7 @@ static const char *own_receives_take(const struct iser_conn *conn, unsigned n)
 	if (n > conn->recvq->capacity)
 		return "it takes fewer receives than the window has commands";
 	if (iser__recvq_pages(own_receives_add(conn, more)) <=
-	    arena_pages(front->arena) / OWN_PART)
+	    arena_pages(front->arena) / RECV_PART)
 		return NULL;
 	(void)own_receives_add(conn, -more);
 	return "receive buffers would take too much of the memory: "

@@ -44,6 +44,15 @@ unsigned iser__receives_max(const struct rdma_device *rdma, unsigned most,
 	return MIN(MIN(most, (unsigned)MAX(device_max, 0)), rest);
 }
 
+/* Of what is left to receives a device gets a half: others may come. */
+static unsigned receives_fit(const struct iser *iser)
+{
+	size_t most = iser__recvq_fit(arena_pages(iser->arena) / RECV_PART);
+	size_t left = most - MIN(most, iser->receives);
+
+	return (unsigned)MIN(MAX(left / 2, RECV_SHARED_LEAST), RECV_SHARED_MAX);
+}
+
 /*
  * Where the device has no shared receive queues each connection has its own;
  * on iWARP too, as there a message that finds no receive is the end of its
@@ -52,17 +61,18 @@ unsigned iser__receives_max(const struct rdma_device *rdma, unsigned most,
 static void recvq_open(struct iser_device *device)
 {
 	const struct ibv_device_attr *attr = &device->rdma->attr;
+	struct iser *iser = device->iser;
 	int rv;
 
 	if (device->rdma->iwarp || attr->max_srq <= 0 ||
 	    attr->max_srq_wr <= 0 || attr->max_srq_sge < 3)
 		return;
-	rv = iser__recvq_open(device->rdma, device->iser->env,
-			      device->iser->shares_count > 1 ? RECVQ_SHARDS
-							     : RECVQ_SHARED,
-			      iser__receives_max(device->rdma, RECV_SHARED_MAX,
-						 attr->max_srq_wr),
-			      &device->recvq);
+	rv = iser__recvq_open(
+		device->rdma, iser->env,
+		iser->shares_count > 1 ? RECVQ_SHARDS : RECVQ_SHARED,
+		iser__receives_max(device->rdma, receives_fit(iser),
+				   attr->max_srq_wr),
+		&device->recvq);
 	if (rv < 0) {
 		log_warn("RDMA device %s has no receive queue left, each "
 			 "connection has its own: %s",
@@ -71,6 +81,14 @@ static void recvq_open(struct iser_device *device)
 	}
 	device->recvq->owner = device;
 	device->recvq->broken = on_broken;
+	iser->receives += device->recvq->capacity;
+}
+
+static void recvq_close(struct iser_device *device)
+{
+	device->iser->receives -= device->recvq->capacity;
+	iser__recvq_close(device->recvq);
+	device->recvq = NULL;
 }
 
 static int device_open(struct iser *iser, struct ibv_context *verbs,
@@ -139,7 +157,7 @@ static void device_close(struct iser_device *device)
 	assert(device->fetchers == 0);
 	LIST_REMOVE(device, link);
 	if (device->recvq != NULL)
-		iser__recvq_close(device->recvq);
+		recvq_close(device);
 	rdma_device_close(device->rdma);
 	free(device);
 }
@@ -226,8 +244,7 @@ void iser__device_keeps(struct iser_device *device)
 /* Nothing is on it: what it kept of the shared receives comes back. */
 static void recvq_renew(struct iser_device *device)
 {
-	iser__recvq_close(device->recvq);
-	device->recvq = NULL;
+	recvq_close(device);
 	device->keeps = false;
 	recvq_open(device);
 }

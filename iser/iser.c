@@ -77,9 +77,9 @@ static void front_closed(struct iser *front)
 	void (*cb)(void *arg) = front->close_cb;
 	void *arg = front->close_arg;
 
-	assert(front->own_receives == 0);
 	env_timer_stop(front->env, &front->sweep);
 	iser__devices_close(front);
+	assert(front->receives == 0);
 	iser__channel_close(front);
 	health_unregister(&front->health);
 	for (unsigned i = 1; i < front->shares_count; i++)

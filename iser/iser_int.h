@@ -54,9 +54,12 @@
 #define RECV_PAGES 2u
 #define RECV_DATA_BYTES (RECV_PAGES * PAGE_BYTES)
 #define RECV_SHARED_MAX 1024u /* of a device's shared queue */
+#define RECV_SHARED_LEAST 64u /* however many devices there are */
 #define RECV_OWN_MAX 512u /* of a connection's own */
 #define RECV_LOGIN 4u /* a connection's share before full feature phase */
 #define RECV_SPARE 16u /* beside the window: immediate and other PDUs */
+/* All of them, of queues shared and not, take at most this part of the arena. */
+#define RECV_PART 4u
 
 /* Sends: headers and up to 128 bytes of data in a slot, more in a page pair. */
 #define TX_SLOT_BYTES 256u
@@ -139,8 +142,9 @@ void iser__recvq_close(struct recvq *q);
 /* A connection's own moves with it. */
 void iser__recvq_leave(struct recvq *q);
 void iser__recvq_arrive(struct recvq *q, struct env *env);
-/* Pages that @n receives take. */
+/* Pages that @n receives take, and how many receives @pages are enough for. */
 size_t iser__recvq_pages(size_t n);
+size_t iser__recvq_fit(size_t pages);
 /* @n receives more are wanted, or fewer. */
 void iser__recvq_want(struct recvq *q, struct env *env, int n);
 /* Post what is wanted and can be had; the rest follows when memory comes. */
@@ -483,7 +487,8 @@ struct iser {
 	TAILQ_HEAD(, iser_portal) portals;
 	LIST_HEAD(, iser_device) devices;
 	unsigned conns_count; /* of all shards, and on the way */
-	atomic_uint own_receives; /* of connections that share none */
+	/* Of connections that share none, and all that shared queues may post. */
+	atomic_uint receives;
 	struct env_timer sweep; /* iser__sweep(): devices come and go */
 	unsigned sweeps; /* soon ones that are to come */
 	unsigned devices_seen; /* at the last one */

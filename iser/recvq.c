@@ -221,6 +221,11 @@ size_t iser__recvq_pages(size_t n)
 	return n * RECV_PAGES + DIV_UP(n, HEADS_PER_PAGE);
 }
 
+size_t iser__recvq_fit(size_t pages)
+{
+	return pages * HEADS_PER_PAGE / (RECV_PAGES * HEADS_PER_PAGE + 1);
+}
+
 void iser__recvq_want(struct recvq *q, struct env *env, int n)
 {
 	q_lock(q);

@@ -1199,7 +1199,7 @@ TEST(iser_conn, own_receives_are_bounded)
 	for (unsigned round = 0; round < 2; round++) {
 		count = log_in_all(peers, ARRAY_LEN(peers));
 		CHECK_EQ(count, 7); /* 272 pages each */
-		CHECK(iser__recvq_pages(iser->own_receives) <=
+		CHECK(iser__recvq_pages(iser->receives) <=
 		      arena_pages(ts.arena) / 4);
 		for (unsigned i = 0; i <= count; i++) {
 			fake_peer_disconnect(peers[i]);
@@ -1207,7 +1207,7 @@ TEST(iser_conn, own_receives_are_bounded)
 			fake_peer_free(peers[i]);
 		}
 		wait_ms(1);
-		CHECK_EQ(iser->own_receives, 0);
+		CHECK_EQ(iser->receives, 0);
 	}
 	peer = NULL;
 	end();

@@ -115,6 +115,56 @@ TEST(iser_device, wildcard_looks)
 	end();
 }
 
+/* It goes, and comes back; how many receives its connections share then. */
+static unsigned receives_anew(void)
+{
+	struct env_timer *retry = &TAILQ_FIRST(&iser->portals)->retry;
+
+	fake_rdma_hide(true);
+	look();
+	CHECK(LIST_EMPTY(&iser->devices));
+	fake_rdma_hide(false);
+	env_timer_stop(ts.env, retry);
+	retry->cb(retry);
+	look();
+	CHECK(!LIST_EMPTY(&iser->devices));
+	return LIST_FIRST(&iser->devices)->recvq->capacity;
+}
+
+/* However many devices there are, their receives leave memory to payload. */
+TEST(iser_device, receives_of_many)
+{
+	unsigned before, n, others = 0;
+	size_t part;
+
+	test_shards_open(&ts, 1, 16u << 20);
+	fake_rdma_open(&(struct fake_rdma_config){ .says_last_wqe = true });
+	rooms_open_at(INADDR_ANY);
+	part = arena_pages(ts.arena) / 4;
+	before = LIST_FIRST(&iser->devices)->recvq->capacity;
+	CHECK(before > 128);
+	for (unsigned i = 0; i < 8; i++) {
+		/* As it would be if that one had stayed. */
+		others += before;
+		iser->receives += before;
+		n = receives_anew();
+		CHECK(n < before || n == 64);
+		CHECK(n >= 64);
+		CHECK(iser__recvq_pages(others + n) <= part || n == 64);
+		CHECK_EQ(iser->receives, others + n);
+		before = n;
+	}
+	CHECK_EQ(before, 64);
+	ready();
+	fake_peer_disconnect(peer);
+	turns();
+	fake_peer_free(peer);
+	peer = NULL;
+	iser->receives -= others;
+	CHECK(receives_anew() > 128);
+	end();
+}
+
 /* A bond's other port has the address now: it listens anew, and says why not. */
 TEST(iser_device, address_change)
 {

@@ -288,14 +288,13 @@ TEST(iser_move, own_receives_are_bounded)
 	}
 	CHECK(n > SHARDS && n < ARRAY_LEN(peers));
 	/* One that is refused has them for a moment. */
-	UNTIL(iser__recvq_pages(iser->own_receives) <=
-	      arena_pages(ts.arena) / 4);
+	UNTIL(iser__recvq_pages(iser->receives) <= arena_pages(ts.arena) / 4);
 	for (unsigned i = 0; i < n; i++)
 		fake_peer_disconnect(peers[i]);
 	UNTIL(closed == n);
 	for (unsigned i = 0; i < n; i++)
 		fake_peer_free(peers[i]);
-	UNTIL(iser->own_receives == 0); /* behind closed() */
+	UNTIL(iser->receives == 0); /* behind closed() */
 	end();
 }
 
