@@ -5,9 +5,10 @@
  *
  * A unit of the command's own target is used by the nexus that asked, through
  * the unit's own handle.  One of another target is asked for by its name before
- * each step (scsi_lookup), so that a copy goes no further when the initiator may
- * not use it any more; it has a handle of its own, and a nexus that no host has:
- * whatever reservation is there shuts it out, and the host does without the copy.
+ * each step, and before that is written (scsi_lookup), so that a copy goes no
+ * further when the initiator may not use it any more; it has a handle of its own,
+ * and a nexus that no host has: whatever reservation is there shuts it out, and the
+ * host does without the copy.
  *
  * struct scsi_copy outlives the command while handles are being closed.
  */
@@ -20,6 +21,7 @@
 #define SENSE_BEYOND SENSE(0xa, 0x00, 0x00)
 
 static void step(struct scsi_copy *copy);
+static void write_next(struct scsi_copy *copy);
 
 /*
  * Of the newest with this list identifier that the nexus asked the unit for: one
@@ -209,6 +211,15 @@ static void wait(struct scsi_cscd *cscd)
 	cscd->copy->cmd->cancel = cancel;
 }
 
+/* A unit is found: back to what it is needed for. */
+static void go_on(struct scsi_copy *copy)
+{
+	if (copy->sgl != NULL)
+		write_next(copy);
+	else
+		step(copy);
+}
+
 static void opened(struct dom_object_open *open, int status)
 {
 	struct scsi_cscd *cscd = container_of(open, struct scsi_cscd, open);
@@ -228,7 +239,7 @@ static void opened(struct dom_object_open *open, int status)
 	}
 	if (waited(cscd) != NULL) {
 		if (status == 0)
-			step(copy);
+			go_on(copy);
 		else
 			fail_status(copy,
 				    status == -ETIMEDOUT ? -ENXIO : status);
@@ -258,7 +269,7 @@ static void looked_up(struct scsi_lookup *req, int status)
 	}
 	cscd->known = true;
 	if (cscd->object != NULL) {
-		step(copy);
+		go_on(copy);
 		goto out;
 	}
 	status =
@@ -411,8 +422,6 @@ static void io_begun(struct scsi_copy *copy, int rv)
 		scsi__io(copy->cmd, 0);
 }
 
-static void write_next(struct scsi_copy *copy);
-
 static void written(struct dom_io *io, int status)
 {
 	struct scsi_copy *copy = io_end(io, status);
@@ -444,6 +453,22 @@ static size_t run_at(const struct sgl *sgl, size_t at, bool *hole)
 	return len;
 }
 
+/* False: the destination may not be written, which was the end, or it waits. */
+static bool may_write(struct scsi_copy *copy)
+{
+	struct scsi_copy_segment *s = &copy->segments[copy->at];
+	struct scsi_cscd *to = &copy->cscds[s->to];
+
+	if (find(copy, to) != 0 || !usable(copy, to, s->to_lba, 20))
+		return false;
+	if (read_only(to)) {
+		scsi__check(copy->cmd, SENSE(7, 0x27, 0x00));
+		finish(copy);
+		return false;
+	}
+	return true;
+}
+
 /* What was read, run by run. */
 static void write_next(struct scsi_copy *copy)
 {
@@ -466,10 +491,8 @@ static void write_next(struct scsi_copy *copy)
 		step(copy);
 		return;
 	}
-	if (sanitizing(to)) {
-		fail(copy, SENSE_UNREACHABLE, 0);
+	if (!may_write(copy))
 		return;
-	}
 	offset += copy->written;
 	len = run_at(copy->sgl, copy->written, &hole);
 	copy->written += len;
@@ -499,6 +522,8 @@ static void was_read(struct dom_io *io, int status)
 	}
 	copy->sgl = sgl;
 	copy->written = 0;
+	/* Reading may have taken its time: it may be another host's by now. */
+	copy->cscds[copy->segments[copy->at].to].known = false;
 	write_next(copy);
 }
 
@@ -507,19 +532,9 @@ static bool units_ready(struct scsi_copy *copy)
 {
 	struct scsi_copy_segment *s = &copy->segments[copy->at];
 	struct scsi_cscd *from = &copy->cscds[s->from];
-	struct scsi_cscd *to = &copy->cscds[s->to];
 
-	if (find(copy, from) != 0 || find(copy, to) != 0)
-		return false;
-	if (!usable(copy, from, s->from_lba, 12) ||
-	    !usable(copy, to, s->to_lba, 20))
-		return false;
-	if (read_only(to)) {
-		scsi__check(copy->cmd, SENSE(7, 0x27, 0x00));
-		finish(copy);
-		return false;
-	}
-	return true;
+	return find(copy, from) == 0 && usable(copy, from, s->from_lba, 12) &&
+	       may_write(copy);
 }
 
 /*

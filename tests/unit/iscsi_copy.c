@@ -49,6 +49,9 @@ static unsigned result(struct mock *m, uint32_t itt)
 {
 	struct seen *s = next(m);
 
+	/* Each question of a step goes from shard to shard. */
+	for (unsigned i = 0; i < 8 && s == NULL; i++)
+		s = next(m);
 	CHECK(s != NULL);
 	CHECK_EQ(get_be32(s->bhs + 16), itt);
 	if (s->bhs[3] == 0)
@@ -331,7 +334,7 @@ TEST(copy, reservation)
 	close_all();
 }
 
-/* The other's LUN goes, or its target, while a copy is under way. */
+/* The other's LUN goes, or its target, while a copy reads: it is not written. */
 TEST(copy, it_goes)
 {
 	struct mock m;
@@ -353,10 +356,8 @@ TEST(copy, it_goes)
 			fake_dom_remove(doms[2], &there);
 		settle();
 		fake_dom_hold(doms[1], false);
-		settle();
-		settle();
-		settle();
 		CHECK_EQ(result(&m, itt), UNREACHABLE);
+		CHECK_EQ(bytes(1, &there, 8, -1), 0x22);
 		close_all();
 	}
 }

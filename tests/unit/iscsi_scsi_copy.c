@@ -545,6 +545,43 @@ TEST(scsi_copy, units)
 	rig_close(r);
 }
 
+/*
+ * It is taken away, or made read-only, while the other one is read: by the time that
+ * this ends its disk may be another host's.
+ */
+TEST(scsi_copy, unit_changes_while_the_other_is_read)
+{
+	struct rig *r = rig(512);
+	struct rig_cmd rc;
+	struct list l;
+
+	write_numbers(r, 0, 0, 8192, 1);
+	one(&l, r, 0, 1, 8192, 0, 0);
+	for (unsigned read_only = 0; read_only < 2; read_only++) {
+		fake_dom_hold(r->dom, true);
+		rig_begin(r, &rc, 0, cdb_of(&l), l.b, l.len, 0, SCSI_SIMPLE,
+			  false);
+		rig_run(r);
+		CHECK(!rc.done);
+		if (read_only)
+			CHECK_EQ(rig_lun(r, 1, RIG_BYTES, true), 0);
+		else
+			scsi_lun_unset(r->target, 1);
+		fake_dom_hold(r->dom, false);
+		CHECK(memenv_run(&r->me, &rc.done));
+		CHECK_EQ(rc.answer,
+			 read_only ? RIG_SENSE(7, 0x27, 0) : UNREACHABLE);
+		rig_end(&rc);
+		CHECK_EQ(rig_lun(r, 1, RIG_BYTES, false), 0);
+		for (r->lun = 0; r->lun < 2; r->lun++)
+			while (rig_tur(r, 0) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+				;
+		r->lun = 0;
+		check_numbers(r, 1, 0, 8192, 0, 0);
+	}
+	rig_close(r);
+}
+
 static unsigned status(struct rig *r, unsigned n, uint8_t id, uint8_t *s)
 {
 	return rig_do(r, n, CDB(0x84, 0, id, [13] = 12), NULL, 0, s, 12);
