@@ -9,7 +9,8 @@
  * unit is erased or overwritten step by step; the mark is taken away; whoever
  * waits is answered.  Until the mark is gone the unit stays closed, as a mark
  * left behind would erase at the next start what was written since.  A unit
- * that finds a mark when it opens begins anew.  A failure stays in the mark
+ * that finds a mark when it opens begins anew, on whatever node that is; who finds
+ * the mark gone stops.  A failure stays in the mark
  * too, until another SANITIZE, or EXIT FAILURE MODE, takes its place; so does one
  * that may have ended, for all that an older directory knows, with data written
  * since.
@@ -441,8 +442,18 @@ static int overwrite(struct scsi_sanitize *s)
 
 static void step(struct scsi_sanitize *s)
 {
+	size_t len;
 	int rv;
 
+	/*
+	 * Another node went on with it, too, and was first: the unit is open, and
+	 * what was written since must not be erased.
+	 */
+	if (dom_sanitize_state(s->lun->object, &len) == NULL) {
+		log_info("unit %s: sanitize ended elsewhere", s->lun->name);
+		leave(s, -ECANCELED);
+		return;
+	}
 	/* It may have been resized since. */
 	s->size = dom_object_size(s->lun->object);
 	if (s->offset >= s->size)

@@ -1428,6 +1428,43 @@ TEST(lun, sanitize_of_two_units_goes_on_once)
 	rig_close(r);
 }
 
+/* Nor does one that another node began anew, as that was started meanwhile. */
+TEST(lun, sanitize_of_two_nodes_ends_once)
+{
+	static struct scsi_common common;
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .name = "disk",
+				       .block_bytes = 512,
+				       .object = r->oid };
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 };
+	uint64_t end = RIG_BYTES / 512 - 64;
+	struct scsi_target *target;
+	bool gone = false;
+
+	scsi_common_init(&common);
+	CHECK_EQ(scsi_target_open(r->target->env, r->dom, &common,
+				  r->target->iqn, &target),
+		 0);
+	CHECK_EQ(sanitize(r, 0, 0x81, list, 5), GOOD);
+	pass_time(r, 4 * SEC);
+	CHECK_EQ(tur_at(r, 0), RIG_SENSE(2, 4, 0x1b));
+	CHECK_EQ(scsi_lun_set(target, &conf, r->usage), 0);
+	pass_time(r, SEC / 10);
+	CHECK(!TAILQ_EMPTY(&common.sanitizes));
+	while (tur_at(r, 0) != GOOD)
+		pass_time(r, SEC / 10);
+	CHECK_EQ(rig_write(r, 0, end, 64, 0x44), GOOD);
+	rig_run(r);
+	pass_time(r, 10 * SEC);
+	CHECK(TAILQ_EMPTY(&common.sanitizes));
+	CHECK_EQ(rig_read(r, 0, end, 64, 0x44), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x61), GOOD);
+	scsi_target_close(target, on_over, &gone);
+	rig_run(r);
+	CHECK(gone);
+	rig_close(r);
+}
+
 /* The unit that it was asked of goes: the other one takes it over. */
 TEST(lun, sanitize_outlives_its_unit)
 {
