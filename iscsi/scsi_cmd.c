@@ -269,13 +269,25 @@ static bool is_barrier(const struct scsi_cmd *cmd)
 	return cmd->attr == SCSI_ORDERED || cmd->attr == SCSI_HEAD;
 }
 
+/*
+ * The command that a sanitize is asked for by may be answered hours later: nobody
+ * waits behind it.  What runs meanwhile tells, fences, or is refused.
+ */
+static bool sanitizing(const struct scsi_lun *lun)
+{
+	uint16_t progress;
+
+	return !TAILQ_EMPTY(&lun->target->common->sanitizes) &&
+	       scsi__sanitize_running(lun, &progress);
+}
+
 /* May @cmd run, with those before it in the task set still there? */
 static bool may_run(const struct scsi_cmd *cmd)
 {
 	const struct scsi_lun *lun = cmd->lun;
 	const struct scsi_cmd *older;
 
-	if (cmd->attr == SCSI_HEAD)
+	if (cmd->attr == SCSI_HEAD || sanitizing(lun))
 		return true;
 	if (cmd->attr == SCSI_ORDERED)
 		return TAILQ_FIRST(&lun->tasks) == cmd;
@@ -346,13 +358,14 @@ static void run(struct scsi_cmd *cmd)
 /* Start what may start now, in one pass over the set. */
 void scsi__kick(struct scsi_lun *lun)
 {
-	bool first = true, barrier = false;
+	bool first = true, barrier = false, any;
 	struct scsi_cmd *cmd;
 
 	if (lun->waiting == 0)
 		return;
+	any = sanitizing(lun);
 	TAILQ_FOREACH (cmd, &lun->tasks, link) {
-		bool may = cmd->attr == SCSI_HEAD ||
+		bool may = any || cmd->attr == SCSI_HEAD ||
 			   (cmd->attr == SCSI_ORDERED ? first : !barrier);
 
 		if (cmd->state == CMD_READY && may) {

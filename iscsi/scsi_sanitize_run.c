@@ -496,6 +496,7 @@ static void attach(struct scsi_lun *lun, struct scsi_sanitize *s)
 void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s)
 {
 	struct scsi_sanitize *old = scsi__sanitize_of(lun);
+	struct scsi_lun *unit;
 
 	if (old != NULL) { /* a failed one is tried again */
 		assert(old->stage == SANITIZE_FAILED);
@@ -506,6 +507,8 @@ void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s)
 		free(old);
 	}
 	attach(lun, s);
+	SCSI_UNITS_FOREACH (unit, lun)
+		scsi__kick(unit);
 	mark_as(s, SANITIZE_BEGIN);
 }
 

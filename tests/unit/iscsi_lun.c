@@ -1406,6 +1406,48 @@ TEST(lun, sanitize_closes_every_unit)
 	rig_close(r);
 }
 
+/*
+ * It may take hours, and is asked for by an ORDERED command that waits for its end:
+ * others of the unit do not.  They hear of it, or what is told meanwhile.
+ */
+TEST(lun, sanitize_is_no_barrier)
+{
+	static const enum scsi_attr attrs[] = { SCSI_SIMPLE, SCSI_ORDERED };
+	struct rig *r = rig_open(512);
+	uint8_t list[5] = { 1, 0, 0, 1, 0x61 }, in[36];
+	struct rig_cmd before, c, read, inquiry[2];
+
+	fake_dom_hold(r->dom, true);
+	rig_begin(r, &before, 0, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 1), NULL, 0,
+		  512, SCSI_SIMPLE, false);
+	rig_begin(r, &c, 0, CDB(0x48, 1, [8] = 5), list, 5, 0, SCSI_ORDERED,
+		  false);
+	rig_begin(r, &read, 1, CDB(0x28, 0, 0, 0, 0, 0, 0, 0, 1), NULL, 0, 512,
+		  SCSI_SIMPLE, false);
+	pass_time(r, SEC / 10);
+	CHECK(!before.done && !read.done);
+	fake_dom_hold(r->dom, false);
+	pass_time(r, SEC);
+	CHECK(before.done && read.done && !c.done);
+	CHECK_EQ(before.answer, GOOD);
+	CHECK_EQ(read.answer, RIG_SENSE(2, 4, 0x1b));
+	for (unsigned i = 0; i < ARRAY_LEN(attrs); i++) {
+		rig_begin(r, &inquiry[i], 1, CDB(0x12, 0, 0, 0, 36), NULL, 0,
+			  sizeof(in), attrs[i], false);
+		pass_time(r, SEC / 10);
+		CHECK(inquiry[i].done && !c.done);
+		CHECK_EQ(inquiry[i].answer, GOOD);
+		rig_end(&inquiry[i]);
+	}
+	rig_end(&before);
+	rig_end(&read);
+	CHECK(memenv_run(&r->me, &c.done));
+	CHECK_EQ(c.answer, GOOD);
+	rig_end(&c);
+	CHECK_EQ(rig_read(r, 1, 0, 64, 0x61), GOOD);
+	rig_close(r);
+}
+
 /* After a restart, too, one run serves all units: what comes later stays. */
 TEST(lun, sanitize_of_two_units_goes_on_once)
 {
