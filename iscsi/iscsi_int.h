@@ -341,6 +341,7 @@ void iscsi__login_request(struct login *login, const uint8_t *bhs,
  * others of the unit do.  So often it is looked at, as one may come at any time.
  */
 #define ISCSI_BARRIER_DATA_SECONDS 10u
+#define ISCSI_BARRIER_RATE (64u << 10) /* bytes a second, beyond a minute */
 #define ISCSI_LOGOUT_DATA_SECONDS 5u /* behind a logout */
 /* A command that finds no memory is sent back after this, or that. */
 #define ISCSI_PARKED_SECONDS 20u

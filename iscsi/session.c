@@ -416,7 +416,7 @@ static void heard(struct iscsi_conn *conn)
 static uint64_t late_ns(const struct task *task)
 {
 	const struct iscsi_conn *conn = task->session->conn;
-	uint64_t since = task->since_ns;
+	uint64_t since = task->since_ns, due;
 	unsigned seconds;
 
 	if (task->session->logout != NULL)
@@ -424,11 +424,15 @@ static uint64_t late_ns(const struct task *task)
 	if (task->parked)
 		return since + iscsi__task_parked_seconds(task) * SEC;
 	seconds = iscsi__task_data_seconds(task);
+	due = since + ISCSI_DATA_SECONDS * SEC;
+	if (seconds == ISCSI_DATA_SECONDS)
+		return due;
 	/* A link that is slow is heard of; one that hangs is not. */
-	if (seconds < ISCSI_DATA_SECONDS)
-		since = MAX(since, conn->heard_ns);
-	return MIN(since + seconds * SEC,
-		   task->since_ns + ISCSI_DATA_SECONDS * SEC);
+	since = MAX(since, conn->heard_ns);
+	due = MIN(due, since + seconds * SEC);
+	/* And one that brings a byte a minute holds others up as one that hangs. */
+	seconds = ISCSI_DATA_SECONDS + task->write_len / ISCSI_BARRIER_RATE;
+	return MIN(due, task->cmd.since_ns + seconds * SEC);
 }
 
 /*

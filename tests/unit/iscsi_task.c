@@ -124,6 +124,48 @@ TEST(iscsi_task, data_of_a_barrier_in_parts)
 	end();
 }
 
+/* But it must bring something: a byte now and then is no more than nothing. */
+TEST(iscsi_task, data_of_a_barrier_byte_by_byte)
+{
+	static const struct {
+		uint32_t len;
+		uint64_t seconds;
+	} all[] = { { 8192, 60 }, { 16u << 20, 60 + 256 } };
+
+	for (unsigned i = 0; i < ARRAY_LEN(all); i++) {
+		struct task *task;
+		struct mock m;
+
+		fixture((struct iscsi_config){ 0 });
+		ready(&m, 1);
+		command(&m, 0xa0 | (i == 0 ? SCSI_ORDERED : SCSI_HEAD),
+			all[i].len, 0x2a, 0, (uint16_t)(all[i].len / 512), NULL,
+			0);
+		task = TAILQ_FIRST(&m.dm.owner->session->tasks);
+		task->cmd.since_ns -= (all[i].seconds - 20) * SEC;
+		data_misses(&m, 0, true);
+		CHECK(!m.closing);
+		task->cmd.since_ns -= 20 * SEC;
+		data_misses(&m, 0, true);
+		CHECK(m.closing);
+		end();
+	}
+}
+
+/* That is nobody's matter where nobody waits for it. */
+TEST(iscsi_task, data_byte_by_byte)
+{
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	command(&m, 0xa0, 8192, 0x2a, 0, 16, NULL, 0);
+	TAILQ_FIRST(&m.dm.owner->session->tasks)->cmd.since_ns -= 999 * SEC;
+	data_misses(&m, 0, true);
+	CHECK(!m.closing);
+	end();
+}
+
 /* One that is answered already holds nobody up: its data may take longer. */
 TEST(iscsi_task, data_of_a_barrier_that_failed)
 {
