@@ -204,6 +204,7 @@ bool scsi__check_sanitizing(struct scsi_cmd *cmd)
 	if (cmd->lun == NULL || (cmd->op->flags & OP_SANITIZE) != 0 ||
 	    senses_modes(cmd))
 		return true;
+	scsi__sanitize_look(cmd->lun);
 	if (scsi__sanitize_running(cmd->lun, &progress))
 		return scsi__check_progress(cmd, SENSE_SANITIZING, progress);
 	if (cmd->cdb[0] != 0x48 && scsi__sanitize_failed(cmd->lun))

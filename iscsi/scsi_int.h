@@ -423,6 +423,8 @@ void scsi__sanitize_closed(struct scsi_lun *lun);
 /* True while one runs; *@progress in 1/65536. */
 bool scsi__sanitize_running(const struct scsi_lun *lun, uint16_t *progress);
 bool scsi__sanitize_failed(const struct scsi_lun *lun);
+/* One that failed is forgotten if another node was told to leave it. */
+void scsi__sanitize_look(const struct scsi_lun *lun);
 /*
  * A sanitize closes the unit to all but what tells about it: false with the
  * sense set.

@@ -80,6 +80,26 @@ static void end_run(struct scsi_sanitize *s)
 	s->page = NULL;
 }
 
+/* Its unit's reference is the last thing that it lets go of. */
+static void drop(struct scsi_sanitize *s)
+{
+	struct scsi_lun *lun = s->lun;
+
+	end_run(s);
+	free(s);
+	scsi__lun_put(lun);
+}
+
+void scsi__sanitize_look(const struct scsi_lun *lun)
+{
+	struct scsi_sanitize *s = scsi__sanitize_of(lun);
+	size_t len;
+
+	if (s != NULL && s->stage == SANITIZE_FAILED &&
+	    dom_sanitize_state(s->lun->object, &len) == NULL)
+		drop(s);
+}
+
 /* Answer who waits; @sense 0: as @status says. */
 static void answer(struct scsi_sanitize *s, int status, unsigned sense)
 {
@@ -502,9 +522,7 @@ void scsi__sanitize_begin(struct scsi_lun *lun, struct scsi_sanitize *s)
 		assert(old->stage == SANITIZE_FAILED);
 		s->again = true;
 		s->again_ause = old->ause;
-		end_run(old);
-		scsi__lun_put(old->lun);
-		free(old);
+		drop(old);
 	}
 	attach(lun, s);
 	SCSI_UNITS_FOREACH (unit, lun)

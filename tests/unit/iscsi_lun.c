@@ -1507,6 +1507,45 @@ TEST(lun, sanitize_of_two_nodes_ends_once)
 	rig_close(r);
 }
 
+/* One that failed is left at all of them, whichever was told so. */
+TEST(lun, sanitize_that_failed_is_left_on_two_nodes)
+{
+	static struct scsi_common common;
+	struct rig *r = rig_open(512);
+	struct iscsi_lun_conf conf = { .name = "disk",
+				       .block_bytes = 512,
+				       .object = r->oid };
+	struct scsi_nexus *nexus = &r->nexus[2];
+	struct scsi_target *target;
+	bool closed = false, gone = false;
+
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_UNMAP,
+						    .times = 1,
+						    .status = -EIO });
+	CHECK_EQ(sanitize(r, 0, 0x22, NULL, 0), RIG_SENSE(3, 0x31, 3));
+	scsi_common_init(&common);
+	CHECK_EQ(scsi_target_open(r->target->env, r->dom, &common,
+				  r->target->iqn, &target),
+		 0);
+	CHECK_EQ(scsi_lun_set(target, &conf, r->usage), 0);
+	rig_run(r);
+	*nexus = (struct scsi_nexus){ .dom = r->nexus[0].dom };
+	scsi_nexus_open(target, nexus, false);
+	while (rig_tur(r, 2) >> 16 == RIG_SENSE(6, 0, 0) >> 16)
+		;
+	CHECK_EQ(rig_tur(r, 2), RIG_SENSE(3, 0x31, 3));
+	CHECK_EQ(rig_tur(r, 0), RIG_SENSE(3, 0x31, 3));
+	CHECK_EQ(sanitize(r, 2, 0x1f, NULL, 0), GOOD);
+	CHECK_EQ(rig_write(r, 2, 0, 64, 0x44), GOOD);
+	CHECK_EQ(rig_tur(r, 0), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 64, 0x44), GOOD);
+	scsi_nexus_close(nexus, on_over, &closed);
+	scsi_target_close(target, on_over, &gone);
+	rig_run(r);
+	CHECK(closed && gone);
+	rig_close(r);
+}
+
 /* The unit that it was asked of goes: the other one takes it over. */
 TEST(lun, sanitize_outlives_its_unit)
 {
