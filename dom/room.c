@@ -366,14 +366,30 @@ static void homes_told(struct env_task *task)
 	env_post(dom->env, task);
 }
 
+static void there_told(struct env_task *task);
+
+/* The directory has not answered: it is asked again unless this dom is closing. */
+static void here_untold(struct env_task *task)
+{
+	struct dom *dom = container_of(task, struct dom, told_task);
+
+	if (dom->closing) {
+		here_told(task);
+		return;
+	}
+	task->cb = there_told;
+	env_post(dom->untold_there->env, task);
+}
+
 static void told(struct cmmds_barrier *barrier, int status)
 {
 	struct dom *dom = container_of(barrier, struct dom, told);
-	struct dom *there = dom->untold_there;
 
-	if (status == -ETIMEDOUT && !there->closing &&
-	    cmmds_barrier(there->cmmds, barrier, told) == 0)
+	if (status == -ETIMEDOUT) {
+		dom->told_task.cb = here_untold;
+		env_post(dom->env, &dom->told_task);
 		return;
+	}
 	dom->told_at = 0;
 	dom->told_task.cb = homes_told;
 	env_post(dom__part(dom, 0)->env, &dom->told_task);

@@ -363,25 +363,34 @@ TEST(dom_space_far, written_and_not_told)
 
 /* ---- a disk's home is slow to hear what is reserved ---- */
 
-static struct {
+static struct stall {
 	atomic_bool waits, go;
 	struct env_task task;
-} stall;
+} stalls[RIG_SHARDS];
 
 static void stalled(struct env_task *task)
 {
-	stall.waits = true;
-	while (!stall.go)
+	struct stall *stall = container_of(task, struct stall, task);
+
+	stall->waits = true;
+	while (!stall->go)
 		usleep(1000);
 }
 
 static void shard_stall(struct rig_shard *s)
 {
-	stall.waits = stall.go = false;
-	stall.task.cb = stalled;
-	env_post(s->env, &stall.task);
-	while (!stall.waits)
+	struct stall *stall = &stalls[s->part];
+
+	stall->waits = stall->go = false;
+	stall->task.cb = stalled;
+	env_post(s->env, &stall->task);
+	while (!stall->waits)
 		usleep(1000);
+}
+
+static void shard_go(struct rig_shard *s)
+{
+	stalls[s->part].go = true;
 }
 
 /* An object from @n on whose shard is not @home, nor the test's own. */
@@ -415,7 +424,7 @@ TEST(dom_space_far, promised_and_not_heard_of)
 	dom_promise_end(&p.req);
 	create_begin(f, &one, object_not_of(f, home, n + 1), room);
 	nap(f, 200 * MSEC);
-	stall.go = true;
+	shard_go(home);
 	run(&one.done);
 	CHECK_EQ(one.status, -ENOSPC);
 	fixture_close(f);
@@ -436,6 +445,15 @@ static void answers_late(struct env_timer *timer)
 	env_timer_start(faults.env, timer, 10 * MSEC);
 }
 
+/* All is closed, and only then does the directory answer. */
+static void closed_unanswered(struct fixture *f)
+{
+	late = (struct env_timer){ .cb = answers_late };
+	env_timer_start(f->ts.env, &late, 0);
+	fixture_close(f);
+	CHECK(!faults.hold_directory);
+}
+
 /* Who grew an object of another shard has a turn on the first one only. */
 TEST(dom_space_far, closed_before_a_resize_is_known)
 {
@@ -451,8 +469,20 @@ TEST(dom_space_far, closed_before_a_resize_is_known)
 		nap(f, MSEC);
 	}
 	CHECK_EQ(one.status, -ETIMEDOUT);
-	late = (struct env_timer){ .cb = answers_late };
-	env_timer_start(f->ts.env, &late, 0);
-	fixture_close(f);
-	CHECK(!faults.hold_directory);
+	closed_unanswered(f);
+}
+
+/* The shard that asks the directory for it is closed behind the first one. */
+TEST(dom_space_far, closed_before_a_promise_is_known)
+{
+	struct fixture *f = fixture_open();
+	struct promise p;
+
+	reserve_put(f, "thin", 1, 0);
+	CHECK_EQ(object_next(f, 50, 4 * MB, "thin"), 0);
+	CHECK(f->object->far != NULL);
+	CHECK_EQ(promised(f, &p, 50, MB), 0);
+	faults.hold_directory = true;
+	dom_promise_end(&p.req);
+	closed_unanswered(f);
 }
