@@ -105,7 +105,7 @@ static void create_end(struct dom_create *req, int status)
 
 	if (status < 0 && req->why[0] == '\0')
 		snprintf(req->why, sizeof(req->why), "%s", err_text(status));
-	dom__turn_pass(dom, &req->turn, status);
+	dom__turn_pass(dom, &req->turn, &req->oid, status);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);

@@ -958,10 +958,11 @@ bool dom__turn_again(struct dom *dom, struct dom_turn *turn, int *status,
 /* Also of one that took none: its @mine is false. */
 void dom__turn_end(struct dom *dom, struct dom_turn *turn);
 /*
- * The same of one that ends with @status.  Unknown: what it reserves may be in the
- * directory yet, so nobody looks before that is to be seen.
+ * The same of one that ends with @status.  Unknown: what it reserves for @oid may be
+ * in the directory yet, so nobody looks before that is to be seen.
  */
-void dom__turn_pass(struct dom *dom, struct dom_turn *turn, int status);
+void dom__turn_pass(struct dom *dom, struct dom_turn *turn,
+		    const struct uuid *oid, int status);
 
 /* space.c */
 /*

@@ -43,7 +43,7 @@ void dom__resize_end(struct dom_resize *req, int status)
 	    dom__turn_again(dom, &req->turn, &status, req->why,
 			    sizeof(req->why)))
 		return;
-	dom__turn_pass(dom, &req->turn, status);
+	dom__turn_pass(dom, &req->turn, &req->oid, status);
 	dom->jobs--;
 	dom__kick(dom);
 	req->cb(req, status);

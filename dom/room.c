@@ -405,25 +405,26 @@ static void there_told(struct env_task *task)
 }
 
 /*
- * @turn ends once @there, too, has seen what the directory may have taken, and
- * the disks know.
+ * @turn ends once the shard of @oid, which tells the disks, has seen what the
+ * directory may have taken, and the disks know.
  */
 static void turn_end_told(struct dom *dom, struct dom_turn *turn,
-			  struct dom *there)
+			  const struct uuid *oid)
 {
 	dom->jobs++;
 	dom->untold.mine = true;
 	TAILQ_INSERT_HEAD(&dom->turns, &dom->untold, link);
-	dom->untold_there = there;
+	dom->untold_there = dom__of(dom, oid);
 	dom->told_task.cb = there_told;
-	env_post(there->env, &dom->told_task);
+	env_post(dom->untold_there->env, &dom->told_task);
 	dom__turn_end(dom, turn);
 }
 
-void dom__turn_pass(struct dom *dom, struct dom_turn *turn, int status)
+void dom__turn_pass(struct dom *dom, struct dom_turn *turn,
+		    const struct uuid *oid, int status)
 {
 	if (turn->mine && status == -ETIMEDOUT)
-		turn_end_told(dom, turn, dom);
+		turn_end_told(dom, turn, oid);
 	else
 		dom__turn_end(dom, turn);
 }
@@ -567,6 +568,6 @@ void dom_promise_end(struct dom_promise *req)
 {
 	struct dom *dom = req->dom;
 
-	turn_end_told(dom, &req->turn, dom__of(dom, &req->oid));
+	turn_end_told(dom, &req->turn, &req->oid);
 	dom->jobs--;
 }

@@ -430,6 +430,57 @@ TEST(dom_space_far, promised_and_not_heard_of)
 	fixture_close(f);
 }
 
+/* An object from @n on whose shard is @part. */
+static unsigned object_of(struct fixture *f, unsigned part, unsigned n)
+{
+	for (;; n++) {
+		struct uuid oid = uuid_of(n);
+
+		if (dom__of(f->dom, &oid)->part == part)
+			return n;
+	}
+}
+
+/*
+ * Nobody knew what the directory made of a growth; it took it, and the object's
+ * shard has yet to hear of that, and the disk of what is reserved.  Shards are
+ * passed by in their order: the disk's home comes first here.
+ */
+TEST(dom_space_far, grown_and_not_heard_of)
+{
+	struct fixture *f = fixture_open();
+	struct rig_shard *home = rig_home(f, 0), *there = &f->shards[2];
+	uint64_t room = ROUND_DOWN(free_on(f, 0), MB);
+	unsigned n = object_of(f, there->part, 50);
+	struct two one, next;
+
+	CHECK_EQ(home->part, 1);
+	reserve_put(f, "thick", 1, 100);
+	CHECK_EQ(object_next(f, n, room, "thick"), 0);
+	CHECK(free_on(f, 1) < MB); /* it is near */
+	n = object_of(f, there->part, n + 1);
+	CHECK_EQ(object_next(f, n, MB, "thick"), 0);
+	faults.hold_directory = true;
+	resize_begin(f, &one, n, room - 8 * MB);
+	while (!one.done) {
+		times_out(f);
+		nap(f, MSEC);
+	}
+	CHECK_EQ(one.status, -ETIMEDOUT);
+	shard_stall(there);
+	directory_release();
+	nap(f, 200 * MSEC);
+	shard_stall(home);
+	create_begin(f, &next, object_of(f, there->part, n + 1), 16 * MB);
+	shard_go(there);
+	nap(f, 200 * MSEC);
+	shard_go(home);
+	run(&next.done);
+	CHECK_EQ(next.status, -ENOSPC);
+	CHECK(free_on(f, 0) < 16 * MB);
+	fixture_close(f);
+}
+
 /* ---- the directory does not answer, and the shards are closed ---- */
 
 static struct env_timer late;
