@@ -202,6 +202,12 @@ bool dom__op_allowed(const struct dom__op *op)
 	return dom__reservation_allows(&op->owner->reservation, &who, access);
 }
 
+/* One that was fenced may have been rolled forward: it is not said to be refused. */
+static int refusal(const struct dom__op *op, int status)
+{
+	return op->prepared ? -ETIMEDOUT : status;
+}
+
 static void op_granted(struct dom__op *op)
 {
 	op->stage = DOM__RUNNING;
@@ -215,7 +221,7 @@ static void op_granted(struct dom__op *op)
 		dom__op_finish(op, -ETIMEDOUT); /* nobody waits for it */
 	} else if (!dom__op_allowed(op)) {
 		counter_add(&dom__conflicts, 1);
-		dom__op_finish(op, -EPERM);
+		dom__op_finish(op, refusal(op, -EPERM));
 	} else {
 		dom__op_run(op);
 	}
@@ -238,7 +244,7 @@ void dom__op_start(struct dom__op *op)
 	/* The object may have shrunk while it waited. */
 	if (op->kind != DOM__RESERVE && !op->tail &&
 	    op->offset + op->len > owner->size_bytes) {
-		op_end_later(op, -ERANGE);
+		op_end_later(op, refusal(op, -ERANGE));
 		return;
 	}
 	op->stage = DOM__LOCKING;

@@ -828,6 +828,76 @@ TEST(dom_faults, reserving_behind_a_fenced_command)
 	fixture_close(f);
 }
 
+/* A write that one leaf has, and that the other refuses once they are released. */
+static void write_half_fenced(struct fixture *f, struct req *w)
+{
+	faults.hold[0] = faults.hold[1] = true;
+	fence_off(f, 1);
+	write_start(f, w, EDGE, buf_b, SPAN, 0);
+	UNTIL(f, faults.held_count > 0);
+}
+
+/*
+ * What a fenced command had prepared is rolled forward, and by then a reservation
+ * bars it: it does not run again, nor is its host told that it never ran.
+ */
+TEST(dom_faults, reserved_by_another_when_it_runs_again)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x1" };
+	struct dom_nexus b = { .initiator_port = "iqn.b,i,0x1" };
+	struct dom_pr pr = { .action = DOM_SPC2_RESERVE };
+	struct req w = { .io.nexus = &a };
+	struct req p = { .io = { .data = &p, .nexus = &b } };
+	uint64_t epoch;
+	unsigned changed = 0;
+
+	object_make(f, 2);
+	dom_nexus_open(f->object, &a);
+	dom_nexus_open(f->object, &b);
+	write_half_fenced(f, &w);
+	epoch = owner_of(f)->pr_epoch;
+	CHECK_EQ(dom_reserve(f->object, &p.io, &pr, on_req), 0);
+	UNTIL(f, owner_of(f)->pr_epoch > epoch);
+	CHECK(!p.done && !w.done);
+	faults_release();
+	CHECK_EQ(req_wait(f, &p), 0);
+	CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	for (unsigned i = 0; i < SPAN; i += B)
+		changed += all_is(got + i, B, 0x5a);
+	CHECK_EQ(changed, SPAN / 2 / B);
+	/* What was not there yet is refused as ever. */
+	w = (struct req){ .io.nexus = &a };
+	write_start(f, &w, EDGE, buf_b, SPAN, 0);
+	CHECK_EQ(req_wait(f, &w), -EPERM);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	dom_nexus_close(f->object, &b, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
+/* So it is of one that lies behind the end by then, in part. */
+TEST(dom_faults, cut_when_it_runs_again)
+{
+	struct fixture *f = fixture_open();
+	struct req w = { 0 };
+	struct resize r;
+
+	object_make(f, 2);
+	write_half_fenced(f, &w);
+	resize_start(f, &r, MB, false);
+	UNTIL(f, owner_of(f)->resize != NULL);
+	faults_release();
+	run(&r.done);
+	CHECK_EQ(r.status, 0);
+	CHECK_EQ(req_wait(f, &w), -ETIMEDOUT);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN / 2), 0);
+	CHECK(all_is(got, SPAN / 2, 0x5a) || all_is(got, SPAN / 2, 0xa5));
+	fixture_close(f);
+}
+
 /*
  * One that PREEMPT AND ABORT found running is fenced: it is not carried out under
  * the next epoch, which begins behind the answer (I17).
