@@ -409,6 +409,100 @@ TEST(dom_faults, full_windows_of_two_groups)
 	fixture_close(f);
 }
 
+/* Writes of more bytes than that find no space yet; 0: all have it. */
+static uint64_t short_bytes;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
+int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks);
+
+int __wrap_lsom_credit_take(struct lsom_comp *comp, uint64_t blocks)
+{
+	if (short_bytes != 0 && blocks * B > short_bytes)
+		return -EBUSY;
+	return __real_lsom_credit_take(comp, blocks);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/* Who waits for space is not overtaken by those who could do with less. */
+TEST(dom_faults, space_in_order)
+{
+	struct fixture *f = fixture_open();
+	struct req large = { 0 }, small[4] = { 0 };
+	unsigned done = 0;
+
+	object_make(f, 1);
+	short_bytes = B;
+	write_start(f, &large, 0, buf_b, 2 * B, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(small); i++) {
+		small[i].count = &done;
+		write_start(f, &small[i], MB + i * B, buf_b, B, 0);
+	}
+	nap(f, 100 * MSEC);
+	CHECK(!large.done);
+	CHECK_EQ(done, 0);
+	CHECK_EQ(window_waits(f), 1 + ARRAY_LEN(small));
+	/* It is given up: they go on. */
+	dom_cancel(&large.io);
+	CHECK_EQ(req_wait(f, &large), -ECANCELED);
+	for (unsigned i = 0; i < ARRAY_LEN(small); i++)
+		CHECK_EQ(req_wait(f, &small[i]), 0);
+	CHECK_EQ(done, ARRAY_LEN(small));
+	short_bytes = 0;
+	CHECK_EQ(do_write(f, 0, buf_b, 2 * B, 0, 0), 0);
+	fixture_close(f);
+}
+
+/* ---- what a leaf has recorded ---- */
+
+struct vouched {
+	struct fixture *f;
+	struct req req;
+	uint64_t told_lsn; /* when it was answered */
+};
+
+/* A record does not vouch for what its own message said, which is behind it. */
+static void on_vouched(struct dom_io *io, int status)
+{
+	struct vouched *v = io->data;
+	const struct dom__owner *owner = owner_of(v->f);
+	const struct lsom_comp_meta *meta =
+		lsom_comp_meta(owner->peers[0].cm->comp);
+
+	CHECK_EQ(status, 0);
+	v->told_lsn = owner->groups[0].decided.g_all;
+	CHECK(v->told_lsn <= meta->stable_lsn);
+	v->req.done = true;
+}
+
+static void vouched_start(struct vouched *v, struct fixture *f, uint64_t at)
+{
+	struct sgl *sgl = bytes_sgl(f, buf_b, B, 0);
+
+	*v = (struct vouched){ .f = f, .req.io.data = v };
+	CHECK_EQ(dom_write(f->object, &v->req.io, at, sgl, 0, on_vouched), 0);
+	sgl_put(sgl);
+}
+
+/* What every leaf is said to have recorded (I12) each of them has. */
+TEST(dom_faults, recorded_by_the_leaf)
+{
+	struct fixture *f = fixture_open();
+	struct vouched v[8];
+	uint64_t first;
+
+	object_make(f, 1);
+	first = owner_of(f)->groups[0].decided.g_all;
+	for (unsigned n = 0; n < 32; n++) {
+		for (unsigned i = 0; i <= n % ARRAY_LEN(v); i++)
+			vouched_start(&v[i], f, i * (uint64_t)B);
+		for (unsigned i = 0; i <= n % ARRAY_LEN(v); i++)
+			run(&v[i].req.done);
+	}
+	CHECK(v[0].told_lsn > first);
+	fixture_close(f);
+}
+
 /* ---- failing ---- */
 
 /* The log of disk @i takes no more requests, or does again. */
@@ -540,6 +634,46 @@ TEST(dom_faults, credit_of_one_that_waits)
 	CHECK_EQ(req_wait(f, &waits), 0);
 	CHECK_EQ(comp->credits, 0);
 	fixture_close(f);
+}
+
+/* The record for this component finds no memory. */
+static struct lsom_comp *no_memory_for;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+int __real_lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+		      lsom_write_cb cb);
+int __wrap_lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+		      lsom_write_cb cb);
+
+int __wrap_lsom_write(struct lsom_comp *comp, struct lsom_write *req,
+		      lsom_write_cb cb)
+{
+	if (comp == no_memory_for)
+		return -ENOMEM;
+	return __real_lsom_write(comp, req, cb);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+/*
+ * One record was refused, the other's disk failed: that is told, as it may be there,
+ * and a host would send a refused one again.
+ */
+TEST(dom_faults, the_worse_of_two_failures)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct fixture *f = fixture_open();
+		struct uuid first = uuid_of(100);
+		int rv;
+
+		object_make(f, 2);
+		no_memory_for = owner_of(f)->peers[i].cm->comp;
+		faults.fail[!uuid_equal(&owner_of(f)->peers[!i].leaf->disk,
+					&first)] = true;
+		rv = do_write(f, EDGE, buf_b, SPAN, 0, 0);
+		CHECK(rv == -EIO || rv == -ENODEV);
+		no_memory_for = NULL;
+		fixture_close(f);
+	}
 }
 
 static bool held_on(struct fixture *f, unsigned i)

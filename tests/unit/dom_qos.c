@@ -127,6 +127,34 @@ TEST(dom_qos, shrinks_under_those_who_wait)
 	fixture_close(f);
 }
 
+/* One that is fenced runs again with the token it had. */
+TEST(dom_qos, fenced)
+{
+	struct fixture *f = fixture_open();
+	struct dom_nexus a = { .initiator_port = "iqn.a,i,0x000000000001",
+			       .target_port = 1 };
+	struct req w = { .io.nexus = &a };
+	uint32_t oepoch;
+	uint64_t full;
+
+	limit_put(f, 1);
+	f->oid = uuid_of(9);
+	CHECK_EQ(create(f, SIZE, "p"), 0);
+	CHECK_EQ(object_open(f), 0);
+	dom_nexus_open(f->object, &a);
+	oepoch = owner_of(f)->oepoch;
+	owner_of(f)->peers[0].cm->promised_oepoch++;
+	write_start(f, &w, 0, buf_a, B, 0);
+	full = owner_of(f)->qos.full_ns;
+	CHECK(full > 0);
+	CHECK_EQ(req_wait(f, &w), 0);
+	CHECK(owner_of(f)->oepoch > oepoch);
+	CHECK_EQ(owner_of(f)->qos.full_ns, full);
+	dom_nexus_close(f->object, &a, on_done, f);
+	CHECK_EQ(wait_for(f), 0);
+	fixture_close(f);
+}
+
 TEST(dom_qos, policy_limits_an_object)
 {
 	struct fixture *f = fixture_open();
