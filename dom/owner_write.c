@@ -532,6 +532,7 @@ void dom__part_submit(struct dom__part *part)
 		.decided = &group->decided,
 		.participants = n > 0 ? participants : NULL,
 		.participants_count = n,
+		.deadline_ns = op->deadline_ns,
 	};
 	rv = dom__cm_write(peer->cm, &peer->fence, &part->write, part_done);
 	if (rv == 0) {

@@ -454,8 +454,9 @@ enum lsom_write_kind {
  * Status: 0 durable.  -EBADMSG (a CRC does not match), -ESTALE (a PREP with lsn
  * <= the stable_lsn known, in the abort set, or of a session before the last
  * ATTACH), -ENOSPC, -EIO/-ENODEV (the disk has failed), -ENOENT (deleted),
- * -ESHUTDOWN.  A PREP held already is
- * answered from durable state (R26).  -EBUSY at once: queue full.
+ * -ESHUTDOWN, -ETIMEDOUT (a disk of another shard was busy until @deadline_ns, and
+ * has taken nothing).  A PREP held already is answered from durable state (R26).
+ * -EBUSY at once: queue full.
  */
 struct lsom_write {
 	void *data;
@@ -470,6 +471,7 @@ struct lsom_write {
 	/* the components that take part, for takeover; borrowed for the call */
 	const struct uuid *participants;
 	unsigned participants_count;
+	uint64_t deadline_ns; /* of env_now(); 0: 25 s from now */
 	/* private */
 	struct lsom_comp *comp;
 	void (*cb)(struct lsom_write *req, int status);

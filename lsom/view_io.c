@@ -79,7 +79,8 @@ static void hop_send(struct lsom__hop *hop, struct lsom_disk *disk,
 	hop->real = comp != NULL ? comp->far->real : NULL;
 	hop->there = there;
 	hop->here = here;
-	hop->patience_ns = env_now(view->here) + PATIENCE_NS;
+	if (hop->patience_ns == 0)
+		hop->patience_ns = env_now(view->here) + PATIENCE_NS;
 	if (comp != NULL)
 		lsom__comp_ref(comp);
 	view->hops++;
@@ -380,6 +381,7 @@ int lsom__view_write(struct lsom_comp *comp, struct lsom_write *req,
 	if (w == NULL)
 		return -ENOMEM;
 	memset(&w->hop, 0, sizeof(w->hop));
+	w->hop.patience_ns = req->deadline_ns; /* it has its pages until then */
 	w->req = req;
 	w->write = *req;
 	w->write.credits = MIN(req->credits, comp->credits);

@@ -361,6 +361,54 @@ TEST(dom_space_far, written_and_not_told)
 	fixture_close(f);
 }
 
+/* ---- a disk of another shard is busy ---- */
+
+static void log_busy(struct rig_shard *home)
+{
+	home->disks[home->disk]->heads[LSOM__HEAD_GUEST].queued +=
+		LSOM__OPS_MAX;
+	rig_back(home, 0);
+}
+
+static void log_goes_on(struct rig_shard *home)
+{
+	home->disks[home->disk]->heads[LSOM__HEAD_GUEST].queued -=
+		LSOM__OPS_MAX;
+	rig_back(home, 0);
+}
+
+/* What it was not given keeps its memory no longer than somebody waits for it. */
+TEST(dom_space_far, given_up_before_a_busy_disk)
+{
+	struct fixture *f = fixture_open();
+	struct req late = { 0 }, other = { 0 };
+	struct rig_shard *home;
+	uint64_t at;
+	size_t used;
+
+	reserve_put(f, "thin", 2, 0);
+	CHECK_EQ(object_next(f, 50, 16 * MB, "thin"), 0);
+	at = unit_far(f);
+	/* The home that is not the object's shard, nor the test's. */
+	home = &f->shards[3 - uuid_hash(&f->oid) % RIG_SHARDS];
+	home->disk = home->part - 1;
+	CHECK(rig_home(f, home->disk) == home);
+	CHECK_EQ(do_write(f, at, buf_b, MB, 0, 0), 0);
+	nap(f, 100 * MSEC);
+	used = arena_used(f->ts.arena, PAGE_FRONT);
+	rig_do(home, log_busy);
+	late.io.deadline_ns = env_now(f->ts.env) + SEC / 2;
+	other.io.deadline_ns = env_now(f->ts.env) + 600 * SEC;
+	write_start(f, &late, at, buf_a, MB, 0);
+	write_start(f, &other, at + 2 * MB, buf_a, B, 0);
+	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	UNTIL(f, arena_used(f->ts.arena, PAGE_FRONT) < used + MB / B);
+	CHECK(!other.done);
+	rig_do(home, log_goes_on);
+	CHECK_EQ(req_wait(f, &other), 0);
+	fixture_close(f);
+}
+
 /* ---- a disk's home is slow to hear what is reserved ---- */
 
 static struct stall {
