@@ -305,19 +305,25 @@ TEST(dom_atomic, kill_in_commit_and_half_of_it_unmapped)
 	fixture_close(f);
 }
 
-/* Disk @i goes, and comes back with an index that is made from its log. */
-static void disk_rebuild(struct fixture *f, unsigned i)
+static void disk_out(struct fixture *f, unsigned i)
 {
 	struct lsom_disk_close close = { .data = f };
-	struct lsom_disk_open open = { .data = f,
-				       .cluster = f->cluster,
-				       .rebuild = true };
-	char path[300], index[300];
 
 	dom_disk_remove(f->dom, f->disks[i], on_done, f);
 	CHECK_EQ(wait_for(f), 0);
 	CHECK_EQ(lsom_disk_close(f->disks[i], &close, on_disk_closed), 0);
 	CHECK_EQ(wait_for(f), 0);
+}
+
+/* Disk @i goes, and comes back with an index that is made from its log. */
+static void disk_rebuild(struct fixture *f, unsigned i)
+{
+	struct lsom_disk_open open = { .data = f,
+				       .cluster = f->cluster,
+				       .rebuild = true };
+	char path[300], index[300];
+
+	disk_out(f, i);
 	snprintf(path, sizeof(path), "%s/disk", f->dirs[i]);
 	snprintf(index, sizeof(index), "%s/index", f->dirs[i]);
 	open.path = path;
@@ -346,4 +352,51 @@ TEST(dom_atomic, rebuilt_and_half_of_it_unmapped)
 	disk_rebuild(f, leaf);
 	second_half_check(f);
 	fixture_close(f);
+}
+
+static void copy(const char *from, const char *to)
+{
+	char cmd[900];
+
+	snprintf(cmd, sizeof(cmd),
+		 "rm -rf '%s' && cp -r --sparse=always '%s' '%s'", to, from,
+		 to);
+	CHECK_EQ(system(cmd), 0);
+}
+
+static void g_all_take(struct lsom_comp *comp, void *arg)
+{
+	*(uint64_t *)arg = lsom_comp_meta(comp)->g_all;
+}
+
+/*
+ * A disk forgot that an atomic write was taken back, which the other one never had.
+ * That all before is decided there does not say that this was committed.
+ */
+TEST(dom_atomic, taken_back_and_forgotten)
+{
+	struct fixture *f = fixture_new();
+	uint64_t g_all = 0, lsn;
+	char old[300], cmd[400];
+
+	f->oid = uuid_of(9);
+	life(f, true, atomic_on_one_disk);
+	snprintf(old, sizeof(old), "%s.old", f->dirs[0]);
+	copy(f->dirs[0], old);
+	start(f, false);
+	CHECK_EQ(object_open(f), 0);
+	lsn = LSN(owner_of(f)->oepoch, 0);
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(do_write(f, 8 * MB, buf_a, 2 * MB, 0, 0), 0);
+	UNTIL(f,
+	      (lsom_comp_each(f->disks[1], g_all_take, &g_all), g_all > lsn));
+	disk_out(f, 0);
+	copy(old, f->dirs[0]);
+	disk_in(f, 0);
+	CHECK_EQ(do_read(f, EDGE, got, SPAN), 0);
+	CHECK(all_is(got, SPAN, 0xa5));
+	CHECK(dom_object_lossy(f->object));
+	fixture_close(f);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", old);
+	CHECK_EQ(system(cmd), 0);
 }

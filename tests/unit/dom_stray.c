@@ -665,6 +665,8 @@ TEST(dom_stray, accepted_without_a_leg)
 
 	directory_put_back(f);
 	CHECK_EQ(object_open(f), -ENXIO);
+	nap(f, 100 * MSEC);
+	UNTIL(f, dom__gc_idle(f->dom)); /* a collection ran, and let it be */
 	CHECK_EQ(strays(f, NULL, NULL), 2);
 	CHECK_EQ(accept_check(f, &a), 0);
 	CHECK_EQ(a.cut_bytes, LEG - SIZE);
