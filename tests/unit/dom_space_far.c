@@ -478,6 +478,31 @@ TEST(dom_space_far, promised_and_not_heard_of)
 	fixture_close(f);
 }
 
+/* What its shard counted belongs to a layout that may be another one by then. */
+TEST(dom_space_far, promised_and_changed_meanwhile)
+{
+	struct fixture *f = fixture_open();
+	struct rig_shard *there;
+	struct promise p;
+
+	reserve_put(f, "thin", 1, 0);
+	CHECK_EQ(object_next(f, 50, 4 * MB, "thin"), 0);
+	there = &f->shards[uuid_hash(&f->oid) % RIG_SHARDS];
+	CHECK_EQ(promised(f, &p, 50, MB), 0);
+	dom_promise_end(&p.req);
+	UNTIL(f, TAILQ_EMPTY(&f->dom->turns));
+	shard_stall(there);
+	promise_begin(f, &p, 50, 2 * MB);
+	reserved_put(f, 50, MB); /* it hears of that later */
+	shard_go(there);
+	run(&p.done);
+	CHECK_EQ(p.status, -EAGAIN);
+	CHECK_STR(p.req.why, "it has just been changed");
+	CHECK_EQ(promised(f, &p, 50, 2 * MB), 0);
+	dom_promise_end(&p.req);
+	fixture_close(f);
+}
+
 /* An object from @n on whose shard is @part. */
 static unsigned object_of(struct fixture *f, unsigned part, unsigned n)
 {
