@@ -343,6 +343,7 @@ TEST(dom_far, deadline)
 	memset(before, 0, sizeof(before));
 	for (unsigned i = 0; i < ARRAY_LEN(before); i++) {
 		before[i].io.nexus = &a;
+		before[i].io.deadline_ns = env_now(f->ts.env) + 600 * SEC;
 		write_start(f, &before[i], B, buf_a, B, 0);
 	}
 	write_start(f, &atomic, B, buf_a, B, DOM_ATOMIC);
@@ -353,6 +354,7 @@ TEST(dom_far, deadline)
 	late.io.deadline_ns = env_now(f->ts.env) + SEC / 2;
 	write_start(f, &late, 0, buf_a, B, 0);
 	CHECK_EQ(req_wait(f, &late), -ETIMEDOUT);
+	CHECK(!before[ARRAY_LEN(before) - 1].done); /* they have more time */
 	for (unsigned i = 0; i < ARRAY_LEN(before); i++)
 		if (!before[i].done)
 			dom_cancel(&before[i].io);
