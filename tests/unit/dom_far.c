@@ -402,8 +402,26 @@ TEST(dom_far, resized_with_what_is_added)
 		req.size_bytes = i * (uint64_t)SIZE;
 		CHECK_EQ(dom_resize(f->dom, &req, on_resized), 0);
 		CHECK_EQ(wait_for(f) == 0, i == 2);
+		CHECK_EQ(req.stored, i == 2);
 		CHECK(cmmds_policy(f->cmmds, "with") != NULL);
 		CHECK_EQ(cmmds_object(f->cmmds, &f->oid)->size_bytes, 2 * SIZE);
 	}
+	fixture_close(f);
+}
+
+/* Who takes a size back does so of one that cannot be opened with it. */
+TEST(dom_far, not_taken_back_while_it_is_open)
+{
+	struct fixture *f = fixture_open();
+	struct dom_resize req = { .data = f,
+				  .size_bytes = SIZE / 2,
+				  .undo = true };
+
+	object_make(f, 1);
+	req.oid = f->oid;
+	CHECK_EQ(dom_resize(f->dom, &req, on_resized), 0);
+	CHECK_EQ(wait_for(f), -EALREADY);
+	CHECK(!req.stored);
+	CHECK_EQ(cmmds_object(f->cmmds, &f->oid)->size_bytes, SIZE);
 	fixture_close(f);
 }
