@@ -194,6 +194,37 @@ static void adder_step(struct adder *a)
 		 0);
 }
 
+/* A run ends where blocks of the other kind begin, in whichever component. */
+static void map_check(struct fixture *f, uint64_t at, uint64_t len, bool mapped,
+		      uint64_t end)
+{
+	for (uint64_t from = at; from < end; from += MB / 2 + B) {
+		struct dom_io io = { .data = f };
+
+		CHECK_EQ(dom_map(f->object, &io, from, at + len - from, on_io),
+			 0);
+		CHECK_EQ(wait_for(f), 0);
+		CHECK_EQ(io.mapped, mapped);
+		CHECK(io.mapped_len > 0);
+		CHECK(from + io.mapped_len <= end);
+	}
+}
+
+TEST(dom_object, map_of_stripes)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2); /* its first 2 MiB are written */
+	CHECK_EQ(do_write(f, 5 * MB, buf_a, MB, 0, 0), 0);
+	CHECK_EQ(do_write(f, 8 * MB, buf_a, MB, 0, 0), 0);
+	map_check(f, 0, 16 * MB, true, 2 * MB);
+	map_check(f, 2 * MB, 14 * MB, false, 5 * MB);
+	map_check(f, 5 * MB, 11 * MB, true, 6 * MB);
+	map_check(f, 6 * MB, 10 * MB, false, 8 * MB);
+	map_check(f, 9 * MB, 7 * MB, false, 16 * MB);
+	fixture_close(f);
+}
+
 /*
  * A counter that goes up by compare-and-write only: each value is reached by
  * exactly one winner, so as many succeed as the counter says.
@@ -285,6 +316,28 @@ TEST(dom_object, resize_loses_only_what_is_cut)
 	CHECK(memcmp(buf, back, sizeof(back)) == 0);
 	CHECK(events & 1u << DOM_RESIZED);
 	dom_object_unwatch(f->object, &watch);
+	fixture_close(f);
+}
+
+/* Nor does the rest of its last block come back, whichever life it grows in. */
+TEST(dom_object, resize_within_a_block)
+{
+	struct fixture *f = fixture_open();
+
+	object_make(f, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(do_write(f, 0, buf_a, 2 * MB, 0, 0), 0);
+		CHECK_EQ(resize_to(f, MB + 512), 0);
+		if (i > 0) {
+			stop(f);
+			start(f, false);
+			CHECK_EQ(object_open(f), 0);
+		}
+		CHECK_EQ(resize_to(f, SIZE), 0);
+		CHECK_EQ(do_read(f, 0, got, 2 * MB), 0);
+		CHECK(all_is(got, MB + 512, 0xa5));
+		CHECK(all_is(got + MB + 512, MB - 512, 0));
+	}
 	fixture_close(f);
 }
 
