@@ -5,6 +5,8 @@
  */
 #include "tests/unit/dom_rig.h"
 
+#include "cmmds/cmmds_int.h"
+
 /* From now on the disks take nothing more; who waits for them is in a hurry. */
 static void hang(void)
 {
@@ -349,6 +351,26 @@ TEST(dom_hang, whose_size_is_stored)
 	holds(f, 2 * MB, 0xa5);
 	CHECK_EQ(dom_object_size(f->object), 2 * MB);
 	CHECK_EQ(resize_to(f, SIZE), 0);
+	fixture_close(f);
+}
+
+/* It is the directory that does not answer: what it says in the end holds. */
+TEST(dom_hang, whose_size_is_on_its_way)
+{
+	struct fixture *f = fixture_open();
+	struct resize r;
+
+	object_make(f, 1);
+	faults.hold_directory = true;
+	resize_start(f, &r, SIZE + 4 * MB, false);
+	UNTIL(f, !TAILQ_EMPTY(&f->cmmds->commands));
+	patience_ends();
+	nap(f, 50 * MSEC);
+	CHECK(!r.done);
+	directory_release();
+	run(&r.done);
+	CHECK_EQ(r.status, 0);
+	CHECK_EQ(dom_object_size(f->object), SIZE + 4 * MB);
 	fixture_close(f);
 }
 
