@@ -328,6 +328,11 @@ TEST(iscsi_login, a_first_burst_longer_than_any)
 	CHECK_EQ(REQUEST(T | OP_FULL, "FirstBurstLength=8192\0"), 0);
 	CHECK_STR(said("FirstBurstLength"), "4096");
 	end();
+	/* And the first one by default. */
+	begin_open();
+	CHECK_EQ(REQUEST(T | OP_FULL, NAMES "MaxBurstLength=4096\0"), 0);
+	CHECK_EQ(login->keys.first_burst, 4096);
+	end();
 }
 
 TEST(iscsi_login, statuses)

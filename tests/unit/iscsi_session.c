@@ -249,6 +249,27 @@ TEST(iscsi_session, too_much_data_ahead_of_a_gap)
 	end();
 }
 
+/* What a gap held back is nothing of what the next one may. */
+TEST(iscsi_session, gaps_one_after_the_other)
+{
+	struct mock m;
+	uint32_t itt;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	for (unsigned i = 0; i <= ISCSI_HELD_BYTES_MAX / 262144; i++) {
+		m.cmdsn++;
+		nop_with(&m, 262144);
+		CHECK(!m.closing);
+		m.cmdsn -= 2;
+		itt = TUR(&m);
+		m.cmdsn++;
+		CHECK_EQ(next(&m)->bhs[0], ISCSI_OP_NOP_IN);
+		CHECK_EQ(answer(&m, itt), 0);
+	}
+	end();
+}
+
 /* An echo that is not fetched is kept, in bounds; the answer itself comes. */
 TEST(iscsi_session, echoes_that_wait_are_bounded)
 {
@@ -354,6 +375,52 @@ TEST(iscsi_session, window_follows_congestion)
 	TUR(&m);
 	s = next(&m);
 	CHECK_EQ(get_be32(s->bhs + 32) - get_be32(s->bhs + 28), 63);
+	end();
+}
+
+/* Congestion makes the window smaller behind what was granted before. */
+TEST(iscsi_session, what_is_granted_is_not_taken_back)
+{
+	struct mock m;
+	uint32_t first, last;
+
+	fixture((struct iscsi_config){ .window = 64 });
+	ready(&m, 1);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	fake_dom_congestion(dom, &oid, 255);
+	CHECK_EQ(answer(&m, TUR(&m)), 0);
+	first = m.cmdsn;
+	m.cmdsn += 60;
+	last = TUR(&m);
+	CHECK(next(&m) == NULL);
+	for (m.cmdsn = first; m.cmdsn != first + 60;)
+		CHECK_EQ(answer(&m, TUR(&m)), 0);
+	CHECK_EQ(answer(&m, last), 0);
+	end();
+}
+
+/*
+ * What has an answer takes no place in the window; but answers that are kept, as
+ * nobody fetches them, do.  (An R2T says what is granted when it is queued.)
+ */
+TEST(iscsi_session, answers_that_are_not_fetched_close_the_window)
+{
+	struct iscsi_session *s;
+	uint8_t r2t[ISCSI_BHS_LEN] = { ISCSI_OP_R2T };
+	unsigned n = 0;
+	struct mock m;
+
+	fixture((struct iscsi_config){ 0 });
+	ready(&m, 1);
+	s = m.dm.owner->session;
+	m.deaf = true;
+	while (s->max_cmdsn + 1 != m.cmdsn) {
+		CHECK(n++ < 1000);
+		TUR(&m);
+		settle();
+		m.dm.up->stamp(m.dm.owner, r2t);
+	}
+	CHECK(n > s->window_max);
 	end();
 }
 
@@ -470,7 +537,7 @@ TEST(iscsi_session, queries_need_protocol_level_2)
 
 TEST(iscsi_session, reinstatement_waits_for_old_tasks)
 {
-	struct mock old, new, third;
+	struct mock old, new, third, other;
 	struct seen *s;
 
 	fixture((struct iscsi_config){ 0 });
@@ -487,6 +554,8 @@ TEST(iscsi_session, reinstatement_waits_for_old_tasks)
 	settle();
 	CHECK(third.closed);
 	CHECK_EQ(iscsi->sessions_count, 1);
+	CHECK_EQ(iscsi_object_sessions(iscsi, &oid), 0); /* nobody uses it */
+	login(&other, 4); /* nor does another one wait */
 	CHECK(next(&new) == NULL);
 	fake_dom_stubborn(dom, false);
 	fake_dom_hold(dom, false);
@@ -531,6 +600,23 @@ TEST(iscsi_session, reinstatement_says_what_it_waits_for)
 		n += strstr(line, "session waits for storage") != NULL;
 	fclose(said);
 	CHECK_EQ(n, 1);
+}
+
+/* Handles are used in turn: never that of a session that is there, nor zero. */
+TEST(iscsi_session, handles_are_unlike)
+{
+	struct mock m[3];
+
+	fixture((struct iscsi_config){ 0 });
+	iscsi->tsih_last = 0xfffe;
+	login(&m[0], 1);
+	CHECK_EQ(m[0].dm.owner->session->tsih, 0xffff);
+	login(&m[1], 2);
+	CHECK_EQ(m[1].dm.owner->session->tsih, 1);
+	iscsi->tsih_last = 0xfffe;
+	login(&m[2], 3);
+	CHECK_EQ(m[2].dm.owner->session->tsih, 2);
+	end();
 }
 
 /* Log in for session @tsih of ISID 1, as connection @cid; the status. */
@@ -612,6 +698,7 @@ TEST(iscsi_session, logout_lets_tasks_finish)
 	itt = command(&m, 0xa0, 16384, 0x2a, 0, 32, NULL, 0);
 	put_be32(bhs + 16, 7);
 	put_pdu(&m, bhs, NULL, 0);
+	TUR(&m); /* nothing new is begun */
 	CHECK(next(&m) == NULL);
 	serve_get(&m, 1);
 	CHECK_EQ(answer(&m, itt), 0);

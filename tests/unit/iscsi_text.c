@@ -116,6 +116,7 @@ TEST(iscsi_text, binary_values)
 	CHECK_EQ(len, 3);
 	CHECK_EQ(iscsi__text_binary("0x0011223344", out, 4, &len), -EMSGSIZE);
 	CHECK_EQ(iscsi__text_binary("0bAAECAwQF", out, 4, &len), -EMSGSIZE);
+	CHECK_EQ(iscsi__text_binary("0bAAECAwQ=", out, 4, &len), -EMSGSIZE);
 	for (const char **bad =
 		     (const char *[]){ "", "0", "0x", "0x1", "0xzz", "0b",
 				       "0bAAE", "0b=AAA", "0bA===", "0bA*AA",
