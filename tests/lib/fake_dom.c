@@ -49,6 +49,7 @@ struct dom {
 /* What a queued request keeps in dom_io.impl[]. */
 struct fake_req {
 	enum fake_op op;
+	unsigned more; /* of enum fake_op, for faults */
 	uint64_t offset, len;
 	struct sgl *data, *compare;
 	const struct dom_pr *pr;
@@ -285,12 +286,13 @@ static void volume_unmap(struct fake_volume *v, uint64_t offset, uint64_t len)
 static void volume_map(struct fake_volume *v, struct dom_io *io,
 		       uint64_t offset, uint64_t len)
 {
-	uint64_t end = offset + len, at = offset;
+	uint64_t end = offset + len, at = offset, step;
 
 	io->mapped = block_at(v, at, false) != NULL;
-	do
-		at = ROUND_DOWN(at, (uint64_t)BLOCK) + BLOCK;
-	while (at < end && (block_at(v, at, false) != NULL) == io->mapped);
+	do {
+		step = v->leaves[at / LEAF_BYTES] != NULL ? BLOCK : LEAF_BYTES;
+		at = ROUND_DOWN(at, step) + step;
+	} while (at < end && (block_at(v, at, false) != NULL) == io->mapped);
 	io->mapped_len = MIN(at, end) - offset;
 }
 
@@ -355,7 +357,7 @@ unsigned fake_dom_queued(const struct dom *dom)
 }
 
 /* The status of this request's fault, 0 if it has none. */
-static int fault_hit(struct dom *dom, enum fake_op op, bool at_once,
+static int fault_hit(struct dom *dom, unsigned op, bool at_once,
 		     uint64_t *bad_offset)
 {
 	struct fake_fault *f = &dom->fault;
@@ -395,7 +397,7 @@ static int perform(struct dom_io *io, struct fake_req *r, bool *changed)
 
 	if (r->status != 0)
 		return r->status;
-	rv = fault_hit(dom, r->op, false, &io->bad_offset);
+	rv = fault_hit(dom, r->op | r->more, false, &io->bad_offset);
 	if (rv != 0)
 		return rv;
 	if (v->deleted)
@@ -636,7 +638,7 @@ static int submit(struct dom_object *object, struct dom_io *io,
 		  struct fake_req r, dom_io_cb cb)
 {
 	struct dom *dom = object->dom;
-	int rv = fault_hit(dom, r.op, true, NULL);
+	int rv = fault_hit(dom, r.op | r.more, true, NULL);
 
 	if (rv != 0)
 		return rv;
@@ -674,10 +676,13 @@ int dom_read(struct dom_object *object, struct dom_io *io, uint64_t offset,
 int dom_write(struct dom_object *object, struct dom_io *io, uint64_t offset,
 	      struct sgl *sgl, unsigned flags, dom_io_cb cb)
 {
-	if ((flags & DOM_ATOMIC) != 0 && sgl->len_bytes > DOM_ATOMIC_MAX)
+	bool atomic = (flags & DOM_ATOMIC) != 0;
+
+	if (atomic && sgl->len_bytes > DOM_ATOMIC_MAX)
 		return -EINVAL;
 	return submit(object, io,
 		      (struct fake_req){ .op = FAKE_WRITE,
+					 .more = atomic ? FAKE_ATOMIC : 0,
 					 .offset = offset,
 					 .len = sgl->len_bytes,
 					 .data = sgl },

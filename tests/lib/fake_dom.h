@@ -21,6 +21,7 @@ enum fake_op {
 	FAKE_RESERVE = 64,
 	FAKE_OPEN = 128,
 	FAKE_MARK = 256, /* not of FAKE_ANY */
+	FAKE_ATOMIC = 512, /* a write that is to be atomic, besides */
 	FAKE_ANY = 255,
 };
 

@@ -79,6 +79,31 @@ TEST(lun, ordered_waits_for_all)
 	rig_close(r);
 }
 
+/* What came behind an ORDERED one waits for it, and not for the next that ends. */
+TEST(lun, all_wait_for_ordered)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd c[5];
+
+	begin_rw(r, &c[0], 0, true, 0, SCSI_SIMPLE, true);
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &c[1], 0, false, 8, SCSI_SIMPLE, false);
+	begin_rw(r, &c[2], 0, false, 0, SCSI_ORDERED, false);
+	begin_rw(r, &c[3], 0, false, 0, SCSI_SIMPLE, false);
+	begin_rw(r, &c[4], 0, false, 0, SCSI_SIMPLE, false);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &c[1].done));
+	rig_run(r);
+	for (unsigned i = 2; i < ARRAY_LEN(c); i++)
+		CHECK(!c[i].done);
+	scsi_cmd_abort(&c[0].cmd);
+	for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
+		CHECK(memenv_run(&r->me, &c[i].done));
+		rig_end(&c[i]);
+	}
+	rig_close(r);
+}
+
 /* An ORDERED command waits for an older one whose data is still coming. */
 TEST(lun, ordered_waits_for_data)
 {
@@ -145,6 +170,46 @@ TEST(lun, abort_anywhere)
 	CHECK_EQ(a.answer, RIG_SILENT);
 	rig_end(&a);
 	rig_close(r);
+}
+
+/* What it waited for has just ended: it is not begun. */
+TEST(lun, abort_of_what_is_about_to_run)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a, b;
+
+	begin_rw(r, &a, 0, true, 0, SCSI_ORDERED, true);
+	begin_rw(r, &b, 0, true, 8, SCSI_SIMPLE, false);
+	scsi_cmd_end(&a.cmd); /* given up, as its data did not come */
+	fake_dom_stubborn(r->dom, true);
+	scsi_cmd_abort(&b.cmd);
+	CHECK(memenv_run(&r->me, &b.done));
+	CHECK_EQ(b.answer, RIG_SILENT);
+	rig_end(&b);
+	fake_dom_stubborn(r->dom, false);
+	CHECK_EQ(rig_read(r, 0, 8, 1, 0), GOOD);
+	rig_close(r);
+}
+
+/* Storage reads all the same: nobody wants that any more, and it is let go. */
+TEST(lun, abort_of_a_read_that_is_done)
+{
+	struct rig *r = rig_open(512);
+	struct rig_cmd a;
+
+	CHECK_EQ(rig_write(r, 0, 0, 8, 0x44), GOOD);
+	fake_dom_stubborn(r->dom, true);
+	fake_dom_hold(r->dom, true);
+	begin_rw(r, &a, 0, false, 0, SCSI_SIMPLE, false);
+	rig_run(r);
+	scsi_cmd_abort(&a.cmd);
+	CHECK(!a.done);
+	fake_dom_hold(r->dom, false);
+	CHECK(memenv_run(&r->me, &a.done));
+	CHECK_EQ(a.answer, RIG_SILENT);
+	CHECK(a.cmd.data_in == NULL);
+	rig_end(&a);
+	rig_close(r); /* with no page less */
 }
 
 /* LUN RESET ends the tasks of all; others hear TASK ABORTED; 29/03 for all. */

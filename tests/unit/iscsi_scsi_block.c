@@ -269,6 +269,32 @@ TEST(scsi_block, verify)
 	rig_close(r);
 }
 
+/* What is long goes in steps: each is compared with its part of the data. */
+TEST(scsi_block, verify_in_steps)
+{
+	enum { BLOCKS = 400 };
+	static uint8_t buf[BLOCKS * 512];
+	struct rig *r = rig_open(512);
+	struct rig_cmd rc;
+	uint8_t cdb[16];
+
+	for (unsigned i = 0; i < sizeof(buf); i++)
+		buf[i] = (uint8_t)(i / 512 + i);
+	cdb_of(cdb, 0x2e, 8, BLOCKS);
+	cdb[1] = 2;
+	CHECK_EQ(rig_do(r, 0, cdb, buf, sizeof(buf), NULL, 0), GOOD);
+	cdb[0] = 0x2f;
+	CHECK_EQ(rig_do(r, 0, cdb, buf, sizeof(buf), NULL, 0), GOOD);
+	buf[BLOCKS * 512 - 3]++;
+	rig_begin(r, &rc, 0, cdb, buf, sizeof(buf), 0, SCSI_SIMPLE, false);
+	CHECK(memenv_run(&r->me, &rc.done));
+	CHECK_EQ(rc.answer, RIG_SENSE(0xe, 0x1d, 0));
+	CHECK_EQ(rc.cmd.sense[0], 0xf0); /* INFORMATION: where it differs */
+	CHECK_EQ(get_be32(rc.cmd.sense + 3), BLOCKS * 512 - 3);
+	rig_end(&rc);
+	rig_close(r);
+}
+
 TEST(scsi_block, orwrite_and_atomic)
 {
 	struct rig *r = rig_open(512);
@@ -287,6 +313,12 @@ TEST(scsi_block, orwrite_and_atomic)
 	put_be16(cdb + 12, 8);
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 4096, NULL, 0), GOOD);
 	CHECK_EQ(rig_read(r, 0, 0, 8, 0xf0), GOOD);
+	/* It, and no other write, is one that dom shall do as a whole. */
+	fake_dom_fault(r->dom, (struct fake_fault){ .ops = FAKE_ATOMIC,
+						    .times = 1,
+						    .status = -ENOSPC });
+	CHECK_EQ(rig_write(r, 0, 0, 8, 0xf0), GOOD);
+	CHECK_EQ(rig_do(r, 0, cdb, buf, 4096, NULL, 0), RIG_SENSE(7, 0x27, 7));
 	put_be16(cdb + 10, 4); /* boundary */
 	CHECK_EQ(rig_do(r, 0, cdb, buf, 4096, NULL, 0), INVALID_CDB);
 	put_be16(cdb + 10, 0);
@@ -618,8 +650,64 @@ TEST(scsi_block, unmap)
 	CHECK_EQ(do_unmap(r, list, 8), GOOD);
 	CHECK_EQ(do_unmap(r, list, 20), GOOD);
 	CHECK_EQ(do_unmap(r, list, 8 + 16 * 257), RIG_SENSE(5, 0x26, 0));
+	/* Of a range that is cut nothing is believed. */
+	CHECK_EQ(rig_write(r, 0, 0, 8, 0x33), GOOD);
+	unmap_list(list, 1, (uint64_t[]){ 0 }, (uint32_t[]){ 8 });
+	CHECK_EQ(do_unmap(r, list, 8 + 15), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0x33), GOOD);
+	CHECK_EQ(do_unmap(r, list, 8 + 16), GOOD);
+	CHECK_EQ(rig_read(r, 0, 0, 8, 0), GOOD);
 	CHECK_EQ(rig_do(r, 0, CDB(0x42), NULL, 0, NULL, 0), GOOD);
 	CHECK_EQ(rig_do(r, 0, CDB(0x42, 1), NULL, 0, NULL, 0), INVALID_CDB);
+	rig_close(r);
+}
+
+/* Which block it is, as the host counts them. */
+TEST(scsi_block, a_bad_block_is_named)
+{
+	for (unsigned s = 0; s < ARRAY_LEN(sizes); s++) {
+		struct rig *r = rig_open(sizes[s]);
+		struct rig_cmd rc;
+		uint8_t cdb[16];
+
+		cdb_of(cdb, 0x28, 2, 8);
+		fake_dom_fault(r->dom, (struct fake_fault){
+					       .ops = FAKE_READ,
+					       .times = 1,
+					       .status = -EBADMSG,
+					       .bad_offset = 5 * sizes[s] });
+		rig_begin(r, &rc, 0, cdb, NULL, 0, 8 * sizes[s], SCSI_SIMPLE,
+			  false);
+		CHECK(memenv_run(&r->me, &rc.done));
+		CHECK_EQ(rc.answer, RIG_SENSE(3, 0x11, 0));
+		CHECK_EQ(rc.cmd.sense[0], 0xf0);
+		CHECK_EQ(get_be32(rc.cmd.sense + 3), 5);
+		rig_end(&rc);
+		rig_close(r);
+	}
+}
+
+/* A descriptor has 32 bits for its length: a longer hole is in several. */
+TEST(scsi_block, status_of_a_large_hole)
+{
+	static const uint8_t cdb[16] = { 0x9e, 0x12, [13] = 8 + 3 * 16 };
+	struct rig *r = rig_open(512);
+	uint64_t next = 0, blocks = 10ull << 30; /* 5 TiB */
+	uint8_t in[8 + 3 * 16];
+
+	CHECK_EQ(rig_lun(r, 1, blocks * 512, false), 0);
+	r->lun = 1;
+	while (rig_tur(r, 0) != GOOD)
+		;
+	CHECK_EQ(rig_do(r, 0, cdb, NULL, 0, in, sizeof(in)), GOOD);
+	CHECK_EQ(rig_got, sizeof(in));
+	for (unsigned i = 8; i < sizeof(in); i += 16) {
+		CHECK_EQ(get_be64(in + i), next);
+		CHECK_EQ(in[i + 12], 1);
+		next += get_be32(in + i + 8);
+	}
+	CHECK_EQ(next, blocks);
+	r->lun = 0;
 	rig_close(r);
 }
 

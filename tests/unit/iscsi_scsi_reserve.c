@@ -200,6 +200,25 @@ TEST(scsi_reserve, preempt_and_abort)
 	rig_close(r);
 }
 
+/* Of a reservation that all hold: the key of nobody stands for all others. */
+TEST(scsi_reserve, preempt_and_abort_of_all)
+{
+	static const uint8_t data[512] = { 0x3c };
+	struct rig *r = rig_open(512);
+	struct rig_cmd victim;
+
+	CHECK_EQ(pr(r, 0, REGISTER, 0, 0, KEY0), GOOD);
+	CHECK_EQ(pr(r, 1, REGISTER, 0, 0, KEY1), GOOD);
+	CHECK_EQ(pr(r, 1, RESERVE, 7, KEY1, 0), GOOD);
+	rig_begin(r, &victim, 1, CDB(0x2a, 0, 0, 0, 0, 0, 0, 0, 1), data, 512,
+		  0, SCSI_SIMPLE, true);
+	CHECK_EQ(pr(r, 0, ABORT, 7, KEY0, 0), GOOD);
+	CHECK(victim.done);
+	CHECK_EQ(victim.answer, RIG_STATUS(SCSI_TASK_ABORTED));
+	rig_end(&victim);
+	rig_close(r);
+}
+
 /* TransportIDs: SPEC_I_PT and REGISTER AND MOVE, whole and broken. */
 TEST(scsi_reserve, transport_ids)
 {
@@ -388,6 +407,12 @@ TEST(scsi_reserve, transport_ids_beyond_bounds)
 	memcpy(list + 32, "iqn.2026-11.test:abcdef,i,0x00023d000001", 40);
 	put_be32(list + 24, 44);
 	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 72), RIG_SENSE(5, 0x26, 0));
+	/* It says that it is longer than the list. */
+	memset(list + 48, 0, 24);
+	put_be16(list + 30, 24);
+	put_be32(list + 24, 24);
+	CHECK_EQ(pr_list(r, 0, REGISTER, 0, list, 52), RIG_SENSE(5, 0x26, 0));
+	memset(list + 48, 'a', 24);
 	/* It ends, but not with a word. */
 	put_be16(list + 30, 42);
 	memset(list + 72, 0, 2);
