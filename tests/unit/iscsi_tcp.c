@@ -430,6 +430,27 @@ TEST(iscsi_tcp, with_digests)
 	end();
 }
 
+/* Either of the two, alone. */
+TEST(iscsi_tcp, one_digest_of_two)
+{
+	fixture((struct iscsi_config){ 0 });
+	fill(5);
+	for (unsigned hd = 0; hd < 2; hd++) {
+		if (hd)
+			LOGIN(KEYS "HeaderDigest=CRC32C\0DataDigest=None\0");
+		else
+			LOGIN(KEYS "HeaderDigest=None\0DataDigest=CRC32C\0");
+		cl.hd = hd;
+		cl.dd = !hd;
+		ready();
+		write_all(0, 131072, 8189, 16383, 1000000);
+		read_all(0, 131072, 24000, 65536);
+		close(cl.fd);
+	}
+	cl.fd = -1;
+	end();
+}
+
 /* A digest that is wrong: rejected and hung up; nothing was written. */
 /* Which PDU has a bad digest, and which one of it. */
 enum bad_digest { OF_HEADER, OF_IMMEDIATE, OF_DATA_OUT };
@@ -484,6 +505,35 @@ TEST(iscsi_tcp, bad_digests)
 		LOGIN(KEYS);
 		ready();
 		read_all(0, 4096, 24000, 65536);
+		close(cl.fd);
+	}
+	cl.fd = -1;
+	end();
+}
+
+/* A digest proves a header, and does not make its lengths right. */
+TEST(iscsi_tcp, lengths_with_digests)
+{
+	static const uint8_t lengths[][4] = {
+		{ 0, 4, 0, 1 }, /* a byte more than we take */
+		{ 1, 0, 0, 0 }, /* an AHS, and no SCSI Command */
+	};
+
+	fixture((struct iscsi_config){ .max_recv_data = 262144,
+				       .pdu_ms = 3600000 });
+	for (unsigned i = 0; i < ARRAY_LEN(lengths); i++) {
+		uint8_t bhs[ISCSI_BHS_LEN + 8] = { 0x40 | ISCSI_OP_NOP_OUT,
+						   0x80 };
+		size_t n = ISCSI_BHS_LEN + 4u * lengths[i][0];
+
+		LOGIN(KEYS DIGESTS);
+		cl.hd = cl.dd = true;
+		ready();
+		memcpy(bhs + 4, lengths[i], 4);
+		put_be32(bhs + 16, ++cl.itt);
+		put_le32(bhs + n, crc32c(bhs, n));
+		put_bytes(bhs, n + 4, n + 4);
+		CHECK(hung_up());
 		close(cl.fd);
 	}
 	cl.fd = -1;
@@ -653,6 +703,104 @@ TEST(iscsi_tcp, data_out_of_no_task)
 	for (unsigned i = 0; i <= TCP_STRAY_MAX; i++)
 		put_pdu(bhs, pattern, 512, 4096);
 	CHECK(hung_up());
+	end();
+}
+
+/* After four billion of them: the tag of what comes unasked is none of theirs. */
+TEST(iscsi_tcp, tags_of_r2ts_wrap)
+{
+	struct tcp_conn *conn;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	conn = tcp_of(TAILQ_FIRST(&iscsi->conns)->dm);
+	conn->ttt_last = ISCSI_NO_TAG - 2;
+	fill(6);
+	write_all(0, 262144, 0, 65536, 1000000);
+	read_all(0, 262144, 24000, 65536);
+	CHECK_EQ(conn->ttt_last, 2);
+	end();
+}
+
+/* A task ends while its data is awaited; its neighbour's is taken. */
+TEST(iscsi_tcp, abort_leaves_the_neighbour)
+{
+	uint8_t tmf[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_TMF,
+				       0x80 | SCSI_ABORT_TASK };
+	uint8_t out[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
+	uint32_t first;
+	struct pdu pdu;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	fill(7);
+	first = command(0xa0, 4096, 0x2a, 64, 8, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	while (iscsi_itt_bucket(cl.itt + 1) != iscsi_itt_bucket(first))
+		cl.itt++;
+	command(0xa0, 4096, 0x2a, 0, 8, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+	memcpy(out + 8, pdu.bhs + 8, 16);
+	put_be32(tmf + 16, cl.itt + 1);
+	put_be32(tmf + 20, first);
+	put_be32(tmf + 32, cl.cmdsn - 2);
+	put_pdu(tmf, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_TMF_RSP);
+	CHECK_EQ(pdu.bhs[2], 0);
+	put_pdu(out, pattern, 4096, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(get_be32(pdu.bhs + 16), cl.itt);
+	CHECK_EQ(pdu.bhs[3], 0);
+	read_all(0, 4096, 24000, 65536);
+	end();
+}
+
+/* Another session resets the unit while a Data-Out comes in: its rest is nobody's. */
+TEST(iscsi_tcp, reset_in_the_middle_of_a_pdu)
+{
+	uint8_t tmf[ISCSI_BHS_LEN] = { 0x40 | ISCSI_OP_TMF,
+				       0x80 | SCSI_LUN_RESET };
+	uint8_t out[ISCSI_BHS_LEN] = { ISCSI_OP_DATA_OUT, 0x80 };
+	static struct client first;
+	struct pdu pdu;
+
+	fixture((struct iscsi_config){ 0 });
+	LOGIN(KEYS);
+	ready();
+	command(0xa0, 4096, 0x2a, 0, 8, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_R2T);
+	memcpy(out + 8, pdu.bhs + 8, 16);
+	frame(wire, out, pattern, 4096);
+	put_bytes(wire, 1000, 1000);
+	run(2);
+	first = cl;
+	cl.isid = 1;
+	LOGIN(KEYS);
+	ready();
+	put_be32(tmf + 16, ++cl.itt);
+	put_be32(tmf + 20, ISCSI_NO_TAG);
+	put_pdu(tmf, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_TMF_RSP);
+	CHECK_EQ(pdu.bhs[2], 0);
+	close(cl.fd);
+	cl = first;
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[0], ISCSI_OP_RESPONSE);
+	CHECK_EQ(pdu.bhs[3], SCSI_TASK_ABORTED);
+	frame(wire, out, pattern, 4096);
+	put_bytes(wire + 1000, ISCSI_BHS_LEN + 4096 - 1000, 4096);
+	command(0x80, 0, 0, 0, 0, NULL, 0, 4096);
+	CHECK(get_pdu(&pdu));
+	CHECK_EQ(pdu.bhs[3], SCSI_CHECK_CONDITION); /* it was reset */
+	memset(pattern, 0, 4096);
+	read_all(0, 4096, 24000, 65536); /* nothing of it was written */
 	end();
 }
 
