@@ -655,6 +655,28 @@ TEST(iser_conn, logout_and_its_queue_pair_ends)
 	end();
 }
 
+/* The device has a word on it when nobody waits for that any more. */
+TEST(iser_conn, event_behind_its_end)
+{
+	struct iser_conn *conn;
+
+	fixture_with((struct fake_rdma_config){ 0 });
+	ready();
+	conn = TAILQ_FIRST(&iser->conns);
+	fake_peer_disconnect(peer);
+	while (conn->last_waits == 0)
+		shard_step(ts.env, 0);
+	env_timer_stop(ts.env, &conn->timer);
+	conn->last_waits = 1;
+	conn->timer.cb(&conn->timer);
+	CHECK(conn->finishing);
+	fake_peer_async(peer, IBV_EVENT_QP_LAST_WQE_REACHED);
+	while (counter_value(&iser__conns) > 0)
+		shard_step(ts.env, 0);
+	CHECK(TAILQ_EMPTY(&iser->hot));
+	end();
+}
+
 /* One that does not ends with the room. */
 TEST(iser_conn, logout_and_stay)
 {
@@ -903,27 +925,45 @@ TEST(iser_conn, too_many_ignored)
 	}
 }
 
-/* An AHS in front of immediate data that fills the receive. */
+/* A write of 8 KiB, @imm bytes of it behind an AHS of @len bytes. */
+static void write_behind_ahs(uint8_t type, unsigned len, unsigned body,
+			     uint32_t imm, unsigned seed)
+{
+	struct message *m = command(0x20, 8192);
+	static uint8_t data[8192];
+
+	pattern(data, sizeof(data), seed);
+	rw10(m, 0x2a, 16, 16);
+	m->bytes[28 + 4] = (uint8_t)(len / 4);
+	put_be16(m->bytes + m->len, (uint16_t)body);
+	m->bytes[m->len + 2] = type;
+	m->len += len;
+	message_data(m, data, imm);
+	memcpy(memory, data + imm, sizeof(data) - imm);
+	fake_peer_expose(peer, KEY, memory, sizeof(data));
+	CHECK(give(m));
+}
+
+/* An AHS in front of immediate data that fills the receive, or nearly. */
 TEST(iser_conn, ahs_with_data)
 {
-	static uint8_t data[8192];
-	struct message *m;
+	struct fake_message *m;
 
 	fixture();
 	ready();
-	pattern(data, sizeof(data), 9);
-	for (unsigned ahs = 8; ahs <= 256; ahs += 248) {
-		m = command(0x20, sizeof(data));
-		rw10(m, 0x2a, 16, 16);
-		m->bytes[28 + 4] = (uint8_t)(ahs / 4);
-		/* A type nobody knows: it is passed over (11.2.2.1). */
-		put_be16(m->bytes + m->len, (uint16_t)(ahs - 3));
-		m->bytes[m->len + 2] = 0x3f;
-		m->len += ahs;
-		message_data(m, data, sizeof(data));
-		CHECK(give(m));
-		free(receive());
+	for (uint32_t imm = 8192; imm >= 8176; imm -= 4) {
+		/* The read length of a command that reads, too: no matter. */
+		write_behind_ahs(2, 8, 5, imm, imm);
+		good(KEY);
+		read_back(16, 16, imm);
 	}
+	/* A type that nobody knows. */
+	write_behind_ahs(0x3f, 256, 253, 8192, 1);
+	m = receive();
+	CHECK(m != NULL);
+	CHECK_EQ(m->bytes[28], ISCSI_OP_REJECT);
+	free(m);
+	read_back(16, 16, 8176);
 	end();
 }
 
