@@ -242,6 +242,48 @@ TEST(iser_move, receives_without_memory)
 	end();
 }
 
+/* Its own queue waits for memory as it leaves, and is filled where it arrives. */
+TEST(iser_move, own_receives_without_memory)
+{
+	static struct sgl *hoard[16384];
+	/* What is sent from, a page of heads, and those of one receive. */
+	const unsigned keep = TX_SLOT_PAGES + TX_BIG_PAGES + 1 + RECV_PAGES;
+
+	for (unsigned late = 0; late < 2; late++) {
+		struct fake_peer *peer;
+		unsigned count = 0;
+
+		begin_with((struct fake_rdma_config){ .no_srq = true });
+		plan.gate = true;
+		while (sgl_new(ts.env->pages, PAGE_FRONT, PAGE_BYTES, 0,
+			       &hoard[count]) == 0)
+			count++;
+		for (unsigned i = 0; i < keep; i++)
+			sgl_put(hoard[--count]);
+		peer = dial();
+		CHECK_EQ(fake_peer_state(peer), FAKE_UP);
+		CHECK_EQ(counter_value(&iser__receives_posted), 1);
+		login_send(peer);
+		UNTIL(atomic_load(&gated) != NULL);
+		if (late) {
+			gate_open();
+			UNTIL(arrived == 1);
+			turns();
+		}
+		while (count > 0)
+			sgl_put(hoard[--count]);
+		turns();
+		if (!late)
+			gate_open();
+		UNTIL(counter_value(&iser__receives_posted) ==
+		      WINDOW + RECV_SPARE);
+		receive(peer, ISCSI_OP_LOGIN_RSP);
+		echo_check(peer, 4096);
+		hang_up(peer);
+		end();
+	}
+}
+
 /* Every call that is made to move it fails once; then it works. */
 TEST(iser_move, faults)
 {
