@@ -177,6 +177,7 @@ TEST(iser_device, address_change)
 	portal->cm.event(&portal->cm, &event);
 	CHECK(!iser_listening(iser, 1, why, sizeof(why)));
 	CHECK_STR(why, "its device or its address went");
+	CHECK(env_timer_active(&portal->retry));
 	env_timer_stop(ts.env, &portal->retry);
 	portal->retry.cb(&portal->retry);
 	CHECK(iser_listening(iser, 1, why, sizeof(why)));
@@ -198,6 +199,27 @@ TEST(iser_device, device_removed)
 	fake_rdma_check_empty();
 	CHECK(!iser_listening(iser, 1, why, sizeof(why)));
 	end();
+}
+
+/* Nobody holds it up: not who logged out, and has yet to hang up. */
+TEST(iser_device, removed_behind_a_logout)
+{
+	for (unsigned steps = 0; steps < 12; steps++) {
+		struct message *m;
+
+		fixture();
+		ready();
+		m = message(ISCSI_OP_LOGOUT | ISCSI_IMMEDIATE, ISCSI_FINAL);
+		CHECK(fake_peer_send(peer, m->bytes, m->len));
+		for (unsigned i = 0; i < steps; i++)
+			shard_step(ts.env, 0);
+		fake_rdma_remove();
+		while (counter_value(&iser__conns) > 0)
+			turns();
+		turns();
+		fake_rdma_check_empty();
+		end();
+	}
 }
 
 /* Its context may be closed by the time everybody was told. */

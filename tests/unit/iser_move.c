@@ -112,6 +112,27 @@ TEST(iser_move, terminated_and_slow)
 	}
 }
 
+/* What the device told as it left counts where it stays, as it ends there. */
+TEST(iser_move, terminated_behind_an_event)
+{
+	static const enum end ends[] = { END_AT_ONCE, END_LEAVING };
+
+	for (unsigned i = 0; i < ARRAY_LEN(ends); i++) {
+		struct fake_peer *peer;
+
+		begin_with((struct fake_rdma_config){ 0 });
+		/* It was seen to tell, and is waited for. */
+		LIST_FIRST(&iser->devices)->says_last_wqe = true;
+		plan.told = true;
+		plan.end = ends[i];
+		peer = dial();
+		login_send(peer);
+		UNTIL(closed == 1);
+		fake_peer_free(peer);
+		end(); /* all of it came back */
+	}
+}
+
 /* Something happens while nobody has it: it is told where it arrives. */
 TEST(iser_move, lost_on_the_way)
 {

@@ -46,6 +46,7 @@ static struct plan {
 	enum end end;
 	bool gate; /* stay between detach and attach until gate_open() */
 	bool keeps; /* immediate data */
+	bool told; /* detach() has returned: the device has its last word */
 } plan;
 
 struct iscsi_conn {
@@ -171,6 +172,9 @@ static inline void move(struct iscsi_conn *c)
 		return;
 	}
 	c->dm->ops->detach(c->dm);
+	if (c->plan.told)
+		iser__on_async(&conn_of(c->dm)->watch,
+			       IBV_EVENT_QP_LAST_WQE_REACHED);
 	if (c->plan.end == END_AT_ONCE)
 		end_it(c);
 	if (c->plan.end == END_LEAVING)
