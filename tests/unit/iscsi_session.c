@@ -1040,7 +1040,7 @@ static void secret_is(const char *secret)
 }
 
 /* A login that proved the old secret, and is not at its end yet. */
-TEST(iscsi_session, a_secret_that_changes_ends_logins)
+static void login_over_another_secret(bool made_anew)
 {
 	static const char first[] =
 		"InitiatorName=" WHO "\0TargetName=" IQN "\0AuthMethod=CHAP\0";
@@ -1070,12 +1070,20 @@ TEST(iscsi_session, a_secret_that_changes_ends_logins)
 	login_step(&m, 0x81, buf, out.len);
 	CHECK_EQ(status_of(&m), 0);
 	CHECK(m.dm.owner->login->auth_done);
+	if (made_anew)
+		iscsi_target_unset(iscsi, IQN);
 	secret_is("fedcba9876543210");
 	if (!m.closing)
 		login_step(&m, 0x87, NULL, 0);
 	settle();
 	CHECK(m.closed);
 	end();
+}
+
+TEST(iscsi_session, a_secret_that_changes_ends_logins)
+{
+	login_over_another_secret(false);
+	login_over_another_secret(true);
 }
 
 /* What was looked at in a login's first step is looked at in its last, too. */
