@@ -177,7 +177,7 @@ void iscsi__task_maybe_free(struct task *task)
 	task_free(task);
 	/* A function may wait for those that were aborted. */
 	if (s->ending || s->logout != NULL || aborted ||
-	    s->aborted_count == 0 || !TAILQ_EMPTY(&s->parked))
+	    !TAILQ_EMPTY(&s->parked))
 		iscsi__session_kick(s);
 }
 
