@@ -18,7 +18,6 @@
 #define SNAPSHOT_BYTES (4u << 20)
 #define ELECTION_MS 500u
 #define HEARTBEAT_MS 100u
-#define SILENT_NS (10 * SEC) /* from then on the store does not answer */
 
 static struct counter applied_total = {
 	.name = "basalt_cmmds_commands_applied_total",
@@ -42,7 +41,7 @@ static void check_store(struct health_check *check, struct health_result *out)
 	struct shell_info info;
 
 	shell__info(cmmds->shell, &info);
-	if (info.silent_ns >= SILENT_NS) {
+	if (info.silent_ns >= STORE_SILENT_NS) {
 		out->level = HEALTH_BAD;
 		snprintf(out->cause, sizeof(out->cause),
 			 "the directory has not answered for %llu s: nothing "

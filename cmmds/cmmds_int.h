@@ -226,6 +226,7 @@ size_t store__pending_bytes(const struct raft_store *store);
 uint64_t store__durable(const struct raft_store *store);
 /* What a write waits for, kv_wants(), until it goes on of itself; or 0. */
 int store__wants(const struct raft_store *store);
+#define STORE_SILENT_NS (10 * SEC) /* from then on it does not answer */
 /* For how long the write that is under way has been so; 0: there is none. */
 uint64_t store__silent_ns(const struct raft_store *store);
 

@@ -53,11 +53,12 @@ struct raft_store {
 	uint64_t first, last; /* of the log once the queue is empty */
 	bool busy, failed, closing;
 	uint64_t busy_ns; /* since then */
+	bool silent; /* for so long that it was logged */
 	int wants; /* what @writing waits for: kv_wants(); or 0 */
 	uint64_t wants_ns; /* since then; of space it is of no interest */
 	int status; /* of the batch just written; the worker's */
 	struct env_work work;
-	struct env_timer wants_timer;
+	struct env_timer wants_timer, silent_timer;
 	struct env_task task; /* starts a batch at the end of the turn */
 
 	void (*close_cb)(void *arg);
@@ -412,6 +413,7 @@ static void open_done(struct env_work *work)
 
 static void store_start(struct env_task *task);
 static void on_wants_timer(struct env_timer *timer);
+static void on_silent(struct env_timer *timer);
 
 int store__open(struct env *env, const char *path, const struct uuid *node,
 		bool found_it, struct store_open *req,
@@ -428,6 +430,7 @@ int store__open(struct env *env, const char *path, const struct uuid *node,
 	store->path = cmmds__copy(path, strlen(path) + 1);
 	store->task.cb = store_start;
 	store->wants_timer.cb = on_wants_timer;
+	store->silent_timer.cb = on_silent;
 	kv_batch_init(&store->gathering);
 	kv_batch_init(&store->writing);
 	memset(&req->loaded, 0, sizeof(req->loaded));
@@ -454,6 +457,37 @@ void store__start(struct raft_store *store, const struct store_ops *ops,
 
 /* ---- writing ---- */
 
+/* Who reads the log later is told when it began, and when it was over. */
+static void on_silent(struct env_timer *timer)
+{
+	struct raft_store *store =
+		container_of(timer, struct raft_store, silent_timer);
+
+	store->silent = true;
+	log_error("directory store %s has not answered for %llu s: nothing can "
+		  "be changed before it does; look at the disk under data_dir",
+		  store->path,
+		  (unsigned long long)(store__silent_ns(store) / SEC));
+}
+
+static void busy_begin(struct raft_store *store)
+{
+	store->busy = true;
+	store->busy_ns = env_now(store->env);
+	env_timer_start(store->env, &store->silent_timer, STORE_SILENT_NS);
+	env_work(store->env, store->lane, &store->work);
+}
+
+static void busy_end(struct raft_store *store)
+{
+	env_timer_stop(store->env, &store->silent_timer);
+	if (store->silent)
+		log_info("directory store %s answers again, after %llu s",
+			 store->path,
+			 (unsigned long long)(store__silent_ns(store) / SEC));
+	store->silent = store->busy = false;
+}
+
 static void close_work(struct env_work *work)
 {
 	struct raft_store *store = container_of(work, struct raft_store, work);
@@ -467,6 +501,7 @@ static void close_done(struct env_work *work)
 	void (*cb)(void *arg) = store->close_cb;
 	void *arg = store->close_arg;
 
+	busy_end(store);
 	store_free(store);
 	cb(arg);
 }
@@ -540,7 +575,7 @@ static void write_done(struct env_work *work)
 {
 	struct raft_store *store = container_of(work, struct raft_store, work);
 
-	store->busy = false;
+	busy_end(store);
 	if (waits(store)) {
 		wait_on(store);
 		return;
@@ -597,9 +632,7 @@ static void store_start(struct env_task *task)
 	} else {
 		return;
 	}
-	store->busy = true;
-	store->busy_ns = env_now(store->env);
-	env_work(store->env, store->lane, &store->work);
+	busy_begin(store);
 }
 
 static uint64_t queued(struct raft_store *store)

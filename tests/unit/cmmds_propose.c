@@ -196,6 +196,51 @@ TEST(cmmds_propose, health_of_a_silent_store)
 	face_close(&f);
 }
 
+/* Lines of @said, with @words. */
+static unsigned lines_with(FILE *said, const char *words)
+{
+	char line[512];
+	unsigned n = 0;
+
+	rewind(said);
+	while (fgets(line, sizeof(line), said) != NULL)
+		n += strstr(line, words) != NULL;
+	return n;
+}
+
+/* Who reads the log later sees when it began, and when it was over. */
+TEST(cmmds_propose, log_of_a_silent_store)
+{
+	static struct face f;
+	FILE *said = tmpfile();
+	int saved = dup(STDERR_FILENO);
+
+	face_open(&f);
+	log_level_set("cmmds", "info");
+	CHECK(said != NULL && saved >= 0);
+	CHECK(dup2(fileno(said), STDERR_FILENO) >= 0);
+	build(&f, &f.cmds[0], 0);
+	CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[0], 0, answered), 0);
+	world_run(&f.w, f.w.now_ns);
+	CHECK(f.w.nodes[0].work != NULL);
+	timer_heap_start(&f.w.timers, &f.w.nodes[0].work_timer,
+			 f.w.now_ns + 60 * SEC);
+	world_run(&f.w, f.w.now_ns + 9 * SEC);
+	CHECK_EQ(lines_with(said, "has not answered"), 0);
+	world_run(&f.w, f.w.now_ns + 50 * SEC);
+	CHECK_EQ(lines_with(said, "has not answered for 10 s"), 1);
+	CHECK_EQ(lines_with(said, "data_dir"), 1);
+	world_run(&f.w, f.w.now_ns + 60 * SEC);
+	CHECK_EQ(lines_with(said, "answers again, after 60 s"), 1);
+	CHECK_EQ(lines_with(said, "has not answered"), 1);
+	log_level_set("cmmds", "error");
+	cmmds_command_fini(&f.cmds[0]);
+	face_close(&f);
+	CHECK(dup2(saved, STDERR_FILENO) >= 0);
+	close(saved);
+	fclose(said);
+}
+
 /* With another voter, leading is no lease: that one may lead by now. */
 TEST(cmmds_propose, session_of_several_voters)
 {
