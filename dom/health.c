@@ -268,33 +268,53 @@ static void loss_of_other(struct dom *dom, struct dom__loss *loss)
 
 /* ---- the check ---- */
 
-static void say_gone(const struct dom__loss *loss, struct health_result *out)
-{
-	char oid[UUID_TEXT_LEN];
+#define WHOSE_MAX 128u
 
-	uuid_format(&loss->gone.oid, oid);
-	snprintf(out->cause, sizeof(out->cause),
-		 "components are lost: %u, one of object %s, which cannot be "
-		 "opened; its disk was removed by force, or lost what it had "
-		 "confirmed",
-		 loss->gone.count, oid);
-	snprintf(out->fix, sizeof(out->fix),
-		 "delete the virtual disk (basalt vdisk show tells its object) "
-		 "and restore it from a backup; replace a disk that is in "
-		 "service and lost data");
+/* An object as people know it: by the name of its virtual disk, if it has one. */
+static const Directory__VDisk *whose(struct dom *dom, const struct uuid *oid,
+				     char out[WHOSE_MAX])
+{
+	const struct cmmds_entry *e =
+		cmmds_of(dom->cmmds, CMMDS_VDISK, oid->b, sizeof(oid->b), NULL);
+	const Directory__VDisk *v = e != NULL ? (const void *)e->message : NULL;
+	char id[UUID_TEXT_LEN];
+
+	uuid_format(oid, id);
+	if (v != NULL)
+		snprintf(out, WHOSE_MAX, "virtual disk %.63s (object %s)",
+			 v->name, id);
+	else
+		snprintf(out, WHOSE_MAX, "object %s", id);
+	return v;
 }
 
-static void say_newer(const struct dom__loss *loss, struct health_result *out)
+static void say_gone(struct dom *dom, const struct dom__loss *loss,
+		     struct health_result *out)
 {
-	char oid[UUID_TEXT_LEN];
+	char of[WHOSE_MAX];
+	const Directory__VDisk *v = whose(dom, &loss->gone.oid, of);
 
-	uuid_format(&loss->newer.oid, oid);
 	snprintf(out->cause, sizeof(out->cause),
-		 "the directory is older than %u component%s of object %s: it "
+		 "components are lost: %u, one of %s, which cannot be opened; "
+		 "its disk was removed by force, or lost what it had confirmed",
+		 loss->gone.count, of);
+	snprintf(out->fix, sizeof(out->fix),
+		 "basalt vdisk delete %.63s --force, and restore it from a "
+		 "backup; replace a disk that is in service and lost data",
+		 v != NULL ? v->name : "NAME");
+}
+
+static void say_newer(struct dom *dom, const struct dom__loss *loss,
+		      struct health_result *out)
+{
+	char of[WHOSE_MAX];
+
+	whose(dom, &loss->newer.oid, of);
+	snprintf(out->cause, sizeof(out->cause),
+		 "the directory is older than %u component%s of %s: it "
 		 "does not know the object or its last layout; was it, or a "
 		 "disk, put back from a backup?",
-		 loss->newer.count, loss->newer.count == 1 ? "" : "s, one",
-		 oid);
+		 loss->newer.count, loss->newer.count == 1 ? "" : "s, one", of);
 	snprintf(out->fix, sizeof(out->fix),
 		 "put a newer copy of data_dir's directory/ back; if there is "
 		 "none: 'basalt object list --unknown' lists them, 'basalt "
@@ -302,15 +322,16 @@ static void say_newer(const struct dom__loss *loss, struct health_result *out)
 		 "'basalt object accept' opens one with its older layout");
 }
 
-static void say_lossy(const struct dom__loss *loss, struct health_result *out)
+static void say_lossy(struct dom *dom, const struct dom__loss *loss,
+		      struct health_result *out)
 {
-	char oid[UUID_TEXT_LEN];
+	char of[WHOSE_MAX];
 
-	uuid_format(&loss->lossy.oid, oid);
+	whose(dom, &loss->lossy.oid, of);
 	snprintf(out->cause, sizeof(out->cause),
 		 "acknowledged writes were lost on disks of this node: %u "
-		 "component%s of object %s%s",
-		 loss->lossy.count, loss->lossy.count == 1 ? "" : "s, one", oid,
+		 "component%s of %s%s",
+		 loss->lossy.count, loss->lossy.count == 1 ? "" : "s, one", of,
 		 loss->damaged ? "; blocks that may be concerned answer medium "
 				 "errors until they are written again"
 			       : "");
@@ -336,11 +357,11 @@ static void check_run(struct health_check *check, struct health_result *out)
 		return;
 	out->level = HEALTH_BAD;
 	if (loss.newer.count > 0)
-		say_newer(&loss, out);
+		say_newer(dom, &loss, out);
 	else if (loss.gone.count > 0)
-		say_gone(&loss, out);
+		say_gone(dom, &loss, out);
 	else
-		say_lossy(&loss, out);
+		say_lossy(dom, &loss, out);
 }
 
 void dom__health_open(struct dom *dom)

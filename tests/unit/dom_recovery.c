@@ -267,15 +267,31 @@ static void found(const struct health_check *check,
 		  const struct health_result *result, void *arg)
 {
 	if (strcmp(check->name, "object-data") == 0)
-		*(int *)arg = (int)result->level;
+		*(struct health_result *)arg = *result;
 }
 
-/* An image of before the object: nothing of it is there, and that is said. */
+static void vdisk_put(struct fixture *f, char *name)
+{
+	Directory__VDisk v = DIRECTORY__VDISK__INIT;
+
+	v.name = name;
+	v.oid.data = f->oid.b;
+	v.oid.len = sizeof(f->oid.b);
+	v.size_bytes = SIZE;
+	v.block_bytes = 512;
+	v.policy = "p";
+	entry_put(f, CMMDS_VDISK, name, strlen(name), &v.base);
+}
+
+/*
+ * An image of before the object: nothing of it is there, and that is said, by the
+ * name that people know.
+ */
 TEST(dom_recovery, disk_without_the_component)
 {
 	struct fixture *f = fixture_new();
 	char old[DISKS][300];
-	int level = -1;
+	struct health_result told = { .level = HEALTH_INFO };
 
 	start(f, true);
 	for (unsigned i = 0; i < DISKS; i++) {
@@ -285,8 +301,9 @@ TEST(dom_recovery, disk_without_the_component)
 		disk_in(f, i);
 	}
 	object_make(f, 2);
-	health_each(found, &level);
-	CHECK_EQ(level, HEALTH_OK);
+	vdisk_put(f, "mail");
+	health_each(found, &told);
+	CHECK_EQ(told.level, HEALTH_OK);
 	dom_object_close(f->object);
 	for (unsigned i = 0; i < DISKS; i++)
 		disk_out(f, i);
@@ -294,8 +311,10 @@ TEST(dom_recovery, disk_without_the_component)
 		copy(old[i], f->dirs[i]);
 		disk_in(f, i);
 	}
-	health_each(found, &level);
-	CHECK_EQ(level, HEALTH_BAD);
+	health_each(found, &told);
+	CHECK_EQ(told.level, HEALTH_BAD);
+	CHECK(strstr(told.cause, "of virtual disk mail (object ") != NULL);
+	CHECK(strstr(told.fix, "basalt vdisk delete mail --force") != NULL);
 	CHECK_EQ(object_open(f), -ENXIO);
 	fixture_close(f);
 	for (unsigned i = 0; i < DISKS; i++) {
@@ -388,7 +407,7 @@ TEST(dom_recovery, damage_in_mid_log)
 {
 	struct fixture *f = fixture_new();
 	unsigned hits = 0;
-	int level = -1;
+	struct health_result told = { .level = HEALTH_INFO };
 
 	f->oid = uuid_of(9);
 	life(f, true, marks_written);
@@ -398,8 +417,10 @@ TEST(dom_recovery, damage_in_mid_log)
 	start(f, false);
 	CHECK_EQ(object_open(f), 0);
 	CHECK(dom_object_lossy(f->object));
-	health_each(found, &level);
-	CHECK_EQ(level, HEALTH_BAD);
+	vdisk_put(f, "mail");
+	health_each(found, &told);
+	CHECK_EQ(told.level, HEALTH_BAD);
+	CHECK(strstr(told.cause, "of virtual disk mail (object ") != NULL);
 	for (unsigned i = 0; i < MARKS; i++) {
 		int rv = do_read(f, 4 * MB + i * B, got, B);
 
