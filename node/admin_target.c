@@ -460,43 +460,46 @@ static void set_applied(struct admin_req *r)
 	admin__done(r, what, notes, emptied ? 1 : 0, "", "");
 }
 
-void admin__target_set(struct admin_req *r)
+static int set_check(struct admin_req *r)
 {
 	const Admin__TargetSet *m = r->msg->target_set;
-	bool something =
-		m->n_deny > 0 || m->no_chap || m->no_mutual_chap ||
-		(m->access != NULL &&
-		 (m->access->n_allow > 0 || m->access->chap_user[0] != '\0' ||
-		  m->access->mutual_user[0] != '\0'));
+	const Admin__Access *a = m->access;
+	bool chap = a != NULL && a->chap_user[0] != '\0';
+	bool mutual = a != NULL && a->mutual_user[0] != '\0';
+	size_t n_allow = a != NULL ? a->n_allow : 0;
 
-	if (!something) {
-		admin__why(r, -EINVAL,
-			   "Give --allow, --deny, --chap, --mutual-chap, "
-			   "--no-chap or --no-mutual-chap.",
-			   "target %s: nothing to change was given", m->name);
+	if (n_allow + m->n_deny == 0 && !m->no_chap && !m->no_mutual_chap &&
+	    !chap && !mutual)
+		return admin__why(r, -EINVAL,
+				  "Give --allow, --deny, --chap, "
+				  "--mutual-chap, --no-chap or "
+				  "--no-mutual-chap.",
+				  "target %s: nothing to change was given",
+				  m->name);
+	if (m->no_chap && chap)
+		return admin__why(r, -EINVAL, "Give one of them.",
+				  "target %s: --chap and --no-chap together",
+				  m->name);
+	if (m->no_mutual_chap && mutual)
+		return admin__why(r, -EINVAL, "Give one of them.",
+				  "target %s: --mutual-chap and "
+				  "--no-mutual-chap together",
+				  m->name);
+	for (size_t i = 0; i < n_allow; i++)
+		if (listed(m->deny, m->n_deny, a->allow[i]))
+			return admin__why(r, -EINVAL, "Give one of them.",
+					  "target %s: --allow and --deny of "
+					  "%.223s together",
+					  m->name, a->allow[i]);
+	return admin__access_check(r, a);
+}
+
+void admin__target_set(struct admin_req *r)
+{
+	if (set_check(r) < 0)
 		admin__refuse(r);
-		return;
-	}
-	if (m->no_chap && m->access != NULL && m->access->chap_user[0]) {
-		admin__why(r, -EINVAL, "Give one of them.",
-			   "target %s: --chap and --no-chap together", m->name);
-		admin__refuse(r);
-		return;
-	}
-	if (m->no_mutual_chap && m->access != NULL &&
-	    m->access->mutual_user[0]) {
-		admin__why(r, -EINVAL, "Give one of them.",
-			   "target %s: --mutual-chap and --no-mutual-chap "
-			   "together",
-			   m->name);
-		admin__refuse(r);
-		return;
-	}
-	if (admin__access_check(r, m->access) < 0) {
-		admin__refuse(r);
-		return;
-	}
-	admin__change(r, set_build, set_applied);
+	else
+		admin__change(r, set_build, set_applied);
 }
 
 struct session_count {

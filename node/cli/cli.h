@@ -24,7 +24,8 @@
 enum { CLI_DONE = 0, CLI_REFUSED = 1, CLI_USAGE = 2 };
 
 struct cli_option {
-	const char *name, *arg, *help; /* arg NULL: a switch */
+	/* arg NULL: a switch; "tcp|iser|both": one of these; NAME: any */
+	const char *name, *arg, *help;
 	bool repeat;
 };
 
@@ -103,6 +104,7 @@ extern const size_t cli_commands_count;
 const char *cli_option(const struct cli_call *call, const char *name);
 bool cli_has(const struct cli_call *call, const char *name);
 size_t cli_options(const struct cli_call *call, const char *name, char **out);
+bool cli_is_choice(const struct cli_option *option);
 /* Say what is wrong with the command line; CLI_USAGE. */
 int cli_usage(const struct cli_call *call, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

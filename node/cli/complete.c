@@ -245,7 +245,7 @@ void cli_complete(struct cli_call *call, int argc, char **argv)
 	for (int i = 0; i < argc - 1; i++)
 		take(&t, argv[i]);
 	begin_value(&t);
-	if (t.option != NULL && !isupper((unsigned char)t.option->arg[0])) {
+	if (t.option != NULL && cli_is_choice(t.option)) {
 		offer_choice(&t, t.option->arg);
 	} else if (t.option != NULL) {
 		offer_for(&t, t.option->arg);

@@ -165,7 +165,10 @@ void cli_man(void)
 	       "With \\fB\\-\\-json\\fR the object that is printed has "
 	       "error, fix, code and unknown,\nwhich is true where it is not "
 	       "known.\n"
-	       ".TP\n2\nusage\n"
+	       ".TP\n2\nthe command line is wrong in itself: an option, or "
+	       "a value of one, that there is\nnot, what is missing, or what "
+	       "does not go together.  basaltd was not asked.\nWhether it "
+	       "takes a name, a path or a size, it says itself, with 1.\n"
 	       ".SH ENVIRONMENT\n.TP\nBASALT_SOCKET\nthe admin socket, where "
 	       "\\fB\\-\\-socket\\fR is not given\n"
 	       ".SH SEE ALSO\n.BR basaltd (8),\n.BR basalt.conf (5)\n");

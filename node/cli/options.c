@@ -3,6 +3,8 @@
 #include "base/size.h"
 #include "node/cli/cli.h"
 
+#include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -133,6 +135,52 @@ static void options_add(struct parsing *p, const struct cli_option *list)
 	memset(&p->longs[p->count], 0, sizeof(p->longs[0]));
 }
 
+bool cli_is_choice(const struct cli_option *option)
+{
+	return option->arg != NULL && !isupper((unsigned char)option->arg[0]);
+}
+
+static bool is_among(const char *value, const char *choice)
+{
+	size_t len;
+
+	for (; *choice != '\0'; choice += len + (choice[len] == '|')) {
+		len = strcspn(choice, "|");
+		if (strlen(value) == len && strncmp(value, choice, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* "tcp, iser or both" */
+static int choice_usage(const struct cli_call *call,
+			const struct cli_option *option, const char *value)
+{
+	char text[100] = "";
+	size_t at = 0;
+
+	for (const char *p = option->arg; *p != '\0'; p++) {
+		if (*p != '|')
+			text[at++] = *p;
+		else
+			at += (size_t)snprintf(
+				text + at, sizeof(text) - at, "%s",
+				strchr(p + 1, '|') ? ", " : " or ");
+		assert(at < sizeof(text) - 1);
+	}
+	return cli_usage(call, "--%s %s: %s", option->name, value, text);
+}
+
+static bool is_given(const struct cli_call *call,
+		     const struct cli_option *option, const char *value)
+{
+	for (unsigned i = 0; i < call->given_count; i++)
+		if (call->given[i].option == option &&
+		    strcmp(call->given[i].value, value) == 0)
+			return true;
+	return false;
+}
+
 static int take(struct cli_call *call, const struct cli_option *option,
 		const char *value, bool *help, bool *version)
 {
@@ -146,8 +194,15 @@ static int take(struct cli_call *call, const struct cli_option *option,
 		call->socket = value;
 	else if (value != NULL && value[0] == '\0') /* "$UNSET" */
 		return cli_usage(call, "--%s wants a value", option->name);
+	else if (value != NULL && cli_is_choice(option) &&
+		 !is_among(value, option->arg))
+		return choice_usage(call, option, value);
 	else if (!option->repeat && cli_has(call, option->name))
 		return cli_usage(call, "--%s is given twice", option->name);
+	else if (value != NULL && option->repeat &&
+		 is_given(call, option, value))
+		return cli_usage(call, "--%s %s is given twice", option->name,
+				 value);
 	else if (call->given_count == CLI_GIVEN_MAX)
 		return cli_usage(call, "too many options");
 	else {

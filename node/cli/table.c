@@ -242,9 +242,6 @@ static int vdisk_create(struct cli_call *c)
 	rv = cli_size(c, "size", &m->size_bytes);
 	if (rv == 0)
 		rv = cli_number(c, "block-size", 4096, &m->block_bytes);
-	/* To the daemon 0 is what was not said. */
-	if (rv == 0 && cli_has(c, "block-size") && m->block_bytes == 0)
-		rv = cli_usage(c, "--block-size 0: 512 or 4096");
 	if (rv == 0 && !m->export &&
 	    (cli_has(c, "allow") || cli_has(c, "chap") ||
 	     cli_has(c, "chap-secret-file") || cli_has(c, "mutual-chap") ||
@@ -298,6 +295,33 @@ static int target_create(struct cli_call *c)
 	return access_fill(c, &m->access);
 }
 
+/* What is refused before a secret is asked for. */
+static int target_set_check(struct cli_call *c, const Admin__TargetSet *m)
+{
+	static const char *const apart[][2] = {
+		{ "chap", "no-chap" },
+		{ "mutual-chap", "no-chap" },
+		{ "mutual-chap", "no-mutual-chap" },
+	};
+	size_t allowed = cli_options(c, "allow", c->allow);
+
+	for (size_t i = 0; i < ARRAY_LEN(apart); i++)
+		if (cli_has(c, apart[i][0]) && cli_has(c, apart[i][1]))
+			return cli_usage(
+				c, "--%s and --%s together: give one of them",
+				apart[i][0], apart[i][1]);
+	for (size_t i = 0; i < allowed; i++)
+		for (size_t k = 0; k < m->n_deny; k++)
+			if (strcmp(c->allow[i], m->deny[k]) == 0)
+				return cli_usage(c,
+						 "--allow and --deny of %s "
+						 "together: give one of them",
+						 m->deny[k]);
+	if (c->given_count == 0)
+		return cli_usage(c, "nothing to change was given");
+	return CLI_DONE;
+}
+
 static int target_set(struct cli_call *c)
 {
 	Admin__TargetSet *m = BODY(c, TARGET_SET, target_set, target_set);
@@ -307,6 +331,8 @@ static int target_set(struct cli_call *c)
 	m->n_deny = cli_options(c, "deny", c->deny);
 	m->no_chap = cli_has(c, "no-chap");
 	m->no_mutual_chap = cli_has(c, "no-mutual-chap");
+	if (target_set_check(c, m) != CLI_DONE)
+		return CLI_USAGE;
 	return access_fill(c, &m->access);
 }
 
