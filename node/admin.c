@@ -160,6 +160,7 @@ static void send_packed(struct admin_conn *conn, Admin__Response *response,
 		sorry.done = true;
 		sorry.status = -EMSGSIZE;
 		sorry.error = ADMIN_TOO_LONG;
+		sorry.fix = ADMIN_TOO_LONG_FIX;
 		send_packed(conn, &sorry, &(struct packed){ 0 });
 		return;
 	}

@@ -410,6 +410,8 @@ static void undo_done(struct env_work *work)
 	add_refused(container_of(work, struct disk_add, work));
 }
 
+#define ADD_LOOK "The logs of basaltd and of the kernel may say more."
+
 static void add_fail(struct disk_add *a, int status, const char *fix,
 		     const char *why)
 {
@@ -524,7 +526,7 @@ static void add_opened(struct node_disk *d, int status, void *arg)
 		snprintf(why, sizeof(why), "%s cannot be opened: %s", a->path,
 			 d->why);
 		node__disk_forget(d);
-		add_fail(a, status, NULL, why);
+		add_fail(a, status, ADD_LOOK, why);
 		return;
 	}
 	if (add_is_over(a)) {
@@ -582,7 +584,14 @@ static const char *add_fix(const struct disk_add *a)
 		       "only reads /home (ProtectHome= of its unit).";
 	if (a->status == -EACCES || a->status == -EPERM)
 		return "basaltd's user needs read and write access to it.";
-	return NULL;
+	if (a->status == -EINVAL && a->probe.block_device &&
+	    a->r->msg->disk_add->size_bytes != 0)
+		return "Leave --size out.";
+	if (a->status == -EINVAL && a->probe.block_device)
+		return "Name a larger device.";
+	if (a->status == -EINVAL)
+		return "Give --size 64M or more, or name a larger file.";
+	return ADD_LOOK;
 }
 
 /* The disk that is there: is it of this cluster, and its directory without it? */
@@ -642,7 +651,7 @@ static void add_formatted(struct env_work *work)
 
 		if (d != NULL)
 			node__disk_forget(d);
-		add_fail(a, rv, NULL, err_text(rv));
+		add_fail(a, rv, ADD_LOOK, err_text(rv));
 	}
 }
 
@@ -747,7 +756,7 @@ void admin__disk_add(struct admin_req *r)
 	r->ctx = a;
 	a->r = r;
 	if (m->path[0] != '/' || strlen(m->path) >= sizeof(a->path))
-		admin__why(r, -EINVAL, NULL,
+		admin__why(r, -EINVAL, "Give its path from / on.",
 			   "disk %.80s: an absolute path of at most %zu "
 			   "characters",
 			   m->path, sizeof(a->path) - 1);

@@ -90,6 +90,10 @@ void admin__reply_packed(struct admin_req *r, int result, uint8_t *bytes,
 void admin__reply_text(struct admin_req *r, int result,
 		       const ProtobufCMessage *rest, int field, char *text);
 #define ADMIN_TOO_LONG "the answer is longer than 64 MiB"
+#define ADMIN_TOO_LONG_FIX "Ask for one by its name, or for fewer."
+/* A request that ends for this is answered to nobody. */
+#define ADMIN_UNHEARD "nobody waits for it"
+#define ADMIN_UNHEARD_FIX "Give the command again."
 void admin__refuse(struct admin_req *r); /* with what admin__why() set */
 void admin__no_memory(struct admin_req *r); /* refused: no reason to end */
 void admin__ok(struct admin_req *r, const char *fmt, ...)
@@ -98,9 +102,10 @@ void admin__ok(struct admin_req *r, const char *fmt, ...)
 void admin__done(struct admin_req *r, const char *what, char **notes,
 		 size_t notes_count, const char *id, const char *iqn);
 
-/* Set status, error text and what to do next (may be NULL).  @status back. */
+/* Set status, error text and what to do next.  @status back. */
 int admin__why(struct admin_req *r, int status, const char *fix,
-	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+	       const char *fmt, ...)
+	__attribute__((format(printf, 4, 5), nonnull(3)));
 
 /*
  * Answer now, or refuse with what admin__why() set: the request goes on, and is

@@ -54,10 +54,10 @@ static void list_end(struct admin_list *list)
 		admin__no_memory(r);
 		return;
 	case -EMSGSIZE:
-		admin__why(r, -EMSGSIZE, NULL, ADMIN_TOO_LONG);
+		admin__why(r, -EMSGSIZE, ADMIN_TOO_LONG_FIX, ADMIN_TOO_LONG);
 		break;
 	case -ECANCELED:
-		admin__why(r, -ECANCELED, NULL, "nobody waits for it");
+		admin__why(r, -ECANCELED, ADMIN_UNHEARD_FIX, ADMIN_UNHEARD);
 		break;
 	default: /* it said why */
 		break;

@@ -62,6 +62,7 @@ static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 	bool used[NAMES_LUNS_MAX] = { false };
 	const struct cmmds_entry *e = NULL;
 	unsigned count = 0, exports = 0, n;
+	char fix[200];
 
 	while ((e = cmmds_of(r->node->cmmds, CMMDS_LUN, m->vdisk,
 			     strlen(m->vdisk), e)) != NULL)
@@ -69,10 +70,15 @@ static int number_choose(struct admin_req *r, const Admin__LunAdd *m,
 	while ((e = cmmds_under(r->node->cmmds, t->name, e)) != NULL) {
 		const Directory__Lun *l = (const Directory__Lun *)e->message;
 
-		if (strcmp(l->vdisk, m->vdisk) == 0)
-			return admin__why(r, -EEXIST, NULL,
+		if (strcmp(l->vdisk, m->vdisk) == 0) {
+			snprintf(fix, sizeof(fix),
+				 "For another number or mode take it away "
+				 "first: basalt lun remove %.63s %u",
+				 t->name, l->lun);
+			return admin__why(r, -EEXIST, fix,
 					  "%s is LUN %u of target %s already",
 					  m->vdisk, l->lun, t->name);
+		}
 		if (m->lun_given && l->lun == m->lun)
 			return admin__why(r, -EEXIST,
 					  "Choose another --lun, or leave it "
@@ -144,8 +150,10 @@ void admin__lun_add(struct admin_req *r)
 	const Admin__LunAdd *m = r->msg->lun_add;
 
 	if (m->lun_given && m->lun > ISCSI_LUN_MAX) {
-		admin__why(r, -ERANGE, NULL, "LUN %u: 0 to %u are possible",
-			   m->lun, ISCSI_LUN_MAX);
+		admin__why(
+			r, -ERANGE,
+			"Choose another --lun, or leave it out for the next free one.",
+			"LUN %u: 0 to %u are possible", m->lun, ISCSI_LUN_MAX);
 		admin__refuse(r);
 		return;
 	}

@@ -58,11 +58,11 @@ static int create_check(struct admin_req *r)
 	if (admin__name_check(r, "policy", m->name, false) < 0)
 		return r->status;
 	if (method < 0)
-		return admin__why(r, -EINVAL, NULL,
+		return admin__why(r, -EINVAL, "Give one of these.",
 				  "--method %.40s: mirror, raid5 or raid6",
 				  m->method);
 	if (m->ftt > 3)
-		return admin__why(r, -ERANGE, NULL,
+		return admin__why(r, -ERANGE, "Give another --ftt.",
 				  "--ftt %u: 0 to 3 failures can be tolerated",
 				  m->ftt);
 	if (method == DIRECTORY__POLICY__METHOD__METHOD_RAID5 && m->ftt != 1)
@@ -76,12 +76,12 @@ static int create_check(struct admin_req *r)
 				  "for one.",
 				  "raid6 tolerates 2 failures, not %u", m->ftt);
 	if (m->stripe_width > 12)
-		return admin__why(r, -ERANGE, NULL,
+		return admin__why(r, -ERANGE, "Give another --stripe-width.",
 				  "--stripe-width %u: 1 to 12 are possible",
 				  m->stripe_width);
 	if (m->reserve_percent > 100)
-		return admin__why(r, -ERANGE, NULL, "--reserve %u: 0 to 100",
-				  m->reserve_percent);
+		return admin__why(r, -ERANGE, "Give another --reserve.",
+				  "--reserve %u: 0 to 100", m->reserve_percent);
 	return 0;
 }
 
@@ -272,9 +272,10 @@ static void policies_end(struct admin_list *list)
 	struct admin_req *r = list->r;
 
 	if (list->len == 0 && container_of(list, struct policy_list, list)->one)
-		list->status = admin__why(r, -ENOENT, NULL,
-					  "policy %s was deleted meanwhile",
-					  r->msg->policy_show->name);
+		list->status =
+			admin__why(r, -ENOENT, "basalt policy list shows them.",
+				   "policy %s was deleted meanwhile",
+				   r->msg->policy_show->name);
 }
 
 static bool users_part(struct node_parts *parts, unsigned max)

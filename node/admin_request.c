@@ -26,7 +26,7 @@ int admin__why(struct admin_req *r, int status, const char *fix,
 
 	assert(status < 0);
 	r->status = status;
-	snprintf(r->fix, sizeof(r->fix), "%s", fix != NULL ? fix : "");
+	snprintf(r->fix, sizeof(r->fix), "%s", fix);
 	va_start(ap, fmt);
 	vsnprintf(r->error, sizeof(r->error), fmt, ap);
 	va_end(ap);
@@ -195,8 +195,11 @@ void admin__stuck_early(struct admin_req *r, int wants)
 
 static void refused_why(struct admin_req *r, int status, const char *why)
 {
-	admin__why(r, status, NULL, "the directory refused the change: %s",
-		   why[0] != '\0' ? why : err_text(status));
+	admin__why(
+		r, status,
+		"Look what there is now, and run the command again; if it is refused again, basalt support collects what who helps needs.",
+		"the directory refused the change: %s",
+		why[0] != '\0' ? why : err_text(status));
 }
 
 static uint64_t directory_revision(struct admin_req *r)

@@ -82,7 +82,8 @@ static void scrub_every(struct admin_req *r)
 		admin__change(r, every_build, every_applied);
 		return;
 	}
-	admin__why(r, -EINVAL, NULL,
+	admin__why(r, -EINVAL,
+		   "Give --every with such a number, or off, and no disk.",
 		   "--every: 1 to %u days, or off; it holds for all disks, "
 		   "and is given alone",
 		   CMMDS_SCRUB_DAYS_MAX);

@@ -301,7 +301,7 @@ static int known_why(const struct one *one, const Directory__Object *o)
 	const char *vdisk = vdisk_of(r->node, &one->oid);
 
 	if (o->deleted)
-		return admin__why(r, -EEXIST, NULL,
+		return admin__why(r, -EEXIST, "Nothing is to be done.",
 				  "object %s is deleted already: its "
 				  "components go by themselves",
 				  one->id);

@@ -60,11 +60,11 @@ static int user_check(struct admin_req *r, const char *option, const char *user,
 	if (user[0] == '\0')
 		return 0;
 	if (strlen(user) > NAMES_USER_MAX)
-		return admin__why(r, -EINVAL, NULL,
+		return admin__why(r, -EINVAL, "Give a shorter one.",
 				  "%s: a user name of at most %u characters",
 				  option, NAMES_USER_MAX);
 	if (!names_printable(user))
-		return admin__why(r, -EINVAL, NULL,
+		return admin__why(r, -EINVAL, "Give another user name.",
 				  "%s: printable characters without blanks "
 				  "only",
 				  option);
@@ -126,8 +126,9 @@ static int seal(struct admin_req *r, const char *which, const char *name,
 	rv = node__secret_seal(r->node->key, nonce, context, secret->data,
 			       secret->len, &out->data, &out->len);
 	if (rv < 0)
-		admin__why(r, rv, NULL, "the secret of %s cannot be sealed: %s",
-			   name, err_text(rv));
+		admin__why(r, rv, "Try again in a moment.",
+			   "the secret of %s cannot be sealed: %s", name,
+			   err_text(rv));
 	return rv;
 }
 
@@ -144,7 +145,8 @@ static int text_set(struct admin_req *r, char **field, const char *value)
 	char *copy = strdup(value);
 
 	if (copy == NULL)
-		return admin__why(r, -ENOMEM, NULL, "no memory for a target");
+		return admin__why(r, -ENOMEM, "Try again in a moment.",
+				  "no memory for a target");
 	text_clear(field);
 	*field = copy;
 	return 0;
@@ -205,7 +207,7 @@ static int access_apply(struct admin_req *r, Directory__Target *t,
 					  t->name, ALLOW_MAX);
 		grown = realloc(t->allow, (t->n_allow + 1) * sizeof(*grown));
 		if (grown == NULL)
-			return admin__why(r, -ENOMEM, NULL,
+			return admin__why(r, -ENOMEM, "Try again in a moment.",
 					  "no memory for a target");
 		t->allow = grown;
 		grown[t->n_allow] = (char *)protobuf_c_empty_string;
@@ -250,7 +252,8 @@ Directory__Target *admin__target_make(struct admin_req *r, const char *name,
 	Directory__Target *t = calloc(1, sizeof(*t));
 
 	if (t == NULL) {
-		admin__why(r, -ENOMEM, NULL, "no memory for a target");
+		admin__why(r, -ENOMEM, "Try again in a moment.",
+			   "no memory for a target");
 		return NULL;
 	}
 	directory__target__init(t);
@@ -425,7 +428,8 @@ static int set_build(struct admin_req *r, struct cmmds_command *cmd)
 	/* A copy of our own to change. */
 	t = directory__target__unpack(NULL, e->value_len, e->value);
 	if (t == NULL)
-		return admin__why(r, -ENOMEM, NULL, "no memory for a target");
+		return admin__why(r, -ENOMEM, "Try again in a moment.",
+				  "no memory for a target");
 	rv = set_fill(r, t);
 	if (rv == 0) {
 		cmmds_put(cmd, CMMDS_TARGET, m->name, strlen(m->name),

@@ -21,7 +21,7 @@ static void on_tick(struct env_timer *timer)
 	if (admin__stopping(w->r))
 		return;
 	if (w->r->conn == NULL) {
-		admin__why(w->r, -ECANCELED, NULL, "nobody waits for it");
+		admin__why(w->r, -ECANCELED, ADMIN_UNHEARD_FIX, ADMIN_UNHEARD);
 		admin__refuse(w->r);
 		return;
 	}
@@ -38,8 +38,8 @@ int admin__watch_check(struct admin_req *r, unsigned seconds)
 {
 	if (seconds <= SECONDS_MAX)
 		return 0;
-	return admin__why(r, -EINVAL, NULL, "%u seconds: at most %u", seconds,
-			  SECONDS_MAX);
+	return admin__why(r, -EINVAL, "Give fewer with --seconds.",
+			  "%u seconds: at most %u", seconds, SECONDS_MAX);
 }
 
 void admin__watch(struct admin_watch *watch, struct admin_req *r,

@@ -88,7 +88,7 @@ static int create_check(struct admin_req *r)
 		return r->status;
 	if (m->block_bytes != 0 && m->block_bytes != 512 &&
 	    m->block_bytes != 4096)
-		return admin__why(r, -EINVAL, NULL,
+		return admin__why(r, -EINVAL, "Give one of these.",
 				  "--block-size %u: 512 or 4096",
 				  m->block_bytes);
 	if (cmmds_vdisk(cmmds, m->name) != NULL)

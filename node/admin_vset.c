@@ -77,9 +77,10 @@ static int vdisk_set_look(struct admin_req *r, struct vdisk_set_view *v)
 		cmmds_get(cmmds, CMMDS_OBJECT, vdisk->oid.data, vdisk->oid.len);
 	o = v->object != NULL ? (const void *)v->object->message : NULL;
 	if (o == NULL || o->deleted)
-		return admin__why(r, -ENOENT, NULL,
-				  "virtual disk %s: its object is missing",
-				  m->name);
+		return admin__why(
+			r, -ENOENT,
+			"basalt health and basalt vdisk show tell how it is.",
+			"virtual disk %s: its object is missing", m->name);
 	if (m->policy[0] != '\0') {
 		p = admin__policy_entry(r, m->policy);
 		if (p == NULL)
@@ -171,14 +172,15 @@ static void vdisk_set_promised(struct dom_promise *promise, int status)
 	if (status < 0 && admin__stopping(r))
 		return;
 	if (status < 0) {
-		admin__why(r, status,
-			   status == -ENOSPC ? NULL
-			   : status == -ENXIO
-				   ? "basalt object show tells which."
-				   : "Repeat it in a moment.",
-			   "virtual disk %s cannot get policy %.63s: %s",
-			   m->name, m->policy,
-			   promise->why[0] ? promise->why : err_text(status));
+		admin__why(
+			r, status,
+			status == -ENOSPC
+				? "basalt disk list shows what room there is."
+			: status == -ENXIO ? "basalt object show tells which."
+					   : "Repeat it in a moment.",
+			"virtual disk %s cannot get policy %.63s: %s", m->name,
+			m->policy,
+			promise->why[0] ? promise->why : err_text(status));
 		admin__refuse(r);
 		return;
 	}

@@ -353,7 +353,7 @@ static void details_reply(struct show_ctx *ctx)
 	Admin__Vdisk out;
 
 	if (v == NULL) {
-		admin__why(r, -ENOENT, NULL,
+		admin__why(r, -ENOENT, "basalt vdisk list shows them.",
 			   "virtual disk %s was deleted meanwhile", name);
 		admin__refuse(r);
 		return;

@@ -148,9 +148,9 @@ struct cli_error {
 /* The same, but that nothing is said: @e tells why. */
 int cli_try(struct cli_call *call, Admin__Response **out, struct cli_error *e);
 int cli_say(const struct cli_call *call, const struct cli_error *e);
-/* Say it to people, or as JSON; CLI_REFUSED.  @fix may be NULL. */
+/* Say it to people, or as JSON, with what to do next; CLI_REFUSED. */
 int cli_refuse(const struct cli_call *call, const char *error, const char *fix,
-	       int status);
+	       int status) __attribute__((nonnull(3)));
 
 /* json.c: a text of any bytes as JSON; '?' for what is no UTF-8. */
 struct json_t;

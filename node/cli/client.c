@@ -34,7 +34,8 @@ int cli_say(const struct cli_call *call, const struct cli_error *e)
 }
 
 static int why(struct cli_error *e, int status, const char *fix,
-	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+	       const char *fmt, ...)
+	__attribute__((format(printf, 4, 5), nonnull(3)));
 
 static int why(struct cli_error *e, int status, const char *fix,
 	       const char *fmt, ...)
@@ -44,7 +45,7 @@ static int why(struct cli_error *e, int status, const char *fix,
 	va_start(ap, fmt);
 	vsnprintf(e->error, sizeof(e->error), fmt, ap);
 	va_end(ap);
-	snprintf(e->fix, sizeof(e->fix), "%s", fix != NULL ? fix : "");
+	snprintf(e->fix, sizeof(e->fix), "%s", fix);
 	e->status = status;
 	e->unknown = false;
 	return CLI_REFUSED;
@@ -303,7 +304,8 @@ int cli_try(struct cli_call *call, Admin__Response **out, struct cli_error *e)
 
 	if (getrandom(call->request_id, sizeof(call->request_id), 0) !=
 	    (ssize_t)sizeof(call->request_id))
-		return why(e, -ENOTCONN, NULL, "no random numbers");
+		return why(e, -ENOTCONN, "Try again in a moment.",
+			   "the kernel has no random numbers yet");
 	call->request.request_id.data = call->request_id;
 	call->request.request_id.len = sizeof(call->request_id);
 	fd = connect_to(call, e);

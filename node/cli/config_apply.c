@@ -173,7 +173,8 @@ int cli_config_apply(struct cli_call *call)
 	if (plan.have == NULL)
 		goto out;
 	if (cli__config_plan(&plan) < 0)
-		cli_refuse(call, "no memory for the plan", NULL, -ENOMEM);
+		cli_refuse(call, "no memory for the plan",
+			   "Try again in a moment.", -ENOMEM);
 	else if (json_array_size(plan.wrong) > 0)
 		rv = wrong_tell(call, &plan);
 	else

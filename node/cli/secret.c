@@ -97,6 +97,10 @@ static int secret_get(struct cli_call *call, const char *option,
 	size_t len = 0;
 	int rv;
 
+	snprintf(fix, sizeof(fix),
+		 "Give it at a prompt, in a file (--%s FILE), or as a line of "
+		 "standard input.",
+		 file_option);
 	if (user == NULL)
 		return path == NULL ? CLI_DONE
 				    : cli_usage(call, "--%s needs --%s USER",
@@ -106,7 +110,7 @@ static int secret_get(struct cli_call *call, const char *option,
 		if (rv < 0 && rv != -EMSGSIZE) {
 			snprintf(error, sizeof(error), "%.300s: %s", path,
 				 strerror(-rv));
-			return cli_refuse(call, error, NULL, rv);
+			return cli_refuse(call, error, fix, rv);
 		}
 	} else if (path == NULL && isatty(STDIN_FILENO)) {
 		rv = prompt(what, user, out, max, &len);
@@ -121,10 +125,6 @@ static int secret_get(struct cli_call *call, const char *option,
 			 path != NULL && strcmp(path, "-") != 0
 				 ? path
 				 : "standard input");
-		snprintf(fix, sizeof(fix),
-			 "Give it at a prompt, in a file (--%s FILE), or as a "
-			 "line of standard input.",
-			 file_option);
 		return cli_refuse(call, error, fix, -EINVAL);
 	}
 	field->data = out;
@@ -168,5 +168,7 @@ int cli_confirm(struct cli_call *call, const char *what, const char *name)
 		return CLI_DONE;
 	snprintf(error, sizeof(error),
 		 "'%.200s' is not %.200s: nothing was done", line, name);
-	return cli_refuse(call, error, NULL, -ECANCELED);
+	return cli_refuse(call, error,
+			  "Repeat it, and type the name as it stands there.",
+			  -ECANCELED);
 }
