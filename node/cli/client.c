@@ -19,7 +19,7 @@
 /* The daemon bounds what it does; these bound a daemon that is stopped. */
 #define CONNECT_S 10
 #define SILENCE_S 300
-#define HINT_S 5 /* of silence, and a terminal is told */
+#define HINT_S 5 /* of silence, and it is told */
 
 int cli_say(const struct cli_call *call, const struct cli_error *e)
 {
@@ -188,12 +188,30 @@ static void line_clear(void)
 	fprintf(stderr, "\r%*s\r", 60, "");
 }
 
+/* Once: who waits shall know for whom, how long, and what an end of it means. */
+static void hint(const struct cli_call *call, unsigned limit_s)
+{
+	static bool given;
+	char who[32] = "";
+
+	if (given || (call->json && !isatty(STDERR_FILENO)))
+		return; /* many a script reads both as one */
+	given = true;
+	if (call->daemon > 0)
+		snprintf(who, sizeof(who), " (pid %d)", (int)call->daemon);
+	fprintf(stderr,
+		"basaltd%s has not answered for %u s; waiting for %u s at "
+		"most.\nCtrl-C ends the waiting, but not what basaltd was told "
+		"to do: look with the list command then.\n",
+		who, HINT_S, limit_s);
+}
+
 /* Until something comes; who looks on is told that nothing does. */
 static int answer_wait(const struct cli_call *call, int fd)
 {
 	unsigned limit = call->patience_s ? call->patience_s : SILENCE_S;
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
-	bool told = false;
+	bool counted = false;
 	unsigned step;
 	int rv = 0;
 
@@ -201,15 +219,23 @@ static int answer_wait(const struct cli_call *call, int fd)
 		step = limit - waited < HINT_S ? limit - waited : HINT_S;
 		/* What it is, if anything, the read tells. */
 		rv = poll(&wait, 1, (int)step * 1000);
+		if (rv < 0 && errno == EINTR) { /* a stop (^Z) and going on */
+			step = 0;
+			continue;
+		}
 		if (rv != 0)
 			break;
+		if (isatty(STDERR_FILENO))
+			line_clear();
+		if (call->patience_s == 0)
+			hint(call, limit);
 		if (!isatty(STDERR_FILENO))
 			continue;
-		fprintf(stderr, "\rbasaltd has said nothing for %u s ... ",
+		fprintf(stderr, "basaltd has said nothing for %u s ... ",
 			waited + step);
-		told = true;
+		counted = true;
 	}
-	if (told)
+	if (counted)
 		line_clear();
 	return rv != 0 ? 0 : -ETIMEDOUT;
 }
