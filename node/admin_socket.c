@@ -312,7 +312,8 @@ int admin__socket_open(struct env *env, const char *run_dir,
 			 strerror(-rv),
 			 rv == -EADDRINUSE ? ": another basaltd answers on it; "
 					     "give each a run_dir of its own"
-					   : "");
+					   : "; run_dir has to be a folder "
+					     "in which basaltd can make files");
 		free(s);
 		return rv;
 	}
