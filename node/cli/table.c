@@ -90,20 +90,46 @@ static int cluster_init(struct cli_call *c)
 			       : cli_usage(c, "--name NAME is missing");
 }
 
-static int disk_add(struct cli_call *c)
+/* The daemon's directory is another than ours. */
+static int path_whole(struct cli_call *c, const char *path)
 {
-	Admin__DiskAdd *m = BODY(c, DISK_ADD, disk_add, disk_add);
 	char dir[2048];
 
-	/* The daemon's directory is another than ours. */
-	if (c->args[0][0] == '/')
-		snprintf(c->path, sizeof(c->path), "%.2000s", c->args[0]);
+	while (strncmp(path, "./", 2) == 0)
+		path += strspn(path + 1, "/") + 1;
+	if (path[0] == '/')
+		snprintf(c->path, sizeof(c->path), "%.2000s", path);
 	else if (getcwd(dir, sizeof(dir)) != NULL)
-		snprintf(c->path, sizeof(c->path), "%s/%.2000s", dir,
-			 c->args[0]);
+		snprintf(c->path, sizeof(c->path), "%s/%.2000s", dir, path);
 	else
 		return cli_refuse(c, "the current folder is not there any more",
 				  "Give an absolute path.", -ENOENT);
+	return CLI_DONE;
+}
+
+/*
+ * A disk that is there: its path, which may begin in this folder as it may for
+ * disk add, or else its id or the beginning of that.
+ */
+static int disk_named(struct cli_call *c, char **out)
+{
+	char *word = c->args[0];
+	bool is_id = word[strspn(word, "0123456789abcdefABCDEF-")] == '\0';
+
+	*out = word;
+	if (word[0] == '/' || is_id ||
+	    (strchr(word, '/') == NULL && access(word, F_OK) < 0))
+		return CLI_DONE;
+	*out = c->path;
+	return path_whole(c, word);
+}
+
+static int disk_add(struct cli_call *c)
+{
+	Admin__DiskAdd *m = BODY(c, DISK_ADD, disk_add, disk_add);
+
+	if (path_whole(c, c->args[0]) != CLI_DONE)
+		return CLI_REFUSED;
 	m->path = c->path;
 	m->force_erase = cli_has(c, "force-erase");
 	if (cli_size(c, "size", &m->size_bytes) != 0)
@@ -115,8 +141,9 @@ static int disk_remove(struct cli_call *c)
 {
 	Admin__DiskRemove *m = BODY(c, DISK_REMOVE, disk_remove, disk_remove);
 
-	m->disk = c->args[0];
 	m->force = cli_has(c, "force");
+	if (disk_named(c, &m->disk) != CLI_DONE)
+		return CLI_REFUSED;
 	return cli_confirm(c, "disk", c->args[0]);
 }
 
@@ -148,8 +175,7 @@ static int disk_scrub(struct cli_call *c)
 		return scrub_every(c, every, &m->days);
 	if (c->args_count == 0)
 		return cli_usage(c, "a word is missing: DISK");
-	m->disk = c->args[0];
-	return CLI_DONE;
+	return disk_named(c, &m->disk);
 }
 
 static int disk_rebuild(struct cli_call *c)
@@ -157,9 +183,10 @@ static int disk_rebuild(struct cli_call *c)
 	Admin__DiskRebuild *m =
 		BODY(c, DISK_REBUILD, disk_rebuild, disk_rebuild);
 
-	m->disk = c->args[0];
 	m->force = cli_has(c, "force");
 	m->lose_unreadable = cli_has(c, "lose-unreadable");
+	if (disk_named(c, &m->disk) != CLI_DONE)
+		return CLI_REFUSED;
 	return cli_confirm(c, "disk", c->args[0]);
 }
 
@@ -167,8 +194,9 @@ static int disk_retry(struct cli_call *c)
 {
 	Admin__DiskRetry *m = BODY(c, DISK_RETRY, disk_retry, disk_retry);
 
-	m->name = c->args[0];
 	m->lose_unreadable = cli_has(c, "lose-unreadable");
+	if (disk_named(c, &m->name) != CLI_DONE)
+		return CLI_REFUSED;
 	return cli_confirm(c, "disk", c->args[0]);
 }
 
