@@ -97,10 +97,12 @@ static int wrong_tell(const struct cli_call *call,
 	if (count > 1 && call->json)
 		snprintf(e.fix, sizeof(e.fix),
 			 "Nothing was changed; %zu more of it cannot be "
-			 "either.",
+			 "either.  See to that, and apply it again.",
 			 count - 1);
 	else
-		snprintf(e.fix, sizeof(e.fix), "Nothing was changed.");
+		snprintf(e.fix, sizeof(e.fix),
+			 "Nothing was changed.  See to that, and apply it "
+			 "again.");
 	return cli_say(call, &e);
 }
 
