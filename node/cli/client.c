@@ -1,5 +1,6 @@
 /* client: one request over the admin socket, and its answers. */
 #include "base/err.h"
+#include "base/util.h"
 #include "node/cli/cli.h"
 #include "node/frame.h"
 
@@ -188,6 +189,19 @@ static void line_clear(void)
 	fprintf(stderr, "\r%*s\r", 60, "");
 }
 
+/* It changes nothing: what is not answered is asked again. */
+static bool only_asks(const struct cli_call *call)
+{
+	static const char *const verbs[] = { "list", "show", "stats",
+					     "status" };
+	const char *verb = call->command->verb;
+
+	for (size_t i = 0; verb != NULL && i < ARRAY_LEN(verbs); i++)
+		if (strcmp(verb, verbs[i]) == 0)
+			return true;
+	return verb == NULL; /* health, metrics, ... */
+}
+
 /* Once: who waits shall know for whom, how long, and what an end of it means. */
 static void hint(const struct cli_call *call, unsigned limit_s)
 {
@@ -201,9 +215,11 @@ static void hint(const struct cli_call *call, unsigned limit_s)
 		snprintf(who, sizeof(who), " (pid %d)", (int)call->daemon);
 	fprintf(stderr,
 		"basaltd%s has not answered for %u s; waiting for %u s at "
-		"most.\nCtrl-C ends the waiting, but not what basaltd was told "
-		"to do: look with the list command then.\n",
-		who, HINT_S, limit_s);
+		"most.\nCtrl-C ends the waiting%s.\n",
+		who, HINT_S, limit_s,
+		only_asks(call) ? ""
+				: ", but not what basaltd was told to do: look "
+				  "with the list command then");
 }
 
 /* Until something comes; who looks on is told that nothing does. */
@@ -285,14 +301,17 @@ static int refused(struct cli_error *e, const Admin__Response *r)
 	return CLI_REFUSED;
 }
 
-static int not_known(struct cli_error *e, const char *reason)
+static int not_answered(const struct cli_call *call, struct cli_error *e,
+			const char *reason)
 {
 	why(e, -ENOTCONN,
-	    "Whether it was done is not known: look with the list command, "
-	    "and repeat this one if it was not: nothing is made twice.  The "
-	    "daemon's log says more.",
+	    only_asks(call)
+		    ? "Repeat the command.  The daemon's log says more."
+		    : "Whether it was done is not known: look with the list command, "
+		      "and repeat this one if it was not: nothing is made twice.  The "
+		      "daemon's log says more.",
 	    "the answer of basaltd did not come: %s", reason);
-	e->unknown = true;
+	e->unknown = !only_asks(call);
 	return CLI_REFUSED;
 }
 
@@ -348,7 +367,7 @@ int cli_try(struct cli_call *call, Admin__Response **out, struct cli_error *e)
 		rv = answer_get(call, fd, &response, reason, sizeof(reason));
 	close(fd);
 	if (rv < 0)
-		return not_known(e, reason[0] ? reason : err_text(rv));
+		return not_answered(call, e, reason[0] ? reason : err_text(rv));
 	assert(response != NULL);
 	if (response->status < 0) {
 		rv = refused(e, response);
