@@ -514,6 +514,9 @@ static int dev_describe(int fd, struct env_dev_info *info)
 			 sizeof(info->serial));
 	sys_text(st.st_rdev, "device/model", info->model, sizeof(info->model));
 	sys_text(st.st_rdev, "queue/discard_max_bytes", max, sizeof(max));
+	if (max[0] == '\0') /* a partition */
+		sys_text(st.st_rdev, "../queue/discard_max_bytes", max,
+			 sizeof(max));
 	info->can_discard = strtoull(max, NULL, 10) > 0;
 	return info->logical_block > 4096 ? -EINVAL : 0;
 }
