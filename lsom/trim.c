@@ -6,7 +6,7 @@
  * since before it was free (erase.c), that nothing in it counts, and is what an
  * opening reads.  A reference bars that the segment is taken meanwhile.
  *
- * One at a time, a few a second, over and over what became free since.  Nothing is
+ * One at a time, up to ten a second, over and over what became free since.  Nothing is
  * asked where little is free: that would soon be written again.  Where much is, the
  * cleaner rests, which would find that of other segments nothing is needed (of a
  * deleted disk, say): each time around it is told how many look so.
