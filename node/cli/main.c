@@ -25,12 +25,25 @@ static int printed(int status, const char *but)
 	return CLI_REFUSED;
 }
 
+/* For --fail-on: is the worst of the checks at that level, above, or not known? */
+static bool fails(const struct cli_call *call, const Admin__Response *response)
+{
+	const char *on = cli_option(call, "fail-on"), *worst;
+
+	if (on == NULL ||
+	    response->result_case != ADMIN__RESPONSE__RESULT_HEALTH)
+		return false;
+	worst = response->health->worst;
+	return strcmp(worst, "ok") != 0 && strcmp(worst, "info") != 0 &&
+	       (strcmp(worst, "warning") != 0 || strcmp(on, "warning") == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static struct cli_call call;
 	Admin__Response *response = NULL;
 	int status = CLI_DONE;
-	bool changed;
+	bool changed, failed;
 
 	/* --man and --complete: for the package and the shell, not for people. */
 	if (argc == 2 && strcmp(argv[1], "--man") == 0) {
@@ -63,6 +76,9 @@ int main(int argc, char **argv)
 	else
 		cli_show(&call, response);
 	changed = response->result_case == ADMIN__RESPONSE__RESULT_OK;
+	failed = fails(&call, response);
 	admin__response__free_unpacked(response, NULL);
+	if (failed)
+		return printed(CLI_REFUSED, "");
 	return printed(CLI_DONE, changed ? "it is done, but " : "");
 }

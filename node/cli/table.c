@@ -649,6 +649,12 @@ static const struct cli_option o_vdisk_stats[] = {
 	END
 };
 
+static const struct cli_option o_health[] = {
+	{ "fail-on", "warning|bad",
+	  "end with 1 where a check is at that level, or worse", false },
+	END
+};
+
 static const struct cli_option o_latency[] = {
 	{ "seconds", "N", "watch for so long (5); 0: what was since the start",
 	  false },
@@ -698,6 +704,11 @@ static const char target_set_more[] =
 	"Sessions that the change shuts out end at once: those of an initiator that\n"
 	"is not admitted any more, and all of them where another user or secret of\n"
 	"CHAP is set.";
+
+static const char health_more[] =
+	"What the checks find does not change the exit status, unless --fail-on asks\n"
+	"for that: for a monitor or a script.  It is 1 as well where basaltd does not\n"
+	"answer.";
 
 static const char disks_more[] =
 	"HEALTH is a warning, and the line below the table says why, where one is\n"
@@ -873,7 +884,7 @@ const struct cli_command cli_commands[] = {
 	{ "config", "apply", "FILE", 1, 1, "make it as a file says",
 	  o_config_apply, NULL, config_apply_more, cli_config_apply },
 	{ "health", NULL, "", 0, 0, "named checks, each with cause and fix",
-	  none, health },
+	  o_health, health, health_more },
 	{ "metrics", NULL, "", 0, 0, "all counters, as Prometheus reads them",
 	  none, metrics },
 	{ "latency", NULL, "", 0, 0, "where requests spend their time",
