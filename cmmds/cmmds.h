@@ -299,4 +299,25 @@ struct cmmds_info {
 };
 void cmmds_info(struct cmmds *cmmds, struct cmmds_info *out);
 
+/* ---- a copy ---- */
+
+/*
+ * Make a store at @path, where nothing is, that holds what this one does: all that
+ * was answered before the call, and as a node would find it that was stopped.  Not
+ * of a mirror.  @cb later, maybe later than cmmds_close()'s: 0, and it is durable;
+ * -EUCLEAN (the store is damaged, @why says how), -ENOSPC, -EIO, -ESHUTDOWN, and
+ * what kv_apply() returns.  At once also -EBUSY (another is being read) and -ENOMEM.
+ * What is at @path after a failure is the caller's to remove.
+ */
+struct cmmds_backup {
+	void *data;
+	const char *path; /* good until @cb */
+	char why[256]; /* out, may be empty */
+	/* private */
+	void (*cb)(struct cmmds_backup *req, int status);
+};
+typedef void (*cmmds_backup_cb)(struct cmmds_backup *req, int status);
+int cmmds_backup(struct cmmds *cmmds, struct cmmds_backup *req,
+		 cmmds_backup_cb cb);
+
 #endif

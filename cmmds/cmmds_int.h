@@ -230,6 +230,23 @@ int store__wants(const struct raft_store *store);
 /* For how long the write that is under way has been so; 0: there is none. */
 uint64_t store__silent_ns(const struct raft_store *store);
 
+/*
+ * Look at the store in its turn: @work on the lane, when all that was queued before
+ * is durable, then @done on the loop with what it returned.  Or @done alone, later:
+ * -ESHUTDOWN, -EIO (it failed), or what a write waits for by then.  At once -EBUSY
+ * (there is another), -EIO and what a write waits for.
+ */
+struct store_look {
+	int (*work)(struct store_look *look, struct kv *kv);
+	void (*done)(struct store_look *look, int status);
+	/* private */
+	uint64_t ticket;
+	int status;
+};
+int store__look(struct raft_store *store, struct store_look *look);
+/* Is all that @kv holds a store of this node's?  On the lane; 0, or why not. */
+int store__check(struct raft_store *store, struct kv *kv, char why[256]);
+
 /* What is queued is written first (unless it failed).  @cb later. */
 void store__close(struct raft_store *store, void (*cb)(void *arg), void *arg);
 

@@ -39,6 +39,7 @@ struct raft_store {
 	struct env_lane *lane;
 	struct kv *kv; /* NULL: it is to be opened again */
 	char *path;
+	struct uuid node;
 
 	const struct store_ops *ops;
 	void *arg;
@@ -57,6 +58,7 @@ struct raft_store {
 	int wants; /* what @writing waits for: kv_wants(); or 0 */
 	uint64_t wants_ns; /* since then; of space it is of no interest */
 	int status; /* of the batch just written; the worker's */
+	struct store_look *look; /* or NULL */
 	struct env_work work;
 	struct env_timer wants_timer, silent_timer;
 	struct env_task task; /* starts a batch at the end of the turn */
@@ -337,6 +339,16 @@ static int load(struct store_open *req, struct kv *kv)
 	return check_loaded(req);
 }
 
+int store__check(struct raft_store *store, struct kv *kv, char why[256])
+{
+	struct store_open req = { .store = store, .node = store->node };
+	int rv = load(&req, kv);
+
+	store__loaded_fini(&req.loaded);
+	memcpy(why, req.why, sizeof(req.why));
+	return rv;
+}
+
 static int store_kv_open(struct raft_store *store, bool create, struct kv **out)
 {
 	struct kv_config config = {
@@ -412,6 +424,7 @@ static void open_done(struct env_work *work)
 }
 
 static void store_start(struct env_task *task);
+static void store_start_soon(struct raft_store *store);
 static void on_wants_timer(struct env_timer *timer);
 static void on_silent(struct env_timer *timer);
 
@@ -437,7 +450,7 @@ int store__open(struct env *env, const char *path, const struct uuid *node,
 	req->why[0] = '\0';
 	req->store = store;
 	req->cb = cb;
-	req->node = *node;
+	req->node = store->node = *node;
 	req->found = found_it;
 	env_secure_random(env, &req->draw, sizeof(req->draw));
 	req->draw |= 1; /* an id is never 0 */
@@ -486,6 +499,31 @@ static void busy_end(struct raft_store *store)
 			 store->path,
 			 (unsigned long long)(store__silent_ns(store) / SEC));
 	store->silent = store->busy = false;
+}
+
+static void look_work(struct env_work *work)
+{
+	struct raft_store *store = container_of(work, struct raft_store, work);
+
+	store->look->status = store->look->work(store->look, store->kv);
+}
+
+static void look_end(struct raft_store *store, int status)
+{
+	struct store_look *look = store->look;
+
+	store->look = NULL;
+	if (look != NULL)
+		look->done(look, status);
+}
+
+static void look_done(struct env_work *work)
+{
+	struct raft_store *store = container_of(work, struct raft_store, work);
+
+	busy_end(store);
+	store_start_soon(store);
+	look_end(store, store->look->status);
 }
 
 static void close_work(struct env_work *work)
@@ -568,6 +606,7 @@ static void wait_on(struct raft_store *store)
 	if (store->wants == 0 || store->wants == -ENOSPC)
 		store->wants_ns = env_now(store->env);
 	store->wants = store->status;
+	look_end(store, store->wants);
 	env_timer_start(store->env, &store->wants_timer, WANTS_NS);
 }
 
@@ -610,9 +649,15 @@ static void store_start(struct env_task *task)
 	    (env_timer_active(&store->wants_timer) && !store->closing))
 		return;
 	env_timer_stop(store->env, &store->wants_timer);
+	if (store->failed || store->closing)
+		look_end(store, store->closing ? -ESHUTDOWN : -EIO);
 	if (store->wants != 0) {
 		store->work.work = write_work;
 		store->work.done = write_done;
+	} else if (store->look != NULL &&
+		   store->durable >= store->look->ticket) {
+		store->work.work = look_work;
+		store->work.done = look_done;
 	} else if (!store->failed && (store->gathering.changes_count > 0 ||
 				      store->gathering_snap != NULL)) {
 		struct kv_batch batch = store->writing;
@@ -710,6 +755,19 @@ uint64_t store__compact(struct raft_store *store,
 	delete_entries(store, store->first, keep_from);
 	store->first = MAX(store->first, keep_from);
 	return queued(store);
+}
+
+int store__look(struct raft_store *store, struct store_look *look)
+{
+	assert(!store->closing);
+	if (store->failed || store->wants != 0)
+		return store->failed ? -EIO : store->wants;
+	if (store->look != NULL)
+		return -EBUSY;
+	store->look = look;
+	look->ticket = store->ticket;
+	store_start_soon(store);
+	return 0;
 }
 
 size_t store__pending_bytes(const struct raft_store *store)

@@ -199,6 +199,7 @@ int admin__name_check(struct admin_req *r, const char *what, const char *name,
 
 void admin__cluster_init(struct admin_req *r);
 void admin__cluster_status(struct admin_req *r);
+void admin__cluster_backup(struct admin_req *r);
 void admin__disk_add(struct admin_req *r);
 void admin__disk_list(struct admin_req *r);
 void admin__disk_remove(struct admin_req *r);

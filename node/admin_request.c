@@ -360,6 +360,7 @@ struct command {
 static const struct command commands[] = {
 	ANYWHERE(CLUSTER_INIT, admin__cluster_init),
 	ANYWHERE(CLUSTER_STATUS, admin__cluster_status),
+	COMMAND(CLUSTER_BACKUP, admin__cluster_backup),
 	CHANGE(DISK_ADD, admin__disk_add),
 	COMMAND(DISK_LIST, admin__disk_list),
 	CHANGE(DISK_REMOVE, admin__disk_remove),

@@ -233,6 +233,30 @@ int node__identity_open(const char *data_dir, struct node_identity *out,
 	return rv;
 }
 
+int node__identity_copy(const char *data_dir, const char *to, const char **file)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} files[] = {
+		{ "node.id", 0644 },
+		{ "incarnation", 0644 },
+		{ "cluster.key", 0600 },
+	};
+	char text[300];
+	int rv = 0;
+
+	for (unsigned i = 0; i < ARRAY_LEN(files) && rv == 0; i++) {
+		*file = files[i].name;
+		rv = file_read(data_dir, *file, text, sizeof(text));
+		if (rv == 0)
+			rv = file_replace(to, *file, text, strlen(text),
+					  files[i].mode);
+	}
+	node__wipe(text, sizeof(text));
+	return rv;
+}
+
 void node__identity_close(struct node_identity *identity)
 {
 	close(identity->lock_fd);

@@ -20,6 +20,7 @@
 	}
 
 FILL_NOTHING(cluster_status, CLUSTER_STATUS, cluster_status)
+FILL_NOTHING(cluster_backup, CLUSTER_BACKUP, cluster_backup)
 FILL_NOTHING(disk_list, DISK_LIST, disk_list)
 FILL_NOTHING(policy_list, POLICY_LIST, policy_list)
 FILL_NOTHING(vdisk_list, VDISK_LIST, vdisk_list)
@@ -705,6 +706,14 @@ static const char target_set_more[] =
 	"is not admitted any more, and all of them where another user or secret of\n"
 	"CHAP is set.";
 
+static const char backup_more[] =
+	"Makes data_dir's backup/ anew: the directory as it is now, this node's id\n"
+	"and the cluster's key, all that the disks themselves do not hold.  Keep a\n"
+	"copy of it elsewhere; who has it has the key.  To put it back: with basaltd\n"
+	"stopped, copy what is in it into data_dir, instead of what is there under\n"
+	"these names.  The indexes of disks that went with data_dir are made anew by\n"
+	"basalt disk rebuild.";
+
 static const char health_more[] =
 	"What the checks find does not change the exit status, unless --fail-on asks\n"
 	"for that: for a monitor or a script.  It is 1 as well where basaltd does not\n"
@@ -806,6 +815,9 @@ const struct cli_command cli_commands[] = {
 	  o_cluster_init, cluster_init },
 	{ "cluster", "status", "", 0, 0, "state, space, compliance and health",
 	  none, cluster_status },
+	{ "cluster", "backup", "", 0, 0,
+	  "copy what must not be lost, while all goes on", none, cluster_backup,
+	  backup_more },
 	{ "disk", "add", "PATH", 1, 1,
 	  "take a block device, or a file, into the pool", o_disk_add,
 	  disk_add },

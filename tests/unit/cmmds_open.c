@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct fixture {
 	struct test_shard ts;
@@ -419,6 +420,117 @@ TEST(cmmds_open, damaged_and_unknown)
 	CHECK(strstr(f.open.why, "version 2") != NULL);
 	CHECK(strstr(f.open.why, "version 1") != NULL);
 	free(buf.data);
+	end(&f);
+}
+
+struct backed {
+	struct cmmds_backup req;
+	struct store_look look;
+	bool done;
+	int status;
+};
+
+static void on_backup(struct cmmds_backup *req, int status)
+{
+	struct backed *b = container_of(req, struct backed, req);
+
+	b->status = status;
+	b->done = true;
+}
+
+static int backup(struct fixture *f, const char *path, struct backed *b)
+{
+	memset(b, 0, sizeof(*b));
+	b->req.path = path;
+	CHECK_EQ(cmmds_backup(f->cmmds, &b->req, on_backup), 0);
+	CHECK(!b->done);
+	CHECK_EQ(cmmds_backup(f->cmmds, &b->req, on_backup), -EBUSY);
+	test_run(&f->ts, &b->done);
+	return b->status;
+}
+
+/* What it holds is what was answered, with and without a snapshot; and it goes on. */
+TEST(cmmds_open, backup)
+{
+	struct fixture f;
+	struct backed b;
+	struct cmmds_info info;
+	char name[32], path[640], own[600];
+	uint64_t hash;
+
+	begin(&f);
+	f.snapshot_bytes = 16384;
+	memcpy(own, f.path, sizeof(own));
+	CHECK_EQ(try_open(&f, true), 0);
+	for (unsigned round = 0; round < 3; round++) {
+		for (int i = 0; i < 30 + 200 * (int)round; i++) {
+			snprintf(name, sizeof(name), "p%d", i % 20);
+			CHECK_EQ(put_policy(&f, name, round, CMMDS_ANY), 0);
+		}
+		cmmds_info(f.cmmds, &info);
+		CHECK(round != 0 || info.snapshot_index == 0);
+		CHECK(round != 2 || info.snapshot_index != 0);
+		hash = state__hash(&f.cmmds->state);
+		snprintf(path, sizeof(path), "%s/copy.%u", f.dir, round);
+		CHECK_EQ(backup(&f, path, &b), 0);
+		CHECK_EQ(put_policy(&f, "later", round, CMMDS_ANY), 0);
+		shut(&f);
+		memcpy(f.path, path, sizeof(f.path) - 1);
+		CHECK_EQ(try_open(&f, false), 0);
+		CHECK(state__hash(&f.cmmds->state) == hash);
+		CHECK_EQ(put_policy(&f, "copied", 0, CMMDS_ANY), 0);
+		shut(&f);
+		memcpy(f.path, own, sizeof(own));
+		CHECK_EQ(try_open(&f, false), 0);
+		CHECK_EQ(cmmds_policy(f.cmmds, "later")->failures_to_tolerate,
+			 round);
+		CHECK(cmmds_policy(f.cmmds, "copied") == NULL);
+	}
+	/* Where it cannot be made. */
+	snprintf(path, sizeof(path), "%s/cut/off", f.dir);
+	CHECK_EQ(backup(&f, path, &b), -EIO);
+	CHECK_EQ(put_policy(&f, "later", 1, CMMDS_ANY), 0);
+	end(&f);
+}
+
+static int spoil(struct store_look *look, struct kv *kv)
+{
+	struct kv_batch batch;
+	int rv;
+
+	kv_batch_init(&batch);
+	kv_batch_put(&batch, kv_slice("l\0\0\0\0\0\0\0\3", 9),
+		     kv_slice("rotten", 6));
+	rv = kv_apply(kv, &batch);
+	kv_batch_fini(&batch);
+	return rv;
+}
+
+static void spoilt(struct store_look *look, int status)
+{
+	struct backed *b = container_of(look, struct backed, look);
+
+	b->status = status;
+	b->done = true;
+}
+
+/* No copy is made of a damaged store: the one before it is kept. */
+TEST(cmmds_open, backup_of_a_damaged_store)
+{
+	struct fixture f;
+	struct backed b = { .look = { .work = spoil, .done = spoilt } };
+	char path[640];
+
+	begin(&f);
+	CHECK_EQ(try_open(&f, true), 0);
+	CHECK_EQ(put_policy(&f, "a", 0, 0), 0);
+	CHECK_EQ(store__look(f.cmmds->store_open.store, &b.look), 0);
+	test_run(&f.ts, &b.done);
+	CHECK_EQ(b.status, 0);
+	snprintf(path, sizeof(path), "%s/copy", f.dir);
+	CHECK_EQ(backup(&f, path, &b), -EUCLEAN);
+	CHECK(strstr(b.req.why, "log entry 3") != NULL);
+	CHECK(access(path, F_OK) < 0);
 	end(&f);
 }
 

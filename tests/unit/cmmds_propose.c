@@ -475,6 +475,58 @@ TEST(cmmds_propose, closed_in_flight)
 	world_fini(&f.w);
 }
 
+static void backed_up(struct cmmds_backup *req, int status)
+{
+	CHECK_EQ(*(int *)req->data, 1);
+	*(int *)req->data = status;
+}
+
+/* A copy that has not begun ends with what the store does. */
+TEST(cmmds_propose, backup_that_does_not_begin)
+{
+	static struct face f;
+	static const struct {
+		int wants; /* in the end; or it is closed */
+		int status;
+	} cases[] = { { -ENOSPC, -ENOSPC }, { 0, -ESHUTDOWN } };
+
+	for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
+		int status = 1;
+		struct cmmds_backup req = { .data = &status, .path = "copy" };
+
+		face_open(&f);
+		/* Of what is still being written it would have nothing. */
+		f.w.nodes[0].slow_ns = 3600 * SEC;
+		build(&f, &f.cmds[0], 0);
+		CHECK_EQ(cmmds_propose(f.cmmds, &f.cmds[0], 0, answered), 0);
+		world_run(&f.w, f.w.now_ns + SEC);
+		CHECK_EQ(cmmds_backup(f.cmmds, &req, backed_up), 0);
+		CHECK_EQ(cmmds_backup(f.cmmds, &req, backed_up), -EBUSY);
+		world_run(&f.w, f.w.now_ns + SEC);
+		CHECK_EQ(status, 1);
+		f.w.nodes[0].wants = cases[i].wants;
+		f.w.nodes[0].slow_ns = 0;
+		if (cases[i].wants == 0)
+			cmmds_close(f.cmmds, world_on_closed, &f.closed);
+		timer_heap_start(&f.w.timers, &f.w.nodes[0].work_timer,
+				 f.w.now_ns);
+		world_run(&f.w, f.w.now_ns + SEC);
+		CHECK_EQ(status, cases[i].status);
+		if (cases[i].wants == 0) {
+			CHECK(f.closed);
+			cmmds_command_fini(&f.cmds[0]);
+			world_fini(&f.w);
+			continue;
+		}
+		CHECK_EQ(cmmds_backup(f.cmmds, &req, backed_up),
+			 cases[i].wants);
+		f.w.nodes[0].wants = 0;
+		face_close(&f);
+		cmmds_command_fini(&f.cmds[0]);
+		CHECK(f.answers > 0);
+	}
+}
+
 /* A log that grows does not have to free what is dead of it first. */
 TEST(cmmds_propose, log_grows_beside_what_is_dead)
 {
