@@ -9,6 +9,7 @@
 #include "base/tame.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool stuck;
 static unsigned lost; /* lines, since */
+static bool cut; /* what is lost, in the middle */
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
@@ -97,8 +100,40 @@ static size_t line_make(char line[LINE_BYTES], enum log_room room,
 }
 
 /*
- * One write, so that lines of several processes do not mix.  False: it is lost.  A
- * wait that a signal ends has found no room, and the write would wait for ever.
+ * A terminal has room as soon as it has any, and a write waits until there is room
+ * for the rest.  Opened once more it does not wait, and does for others that have it.
+ * -1: it is none.
+ */
+static int terminal_open(void)
+{
+	return isatty(STDERR_FILENO)
+		       ? open("/proc/self/fd/2",
+			      O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+		       : -1;
+}
+
+/*
+ * One write, so that lines of several processes do not mix.  False: it is lost; if
+ * nothing but its end is missing, the next one brings that.
+ */
+static bool line_write(const char *line, size_t n)
+{
+	struct iovec iov[2] = { { "\n", cut }, { (void *)line, n } };
+	int fd = terminal_open();
+	ssize_t rv = writev(fd >= 0 ? fd : STDERR_FILENO, iov, 2);
+	bool room = rv >= 0 || errno != EAGAIN; /* or nowhere left to say it */
+	size_t left = rv > 0 ? iov[0].iov_len + n - (size_t)rv : 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (rv > 0)
+		cut = left > 0;
+	return room && left <= 1;
+}
+
+/*
+ * False: it is lost.  A wait that a signal ends has found no room, and the write
+ * would wait for ever.
  */
 static bool line_put(const char *line, size_t n)
 {
@@ -107,8 +142,7 @@ static bool line_put(const char *line, size_t n)
 
 	/* Another error does not say; it is one of no descriptors left. */
 	stuck = rv == 0 || (rv < 0 && errno == EINTR);
-	if (!stuck && write(STDERR_FILENO, line, n) < 0)
-		return true; /* nowhere left to say it */
+	stuck = stuck || !line_write(line, n);
 	return !stuck;
 }
 

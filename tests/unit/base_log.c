@@ -1,6 +1,7 @@
 /* Lines of the log: where the journal reads them, with their priority. */
 #define LOG_ROOM LOG_BASE
 #include "base/log.h"
+#include "base/util.h"
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
@@ -157,6 +158,80 @@ TEST(base_log, nobody_reads)
 	unread(ends);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	unread(ends);
+}
+
+/* Appends what is there to read, without what ends a terminal's lines. */
+static size_t master_read(int fd, char *text, size_t n, size_t room)
+{
+	char part[4096];
+	ssize_t got = read(fd, part, MIN(sizeof(part), room - n));
+
+	for (ssize_t i = 0; i < got; i++)
+		if (part[i] != '\r')
+			text[n++] = part[i];
+	return n;
+}
+
+/* Whole lines of @text up to @end, and what the others are said to be. */
+static unsigned lines_told(const char *text, const char *end)
+{
+	unsigned told = 0;
+	const char *p;
+
+	for (p = text; p < end && strchr(p, '\n') != NULL;
+	     p = strchr(p, '\n') + 1) {
+		const char *words = strstr(p, "base: ");
+
+		if (words == NULL || words > strchr(p, '\n'))
+			continue; /* it is cut */
+		words += strlen("base: ");
+		if (begins(words, "unread ") || begins(words, "read again "))
+			told += strchr(words, '.') < strchr(words, '\n');
+		else
+			told += (unsigned)atoi(words);
+	}
+	return told;
+}
+
+/* It has room for a part of a line as well, and no more of it for ever. */
+TEST(base_log, a_terminal_that_nobody_reads)
+{
+	static char text[1u << 20];
+	int saved = dup(STDERR_FILENO), master, slave;
+	const char *again = NULL;
+	unsigned i = 0;
+	size_t n = 0;
+
+	master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+	if (master < 0) {
+		close(saved);
+		puts("# skipped: there are no terminals here");
+		skip();
+	}
+	CHECK_EQ(grantpt(master), 0);
+	CHECK_EQ(unlockpt(master), 0);
+	slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+	CHECK(slave >= 0);
+	alarm(30); /* or it would wait for ever */
+	CHECK(dup2(slave, STDERR_FILENO) >= 0);
+	for (; i < 10000; i++)
+		log_write(LOG_ROOM, LOG_INFO_L, "unread %u.", i);
+	while (again == NULL || strchr(again, '\n') == NULL) {
+		if (again == NULL)
+			log_write(LOG_ROOM, LOG_INFO_L, "read again %u.", i++);
+		n = master_read(master, text, n, sizeof(text) - 1);
+		again = strstr(text, "read again ");
+	}
+	/* Others that have the terminal write to it as they did. */
+	CHECK_EQ(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(slave);
+	close(master);
+	alarm(0);
+	CHECK(strstr(text, "lost") != NULL && strstr(text, "lost") < again);
+	CHECK_EQ(lines_told(text, again),
+		 atoi(again + strlen("read again ")) + 1);
 }
 
 #define ALARMS_MAX 100
