@@ -34,15 +34,25 @@ const char *rdma_device_name(const struct rdma_device *device)
 	return ibv_get_device_name(device->verbs->device);
 }
 
+/*
+ * Its name may change while it is in use, and software devices have a GUID made of
+ * the MAC, which interfaces may share.  A kernel that gives no numbers has these.
+ */
+static bool is_same(struct ibv_device *a, struct ibv_device *b)
+{
+	int number = ibv_get_device_index(a);
+
+	return ibv_get_device_guid(a) == ibv_get_device_guid(b) &&
+	       (number < 0 || number == ibv_get_device_index(b));
+}
+
 bool rdma_device_listed(const struct rdma_device *device)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
-	/* Its name may change while it is in use. */
-	uint64_t guid = ibv_get_device_guid(device->verbs->device);
 	bool found = list == NULL; /* who cannot look does not know */
 
 	for (unsigned i = 0; !found && list[i] != NULL; i++)
-		found = ibv_get_device_guid(list[i]) == guid;
+		found = is_same(device->verbs->device, list[i]);
 	if (list != NULL)
 		ibv_free_device_list(list);
 	return found;

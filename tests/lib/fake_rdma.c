@@ -221,12 +221,15 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 struct ibv_device **ibv_get_device_list(int *num)
 {
 	LOCKED;
-	struct ibv_device **list = calloc(2, sizeof(*list));
+	struct ibv_device **list = calloc(3, sizeof(*list));
+	int n = 0;
 
-	list[0] =
-		fake_rdma.there && !fake_rdma.hidden ? &fake_rdma.device : NULL;
+	if (fake_rdma.there && !fake_rdma.hidden)
+		list[n++] = &fake_rdma.device;
+	if (fake_rdma.twin)
+		list[n++] = &fake_rdma.twin_device;
 	if (num != NULL)
-		*num = list[0] != NULL;
+		*num = n;
 	return list;
 }
 
@@ -247,6 +250,13 @@ const char *ibv_get_device_name(struct ibv_device *device)
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	return device == &fake_rdma.broken_device ? 2 : 1;
+}
+
+int ibv_get_device_index(struct ibv_device *device)
+{
+	return device == &fake_rdma.device	    ? 0
+	       : device == &fake_rdma.broken_device ? 1
+						    : 2;
 }
 
 const char *ibv_wc_status_str(enum ibv_wc_status status)
@@ -596,4 +606,11 @@ void fake_rdma_hide(bool hidden)
 	LOCKED;
 
 	fake_rdma.hidden = hidden;
+}
+
+void fake_rdma_twin(bool there)
+{
+	LOCKED;
+
+	fake_rdma.twin = there;
 }

@@ -71,6 +71,8 @@ void fake_rdma_before_arming(void (*cb)(void));
 void fake_rdma_broken_goes(void);
 /* The system has it no more, or again; nobody is told. */
 void fake_rdma_hide(bool hidden);
+/* The system has another one of the same GUID, or no more; nobody uses it. */
+void fake_rdma_twin(bool there);
 /*
  * The device says that it failed, or @srq: that its shared receive queue did.
  * Behind the last id its context is closed.

@@ -115,10 +115,10 @@ struct fake_peer {
 /* The device. */
 extern struct fake_rdma {
 	struct fake_rdma_config config;
-	bool there, hidden, removed, fail_posts, fail_receives;
+	bool there, hidden, twin, removed, fail_posts, fail_receives;
 	bool dead, closed; /* it failed; then its context was closed */
 	struct verbs_context vctx;
-	struct ibv_device device, broken_device;
+	struct ibv_device device, broken_device, twin_device;
 	struct ibv_context broken; /* of the other device */
 	LIST_HEAD(, fake_mr) mrs;
 	LIST_HEAD(, fake_id) ids;

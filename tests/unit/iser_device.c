@@ -115,6 +115,22 @@ TEST(iser_device, wildcard_looks)
 	end();
 }
 
+/* Nor does another one of the same GUID, as two of SoftRoCE on one MAC have. */
+TEST(iser_device, wildcard_looks_beside_a_twin)
+{
+	fake_rdma_open(&(struct fake_rdma_config){ .says_last_wqe = true });
+	rooms_open_at(INADDR_ANY);
+	fake_rdma_twin(true);
+	look();
+	CHECK(!LIST_EMPTY(&iser->devices));
+	fake_rdma_hide(true);
+	look();
+	CHECK(LIST_EMPTY(&iser->devices));
+	fake_rdma_hide(false);
+	fake_rdma_twin(false);
+	end();
+}
+
 /* It goes, and comes back; how many receives its connections share then. */
 static unsigned receives_anew(void)
 {
