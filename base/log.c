@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,15 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1024u /* no more than PIPE_BUF: no write is cut */
-#define WRITE_WAIT_MS 100 /* for whoever reads; then no more, until he does */
+/* For whoever reads, in each second: he may take a little at a time. */
+#define WAIT_NS 100000000ull
+#define SEC_NS 1000000000ull
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool stuck;
+static bool stuck; /* it was waited for so long: no more until he reads */
 static unsigned lost; /* lines, since */
 static bool cut; /* what is lost, in the middle */
+static uint64_t second_ns, waited_ns; /* since when, and so long in that */
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
@@ -131,6 +135,31 @@ static bool line_write(const char *line, size_t n)
 	return room && left <= 1;
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * SEC_NS + (uint64_t)ts.tv_nsec;
+}
+
+/* As poll(), with what is left of the time for that; 0: there is no room. */
+static int room_wait(struct pollfd *p)
+{
+	uint64_t from = now_ns();
+	int rv;
+
+	if (from - second_ns >= SEC_NS) {
+		second_ns = from;
+		waited_ns = 0;
+	}
+	if (stuck || waited_ns >= WAIT_NS)
+		return 0;
+	rv = poll(p, 1, (int)((WAIT_NS - waited_ns) / 1000000) + 1);
+	waited_ns += now_ns() - from;
+	return rv;
+}
+
 /*
  * False: it is lost.  A wait that a signal ends has found no room, and the write
  * would wait for ever.
@@ -138,8 +167,10 @@ static bool line_write(const char *line, size_t n)
 static bool line_put(const char *line, size_t n)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
-	int rv = poll(&p, 1, stuck ? 0 : WRITE_WAIT_MS);
+	int rv = poll(&p, 1, 0);
 
+	if (rv == 0)
+		rv = room_wait(&p);
 	/* Another error does not say; it is one of no descriptors left. */
 	stuck = rv == 0 || (rv < 0 && errno == EINTR);
 	stuck = stuck || !line_write(line, n);

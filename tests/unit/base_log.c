@@ -5,6 +5,7 @@
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,41 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+
+/* The clock that waits are counted by, which stands, but for those. */
+static uint64_t stands_ns = 1;
+/* There is no room before it was waited for so long. */
+static uint64_t room_after_ns;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+int __real_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	int rv = __real_clock_gettime(clock, ts);
+
+	if (clock == CLOCK_MONOTONIC)
+		*ts = (struct timespec){
+			.tv_sec = (time_t)(stands_ns / 1000000000u),
+			.tv_nsec = (long)(stands_ns % 1000000000u),
+		};
+	return rv;
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	if (room_after_ns == 0)
+		return __real_poll(fds, n, timeout_ms);
+	stands_ns += timeout_ms != 0 ? room_after_ns : 0;
+	return timeout_ms != 0;
+}
+
+static void a_second_later(void)
+{
+	stands_ns += 1000000000u;
+}
 
 /* What log_write() puts to standard error, with that for the journal's stream. */
 static void line_of_text(enum log_level level, const char *stream,
@@ -98,7 +134,7 @@ static double seconds(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	__real_clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
@@ -124,6 +160,7 @@ static void unread(int ends[2])
 	double since;
 	unsigned i;
 
+	a_second_later();
 	alarm(30); /* or it would wait for ever */
 	CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
 	since = seconds();
@@ -158,6 +195,40 @@ TEST(base_log, nobody_reads)
 	unread(ends);
 	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	unread(ends);
+}
+
+/* How many of @count lines are read by who makes room after @after_ns, each time. */
+static unsigned read_slowly(uint64_t after_ns, unsigned count)
+{
+	int saved = dup(STDERR_FILENO), ends[2];
+	unsigned lines = 0;
+	char *text, *p;
+
+	CHECK_EQ(pipe(ends), 0);
+	CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
+	a_second_later();
+	room_after_ns = after_ns;
+	for (unsigned i = 0; i < count; i++)
+		log_write(LOG_ROOM, LOG_INFO_L, "slow %u", i);
+	room_after_ns = 0;
+	log_write(LOG_ROOM, LOG_INFO_L, "at last");
+	text = drained(ends[0]);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(ends[0]);
+	close(ends[1]);
+	for (p = text; (p = strstr(p, "slow")) != NULL; p++)
+		lines++;
+	CHECK(strstr(text, "at last\n") != NULL);
+	CHECK_EQ(strstr(text, "lost") != NULL, lines < count);
+	return lines;
+}
+
+/* A line is waited for, but not each of many by who reads too slowly for them. */
+TEST(base_log, somebody_reads_slowly)
+{
+	CHECK_EQ(read_slowly(100000, 500), 500);
+	CHECK_EQ(read_slowly(30000000, 500), 4);
 }
 
 /* Appends what is there to read, without what ends a terminal's lines. */
@@ -212,6 +283,7 @@ TEST(base_log, a_terminal_that_nobody_reads)
 	CHECK_EQ(unlockpt(master), 0);
 	slave = open(ptsname(master), O_RDWR | O_NOCTTY);
 	CHECK(slave >= 0);
+	a_second_later();
 	alarm(30); /* or it would wait for ever */
 	CHECK(dup2(slave, STDERR_FILENO) >= 0);
 	for (; i < 10000; i++)
@@ -263,6 +335,7 @@ static void alarmed(unsigned again_ms)
 	CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
 	CHECK_EQ(sigaction(SIGALRM, &ours, &old), 0);
 	alarms = 0;
+	a_second_later();
 	CHECK_EQ(setitimer(ITIMER_REAL, &often, NULL), 0);
 	while (alarms == 0)
 		log_write(LOG_ROOM, LOG_INFO_L, "unread");
