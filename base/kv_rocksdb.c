@@ -11,6 +11,7 @@
 #include "base/record.h"
 #include "base/util.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -613,6 +614,28 @@ static int rocks_reopen(struct kv *kv, struct kv_batch *batch)
 	return 0;
 }
 
+/*
+ * Its first opening makes a log, and each one that follows, or becomes full, is there
+ * before the last goes.  Where there is none, as a copy may leave out what is called
+ * so, RocksDB opens what is in the tables and says nothing.
+ */
+static bool log_missing(const char *path)
+{
+	bool used = false, any = false;
+	DIR *d = opendir(path);
+	struct dirent *e;
+
+	if (d == NULL)
+		return false; /* RocksDB says why */
+	while ((e = readdir(d)) != NULL) {
+		any |= ends_with(e->d_name, ".log");
+		used |= ends_with(e->d_name, ".sst") ||
+			strncmp(e->d_name, "OPTIONS-", 8) == 0;
+	}
+	closedir(d);
+	return used && !any;
+}
+
 int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 {
 	size_t memory = config->memory_bytes ? config->memory_bytes : 64u << 20;
@@ -623,6 +646,13 @@ int kv_rocksdb_open(const struct kv_config *config, struct kv **out)
 		return rv; /* where it meets that itself it may say less */
 	if (!has_room(config))
 		return -ENOSPC;
+	if (config->log && log_missing(config->path)) {
+		log_error("store %s: its log, a file *.log, is missing, and "
+			  "what was written last with it: a copy has to have "
+			  "all of its files",
+			  config->path);
+		return -EUCLEAN;
+	}
 	r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return -ENOMEM;

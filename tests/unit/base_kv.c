@@ -577,6 +577,60 @@ TEST(kv, torn_logs_and_damaged_ones)
 	}
 }
 
+/* Those whose names end so go; how many there were. */
+static unsigned files_lose(const char *path, const char *end)
+{
+	unsigned count = 0;
+	struct dirent *e;
+	char file[900];
+	DIR *d = opendir(path);
+
+	CHECK(d != NULL);
+	while ((e = readdir(d)) != NULL) {
+		size_t len = strlen(e->d_name);
+
+		if (len < strlen(end) ||
+		    strcmp(e->d_name + len - strlen(end), end) != 0)
+			continue;
+		snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
+		CHECK_EQ(unlink(file), 0);
+		count++;
+	}
+	closedir(d);
+	return count;
+}
+
+/*
+ * A copy that leaves out what is called *.log is no store, whether there are tables
+ * yet or not; without a log of its own it needs none.
+ */
+TEST(kv, a_log_that_is_missing)
+{
+	for (unsigned n = 0; n < 4; n++) {
+		struct kv_config config = { .create = true, .log = n < 3 };
+		char *dir = test_dir(), path[600];
+		struct kv *kv;
+
+		snprintf(path, sizeof(path), "%s/db", dir);
+		free(dir);
+		config.path = path;
+		CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+		CHECK_EQ(put_one(kv, "a", 300), 0);
+		CHECK_EQ(kv_flush(kv), 0);
+		kv_close(kv);
+		for (unsigned i = 0; i < n; i++) {
+			CHECK_EQ(kv_rocksdb_open(&config, &kv), 0);
+			CHECK_EQ(put_one(kv, "b", 300), 0);
+			kv_close(kv);
+		}
+		CHECK(files_lose(path, ".log") > 0);
+		CHECK_EQ(kv_rocksdb_open(&config, &kv),
+			 config.log ? -EUCLEAN : 0);
+		if (!config.log)
+			kv_close(kv);
+	}
+}
+
 /* ---- the file system it is made in ---- */
 
 int __real_fsync(int fd);
