@@ -295,8 +295,17 @@ static int load(struct store_open *req, struct kv *kv)
 	rv = kv_scan(kv, kv_slice("", 0), kv_slice(NULL, 0), load_key, &l);
 	if (l.status != 0)
 		return l.status;
-	if (rv == -EIO || rv == -EUCLEAN)
+	if (rv == -EUCLEAN)
 		return damaged(req, "it cannot be read whole");
+	if (rv == -EIO) {
+		snprintf(req->why, sizeof(req->why),
+			 "cannot read the directory store %s: %s. Look at the "
+			 "disk under data_dir, then start basaltd again; only "
+			 "if that has lost some of it put directory/ back from "
+			 "a backup",
+			 req->store->path, err_text(rv));
+		return rv;
+	}
 	if (rv != 0) {
 		snprintf(req->why, sizeof(req->why),
 			 "cannot read the directory store %s: %s; the log says "

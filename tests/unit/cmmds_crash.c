@@ -561,10 +561,17 @@ TEST(cmmds_crash, unreadable_is_not_empty)
 	world_init(&f.w, 3, "X", 0);
 	CHECK_EQ(f_open(&f, true), 0);
 	f_close(&f);
-	f.w.nodes[0].fail_scan = -EIO;
+	f.w.nodes[0].fail_scan = -EUCLEAN;
 	CHECK_EQ(f_open(&f, true), -EUCLEAN);
 	CHECK_EQ(f_open(&f, false), -EUCLEAN);
+	CHECK(strstr(f.open.why, "is damaged") != NULL);
 	CHECK(strstr(f.open.why, "backup") != NULL);
+	/* A disk that was away for a moment has lost nothing. */
+	f.w.nodes[0].fail_scan = -EIO;
+	CHECK_EQ(f_open(&f, true), -EIO);
+	CHECK_EQ(f_open(&f, false), -EIO);
+	CHECK(strstr(f.open.why, "is damaged") == NULL);
+	CHECK(strstr(f.open.why, "the disk under data_dir") != NULL);
 	/* Nor is it damaged where only this process cannot read it. */
 	f.w.nodes[0].fail_scan = -EMFILE;
 	CHECK_EQ(f_open(&f, true), -EMFILE);
