@@ -167,6 +167,7 @@ $(O)/tests/unit/dom_atomic $(O)/tests/unit/dom_faults: \
 $(O)/tests/unit/dom_faults: LIBS += $(call wrap,lsom_write lsom_credit_take)
 $(O)/tests/unit/base_kv: LIBS += $(call wrap,fsync fstatvfs posix_fallocate nanosleep)
 $(O)/tests/unit/base_log: LIBS += $(call wrap,clock_gettime poll)
+$(O)/tests/unit/base_uring: LIBS += $(call wrap,fopen)
 $(O)/tests/unit/base_shard: LIBS += $(call wrap,open stat nanosleep pwritev2)
 $(O)/tests/unit/node_push: LIBS += $(call wrap,cmmds_get cmmds_next cmmds_target \
 	cmmds_subscribe cmmds_unsubscribe iscsi_target_set node__secret_open)

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/shard_int.h"
 #include "base/stats.h"
+#include "base/tame.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -467,6 +468,7 @@ void shard__uring_close(struct shard *s)
 
 /* ---- devices ---- */
 
+/* A serial or a model is what the device says, of whatever bytes. */
 static void sys_text(dev_t dev, const char *what, char *out, size_t len)
 {
 	char path[128];
@@ -484,6 +486,7 @@ static void sys_text(dev_t dev, const char *what, char *out, size_t len)
 	for (size_t n = strlen(out); n > 0 && (unsigned char)out[n - 1] <= ' ';
 	     n--)
 		out[n - 1] = '\0';
+	text_tame(out);
 }
 
 static int dev_describe(int fd, struct env_dev_info *info)

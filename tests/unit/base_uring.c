@@ -14,6 +14,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* What the kernel has read of a device, of both; NULL: what there is. */
+static char *names;
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+	const char *file = strrchr(path, '/');
+
+	if (names != NULL && file != NULL &&
+	    (strcmp(file, "/serial") == 0 || strcmp(file, "/model") == 0))
+		return fmemopen(names, strlen(names), "r");
+	return __real_fopen(path, mode);
+}
+
 static int left;
 static bool done;
 
@@ -210,6 +226,35 @@ TEST(uring, no_more_than_a_device_queues)
 	CHECK(TAILQ_EMPTY(&shard_of(ts.env)->uring.waiting));
 	test_run(&ts, &done);
 	sgl_put(in);
+	env_dev_close(ts.env, dev);
+	test_shard_close(&ts);
+	close(fd);
+}
+
+/* The kernel hands on what a device says; the directory takes text, of one line. */
+TEST(uring, a_device_that_says_more_than_text)
+{
+	char *dir = test_dir(), path[600], name[64];
+	char said[] = "S\x01"
+		      "12\x7f\t\xc3\xbc  \n";
+	struct env_dev_info info;
+	struct env_dev *dev;
+	struct test_shard ts;
+	int fd = -1;
+
+	snprintf(path, sizeof(path), "%s/under", dir);
+	free(dir);
+	test_file(path, 1 << 20);
+	if (!loop_open(path, name, &fd)) {
+		puts("# skipped: there are no loop devices here");
+		skip();
+	}
+	test_shard_open(&ts);
+	names = said;
+	CHECK_EQ(env_dev_open(ts.env, name, 0, &dev, &info), 0);
+	names = NULL;
+	CHECK_STR(info.serial, "S?12??\xc3\xbc");
+	CHECK_STR(info.model, "S?12??\xc3\xbc");
 	env_dev_close(ts.env, dev);
 	test_shard_close(&ts);
 	close(fd);
