@@ -124,13 +124,18 @@ static int add_build(struct admin_req *r, struct cmmds_command *cmd)
 	rv = number_choose(r, m, t, &lun);
 	if (rv < 0)
 		return rv;
-	/* Both must still be there when it is applied. */
+	/*
+	 * Both must still be there when it is applied.  The virtual disk is put as
+	 * it is: of two that come at once the second looks again, and finds the
+	 * LUN of the first.
+	 */
 	cmmds_expect(cmd, CMMDS_TARGET, t->name, strlen(t->name),
 		     cmmds_get(cmmds, CMMDS_TARGET, t->name, strlen(t->name))
 			     ->revision);
-	cmmds_expect(cmd, CMMDS_VDISK, v->name, strlen(v->name),
-		     cmmds_get(cmmds, CMMDS_VDISK, v->name, strlen(v->name))
-			     ->revision);
+	cmmds_put(cmd, CMMDS_VDISK, v->name, strlen(v->name),
+		  cmmds_get(cmmds, CMMDS_VDISK, v->name, strlen(v->name))
+			  ->revision,
+		  &v->base);
 	admin__lun_put(cmd, t->name, lun, v->name, m->read_only,
 		       CMMDS_MUST_NOT_EXIST);
 	cmmds_audit(cmd, r->who, "%s added as LUN %u of target %s%s", v->name,
