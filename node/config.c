@@ -5,6 +5,7 @@
  * The first error ends the reading and names its line.
  */
 #include "node/config.h"
+#include "base/address.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/util.h"
@@ -506,15 +507,36 @@ int config_portal_address(const struct config_portal *portal,
 	return number != 0 ? 0 : -ENODEV;
 }
 
+/* Both cannot be had, whichever is there first: metrics in IPv6 take "::" for all. */
+static bool beside(struct config_portal *metrics, struct config_portal *portal)
+{
+	bool v6 = metrics->address.ss_family == AF_INET6;
+	bool same = metrics->address.ss_family == portal->address.ss_family;
+
+	if (*address_port(&metrics->address) != *address_port(&portal->address))
+		return true;
+	return strcmp(metrics->text, portal->text) != 0 &&
+	       !(address_any(&metrics->address) && (same || v6)) &&
+	       !(address_any(&portal->address) && same);
+}
+
 static int metrics_set(struct reading *r)
 {
+	struct config *c = r->conf;
+
 	r->line = r->metrics_line;
 	if (r->metrics[0] == '\0' || strcmp(r->metrics, "off") == 0)
 		return 1;
-	if (config_portal_parse(r->metrics, 0, &r->conf->metrics) < 0 ||
-	    strcmp(strrchr(r->conf->metrics.text, ':'), ":0") == 0)
+	if (config_portal_parse(r->metrics, 0, &c->metrics) < 0 ||
+	    strcmp(strrchr(c->metrics.text, ':'), ":0") == 0)
 		return refuse(r, "metrics = %s: 'off' or ADDR:PORT",
 			      r->metrics);
+	for (unsigned i = 0; i < c->portals_count; i++)
+		if (!beside(&c->metrics, &c->portals[i]))
+			return refuse(r,
+				      "metrics = %s: the portal %s has that "
+				      "port: give it another one",
+				      r->metrics, c->portals[i].text);
 	return 1;
 }
 
@@ -553,10 +575,10 @@ int config_parse(const char *name, const char *text, struct config *out,
 	}
 	if (rv < 0 && !r.failed)
 		refuse(&r, "cannot be read");
-	if (!r.failed)
-		metrics_set(&r);
 	if (!r.failed && out->portals_count == 0)
 		portal_add(&r, out->address);
+	if (!r.failed)
+		metrics_set(&r);
 	return r.failed ? -EINVAL : 0;
 }
 

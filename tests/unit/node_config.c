@@ -127,6 +127,28 @@ TEST(node_config, a_link_local_address_has_its_interface)
 		"t.conf:2: ", "ADDR:PORT");
 }
 
+/* Who is first at the port would take it from the other. */
+TEST(node_config, metrics_beside_portals)
+{
+	refused("[network]\nmetrics = 127.0.0.1:3260\nportals = 127.0.0.1\n",
+		"t.conf:2: ", "the portal 127.0.0.1:3260 has that port");
+	refused("[network]\nmetrics = 10.0.0.1:3260\n",
+		"t.conf:2: ", "the portal 0.0.0.0:3260 has");
+	refused("[network]\nportals = 10.0.0.1:1, 10.0.0.2\n"
+		"metrics = 0.0.0.0:3260\n",
+		"t.conf:3: ", "the portal 10.0.0.2:3260 has");
+	refused("[network]\nportals = 10.0.0.1\nmetrics = [::]:3260\n",
+		"t.conf:3: ", "the portal 10.0.0.1:3260 has");
+	refused("[network]\nportals = [::]:3260\nmetrics = [fd00::1]:3260\n",
+		"t.conf:3: ", "the portal [::]:3260 has");
+	CHECK_EQ(parse("[network]\nportals = 10.0.0.1, [::]:3260\n"
+		       "metrics = 10.0.0.2:3260\n"),
+		 0);
+	CHECK_EQ(parse("[network]\nportals = [fd00::1]:3260\n"
+		       "metrics = 0.0.0.0:3260\n"),
+		 0);
+}
+
 TEST(node_config, refusals_name_the_line)
 {
 	refused("[node]\nnam = x\n", "t.conf:2: ", "unknown key 'nam'");
