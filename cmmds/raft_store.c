@@ -382,9 +382,9 @@ static void open_work(struct env_work *work)
 	}
 	if (rv != 0) {
 		snprintf(req->why, sizeof(req->why),
-			 rv == -ENOENT	? "there is no directory store at %s: "
-					  "run `basalt cluster init` to found "
-					  "a cluster"
+			 rv == -ENOENT	? "there is no directory store at %s, "
+					  "or no CURRENT in it: put data_dir's "
+					  "directory/ back from a backup"
 			 : rv == -EBUSY ? "the directory store %s is in use by "
 					  "another process"
 			 : kv_wants(rv) ? "cannot open the directory store %s: "
