@@ -295,6 +295,18 @@ static int not_noted(struct disk_add *a, int rv)
 	return rv;
 }
 
+/* A link to what is not there is no name for a new file, and nothing to erase. */
+static int not_made(struct disk_add *a, int rv)
+{
+	struct stat st;
+
+	if (rv != -EEXIST || lstat(a->path, &st) < 0 || !S_ISLNK(st.st_mode))
+		return rv;
+	snprintf(a->why, sizeof(a->why), "%s is a link to what does not exist",
+		 a->path);
+	return -ENOLINK;
+}
+
 /* What it is by any name; a file that is not there is made. */
 static int add_find(struct disk_add *a)
 {
@@ -310,7 +322,7 @@ static int add_find(struct disk_add *a)
 		a->noted = true;
 		fd = open(a->path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
 		if (fd < 0)
-			return -errno;
+			return not_made(a, -errno);
 		a->made = true;
 		rv = node__adding_made(a->r->node, &a->format.disk, fd);
 		close(fd);
@@ -558,6 +570,9 @@ static const char *add_fix(const struct disk_add *a)
 		return "Check the path; a folder is not made.";
 	if (a->status == -ENOENT)
 		return "Check the path; --size 10G makes a file of that size.";
+	if (a->status == -ENOLINK)
+		return "See to what it leads to (is its file system mounted?), "
+		       "or name a path that is no link.";
 	if (a->status == -EOPNOTSUPP)
 		return "Name a device without zones.";
 	if (a->status == -ENOTBLK)
