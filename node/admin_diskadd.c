@@ -59,6 +59,7 @@ struct disk_add {
 	bool unnoted; /* it cannot be */
 	bool unknown; /* the disk that is there, to the directory */
 	bool twin; /* it has a disk of this node, under another name */
+	bool moved; /* a file, and nothing is where that disk is looked for */
 	bool late; /* it was answered: what there is, is undone */
 	struct node_inode inode; /* the worker's */
 	struct node_inode claimed; /* known to other requests */
@@ -577,6 +578,9 @@ static const char *add_fix(const struct disk_add *a)
 		return "Name a device without zones.";
 	if (a->status == -ENOTBLK)
 		return "Name a block device, or a file; --size 10G makes one.";
+	if (a->moved)
+		return "basaltd looks for it there every 10 s: move it back, "
+		       "or make a link of that name.";
 	if (a->twin)
 		return "basalt disk list shows it.  If this is a copy that "
 		       "nobody needs: overwrite its first MiB.";
@@ -637,10 +641,12 @@ static int add_twin(struct disk_add *a)
 	if (d == NULL)
 		return 0;
 	a->twin = true;
-	snprintf(a->why, sizeof(a->why),
-		 "%s has disk %s of this node: it is that by another name, or "
-		 "a copy",
-		 a->path, d->path);
+	a->moved = !a->probe.block_device && d->state == NODE_DISK_FAILED &&
+		   d->status == -ENOENT;
+	snprintf(a->why, sizeof(a->why), "%s has disk %s of this node: %s",
+		 a->path, d->path,
+		 a->moved ? "that is not there, and this is it, or a copy"
+			  : "it is that by another name, or a copy");
 	return -EALREADY;
 }
 
