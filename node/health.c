@@ -307,7 +307,12 @@ static void check_objects(struct health_check *check, struct health_result *out)
 		say(out, HEALTH_WARN,
 		    "virtual disk %.64s is not compliant: %.150s",
 		    looked->a_noncompliant, looked->noncompliant_why);
-		FIX(out, "Add what the policy asks for.");
+		FIX(out,
+		    "It is not laid out anew, whatever is added: make another "
+		    "one once there is what its policy asks for, and copy it; "
+		    "or give it a policy that it does for (basalt vdisk set "
+		    "%.64s).",
+		    looked->a_noncompliant);
 	}
 }
 
