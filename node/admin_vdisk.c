@@ -68,7 +68,7 @@ static int size_check(struct admin_req *r, const char *name, uint64_t size)
 				  size_format(size, text));
 	if (size % 4096 != 0)
 		return admin__why(r, -EINVAL,
-				  "Give it in K or larger units: 4K, 10G.",
+				  "Give a multiple of 4K, as 4M and 10G are.",
 				  "virtual disk %s: %llu bytes are no multiple "
 				  "of 4096",
 				  name, (unsigned long long)size);
