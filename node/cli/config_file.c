@@ -207,8 +207,8 @@ static int size_check(const struct reading *r, const char *place,
 			     "number of bytes, from 4K to 128T");
 	if (bytes < key->min || bytes % 4096 != 0)
 		return wrong(r, place,
-			     "%llu bytes are no multiple of 4096: give it in "
-			     "\"K\" or larger units",
+			     "%llu bytes are no multiple of 4096: give a "
+			     "multiple of 4K",
 			     (unsigned long long)bytes);
 	json_object_set_new(object, key->name, json_integer((json_int_t)bytes));
 	return 0;
@@ -439,6 +439,7 @@ static int luns_check(const struct reading *r, const json_t *file)
 struct input {
 	FILE *f;
 	size_t bytes;
+	int error; /* of a read */
 };
 
 /* One without an end would end us; editors begin one with a mark of its form. */
@@ -450,8 +451,10 @@ static size_t file_part(void *buf, size_t len, void *arg)
 	bool marked = in->bytes == 0 && n >= sizeof(mark) - 1 &&
 		      memcmp(buf, mark, sizeof(mark) - 1) == 0;
 
-	if (ferror(in->f))
+	if (ferror(in->f)) {
+		in->error = errno;
 		return (size_t)-1;
+	}
 	in->bytes += n;
 	if (in->bytes > FILE_BYTES_MAX)
 		return (size_t)-1;
@@ -483,6 +486,11 @@ json_t *cli__config_file(const struct cli_call *call, const char *path)
 		fclose(f);
 	if (in.bytes > FILE_BYTES_MAX) {
 		wrong(&r, "", "longer than %u MiB", FILE_BYTES_MAX >> 20);
+		json_decref(file);
+		return NULL;
+	}
+	if (in.error != 0) {
+		wrong(&r, "", "%s", strerror(in.error));
 		json_decref(file);
 		return NULL;
 	}
