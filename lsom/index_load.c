@@ -287,8 +287,12 @@ static int store_clear(struct lsom_disk *disk)
 	if (rv < 0 || !any)
 		return rv;
 	kv_batch_init(&batch);
-	kv_batch_delete_range(&batch, kv_slice("A", 1), kv_slice("Z", 1));
-	rv = kv_apply(disk->kv, &batch);
+	rv = kv_batch_reserve(&batch, 1, 2);
+	if (rv == 0) {
+		kv_batch_delete_range(&batch, kv_slice("A", 1),
+				      kv_slice("Z", 1));
+		rv = kv_apply(disk->kv, &batch);
+	}
 	if (rv == 0)
 		rv = kv_flush(disk->kv);
 	kv_batch_fini(&batch);

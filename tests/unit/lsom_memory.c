@@ -444,6 +444,30 @@ TEST(memory, none_for_an_opening)
 	}
 }
 
+/* Nor one whose index is thrown away: it has it still. */
+TEST(memory, none_for_a_rebuild)
+{
+	const struct lsom_decided d = { .stable_lsn = LSN(1, 3) };
+	struct fixture *f = fixture_open(3);
+	struct lsom_comp *comp;
+
+	history_make(f);
+	reserve_fails = 1;
+	CHECK_EQ(disk_open(f, true), -ENOMEM);
+	CHECK_EQ(reserve_fails, 0);
+	for (int rebuild = 0; rebuild <= 1; rebuild++) {
+		CHECK_EQ(disk_open(f, rebuild), 0);
+		comp = comp_of(f, 1);
+		lsom_decided(comp, &d);
+		CHECK_EQ(get(f, comp, 0, 1), 1);
+		CHECK_EQ(get(f, comp, 4, 3), 1);
+		lsom_comp_put(comp);
+		disk_close(f);
+	}
+	CHECK_EQ(disk_open(f, false), 0);
+	fixture_close(f);
+}
+
 /* Nor is its index, where what it wants is not of the store; else it is. */
 TEST(memory, none_for_a_page_of_an_opening)
 {
