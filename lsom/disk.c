@@ -566,8 +566,9 @@ static void close_step(struct lsom_disk *disk)
 	if (disk->state != LSOM_DISK_FAILED && !TAILQ_EMPTY(&disk->unclosed))
 		return;
 	if (disk->state != LSOM_DISK_FAILED && checkpoint_wanted(disk)) {
-		/* Where there is no memory for it, it comes again. */
-		lsom__checkpoint_start(disk);
+		/* Where there is no memory for it, it comes again by its timer. */
+		if (!disk->checkpoint_starved)
+			lsom__checkpoint_start(disk);
 		return;
 	}
 	/* The index is a worker's now: no timer may come for it. */

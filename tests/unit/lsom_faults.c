@@ -273,8 +273,9 @@ TEST(faults, a_checkpoint_waits_while_the_disk_closes)
 	fixture_close(f);
 }
 
-/* Once. */
-static bool no_memory;
+/* Once; or each time, which is counted. */
+static bool no_memory, never_memory;
+static unsigned refused;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 void *__real_calloc(size_t n, size_t size);
@@ -282,9 +283,10 @@ void *__wrap_calloc(size_t n, size_t size);
 
 void *__wrap_calloc(size_t n, size_t size)
 {
-	if (!no_memory)
+	if (!no_memory && !never_memory)
 		return __real_calloc(n, size);
 	no_memory = false;
+	refused++;
 	return NULL;
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
@@ -309,6 +311,42 @@ TEST(faults, closed_without_memory_for_a_checkpoint)
 	no_memory = true;
 	CHECK(sim_env_run(&f->sim, &f->done));
 	CHECK(!no_memory);
+	CHECK_EQ(disk_open(f, false), 0);
+	CHECK_EQ(f->disk->recovered_records, 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(get(f, comp, 63, 1), 1);
+	lsom_comp_put(comp);
+	fixture_close(f);
+}
+
+/* Where there is none for long, it is tried now and then, and others have turns. */
+TEST(faults, closed_without_memory_for_long)
+{
+	struct fixture *f = fixture_open(6);
+	struct lsom_disk_close closing = { .data = f };
+	const struct env *env = &f->sim.loop.env;
+	struct lsom_comp *comp;
+	unsigned n = 0;
+	uint64_t end;
+
+	CHECK_EQ(create(f, 1, 8192), 0);
+	comp = comp_of(f, 1);
+	CHECK_EQ(put(f, comp, 0, 64, LSN(1, 1), 1), 0);
+	lsom_comp_put(comp);
+	f->done = false;
+	CHECK_EQ(lsom_disk_close(f->disk, &closing, closed), 0);
+	while (!f->disk->checkpoint_task.queued)
+		CHECK(sim_env_turn(&f->sim));
+	never_memory = true;
+	refused = 0;
+	end = env_now(env) + 60 * SEC;
+	while (env_now(env) < end && n++ < 10000)
+		CHECK(sim_env_turn(&f->sim));
+	never_memory = false;
+	CHECK(env_now(env) >= end);
+	CHECK(refused > 1 && refused < 20);
+	CHECK(!f->done);
+	CHECK(sim_env_run(&f->sim, &f->done));
 	CHECK_EQ(disk_open(f, false), 0);
 	CHECK_EQ(f->disk->recovered_records, 0);
 	comp = comp_of(f, 1);
