@@ -187,6 +187,11 @@ static void scan_done(struct lsom__rescan *scan)
 {
 	struct lsom__scrub *c = container_of(scan, struct lsom__scrub, scan);
 
+	if (scan->status == -ENOMEM) {
+		lsom__rescan_fini(scan);
+		rest(c, RETRY_NS);
+		return;
+	}
 	if (scan->status == 0 && scan->found.bytes > 0) {
 		if (!scan->whole)
 			segment_unread(c, "some of");
@@ -202,22 +207,25 @@ static void scan_done(struct lsom__rescan *scan)
 	read_over(c);
 }
 
-static void scan_start(struct lsom__scrub *c)
+/* 0, or -ENOMEM: it takes as much as the segment has. */
+static int scan_start(struct lsom__scrub *c)
 {
-	struct lsom_disk *disk = c->disk;
+	int rv;
 
-	lsom__media_error(disk);
 	c->scan.cb = scan_done;
-	c->since_ns = env_now(disk->env);
-	if (lsom__rescan_start(&c->scan, disk, c->segment) < 0) {
-		segment_unread(c, "all of");
-		segment_leave(c);
-		return;
-	}
+	c->since_ns = env_now(c->disk->env);
+	rv = lsom__rescan_start(&c->scan, c->disk, c->segment);
+	c->waits = rv == 0;
+	return rv;
+}
+
+/* It was read twice: no chance. */
+static void summary_bad(struct lsom__scrub *c)
+{
+	lsom__media_error(c->disk);
 	log_warn("disk %s: scrub: the summary of segment %u is damaged: its "
 		 "batches are read one by one",
-		 disk->path, c->segment);
-	c->waits = true;
+		 c->disk->path, c->segment);
 }
 
 static void summary_here(struct env_io *io, int64_t res)
@@ -244,6 +252,8 @@ static void summary_here(struct env_io *io, int64_t res)
 	if (rv < 0) {
 		/* It may be chance. */
 		c->phase = c->again ? SCRUB_SCAN : SCRUB_FOOTER;
+		if (c->again)
+			summary_bad(c);
 		c->again = true;
 	}
 	read_over(c);
@@ -577,7 +587,7 @@ static int phase_step(struct lsom__scrub *c)
 		rv = summary_get(c);
 		break;
 	case SCRUB_SCAN:
-		scan_start(c);
+		rv = scan_start(c);
 		break;
 	case SCRUB_RECORDS:
 		rv = records_step(c);

@@ -899,3 +899,40 @@ TEST(memory, of_a_scrub)
 	free(req);
 	fixture_close(f);
 }
+
+/* Nor where it has to look for the batches of a segment. */
+TEST(memory, of_a_scrub_without_a_summary)
+{
+	struct lsom_scrub *req = calloc(1, sizeof(*req));
+	struct fixture *f = fixture_open(9);
+	struct call c = { .f = f };
+	struct lsom_comp *comp;
+	struct lsom__entry e;
+	uint64_t last;
+	unsigned n = 0;
+	int rv;
+
+	contents_make(f);
+	comp = comp_of(f, 1);
+	lsom__slots_get(&lsom__page_find(comp, 0)->slots, 1, &e);
+	lsom_comp_put(comp);
+	disk_close(f); /* so it has one */
+	CHECK_EQ(disk_open(f, false), 0);
+	last = lsom__place(f->disk, lsom__segment_of(f->disk, e.place) + 1, 0) -
+	       1;
+	f->sim.disk.now[e.place * LSOM_BLOCK] ^= 1;
+	f->sim.disk.now[(last + 1) * LSOM_BLOCK - 1] ^= 1;
+	req->data = &c;
+	do {
+		c.done = false;
+		fail_at = ++n;
+		rv = lsom_scrub(f->disk, req, scrubbed);
+		CHECK(rv == 0 || (rv == -ENOMEM && fail_at == 0));
+		if (rv == 0)
+			scrub_finds(f, req);
+	} while (fail_at == 0);
+	fail_at = 0;
+	CHECK(n > 8);
+	free(req);
+	fixture_close(f);
+}
