@@ -178,7 +178,7 @@ $(O)/tests/unit/node_scrub: LIBS += $(call wrap,cmmds_get cmmds_put \
 	cmmds_propose lsom_scrub lsom_scrub_cancel lsom_disk_info shard_env)
 $(O)/tests/unit/node_disks: LIBS += $(call wrap,calloc malloc cmmds_next \
 	cmmds_subscribe dom_disk_add dom_disk_components dom_disk_remove \
-	lsom_disk_attach lsom_disk_info lsom_disk_open lsom_disk_watch \
+	iscsi_units_retry lsom_disk_attach lsom_disk_info lsom_disk_open lsom_disk_watch \
 	node__datadir_ask node__disk_locate node__scrubs_look \
 	node__serve_if_ready)
 $(O)/tests/unit/node_portals: LIBS += $(call wrap,cmmds_get cmmds_subscribe \

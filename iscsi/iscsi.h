@@ -146,6 +146,14 @@ struct iscsi_lun_conf {
 int iscsi_lun_set(struct iscsi *iscsi, const struct iscsi_lun_conf *conf);
 void iscsi_lun_unset(struct iscsi *iscsi, const char *iqn, unsigned lun);
 
+/*
+ * A disk has come: units whose objects could not be opened try that now, and do not
+ * wait for their timer.
+ */
+void iscsi_units_retry(struct iscsi *iscsi);
+/* How many of them have not ended that yet: then each is open, or has its reason. */
+unsigned iscsi_units_untried(const struct iscsi *iscsi);
+
 /* ---- asked by node ---- */
 
 struct iscsi_session_info {

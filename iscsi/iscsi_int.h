@@ -716,6 +716,7 @@ enum iscsi_message_kind {
 	MESSAGE_LUN, /* set @lun */
 	MESSAGE_LUN_GONE, /* unset LUN @number */
 	MESSAGE_PORTALS, /* @portals are all there are */
+	MESSAGE_UNITS, /* those that are not open try again */
 	MESSAGE_DROP_PORTAL, /* end what came by @number over @transport */
 	MESSAGE_DROP_SESSION, /* end session @id */
 	MESSAGE_CLOSE, /* within @drain_ms */

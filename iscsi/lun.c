@@ -465,6 +465,13 @@ static void unit_remove(struct scsi_common *common, struct scsi_lun *lun)
 
 static void lun_opened(struct dom_object_open *req, int status);
 
+static void lun_tried(struct scsi_lun *lun)
+{
+	if (lun->untried)
+		lun->target->common->untried--;
+	lun->untried = lun->open_again = false;
+}
+
 static void lun_open(struct scsi_lun *lun)
 {
 	int rv;
@@ -476,8 +483,27 @@ static void lun_open(struct scsi_lun *lun)
 	if (rv == 0) {
 		lun->refs++;
 	} else {
+		lun_tried(lun);
 		env_timer_start(lun->target->env, &lun->open_timer,
 				OPEN_RETRY_NS);
+	}
+}
+
+void scsi_units_retry(struct scsi_target *target)
+{
+	for (unsigned i = 0; i < target->luns_size; i++) {
+		struct scsi_lun *lun = target->luns[i];
+
+		if (lun == NULL || lun->object != NULL)
+			continue;
+		if (!lun->untried)
+			target->common->untried++;
+		lun->untried = true;
+		lun->open_again = !env_timer_active(&lun->open_timer);
+		if (lun->open_again)
+			continue; /* what is under way knows of nothing new */
+		env_timer_stop(target->env, &lun->open_timer);
+		lun_open(lun);
 	}
 }
 
@@ -568,9 +594,15 @@ static void lun_opened(struct dom_object_open *req, int status)
 		}
 	} else {
 		log_debug("unit %s: not open: %s", lun->name, err_text(status));
-		if (!lun->removed)
+		if (!lun->removed && !lun->open_again)
 			env_timer_start(target->env, &lun->open_timer,
 					OPEN_RETRY_NS);
+	}
+	if (status < 0 && lun->open_again && !lun->removed) {
+		lun->open_again = false;
+		lun_open(lun);
+	} else {
+		lun_tried(lun);
 	}
 	scsi__lun_put(lun);
 	target->busy--;

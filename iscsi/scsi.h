@@ -96,6 +96,7 @@ struct scsi_common {
 	TAILQ_HEAD(, scsi_sanitize) sanitizes; /* one an object at most */
 	TAILQ_HEAD(, scsi_copy) copies; /* EXTENDED COPY that run */
 	unsigned copies_count;
+	atomic_uint untried; /* units, see scsi_units_retry() */
 	/* Set by the owner; NULL: there are no other targets. */
 	void (*lookup)(struct iscsi *iscsi, struct scsi_lookup *req,
 		       scsi_lookup_cb cb);
@@ -240,6 +241,11 @@ void scsi_target_ports(struct scsi_target *target, const uint16_t *rtpi,
 int scsi_lun_set(struct scsi_target *target, const struct iscsi_lun_conf *conf,
 		 struct scsi_usage *usage);
 void scsi_lun_unset(struct scsi_target *target, unsigned number);
+/*
+ * Units that are not open try again now.  Until that has ended, one way or another,
+ * each counts as untried.
+ */
+void scsi_units_retry(struct scsi_target *target);
 /* Do two LUN fields of BHSs mean one unit, in whatever form (SAM-5 4.7)? */
 bool scsi_lun_same(uint64_t a, uint64_t b);
 /* The object of LUN number @lun (as in a BHS), or false. */

@@ -168,6 +168,8 @@ struct scsi_lun {
 
 	struct dom_object *object; /* NULL: not open (yet) */
 	bool removed, deleted;
+	bool untried; /* counted */
+	bool open_again; /* once what is under way has failed, at once */
 	uint64_t opening_since_ns;
 	struct dom_object_open open;
 	struct env_timer open_timer;

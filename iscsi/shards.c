@@ -92,6 +92,39 @@ static void session_drop(struct iscsi *share, uint64_t id)
 		}
 }
 
+static void units_retry(struct iscsi *iscsi)
+{
+	struct iscsi_target *t;
+
+	TAILQ_FOREACH (t, &iscsi->targets, link)
+		if (t->scsi != NULL)
+			scsi_units_retry(t->scsi);
+}
+
+void iscsi_units_retry(struct iscsi *iscsi)
+{
+	units_retry(iscsi);
+	for (unsigned i = 1; i < iscsi->config.shards; i++) {
+		struct iscsi_message *m =
+			iscsi__message_new(iscsi->shares[i], MESSAGE_UNITS);
+
+		if (m == NULL)
+			continue; /* each has its timer */
+		/* Until it has counted them. */
+		iscsi->shares[i]->scsi.untried++;
+		iscsi__message_send(m);
+	}
+}
+
+unsigned iscsi_units_untried(const struct iscsi *iscsi)
+{
+	unsigned n = iscsi->scsi.untried;
+
+	for (unsigned i = 1; i < iscsi->config.shards; i++)
+		n += iscsi->shares[i]->scsi.untried;
+	return n;
+}
+
 /* 0; 1: @m is kept; -ENOMEM: later. */
 static int obey(struct iscsi *share, struct iscsi_message *m)
 {
@@ -118,6 +151,10 @@ static int obey(struct iscsi *share, struct iscsi_message *m)
 		break;
 	case MESSAGE_PORTALS:
 		portals_take(share, m);
+		break;
+	case MESSAGE_UNITS:
+		units_retry(share);
+		share->scsi.untried--; /* the front's, for this */
 		break;
 	case MESSAGE_DROP_PORTAL:
 		iscsi__portal_end(share, m->number, m->transport, m->why);

@@ -252,6 +252,8 @@ static void disk_opened(struct node_disk *d, int status)
 			 info.components == 1 ? "" : "s",
 			 (unsigned long long)(info.recovery_ns / MSEC));
 	}
+	if (node->state == NODE_UP && d->state == NODE_DISK_ONLINE)
+		iscsi_units_retry(node->iscsi);
 	if (node->state == NODE_STOPPING) {
 		finish(d, -ESHUTDOWN);
 		stop_go_on(node);

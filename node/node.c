@@ -31,6 +31,7 @@
 
 /* Recovery takes 10 s at most; an index rebuilt from the log may take longer. */
 #define SERVE_WAIT_NS (20 * SEC)
+#define UNITS_LOOK_NS (10 * MSEC)
 #define DRAIN_MS 5000u
 #define STOP_WAIT_NS (60 * SEC)
 #define DISCARD_NS (30 * SEC) /* how often what is free is looked for */
@@ -66,8 +67,21 @@ void node__serve_if_ready(struct node *node)
 	if (node->state != NODE_UP || node->serving ||
 	    !node__disks_settled(node))
 		return;
+	if (iscsi_units_untried(node->iscsi) > 0) {
+		env_timer_start(node->env, &node->units_timer, UNITS_LOOK_NS);
+		return;
+	}
 	env_timer_stop(node->env, &node->serve_timer);
 	serve(node);
+}
+
+/*
+ * Who serves has opened what can be: hosts log in as soon as a portal answers, and
+ * not all of them ask again where a disk is becoming ready.
+ */
+static void on_units_timer(struct env_timer *timer)
+{
+	node__serve_if_ready(container_of(timer, struct node, units_timer));
 }
 
 static void on_serve_timer(struct env_timer *timer)
@@ -76,7 +90,11 @@ static void on_serve_timer(struct env_timer *timer)
 
 	if (node->state != NODE_UP || node->serving)
 		return;
-	log_warn("a disk is still recovering: the portals open without it");
+	log_warn(node__disks_settled(node)
+			 ? "virtual disks are still being opened: the portals "
+			   "open without them"
+			 : "a disk is still recovering: the portals open "
+			   "without it");
 	serve(node);
 }
 
@@ -579,6 +597,7 @@ static void node_stop(struct node *node)
 	sd_notify(0, "STOPPING=1");
 	node->state = NODE_STOPPING;
 	env_timer_stop(node->env, &node->serve_timer);
+	env_timer_stop(node->env, &node->units_timer);
 	env_timer_start(node->env, &node->stop_timer, STOP_WAIT_NS);
 	node__stop_go_on(node);
 }
@@ -692,6 +711,7 @@ int node_open(const struct config *config, struct node **out, char *why,
 	TAILQ_INIT(&node->disks);
 	node__parts_open(node);
 	node->serve_timer.cb = on_serve_timer;
+	node->units_timer.cb = on_units_timer;
 	node->stop_timer.cb = on_stop_timer;
 	node->init_timer.cb = on_init_timer;
 	rv = node__identity_open(config->data_dir, &node->identity, why,

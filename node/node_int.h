@@ -701,6 +701,7 @@ struct node {
 	struct node_datadir datadir; /* datadir.c */
 
 	struct env_timer serve_timer; /* do not wait for a slow disk for ever */
+	struct env_timer units_timer; /* looks whether all are open */
 	struct env_timer stop_timer;
 	uv_signal_t signals[3];
 	struct health_check checks[10];

@@ -555,6 +555,77 @@ TEST(lun, becoming_ready)
 	rig_close(r);
 }
 
+struct moment {
+	struct env_timer timer;
+	bool over;
+};
+
+static void passed(struct env_timer *timer)
+{
+	container_of(timer, struct moment, timer)->over = true;
+}
+
+/* Far less than a unit waits of itself. */
+static void a_moment(struct rig *r)
+{
+	struct moment m = { .timer = { .cb = passed } };
+
+	env_timer_start(&r->me.loop.env, &m.timer, MSEC);
+	CHECK(memenv_run(&r->me, &m.over));
+}
+
+static const struct scsi_lun *unit_set(struct rig *r, unsigned lun)
+{
+	struct iscsi_lun_conf conf = { .lun = lun, .block_bytes = 512 };
+
+	conf.object = rig_oid(lun);
+	if (lun < 5)
+		CHECK_EQ(fake_dom_add(r->dom, &conf.object, 1 << 20), 0);
+	CHECK_EQ(scsi_lun_set(r->target, &conf, r->usage), 0);
+	return r->target->luns[lun];
+}
+
+/* A disk has come: who waits for it tries at once, and is counted until he has. */
+TEST(lun, tried_again_when_a_disk_comes)
+{
+	struct rig *r = rig_open(512);
+	const struct fake_fault once = { .ops = FAKE_OPEN,
+					 .status = -ENXIO,
+					 .times = 1 };
+	const struct scsi_lun *unit;
+
+	scsi_units_retry(r->target); /* all are open */
+	CHECK_EQ(r->common.untried, 0);
+	fake_dom_fault(r->dom, once);
+	unit = unit_set(r, 2);
+	a_moment(r);
+	CHECK(unit->object == NULL);
+	scsi_units_retry(r->target);
+	CHECK_EQ(r->common.untried, 1);
+	a_moment(r);
+	CHECK_EQ(r->common.untried, 0);
+	CHECK(unit->object != NULL);
+	/* It was on its way, and looked too early. */
+	fake_dom_fault(r->dom, once);
+	unit = unit_set(r, 3);
+	scsi_units_retry(r->target);
+	scsi_units_retry(r->target);
+	CHECK_EQ(r->common.untried, 1);
+	a_moment(r);
+	CHECK_EQ(r->common.untried, 0);
+	CHECK(unit->object != NULL);
+	/* One that cannot be opened, and one that goes meanwhile. */
+	unit = unit_set(r, 5);
+	unit_set(r, 4);
+	scsi_units_retry(r->target);
+	CHECK_EQ(r->common.untried, 2);
+	scsi_lun_unset(r->target, 4);
+	a_moment(r);
+	CHECK_EQ(r->common.untried, 0);
+	CHECK(unit->object == NULL);
+	rig_close(r);
+}
+
 /* What dom tells, the initiator hears once. */
 TEST(lun, events)
 {

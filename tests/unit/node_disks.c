@@ -16,6 +16,7 @@
 static struct {
 	unsigned shards[SHARDS]; /* in the order in which they got it */
 	unsigned count;
+	unsigned retried; /* units: how many shards had it then */
 	struct uuid id;
 	uint64_t silent_ns, heard_ns;
 	bool opened, stopped;
@@ -47,6 +48,7 @@ int __wrap_lsom_disk_open(struct lsom *lsom, struct lsom_disk_open *req,
 			  lsom_disk_open_cb cb);
 void __wrap_lsom_disk_watch(struct lsom_disk *disk,
 			    struct lsom_disk_watch *watch);
+void __wrap_iscsi_units_retry(struct iscsi *iscsi);
 void __wrap_node__datadir_ask(struct node *n);
 int __wrap_node__disk_locate(struct env *env, const struct uuid *cluster,
 			     const struct uuid *id, const char *path, char *out,
@@ -70,6 +72,11 @@ void __wrap_dom_disk_add(struct dom *dom, struct lsom_disk *disk)
 	for (unsigned i = 0; i < SHARDS; i++)
 		if (node.doms[i] == dom)
 			is.shards[is.count++] = i;
+}
+
+void __wrap_iscsi_units_retry(struct iscsi *iscsi)
+{
+	is.retried = is.count;
 }
 
 /* It hangs. */
@@ -188,6 +195,7 @@ TEST(node_disks, who_places_comes_last)
 
 		CHECK_EQ(home, (n + 1) % SHARDS);
 		CHECK_EQ(is.count, SHARDS);
+		CHECK_EQ(is.retried, SHARDS); /* each finds the disk */
 		CHECK_EQ(is.shards[SHARDS - 1], 0);
 		CHECK(home == 0 || is.shards[SHARDS - 2] == home);
 	}
