@@ -132,8 +132,9 @@ void cli_complete(struct cli_call *call, int argc, char **argv);
 
 /* secret.c */
 int cli_secrets(struct cli_call *call);
-/* The first line of a file; 0 bytes of it are none.  0, -EMSGSIZE, -errno. */
+/* The first line of a file; 0 bytes of it are none.  0, or what is wrong with it. */
 int cli_secret_read(const char *path, uint8_t *out, size_t max, size_t *len);
+const char *cli_secret_wrong(int status); /* -ENODATA: there is none */
 /* By force, on a terminal: the name must be typed.  CLI_DONE to go on. */
 int cli_confirm(struct cli_call *call, const char *what, const char *name);
 

@@ -164,10 +164,7 @@ static int secret_fill(struct cli_call *c, const struct config_plan *plan,
 		e->status = rv;
 		snprintf(e->error, sizeof(e->error),
 			 "target %.100s: %s %.300s: %s", text(want, "name"),
-			 key, path,
-			 rv == -ENODATA	   ? "its first line is empty"
-			 : rv == -EMSGSIZE ? "its first line is too long"
-					   : strerror(-rv));
+			 key, path, cli_secret_wrong(rv));
 		return CLI_REFUSED;
 	}
 	out->data = secret;

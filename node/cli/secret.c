@@ -12,9 +12,14 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A line without its end; 0, also where there is none, or -EMSGSIZE. */
+/*
+ * A line without its end, and without the mark of their form that some editors put
+ * before a text; 0, also where there is none, -EMSGSIZE, -EILSEQ (it is of characters
+ * of two bytes, or is no text), or -errno.
+ */
 static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
 {
+	static const uint8_t mark[] = { 0xef, 0xbb, 0xbf };
 	int c;
 
 	*len = 0;
@@ -23,9 +28,25 @@ static int line_read(FILE *f, uint8_t *out, size_t max, size_t *len)
 			return -EMSGSIZE;
 		out[(*len)++] = (uint8_t)c;
 	}
+	if (ferror(f))
+		return -errno;
 	if (*len > 0 && out[*len - 1] == '\r')
 		(*len)--;
-	return 0;
+	if (*len >= sizeof(mark) && memcmp(out, mark, sizeof(mark)) == 0) {
+		*len -= sizeof(mark);
+		memmove(out, out + sizeof(mark), *len);
+	}
+	return memchr(out, '\0', *len) != NULL ? -EILSEQ : 0;
+}
+
+const char *cli_secret_wrong(int status)
+{
+	return status == -EMSGSIZE  ? "its first line is longer than 255 "
+				      "characters"
+	       : status == -EILSEQ  ? "its first line is no text of single "
+				      "bytes (save it as UTF-8)"
+	       : status == -ENODATA ? "its first line is empty"
+				    : strerror(-status);
 }
 
 int cli_secret_read(const char *path, uint8_t *out, size_t max, size_t *len)
@@ -107,25 +128,20 @@ static int secret_get(struct cli_call *call, const char *option,
 						file_option, option);
 	if (path != NULL && strcmp(path, "-") != 0) {
 		rv = cli_secret_read(path, out, max, &len);
-		if (rv < 0 && rv != -EMSGSIZE) {
-			snprintf(error, sizeof(error), "%.300s: %s", path,
-				 strerror(-rv));
-			return cli_refuse(call, error, fix, rv);
-		}
 	} else if (path == NULL && isatty(STDIN_FILENO)) {
 		rv = prompt(what, user, out, max, &len);
 	} else {
 		rv = line_read(stdin, out, max, &len);
 	}
 	if (rv < 0 || len == 0) {
-		snprintf(error, sizeof(error), "%s for --%s %.80s %s %.300s",
-			 rv < 0 ? "the secret" : "no secret", option, user,
-			 rv < 0 ? "is longer than 255 characters in"
-				: "came from",
+		rv = rv < 0 ? rv : -ENODATA;
+		snprintf(error, sizeof(error),
+			 "no secret for --%s %.80s: %.300s: %s", option, user,
 			 path != NULL && strcmp(path, "-") != 0
 				 ? path
-				 : "standard input");
-		return cli_refuse(call, error, fix, -EINVAL);
+				 : "standard input",
+			 cli_secret_wrong(rv));
+		return cli_refuse(call, error, fix, rv);
 	}
 	field->data = out;
 	field->len = len;
