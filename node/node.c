@@ -353,7 +353,9 @@ static void on_directory(struct cmmds_open *req, int status)
 			return;
 		}
 		/* Nothing was promised yet: it begins again. */
-		log_warn("%s", req->why);
+		log_warn("%s holds no directory: the founding of the cluster "
+			 "was cut short, run basalt cluster init again",
+			 node->directory_path);
 		node_alone(node);
 		return;
 	}
