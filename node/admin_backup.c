@@ -24,7 +24,7 @@ struct backup {
 	struct env_timer patience;
 	int status;
 	const char *file; /* at which it failed */
-	char path[280], fresh[290], directory[300];
+	char path[280], fresh[290], old[290], directory[300];
 };
 
 static bool is_backup(const struct admin_req *r, const struct admin_req *other)
@@ -129,8 +129,6 @@ static void undo(struct backup *b, const char *what)
 /* Some file systems cannot exchange two names; then it is away for a moment. */
 static int take_place(struct backup *b)
 {
-	char old[290];
-
 	if (rename(b->fresh, b->path) == 0)
 		return 0;
 	if (errno != EEXIST && errno != ENOTEMPTY)
@@ -138,16 +136,13 @@ static int take_place(struct backup *b)
 	if (renameat2(AT_FDCWD, b->fresh, AT_FDCWD, b->path, RENAME_EXCHANGE) ==
 	    0)
 		return 0;
-	snprintf(old, sizeof(old), "%s.old", b->path);
-	node__tree_remove(old);
-	if (rename(b->path, old) < 0)
+	if (rename(b->path, b->old) < 0)
 		return -errno;
 	if (rename(b->fresh, b->path) < 0) {
 		int rv = -errno;
 
-		return rename(old, b->path) < 0 ? -errno : rv;
+		return rename(b->old, b->path) < 0 ? -errno : rv;
 	}
-	node__tree_remove(old);
 	return 0;
 }
 
@@ -160,8 +155,10 @@ static void end_work(struct env_work *work)
 		b->status = take_place(b);
 	if (b->status == 0)
 		b->status = node__dir_sync(b->r->node->config->data_dir);
-	if (b->status == 0)
-		node__tree_remove(b->fresh); /* the one before it */
+	if (b->status == 0) { /* the one before it */
+		node__tree_remove(b->fresh);
+		node__tree_remove(b->old);
+	}
 }
 
 static void end_done(struct env_work *work)
@@ -191,7 +188,11 @@ static void begin_work(struct env_work *work)
 {
 	struct backup *b = container_of(work, struct backup, work);
 
-	node__tree_remove(b->fresh); /* of a run that was cut off */
+	/* Of a run that was cut off, maybe while the one before was away. */
+	node__tree_remove(b->fresh);
+	if (rename(b->old, b->path) < 0 &&
+	    (errno == EEXIST || errno == ENOTEMPTY))
+		node__tree_remove(b->old);
 	if (mkdir(b->fresh, 0700) < 0)
 		b->status = -errno;
 	else
@@ -241,6 +242,7 @@ void admin__cluster_backup(struct admin_req *r)
 	b->r = r;
 	snprintf(b->path, sizeof(b->path), "%s/backup", node->config->data_dir);
 	snprintf(b->fresh, sizeof(b->fresh), "%s.new", b->path);
+	snprintf(b->old, sizeof(b->old), "%s.old", b->path);
 	snprintf(b->directory, sizeof(b->directory), "%s/directory", b->fresh);
 	b->patience.cb = on_patience;
 	env_timer_start(node->env, &b->patience, ADMIN__HANGS_NS);
