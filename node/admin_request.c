@@ -141,6 +141,8 @@ static bool is_stuck(struct admin_req *r)
 	"look with the list command, and repeat this one if it was not made: " \
 	"nothing is made twice."
 
+/* Of those that meet one is made each time: as many as there are connections. */
+#define ATTEMPTS_MAX 80u
 #define BUSY_NS (20 * MSEC) /* until it is asked again */
 #define BUSY_NS_MAX (10 * SEC)
 
@@ -229,7 +231,8 @@ static void on_changed(struct cmmds_command *cmd, int status)
 		r->applied(r);
 		return;
 	case -EINVAL: /* it may be what came between that speaks against it */
-		if (directory_revision(r) != r->built_on && r->attempts++ < 8) {
+		if (directory_revision(r) != r->built_on &&
+		    r->attempts++ < ATTEMPTS_MAX) {
 			change_try(r);
 			return;
 		}
@@ -238,7 +241,7 @@ static void on_changed(struct cmmds_command *cmd, int status)
 	case -EAGAIN:
 	case -EEXIST:
 	case -ENOENT: /* @build saw an older state, or says it better */
-		if (r->attempts++ < 8) {
+		if (r->attempts++ < ATTEMPTS_MAX) {
 			change_try(r);
 			return;
 		}
