@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "node/admin_int.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ struct backup {
 	struct env_timer patience;
 	int status;
 	const char *file; /* at which it failed */
+	bool foreign; /* what has the place */
+	bool placed;
 	char path[280], fresh[290], old[290], directory[300];
 };
 
@@ -31,6 +34,31 @@ static bool is_backup(const struct admin_req *r, const struct admin_req *other)
 {
 	return other->msg->command_case ==
 	       ADMIN__REQUEST__COMMAND_CLUSTER_BACKUP;
+}
+
+static const char *const names[] = { "node.id", "incarnation", "cluster.key",
+				     "directory" };
+
+/* Is what has the place one of these, or nothing?  What somebody else put there stays. */
+static bool is_ours(const char *path)
+{
+	DIR *d = opendir(path);
+	unsigned ours = 0, others = 0;
+	struct dirent *e;
+
+	if (d == NULL)
+		return errno == ENOENT;
+	while ((e = readdir(d)) != NULL) {
+		bool is_one = false;
+
+		for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+			is_one |= strcmp(e->d_name, names[i]) == 0;
+		ours += is_one;
+		others += !is_one && strcmp(e->d_name, ".") != 0 &&
+			  strcmp(e->d_name, "..") != 0;
+	}
+	closedir(d);
+	return others == 0 && (ours == 0 || ours == ARRAY_LEN(names));
 }
 
 /* It does not answer in time: that is said now, and it ends when it does. */
@@ -41,7 +69,7 @@ static void on_patience(struct env_timer *timer)
 	admin__why(b->r, -ETIMEDOUT,
 		   "Look at the disk under data_dir; basalt health tells when "
 		   "it answers.",
-		   "%s is not made: data_dir does not answer", b->path);
+		   "%s is not made yet: data_dir does not answer", b->path);
 	log_error("backup %s: data_dir does not answer", b->path);
 	admin__refuse_early(b->r);
 }
@@ -92,6 +120,12 @@ static void fail(struct backup *b, const char *what)
 		admin__why(b->r, b->status,
 			   "Keep the backup that there is, and put it back.",
 			   "no backup is made: %s", b->copy.why);
+	else if (b->foreign)
+		admin__why(b->r, b->status,
+			   "Move it away, and give the command again.",
+			   "no backup is made: %s is none of this command's, "
+			   "and stays",
+			   b->path);
 	else
 		admin__why(b->r, b->status, fix, "no backup is made: %s: %s",
 			   what, err_text(b->status));
@@ -102,7 +136,9 @@ static void clear_work(struct env_work *work)
 {
 	struct backup *b = container_of(work, struct backup, work);
 
-	node__tree_remove(b->fresh);
+	/* Once it has the place, the one before it stays until that is durable. */
+	if (!b->placed)
+		node__tree_remove(b->fresh);
 }
 
 static void clear_done(struct env_work *work)
@@ -153,7 +189,8 @@ static void end_work(struct env_work *work)
 	b->status = node__dir_sync(b->fresh);
 	if (b->status == 0)
 		b->status = take_place(b);
-	if (b->status == 0)
+	b->placed = b->status == 0;
+	if (b->placed)
 		b->status = node__dir_sync(b->r->node->config->data_dir);
 	if (b->status == 0) { /* the one before it */
 		node__tree_remove(b->fresh);
@@ -193,7 +230,10 @@ static void begin_work(struct env_work *work)
 	if (rename(b->old, b->path) < 0 &&
 	    (errno == EEXIST || errno == ENOTEMPTY))
 		node__tree_remove(b->old);
-	if (mkdir(b->fresh, 0700) < 0)
+	b->foreign = !is_ours(b->path);
+	if (b->foreign)
+		b->status = -EEXIST;
+	else if (mkdir(b->fresh, 0700) < 0)
 		b->status = -errno;
 	else
 		b->status = node__identity_copy(b->r->node->config->data_dir,
@@ -241,8 +281,10 @@ void admin__cluster_backup(struct admin_req *r)
 	r->ctx = b;
 	b->r = r;
 	snprintf(b->path, sizeof(b->path), "%s/backup", node->config->data_dir);
-	snprintf(b->fresh, sizeof(b->fresh), "%s.new", b->path);
-	snprintf(b->old, sizeof(b->old), "%s.old", b->path);
+	snprintf(b->fresh, sizeof(b->fresh), "%s/.backup.new",
+		 node->config->data_dir);
+	snprintf(b->old, sizeof(b->old), "%s/.backup.old",
+		 node->config->data_dir);
 	snprintf(b->directory, sizeof(b->directory), "%s/directory", b->fresh);
 	b->patience.cb = on_patience;
 	env_timer_start(node->env, &b->patience, ADMIN__HANGS_NS);

@@ -710,9 +710,9 @@ static const char backup_more[] =
 	"Makes data_dir's backup/ anew: the directory as it is now, this node's id\n"
 	"and the cluster's key, all that the disks themselves do not hold.  Keep a\n"
 	"copy of it elsewhere; who has it has the key.  To put it back: with basaltd\n"
-	"stopped, copy what is in it into data_dir, instead of what is there under\n"
-	"these names.  The indexes of disks that went with data_dir are made anew by\n"
-	"basalt disk rebuild.";
+	"stopped, move away what data_dir has under these names, then copy it there.\n"
+	"The indexes of disks that went with data_dir are made anew by basalt disk\n"
+	"rebuild.";
 
 static const char health_more[] =
 	"What the checks find does not change the exit status, unless --fail-on asks\n"
