@@ -36,9 +36,6 @@ static bool is_backup(const struct admin_req *r, const struct admin_req *other)
 	       ADMIN__REQUEST__COMMAND_CLUSTER_BACKUP;
 }
 
-static const char *const names[] = { "node.id", "incarnation", "cluster.key",
-				     "directory" };
-
 /* Is what has the place one of these, or nothing?  What somebody else put there stays. */
 static bool is_ours(const char *path)
 {
@@ -49,16 +46,15 @@ static bool is_ours(const char *path)
 	if (d == NULL)
 		return errno == ENOENT;
 	while ((e = readdir(d)) != NULL) {
-		bool is_one = false;
+		bool is_one = node__identity_has(e->d_name) ||
+			      strcmp(e->d_name, "directory") == 0;
 
-		for (unsigned i = 0; i < ARRAY_LEN(names); i++)
-			is_one |= strcmp(e->d_name, names[i]) == 0;
 		ours += is_one;
 		others += !is_one && strcmp(e->d_name, ".") != 0 &&
 			  strcmp(e->d_name, "..") != 0;
 	}
 	closedir(d);
-	return others == 0 && (ours == 0 || ours == ARRAY_LEN(names));
+	return others == 0 && (ours == 0 || ours == NODE_IDENTITY_FILES + 1);
 }
 
 /* It does not answer in time: that is said now, and it ends when it does. */
@@ -129,7 +125,7 @@ static void fail(struct backup *b, const char *what)
 	else
 		admin__why(b->r, b->status, fix, "no backup is made: %s: %s",
 			   what, err_text(b->status));
-	log_error("backup %s: %s: %s", b->path, what, err_text(b->status));
+	log_error("%s", b->r->error);
 }
 
 static void clear_work(struct env_work *work)

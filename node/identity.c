@@ -233,20 +233,29 @@ int node__identity_open(const char *data_dir, struct node_identity *out,
 	return rv;
 }
 
+static const struct {
+	const char *name;
+	mode_t mode;
+} files[NODE_IDENTITY_FILES] = {
+	{ "node.id", 0644 },
+	{ "incarnation", 0644 },
+	{ "cluster.key", 0600 },
+};
+
+bool node__identity_has(const char *name)
+{
+	for (unsigned i = 0; i < NODE_IDENTITY_FILES; i++)
+		if (strcmp(files[i].name, name) == 0)
+			return true;
+	return false;
+}
+
 int node__identity_copy(const char *data_dir, const char *to, const char **file)
 {
-	static const struct {
-		const char *name;
-		mode_t mode;
-	} files[] = {
-		{ "node.id", 0644 },
-		{ "incarnation", 0644 },
-		{ "cluster.key", 0600 },
-	};
 	char text[300];
 	int rv = 0;
 
-	for (unsigned i = 0; i < ARRAY_LEN(files) && rv == 0; i++) {
+	for (unsigned i = 0; i < NODE_IDENTITY_FILES && rv == 0; i++) {
 		*file = files[i].name;
 		rv = file_read(data_dir, *file, text, sizeof(text));
 		if (rv == 0)

@@ -37,6 +37,8 @@ struct node_identity {
 int node__identity_open(const char *data_dir, struct node_identity *out,
 			char *why, size_t why_len);
 void node__identity_close(struct node_identity *identity);
+#define NODE_IDENTITY_FILES 3u
+bool node__identity_has(const char *name); /* is it one of them? */
 /* node.id, incarnation and cluster.key to folder @to.  0 or -errno, of *@file. */
 int node__identity_copy(const char *data_dir, const char *to,
 			const char **file);
